@@ -1,0 +1,87 @@
+//! `dripd reload`, `check` and `functions`.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::{Exit, Failure};
+use crate::config::{Config, Environment, hide_password};
+use crate::control::{self, Answer, Reload};
+use crate::policy::{self, Overflow, Policy};
+use crate::store::library;
+
+/// `dripd check [config]`.
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The file to check [default: as every command finds it]
+    file: Option<PathBuf>,
+}
+
+impl Check {
+    pub(super) fn run(&self, named: Option<&Path>, environment: &Environment) -> Result<Exit, Failure> {
+        let config = Config::load(self.file.as_deref().or(named), environment)?;
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}: good", config.source())?;
+        let redis = config.redis.url.as_deref().map_or_else(
+            || format!("its own, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display()),
+            hide_password,
+        );
+        writeln!(out, "redis     {redis}, prefix {}", config.redis.prefix)?;
+        let record = &config.record;
+        let width = record.buckets.iter().map(|entry| entry.glob.len()).max().unwrap_or(0).max(8);
+        for entry in &record.buckets {
+            writeln!(out, "{:width$}  {}", entry.glob, describe(&entry.policy))?;
+        }
+        writeln!(out, "{:width$}  {}", "(others)", describe(&record.defaults))?;
+        Ok(Exit::Done)
+    }
+}
+
+fn describe(policy: &Policy) -> String {
+    let overflow = match policy.overflow {
+        Overflow::Reject => "reject",
+        Overflow::DropOldest => "drop-oldest",
+    };
+    format!(
+        "rate {} capacity {} lease {} attempts {} backoff {}..{} overflow {overflow} route {} catch_up {}",
+        policy.rate,
+        policy.capacity,
+        policy::show(policy.lease),
+        policy.attempts,
+        policy::show(policy.backoff_initial),
+        policy::show(policy.backoff_max),
+        policy.route.as_str(),
+        policy::show(policy.catch_up)
+    )
+}
+
+/// Have every daemon of this machine that reads the same configuration read it again.
+pub(super) async fn reload(config: &Config) -> Result<Exit, Failure> {
+    let source = config.source();
+    let answers = control::ask_all(&Reload { source: source.clone() }).await;
+    let (mut live, mut others) = (0, Vec::new());
+    for answer in answers {
+        match answer {
+            Answer::Live => live += 1,
+            Answer::Refused { why } => return Err(Failure::new(Exit::BadConfig, why)),
+            Answer::Failed { why } => return Err(Failure::new(Exit::Failed, why)),
+            Answer::NotMine { pid, source } => others.push(format!("process {pid} reads {source}")),
+        }
+    }
+    if live > 0 {
+        println!("{source}: live");
+        return Ok(Exit::Done);
+    }
+    let others = if others.is_empty() { "none runs".to_owned() } else { others.join(", ") };
+    Err(Failure::new(
+        Exit::Failed,
+        format!("no dripd on this machine reads {source}: {others}; name the file with --config"),
+    ))
+}
+
+/// Print the library.
+pub(super) fn functions() -> Result<Exit, Failure> {
+    std::io::stdout().write_all(library::SOURCE.as_bytes())?;
+    Ok(Exit::Done)
+}

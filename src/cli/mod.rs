@@ -1,0 +1,174 @@
+//! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
+
+mod admin;
+mod push;
+mod run;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Config, Environment};
+use crate::daemon::DaemonError;
+use crate::managed_redis::OwnRedisError;
+use crate::store::{Address, Store, StoreError};
+
+/// How long a command tries to reach Redis.
+const TRY_FOR: Duration = Duration::from_secs(5);
+
+/// Turns bursts into a steady drip: per-key queues in Redis, emptied at a constant rate.
+#[derive(Debug, Parser)]
+#[command(name = "dripd", version, max_term_width = 100)]
+struct Cli {
+    /// The configuration file [default: $DRIPD_CONFIG, ./config.toml, /etc/dripd/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon
+    Run,
+    /// Put jobs into buckets
+    Push(push::Push),
+    /// Have a running daemon read its configuration again
+    Reload,
+    /// Check a configuration and say what it means
+    Check(admin::Check),
+    /// Print the Lua function library
+    Functions,
+}
+
+/// What a command came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// All well.
+    Done,
+    /// It failed, or the outcome is not known.
+    Failed,
+    /// Redis cannot be used.
+    Unavailable,
+    /// A bucket was full: try later.
+    Rejected,
+    /// The configuration is bad.
+    BadConfig,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Unavailable => 69,
+            Exit::Rejected => 75,
+            Exit::BadConfig => 78,
+        })
+    }
+}
+
+/// An error as the user sees it: a line, and an exit code.
+#[derive(Debug)]
+struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+}
+
+impl From<crate::config::BadConfig> for Failure {
+    fn from(why: crate::config::BadConfig) -> Self {
+        Self::new(Exit::BadConfig, why.to_string())
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(why: StoreError) -> Self {
+        Self::new(if why.is_unusable() { Exit::Unavailable } else { Exit::Failed }, why.to_string())
+    }
+}
+
+impl From<OwnRedisError> for Failure {
+    fn from(why: OwnRedisError) -> Self {
+        match why {
+            OwnRedisError::Address(why) => why.into(),
+            why => Self::new(Exit::Unavailable, why.to_string()),
+        }
+    }
+}
+
+impl From<DaemonError> for Failure {
+    fn from(why: DaemonError) -> Self {
+        match why {
+            DaemonError::Config(why) => why.into(),
+            DaemonError::OwnRedis(why) => why.into(),
+            DaemonError::Store(why) => Self::new(Exit::Unavailable, why.to_string()),
+            why @ DaemonError::System { .. } => Self::new(Exit::Failed, why.to_string()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(why: std::io::Error) -> Self {
+        Self::new(Exit::Failed, why.to_string())
+    }
+}
+
+/// Read the command line, do what it says, and reply the exit code.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let name = match &cli.command {
+        Command::Run => "run",
+        Command::Push(_) => "push",
+        Command::Reload => "reload",
+        Command::Check(_) => "check",
+        Command::Functions => "functions",
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(why) => {
+            eprintln!("dripd {name}: cannot start: {why}");
+            return Exit::Failed.into();
+        }
+    };
+    let exit = runtime.block_on(dispatch(cli)).unwrap_or_else(|failure| {
+        let _ = writeln!(std::io::stderr(), "dripd {name}: {}", failure.message);
+        failure.exit
+    });
+    runtime.shutdown_background(); // a read of standard input may still be pending
+    exit.into()
+}
+
+async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+    let environment = Environment::read();
+    let load = || Config::load(cli.config.as_deref(), &environment);
+    match cli.command {
+        Command::Run => run::run(cli.config.clone(), environment.clone(), load()?).await,
+        Command::Push(push) => push.run(&load()?).await,
+        Command::Reload => admin::reload(&load()?).await,
+        Command::Check(check) => check.run(cli.config.as_deref(), &environment),
+        Command::Functions => admin::functions(),
+    }
+}
+
+/// Connect as every command but `run` does: for at most five seconds.
+async fn connect(config: &Config) -> Result<Store, Failure> {
+    let address = Address::of(&config.redis)?;
+    let since = Instant::now();
+    loop {
+        match Store::connect(&address).await {
+            Ok(store) => return Ok(store),
+            Err(why) if since.elapsed() >= TRY_FOR => return Err(why.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One table of the file, read key by key: every key is asked for by name, and what nobody asked for is unknown.
+
+use std::time::Duration;
+
+use crate::policy;
+
+/// What is wrong with a file, in the order found.
+#[derive(Debug, Default)]
+pub struct Problems(Vec<String>);
+
+impl Problems {
+    /// Note one more.
+    pub fn add(&mut self, problem: String) {
+        self.0.push(problem);
+    }
+
+    /// Whether nothing is wrong.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them.
+    pub fn into_list(self) -> Vec<String> {
+        self.0
+    }
+}
+
+/// A table with its name and the keys asked for so far.
+pub struct Section {
+    name: String,
+    table: toml::Table,
+    known: Vec<&'static str>,
+}
+
+impl Section {
+    /// A table under a name; the file itself has none.
+    pub fn new(name: impl Into<String>, table: toml::Table) -> Self {
+        Self { name: name.into(), table, known: Vec::new() }
+    }
+
+    /// The name, as in error messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+
+    /// A value that may be absent; `read` answers `None` for a wrong one, and `hint` says what would be right.
+    pub fn optional<T>(
+        &mut self,
+        key: &'static str,
+        hint: &str,
+        read: impl FnOnce(&toml::Value) -> Option<T>,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        self.known.push(key);
+        let value = self.table.remove(key)?;
+        let read = read(&value);
+        if read.is_none() {
+            let shown = crate::config::hide_password(&value.to_string());
+            problems.add(format!("{}: {shown} is not allowed; {hint}", self.full(key)));
+        }
+        read
+    }
+
+    /// A value that must be there.
+    pub fn required<T>(
+        &mut self,
+        key: &'static str,
+        hint: &str,
+        read: impl FnOnce(&toml::Value) -> Option<T>,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        if !self.table.contains_key(key) {
+            self.known.push(key);
+            problems.add(format!("{}: missing; write {hint}", self.full(key)));
+            return None;
+        }
+        self.optional(key, hint, read, problems)
+    }
+
+    /// A whole number within bounds.
+    pub fn number(&mut self, key: &'static str, least: u64, most: u64, problems: &mut Problems) -> Option<u64> {
+        let read = |v: &toml::Value| u64::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
+        self.optional(key, &format!("write a whole number, {least} to {most}"), read, problems)
+    }
+
+    /// A duration within bounds.
+    pub fn duration(
+        &mut self,
+        key: &'static str,
+        least: Duration,
+        most: Duration,
+        problems: &mut Problems,
+    ) -> Option<Duration> {
+        let hint = format!(
+            "write a whole number and a unit (us ms s m h d), as in \"20ms\": {} to {}",
+            policy::show(least),
+            policy::show(most)
+        );
+        let read = |v: &toml::Value| policy::duration(v.as_str()?).filter(|d| (least..=most).contains(d));
+        self.optional(key, &hint, read, problems)
+    }
+
+    /// A table below this one; an empty one when it is absent.
+    pub fn section(&mut self, key: &'static str, problems: &mut Problems) -> Section {
+        let table = self.optional(key, "write a table", |v| v.as_table().cloned(), problems);
+        Section::new(self.full(key), table.unwrap_or_default())
+    }
+
+    /// An array of tables below this one.
+    pub fn sections(&mut self, key: &'static str, problems: &mut Problems) -> Vec<Section> {
+        let hint = format!("write tables, each under [[{}]]", self.full(key));
+        let read = |v: &toml::Value| v.as_array()?.iter().map(|v| v.as_table().cloned()).collect::<Option<Vec<_>>>();
+        let tables = self.optional(key, &hint, read, problems).unwrap_or_default();
+        let name = self.full(key);
+        tables.into_iter().zip(1..).map(|(table, n)| Section::new(format!("{name}[{n}]"), table)).collect()
+    }
+
+    /// Keys whose feature this version does not have: refused by name, never ignored.
+    pub fn absent(&mut self, keys: &[&str], problems: &mut Problems) {
+        for key in keys {
+            if self.table.remove(*key).is_some() {
+                problems.add(format!("{} is not in this version", self.full(key)));
+            }
+        }
+    }
+
+    /// A whole section of which this version has nothing.
+    pub fn missing(mut self, keys: &[&str], problems: &mut Problems) {
+        self.absent(keys, problems);
+        self.finish(problems);
+    }
+
+    /// Name the keys that nobody asked for.
+    pub fn finish(&mut self, problems: &mut Problems) {
+        for key in std::mem::take(&mut self.table).keys() {
+            let near = self.known.iter().filter(|known| strsim::damerau_levenshtein(known, key) <= 2);
+            let hint = match near.min_by_key(|known| strsim::damerau_levenshtein(known, key)) {
+                Some(known) => format!("did you mean {known}?"),
+                None => format!("known here: {}", self.known.join(", ")),
+            };
+            problems.add(format!("{}: unknown key; {hint}", self.full(key)));
+        }
+    }
+}

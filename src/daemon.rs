@@ -1,0 +1,413 @@
+//! The daemon: the only file that knows all parts. It finds Redis, makes it ready, runs the loops, and when the
+//! connection is lost drops everything and begins again. All state is in Redis, so there is nothing to mend.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::config::{BadConfig, Config, Environment};
+use crate::control::{Answer, Control, Request};
+use crate::managed_redis::{OwnRedis, OwnRedisError};
+use crate::notify;
+use crate::pacer::Pacer;
+use crate::policy::Record;
+use crate::progress::Progress;
+use crate::reaper::Reaper;
+use crate::reconcile::{Reconcile, look_at_all};
+use crate::signals::{Signal, Signals};
+use crate::store::ops::Put;
+use crate::store::wake::Hints;
+use crate::store::{Address, Server, Store, StoreError};
+
+/// How long Redis may be of no use at the start before the daemon gives up.
+const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
+
+/// The wait between two attempts: at the start, and at most.
+const RETRY_AT_START: Duration = Duration::from_secs(1);
+const RETRY_AT_MOST: Duration = Duration::from_secs(2);
+
+/// How long the loops may take to finish the calls in hand.
+const FINISH_WITHIN: Duration = Duration::from_secs(3);
+
+/// How often the status line is told to systemd.
+const STATUS_EVERY: Duration = Duration::from_secs(5);
+
+/// How long a change of policy may take to spread before `reload` says that it still does.
+const SPREADS_WITHIN: Duration = Duration::from_secs(55);
+
+/// Why the daemon ended on its own.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The configuration is of no use.
+    #[error(transparent)]
+    Config(#[from] BadConfig),
+    /// There is no own Redis.
+    #[error(transparent)]
+    OwnRedis(#[from] OwnRedisError),
+    /// Redis could not be used once.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The system does not give what every daemon needs.
+    #[error("cannot {what}: {why}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system says.
+        why: std::io::Error,
+    },
+}
+
+/// What a task of a session ended with.
+enum Ended {
+    /// A loop was stopped, or failed.
+    Loop(&'static str, Result<(), StoreError>),
+    /// A reload came to its end.
+    Reload(Option<Request>, Answer),
+}
+
+/// What a session ended with.
+enum End {
+    Stop,
+    Lost(StoreError),
+}
+
+/// A daemon and what it needs to begin again.
+pub struct Daemon {
+    named: Option<PathBuf>,
+    environment: Environment,
+    config: Config,
+    address: Address,
+    hints: Arc<Hints>,
+    progress: Arc<Progress>,
+    own: Option<OwnRedis>,
+    signals: Signals,
+    control: Option<Control>,
+    /// The record must replace the one in force: at the start, and when a reload came while Redis was away.
+    must_put: bool,
+    served: bool,
+    warned: Vec<String>,
+}
+
+impl Daemon {
+    /// Run until stopped by a signal.
+    ///
+    /// # Errors
+    ///
+    /// When it could not begin to serve; once it has served it ends only when told to.
+    pub async fn run(named: Option<PathBuf>, environment: Environment, config: Config) -> Result<(), DaemonError> {
+        let signals = Signals::listen().map_err(|why| DaemonError::System { what: "listen for signals", why })?;
+        let control = Control::listen()
+            .inspect_err(
+                |why| warn!(%why, "there is no control socket: `dripd reload` cannot reach this daemon, HUP can"),
+            )
+            .ok();
+        let own = if config.redis.url.is_none() { Some(OwnRedis::start(&config.redis).await?) } else { None };
+        let address = match &own {
+            Some(own) => own.address().clone(),
+            None => Address::of(&config.redis)?,
+        };
+        let hints = Arc::new(Hints::new(address.keys().clone()));
+        let mut daemon = Self {
+            named,
+            environment,
+            config,
+            address,
+            hints,
+            progress: Arc::default(),
+            own,
+            signals,
+            control,
+            must_put: true,
+            served: false,
+            warned: Vec::new(),
+        };
+        let ended = daemon.serve_until_stopped().await;
+        notify::stopping();
+        if let Some(own) = daemon.own.take() {
+            own.stop().await;
+        }
+        ended
+    }
+
+    async fn serve_until_stopped(&mut self) -> Result<(), DaemonError> {
+        let mut patience = FIRST_USE_WITHIN;
+        let mut pause = RETRY_AT_START;
+        loop {
+            let began = Instant::now();
+            let why = match self.session().await {
+                Ok(End::Stop) => return Ok(()),
+                Ok(End::Lost(why)) => {
+                    pause = Duration::from_millis(20);
+                    why
+                }
+                Err(why) => why,
+            };
+            self.progress.waiting_for_redis();
+            if !self.served {
+                if !matches!(why, StoreError::Loading { .. }) {
+                    patience = patience.saturating_sub(began.elapsed());
+                }
+                if patience.is_zero() {
+                    return Err(why.into());
+                }
+                notify::still_starting(Duration::from_secs(30));
+                notify::status(&format!("waiting for redis: {why}"));
+            }
+            warn!(%why, "redis cannot be used, trying again");
+            let wait = if self.served { pause.mul_f64(0.5 + fastrand::f64()) } else { RETRY_AT_START };
+            pause = (pause * 2).min(RETRY_AT_MOST);
+            if self.wait_for_redis(wait).await {
+                return Ok(());
+            }
+            if !self.served && !matches!(why, StoreError::Loading { .. }) {
+                patience = patience.saturating_sub(wait);
+            }
+            if let Some(own) = &mut self.own
+                && let Err(why) = own.ensure().await
+            {
+                error!(%why, "the own redis does not run");
+            }
+        }
+    }
+
+    /// Wait between two attempts. Replies whether the daemon is to stop.
+    async fn wait_for_redis(&mut self, wait: Duration) -> bool {
+        let until = tokio::time::Instant::now() + wait;
+        let watchdog = notify::watchdog_every().unwrap_or(Duration::from_secs(3_600));
+        loop {
+            notify::watchdog();
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return false,
+                () = tokio::time::sleep(watchdog) => {}
+                signal = self.signals.next() => match signal {
+                    Signal::Stop => return true,
+                    Signal::Status => info!(redis = self.address.shown(), "waiting for redis"),
+                    Signal::Reload => self.reload_while_away(None).await,
+                },
+                request = next_request(self.control.as_ref()) => self.reload_while_away(Some(request)).await,
+            }
+        }
+    }
+
+    /// Connect, make ready, serve.
+    async fn session(&mut self) -> Result<End, StoreError> {
+        let hints = Arc::new(Hints::new(self.address.keys().clone()));
+        self.hints = Arc::clone(&hints);
+        let mut store = Store::connect_tracking(&self.address, &hints).await?;
+        let server = store.prepare(&hints).await?;
+        self.warn_about(&server);
+        self.settle_record(&mut store).await?;
+        store.drain(&[]).await?;
+        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
+        self.start(&mut tasks, &store, &server, &stop)?;
+        self.served = true;
+        info!(redis = self.address.shown(), version = server.version, tracking = server.tracking, "serving");
+        notify::ready();
+        let end = self.watch(&mut tasks, &store).await;
+        stop.cancel();
+        if tokio::time::timeout(FINISH_WITHIN, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
+            warn!("a call in hand did not finish in time");
+        }
+        Ok(end)
+    }
+
+    /// The start list. The loops end in any order: none feeds another.
+    fn start(
+        &self,
+        tasks: &mut JoinSet<Ended>,
+        store: &Store,
+        server: &Server,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        let pacer = Pacer::new(store.clone(), Arc::clone(&self.hints), Arc::clone(&self.progress)).map_err(|why| {
+            StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
+        })?;
+        let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
+        let reconcile = Reconcile::new(store.clone(), Arc::clone(&self.hints), server.tracking);
+        let (a, b, c) = (stop.clone(), stop.clone(), stop.clone());
+        tasks.spawn(async move { Ended::Loop("pacer", pacer.run(a).await) });
+        tasks.spawn(async move { Ended::Loop("reaper", reaper.run(b).await) });
+        tasks.spawn(async move { Ended::Loop("reconcile", reconcile.run(c).await) });
+        Ok(())
+    }
+
+    /// Serve until a loop fails, the connection ends, or a signal stops the daemon.
+    async fn watch(&mut self, tasks: &mut JoinSet<Ended>, store: &Store) -> End {
+        let hints = Arc::clone(&self.hints);
+        let watchdog = notify::watchdog_every();
+        let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
+        let mut told = Instant::now().checked_sub(STATUS_EVERY);
+        loop {
+            tokio::select! {
+                ended = tasks.join_next() => match ended {
+                    Some(Ok(Ended::Loop(name, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
+                    Some(Ok(Ended::Loop(..))) | None => {}
+                    Some(Ok(Ended::Reload(request, answer))) => finish_reload(request, answer).await,
+                    Some(Err(why)) => {
+                        error!(%why, "a task broke");
+                        let address = self.address.shown().to_owned();
+                        return End::Lost(StoreError::Unusable { address, why: why.to_string() });
+                    }
+                },
+                () = hints.disconnected.notified() => {
+                    let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
+                    return End::Lost(StoreError::Lost { address, call: "serving", why });
+                }
+                signal = self.signals.next() => match signal {
+                    Signal::Stop => { info!("stopping"); return End::Stop }
+                    Signal::Status => self.log_status(),
+                    Signal::Reload => self.reload(None, tasks, store).await,
+                },
+                request = next_request(self.control.as_ref()) => self.reload(Some(request), tasks, store).await,
+                _ = beat.tick() => {
+                    if watchdog.is_some() && !self.progress.is_stuck() {
+                        notify::watchdog();
+                    }
+                    if told.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
+                        told = Some(Instant::now());
+                        notify::status(&self.status_line());
+                    }
+                }
+            }
+        }
+    }
+
+    fn status_line(&self) -> String {
+        let figures = self.progress.figures();
+        format!(
+            "serving {}: {} jobs dispatched, {} rejected, latest {:.1} ms late",
+            self.address.shown(),
+            figures.dispatched,
+            figures.rejected,
+            figures.latest.as_secs_f64() * 1e3
+        )
+    }
+
+    fn log_status(&self) {
+        let figures = self.progress.figures();
+        let (dispatched, rejected, calls) = (figures.dispatched, figures.rejected, figures.calls);
+        let (latest, bad_names) = (figures.latest, self.hints.bad_names());
+        info!(redis = self.address.shown(), dispatched, rejected, calls, ?latest, bad_names, "status");
+    }
+
+    /// Say once what the server lacks.
+    fn warn_about(&mut self, server: &Server) {
+        for warning in &server.warnings {
+            if !self.warned.contains(warning) {
+                warn!(redis = self.address.shown(), "{warning}");
+                self.warned.push(warning.clone());
+            }
+        }
+    }
+
+    /// See that a record is in force: ours where this daemon starts or was told to reload, else any.
+    async fn settle_record(&mut self, store: &mut Store) -> Result<(), StoreError> {
+        let record = &self.config.record;
+        if self.must_put {
+            // What was pushed before counts by the record that was in force then.
+            if store.has_record(record).await? != Some(true) {
+                look_at_all(store, &self.hints).await?;
+            }
+            put(store, record).await?;
+            self.must_put = false;
+        } else {
+            store.put_record(record, true).await?;
+            if store.has_record(record).await? == Some(false) {
+                let differs = "another daemon's policies are in force: this daemon obeys them; its own file differs";
+                if !self.warned.iter().any(|warning| warning == differs) {
+                    warn!("{differs}");
+                    self.warned.push(differs.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Read the configuration again, whole or not at all. Replies the refusal.
+    fn read_again(&mut self, request: Option<&Request>) -> Result<(), Answer> {
+        let read = Config::load(self.named.as_deref(), &self.environment);
+        if let Some(request) = request {
+            let source = read.as_ref().map_or_else(|_| self.config.source(), Config::source);
+            if request.reload.source != source && request.reload.source != self.config.source() {
+                return Err(Answer::NotMine { pid: std::process::id(), source });
+            }
+        }
+        let new = read.map_err(|why| Answer::Refused { why: why.to_string() })?;
+        if let Some(why) = self.config.needs_restart(&new) {
+            return Err(Answer::Refused { why: why.to_string() });
+        }
+        self.config = new;
+        self.warned.clear();
+        Ok(())
+    }
+
+    /// Reload while serving: the record is stored at once, and the answer given when it has spread.
+    async fn reload(&mut self, request: Option<Request>, tasks: &mut JoinSet<Ended>, store: &Store) {
+        if let Err(answer) = self.read_again(request.as_ref()) {
+            return finish_reload(request, answer).await;
+        }
+        notify::reloading();
+        let (mut store, record, hints) = (store.clone(), self.config.record.clone(), Arc::clone(&self.hints));
+        tasks.spawn(async move {
+            let spread = async {
+                put(&mut store, &record).await?;
+                hints.queues.notify_one();
+                while store.drain(&[]).await?.spreading {}
+                Ok::<_, StoreError>(())
+            };
+            let answer = match tokio::time::timeout(SPREADS_WITHIN, spread).await {
+                Ok(Ok(())) => Answer::Live,
+                Ok(Err(why)) => Answer::Failed { why: why.to_string() },
+                Err(_) => Answer::Failed { why: "the change is stored and still spreads".to_owned() },
+            };
+            notify::ready();
+            Ended::Reload(request, answer)
+        });
+    }
+
+    /// Reload while Redis is away: checked now, stored with the next connection.
+    async fn reload_while_away(&mut self, request: Option<Request>) {
+        let answer = match self.read_again(request.as_ref()) {
+            Err(answer) => answer,
+            Ok(()) => {
+                self.must_put = true;
+                Answer::Failed {
+                    why: "redis cannot be used now; the configuration is good and will be live with it".to_owned(),
+                }
+            }
+        };
+        finish_reload(request, answer).await;
+    }
+}
+
+/// Put a record into force; where another change still spreads, help it to its end first.
+async fn put(store: &mut Store, record: &Record) -> Result<(), StoreError> {
+    while store.put_record(record, false).await? == Put::Busy {
+        store.drain(&[]).await?;
+    }
+    Ok(())
+}
+
+/// The next request, or never, where there is no control socket.
+async fn next_request(control: Option<&Control>) -> Request {
+    match control {
+        Some(control) => control.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn finish_reload(request: Option<Request>, answer: Answer) {
+    match &answer {
+        Answer::Live => info!("the configuration was reloaded and is live"),
+        Answer::Refused { why } => error!("the configuration is refused and the old one stays: {why}"),
+        Answer::Failed { why } => warn!("the configuration is not live yet: {why}"),
+        Answer::NotMine { .. } => {}
+    }
+    if let Some(request) = request {
+        request.answer(&answer).await;
+    }
+}

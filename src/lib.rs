@@ -1,0 +1,15 @@
+pub mod bucket;
+pub mod cli;
+pub mod config;
+pub mod control;
+pub mod daemon;
+pub mod managed_redis;
+pub mod notify;
+pub mod pacer;
+pub mod policy;
+pub mod progress;
+pub mod reaper;
+pub mod reconcile;
+pub mod signals;
+pub mod store;
+pub mod timer;

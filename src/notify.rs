@@ -1,0 +1,51 @@
+//! What systemd is told. Without systemd every call does nothing.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+fn send(states: &[NotifyState<'_>]) {
+    if let Err(why) = sd_notify::notify(states) {
+        tracing::debug!(%why, "systemd was not told");
+    }
+}
+
+/// The daemon drains.
+pub fn ready() {
+    send(&[NotifyState::Ready]);
+}
+
+/// The start takes longer: do not give up for another `more`.
+pub fn still_starting(more: Duration) {
+    let more = u32::try_from(more.as_micros()).unwrap_or(u32::MAX);
+    send(&[NotifyState::ExtendTimeoutUsec(more)]);
+}
+
+/// The configuration is being read again; [`ready`] follows.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(_) => send(&[NotifyState::Reloading]),
+    }
+}
+
+/// The daemon stops.
+pub fn stopping() {
+    send(&[NotifyState::Stopping]);
+}
+
+/// One line for `systemctl status`.
+pub fn status(line: &str) {
+    send(&[NotifyState::Status(line)]);
+}
+
+/// The daemon is alive.
+pub fn watchdog() {
+    send(&[NotifyState::Watchdog]);
+}
+
+/// How often systemd wants [`watchdog`], if it does.
+#[must_use]
+pub fn watchdog_every() -> Option<Duration> {
+    sd_notify::watchdog_enabled().map(|limit| limit / 3)
+}

@@ -1,0 +1,93 @@
+//! What the pacer last did: for the watchdog, the status line and the log.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use crate::store::reply::Drained;
+
+/// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
+const SLACK: Duration = Duration::from_secs(10);
+
+/// The pacer's last steps, shared with whoever reports them.
+#[derive(Debug)]
+pub struct Progress(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    expected_by: Option<Instant>,
+    figures: Figures,
+}
+
+/// What the pacer did since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Calls made.
+    pub calls: u64,
+    /// Jobs that left their buckets.
+    pub dispatched: u64,
+    /// Jobs that were cut or too large.
+    pub rejected: u64,
+    /// The lateness of the latest job since it was last asked for.
+    pub latest: Duration,
+    /// Whether a policy record is stored in Redis.
+    pub has_record: bool,
+    /// Whether a change of policy spreads.
+    pub spreading: bool,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self(Mutex::new(Inner { expected_by: None, figures: Figures { has_record: true, ..Figures::default() } }))
+    }
+}
+
+impl Progress {
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The pacer makes a call.
+    pub fn calling(&self) {
+        self.inner().expected_by = Some(Instant::now() + SLACK);
+    }
+
+    /// A call is back, and the pacer sleeps.
+    pub fn drained(&self, drained: &Drained, nap: Duration) {
+        let mut inner = self.inner();
+        inner.expected_by = Some(Instant::now() + nap + SLACK);
+        let figures = &mut inner.figures;
+        figures.calls += 1;
+        figures.dispatched += drained.dispatched;
+        figures.rejected += drained.rejected;
+        figures.latest = figures.latest.max(drained.latest);
+        figures.has_record = drained.has_record;
+        figures.spreading = drained.spreading;
+    }
+
+    /// No pacer runs: the daemon waits for Redis.
+    pub fn waiting_for_redis(&self) {
+        self.inner().expected_by = None;
+    }
+
+    /// Whether the pacer should have moved by now and has not.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.inner().expected_by.is_some_and(|by| Instant::now() > by)
+    }
+
+    /// The figures so far; the lateness starts anew.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let mut inner = self.inner();
+        let figures = inner.figures;
+        inner.figures.latest = Duration::ZERO;
+        figures
+    }
+
+    /// Whether a record is stored and has spread, as of the last call.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let figures = self.inner().figures;
+        figures.has_record && !figures.spreading
+    }
+}

@@ -1,0 +1,50 @@
+//! Signals as what they ask for.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use futures_util::StreamExt;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
+
+/// The exit code of a process that a second INT or TERM ended.
+const SECOND_SIGNAL: i32 = 130;
+
+/// What a signal asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// TERM or INT: finish and stop.
+    Stop,
+    /// HUP: read the configuration again.
+    Reload,
+    /// USR1: say in the log how things stand.
+    Status,
+}
+
+/// The signals of this process, from now on.
+pub struct Signals(signal_hook_tokio::Signals);
+
+impl Signals {
+    /// Listen. A second INT or TERM ends the process at once, whatever it does.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not allow a handler.
+    pub fn listen() -> std::io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(signal, SECOND_SIGNAL, Arc::clone(&asked))?;
+            flag::register(signal, Arc::clone(&asked))?;
+        }
+        Ok(Self(signal_hook_tokio::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?))
+    }
+
+    /// The next one.
+    pub async fn next(&mut self) -> Signal {
+        match self.0.next().await {
+            Some(SIGHUP) => Signal::Reload,
+            Some(SIGUSR1) => Signal::Status,
+            _ => Signal::Stop,
+        }
+    }
+}

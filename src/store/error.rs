@@ -1,0 +1,107 @@
+//! What can go wrong with Redis, as far as somebody acts on the difference.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Why a call or a connection failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Redis is there and still loads its data: wait.
+    #[error("redis at {address} is loading its data")]
+    Loading {
+        /// Where it is.
+        address: String,
+    },
+    /// Redis cannot be used as it is.
+    #[error("cannot use redis at {address}: {why}")]
+    Unusable {
+        /// Where it is, or should be.
+        address: String,
+        /// What is wrong, and the way out.
+        why: String,
+    },
+    /// The connection broke or timed out: whether the call ran is not known.
+    #[error("lost redis at {address} during {call}: {why}")]
+    Lost {
+        /// Where it is.
+        address: String,
+        /// What was called.
+        call: &'static str,
+        /// What the connection said.
+        why: String,
+    },
+    /// Redis, or a function, answered with an error; nothing was changed.
+    #[error("{call} was refused: {code} {message}")]
+    Refused {
+        /// What was called.
+        call: &'static str,
+        /// The first word of the error.
+        code: String,
+        /// The rest of it.
+        message: String,
+    },
+    /// An answer that fits nothing.
+    #[error("{call} answered with something unexpected: {reply}")]
+    Reply {
+        /// What was called.
+        call: &'static str,
+        /// The answer.
+        reply: String,
+    },
+}
+
+impl StoreError {
+    /// Sort an error of a call by what can be done about it.
+    pub(super) fn of_call(address: &str, call: &'static str, error: &RedisError) -> Self {
+        if error.is_io_error()
+            || error.is_timeout()
+            || error.is_connection_dropped()
+            || error.kind() == ErrorKind::Parse
+        {
+            return Self::Lost { address: address.to_owned(), call, why: error.to_string() };
+        }
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::BusyLoading) => Self::Loading { address: address.to_owned() },
+            // After a failover the old primary answers, but takes no writes: connect anew.
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
+                Self::Lost { address: address.to_owned(), call, why: error.to_string() }
+            }
+            ErrorKind::UnexpectedReturnType => Self::Reply { call, reply: error.to_string() },
+            _ => {
+                let code = error.code().unwrap_or("ERR").to_owned();
+                let message = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+                Self::Refused { call, code, message }
+            }
+        }
+    }
+
+    /// Sort an error of a connection attempt.
+    pub(super) fn of_connect(address: &str, error: &RedisError) -> Self {
+        let text = error.to_string();
+        let why = match (error.kind(), error.code()) {
+            (ErrorKind::Server(ServerErrorKind::BusyLoading), _) => {
+                return Self::Loading { address: address.to_owned() };
+            }
+            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOAUTH" | "NOPERM")) => {
+                format!("it refuses the password ({text}); check redis.url and redis.password_file")
+            }
+            (ErrorKind::RESP3NotSupported, _) => "it does not know RESP3; 7.0 or newer is needed".to_owned(),
+            _ => format!("{text}; is it running, and is redis.url right?"),
+        };
+        Self::Unusable { address: address.to_owned(), why }
+    }
+
+    /// Whether Redis itself cannot be used (exit code 69), as opposed to one call that failed.
+    #[must_use]
+    pub fn is_unusable(&self) -> bool {
+        matches!(self, Self::Loading { .. } | Self::Unusable { .. })
+    }
+
+    /// The first word of the error that a function answered with.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Refused { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+}

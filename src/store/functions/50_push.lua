@@ -1,0 +1,81 @@
+-- The atomic door: push, and peek, which tells without changing anything.
+
+-- read_bucket: the state of the bucket behind a queue key, or an error.
+local function read_bucket(keys, now_us)
+  if #keys ~= 1 then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
+  local prefix, bucket = split_queue(keys[1])
+  if not prefix or not valid_name(bucket) then
+    return nil, nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
+      .. ' without control characters, { or }')
+  end
+  local ctx = open(prefix, now_us)
+  local len = pcall_redis('LLEN', keys[1])
+  if is_error(len) then return nil, nil, refuse('WRONGTYPE', 'the key of this queue holds something else than a list') end
+  local due, held_by = tonumber(call('ZSCORE', ctx.schedule, bucket) or nil), nil
+  if not due then due, held_by = held_due(ctx, bucket) end
+  local level = levels_of(ctx, { bucket })[1]
+  return ctx, look(ctx, bucket, len, due, level), nil, held_by
+end
+
+-- drip_push: put jobs into a bucket, never over its capacity. It never dispatches.
+-- keys   <prefix>:queue:<bucket>
+-- args   job [job ...] (1 to 1,000)
+-- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1 }
+-- errors BADBUCKET BADARG TOOMANY TOOLARGE WRONGTYPE OOM; nothing is changed
+-- cost   O(jobs)
+local function push(keys, jobs, now_us)
+  if #keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
+  if #jobs > 1000 then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
+  local ctx, s, err, held_by = read_bucket(keys, now_us)
+  if err then return err end
+  local p, limit = s.p, ctx.limits.max_job_bytes
+  for i = 1, #jobs do
+    if #jobs[i] > limit then
+      return refuse('TOOLARGE', 'job ' .. i .. ' has ' .. #jobs[i] .. ' bytes, limits.max_job_bytes is ' .. limit)
+    end
+  end
+  local drop = p.overflow == 'drop-oldest'
+  if s.over > 0 or (drop and s.len + #jobs > p.capacity) then
+    local rejected = ctx.prefix .. ':rejected'
+    if is_error(pcall_redis('XLEN', rejected)) then return refuse('WRONGTYPE', rejected .. ' holds something else than a stream') end
+  end
+  -- checks end here
+  settle(ctx, s)
+  local accepted = drop and #jobs or min(#jobs, max(0, p.capacity - s.len))
+  if accepted < #jobs then count(ctx, 'rejected', #jobs - accepted) end
+  if accepted > 0 then
+    if not s.due or (s.len == 0 and s.due < ctx.now and call('EXISTS', retry_key(ctx, s.bucket)) == 0) then s.due = ctx.now end
+    call('LPUSH', keys[1], unpack(jobs, 1, accepted))
+    local level = max(p.capacity, s.len)
+    s.len = s.len + accepted
+    if s.len > level then
+      s.over, s.len = s.len - level, level
+      cut(ctx, s)
+    end
+  end
+  if s.due then store_due(ctx, s, held_by) end
+  local due = s.due or ctx.now
+  return {
+    accepted, s.len, p.capacity,
+    accepted == #jobs and -1 or retry_after_ms(due, ctx.now),
+    accepted == 0 and -1 or eta_ms(p, due, ctx.now, s.len),
+  }
+end
+
+-- drip_peek: what a push would meet.
+-- keys   <prefix>:queue:<bucket>
+-- reply  { 0, depth, capacity, retry_after_ms or -1 (there is room), eta_ms of the next job or -1 (none waits) }
+-- errors BADBUCKET BADARG WRONGTYPE
+-- cost   O(1)
+local function peek(keys, args, now_us)
+  if #args > 0 then return refuse('BADARG', 'peek takes a key and nothing else') end
+  local ctx, s, err = read_bucket(keys, now_us)
+  if err then return err end
+  local due = s.due or ctx.now
+  local full = s.len >= s.p.capacity and s.p.overflow ~= 'drop-oldest'
+  return {
+    0, s.len, s.p.capacity,
+    full and retry_after_ms(due, ctx.now) or -1,
+    s.len == 0 and -1 or eta_ms(s.p, due, ctx.now, 1),
+  }
+end

@@ -1,0 +1,37 @@
+-- The functions by name. A public one takes no clock; its twin drip__<name> takes it as the first argument.
+
+local function rest(args)
+  local list = {}
+  for i = 2, #args do list[i - 1] = args[i] end
+  return list
+end
+
+local function register(name, flags, step)
+  redis.register_function {
+    function_name = name, flags = flags,
+    callback = function(keys, args)
+      if not call then bind() end
+      return step(keys, args)
+    end,
+  }
+end
+
+local function public(name, step, flags)
+  register('drip_' .. name, flags, function(keys, args) return step(keys, args, '') end)
+  register('drip__' .. name, flags, function(keys, args) return step(keys, rest(args), args[1]) end)
+end
+
+local function internal(name, step, flags)
+  register('drip__' .. name, flags or { 'allow-oom' }, step)
+end
+
+public('push', push, {})
+public('peek', peek, { 'no-writes' })
+public('ack', ack, { 'allow-oom' })
+public('fail', fail, { 'allow-oom' })
+internal('drain', drain)
+internal('wake', wake)
+internal('reap', reap)
+internal('policy', policy)
+internal('route', route)
+internal('version', function() return VERSION end, { 'no-writes' })

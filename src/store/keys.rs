@@ -1,0 +1,135 @@
+//! Every key by its name, spelled here and nowhere else.
+
+use crate::bucket::BucketName;
+use crate::policy::Route;
+
+/// The consumer group that counts.
+pub const GROUP: &str = "workers";
+
+/// The keys under one prefix.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    prefix: String,
+    queues: String,
+}
+
+impl Keys {
+    /// The keys under `prefix`.
+    #[must_use]
+    pub fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), queues: format!("{prefix}:queue:") }
+    }
+
+    fn under(&self, name: &str) -> String {
+        format!("{}:{name}", self.prefix)
+    }
+
+    /// The waiting jobs of a bucket.
+    #[must_use]
+    pub fn queue(&self, bucket: &BucketName) -> String {
+        format!("{}{bucket}", self.queues)
+    }
+
+    /// What the key of every queue begins with.
+    #[must_use]
+    pub fn queues(&self) -> &str {
+        &self.queues
+    }
+
+    /// A pattern that matches the key of every queue, for `SCAN`.
+    #[must_use]
+    pub fn queue_pattern(&self) -> Vec<u8> {
+        let mut pattern = Vec::new();
+        for &byte in self.queues.as_bytes() {
+            if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
+                pattern.push(b'\\');
+            }
+            pattern.push(byte);
+        }
+        pattern.push(b'*');
+        pattern
+    }
+
+    /// The ready stream of a route.
+    #[must_use]
+    pub fn ready(&self, route: &Route) -> String {
+        if route.is_default() { self.under("ready") } else { self.under(&format!("ready:{}", route.as_str())) }
+    }
+
+    /// What the key of every ready stream begins with.
+    #[must_use]
+    pub fn readies(&self) -> String {
+        self.under("ready")
+    }
+
+    /// Bucket to due.
+    #[must_use]
+    pub fn schedule(&self) -> String {
+        self.under("schedule")
+    }
+
+    /// Jobs that did not fit.
+    #[must_use]
+    pub fn rejected(&self) -> String {
+        self.under("rejected")
+    }
+
+    /// Jobs that were given up.
+    #[must_use]
+    pub fn dead(&self) -> String {
+        self.under("dead")
+    }
+
+    /// The record in force.
+    #[must_use]
+    pub fn policy(&self) -> String {
+        self.under("policy")
+    }
+
+    /// Bucket to the end of its next back-off.
+    #[must_use]
+    pub fn retries(&self) -> String {
+        self.under("retries")
+    }
+
+    /// The failed jobs of a bucket.
+    #[must_use]
+    pub fn retry(&self, bucket: &BucketName) -> String {
+        self.under(&format!("retry:{bucket}"))
+    }
+
+    /// The routes whose streams are reaped.
+    #[must_use]
+    pub fn routes(&self) -> String {
+        self.under("routes")
+    }
+
+    /// The buckets that a full route holds.
+    #[must_use]
+    pub fn held(&self, route: &str) -> String {
+        self.under(&format!("held:{route}"))
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> String {
+        self.under("stats")
+    }
+
+    /// The keys of dripd's own whose type must be right, with that type.
+    #[must_use]
+    pub fn typed(&self) -> Vec<(String, &'static str)> {
+        vec![
+            (self.policy(), "hash"),
+            (self.schedule(), "zset"),
+            (self.rejected(), "stream"),
+            (self.dead(), "stream"),
+            (self.readies(), "stream"),
+            (self.retries(), "zset"),
+            (self.routes(), "set"),
+            (self.stats(), "hash"),
+            (self.under("level"), "hash"),
+            (self.under("spread"), "set"),
+        ]
+    }
+}

@@ -1,0 +1,184 @@
+//! Calls that change something, in the order of a job's life.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::keys::GROUP;
+use super::reply::{self, Drained, Failed, Job, Pushed, Reaped, unexpected};
+use super::{Store, StoreError};
+use crate::bucket::BucketName;
+use crate::policy::{Record, Route};
+
+/// What a [`Store::put_record`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The record is in force now.
+    Stored,
+    /// It was in force already, or another is and it was only to be stored where none is.
+    Kept,
+    /// Another change still spreads: drain, and try again.
+    Busy,
+}
+
+/// How a worker gives a job back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fail {
+    /// Instead of the back-off.
+    pub retry_in: Option<Duration>,
+    /// Do not count the attempt.
+    pub keep: bool,
+    /// Do not try again.
+    pub dead: bool,
+    /// Why; at most 1,000 bytes are kept.
+    pub reason: String,
+}
+
+impl Store {
+    /// Put jobs into a bucket, all or the first ones. Never repeat a push that was lost: it may have run.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with the function's code; [`StoreError::Lost`] when the outcome is unknown.
+    pub async fn push(&mut self, bucket: &BucketName, jobs: &[Vec<u8>]) -> Result<Pushed, StoreError> {
+        let args: Vec<&[u8]> = jobs.iter().map(Vec::as_slice).collect();
+        let reply = self.function("drip_push", &[self.keys().queue(bucket)], &args).await?;
+        reply::pushed("drip_push", &reply)
+    }
+
+    /// What a push would meet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::push`].
+    pub async fn peek(&mut self, bucket: &BucketName) -> Result<Pushed, StoreError> {
+        let reply = self.function("drip_peek", &[self.keys().queue(bucket)], &[]).await?;
+        reply::pushed("drip_peek", &reply)
+    }
+
+    /// Look at queues that changed, if any, and let out what is due.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`]: the call is safe to repeat.
+    pub async fn drain(&mut self, woken: &[Arc<str>]) -> Result<Drained, StoreError> {
+        if woken.is_empty() {
+            let reply = self.function("drip__drain", &[self.keys().schedule()], &[b""]).await?;
+            return reply::drained("drip__drain", &reply);
+        }
+        let queues: Vec<String> = woken.iter().map(|name| format!("{}{name}", self.keys().queues())).collect();
+        let reply = self.function("drip__wake", &queues, &[b""]).await?;
+        reply::drained("drip__wake", &reply)
+    }
+
+    /// Make sure that the stream and the group of a route exist.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] when the key holds something else.
+    pub async fn open_route(&mut self, route: &Route) -> Result<(), StoreError> {
+        self.function("drip__route", &[self.keys().ready(route)], &[b""]).await.map(drop)
+    }
+
+    /// Take up to `most` jobs, waiting at most `block` for the first. An empty answer is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with `NOGROUP` when the route is not open.
+    pub async fn take(
+        &mut self,
+        route: &Route,
+        worker: &str,
+        most: usize,
+        block: Duration,
+    ) -> Result<Vec<Job>, StoreError> {
+        let mut command = redis::cmd("XREADGROUP");
+        command.arg("GROUP").arg(GROUP).arg(worker).arg("COUNT").arg(most);
+        command.arg("BLOCK").arg(u64::try_from(block.as_millis()).unwrap_or(u64::MAX));
+        command.arg("STREAMS").arg(self.keys().ready(route)).arg(">");
+        let reply = self.call("XREADGROUP", &command).await?;
+        reply::taken("XREADGROUP", &reply)
+    }
+
+    /// Start the lease of a job anew. Replies whether it is still this worker's.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn renew(&mut self, route: &Route, worker: &str, entry: &str) -> Result<bool, StoreError> {
+        let mut command = redis::cmd("XCLAIM");
+        command.arg(self.keys().ready(route)).arg(GROUP).arg(worker).arg(0).arg(entry).arg("JUSTID");
+        match self.call("XCLAIM", &command).await? {
+            Value::Array(claimed) => Ok(!claimed.is_empty()),
+            other => Err(unexpected("XCLAIM", &other)),
+        }
+    }
+
+    /// A job is done. Replies whether it still was this worker's.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`]: the call is safe to repeat.
+    pub async fn ack(&mut self, route: &Route, entry: &str) -> Result<bool, StoreError> {
+        match self.function("drip_ack", &[self.keys().ready(route)], &[entry.as_bytes()]).await? {
+            Value::Int(n) => Ok(n == 1),
+            other => Err(unexpected("drip_ack", &other)),
+        }
+    }
+
+    /// A job failed, or is given back.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`]: the call is safe to repeat.
+    pub async fn fail(&mut self, route: &Route, entry: &str, fail: &Fail) -> Result<Failed, StoreError> {
+        let retry_in = fail.retry_in.map(|wait| wait.as_millis().to_string());
+        let mut args: Vec<&[u8]> = vec![entry.as_bytes()];
+        if let Some(ms) = &retry_in {
+            args.extend([b"RETRY_IN".as_slice(), ms.as_bytes()]);
+        }
+        if fail.keep {
+            args.push(b"KEEP");
+        }
+        if fail.dead {
+            args.push(b"DEAD");
+        }
+        if !fail.reason.is_empty() {
+            args.extend([b"REASON".as_slice(), fail.reason.as_bytes()]);
+        }
+        let reply = self.function("drip_fail", &[self.keys().ready(route)], &args).await?;
+        reply::failed("drip_fail", &reply)
+    }
+
+    /// A part of a reaping pass: from its beginning, or from where the part before ended.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`]: the call is safe to repeat.
+    pub async fn reap(&mut self, take_back: bool, from: Option<(String, String)>) -> Result<Reaped, StoreError> {
+        let (route, id) = from.unwrap_or_default();
+        let take_back: &[u8] = if take_back { b"1" } else { b"0" };
+        let args = [b"".as_slice(), take_back, route.as_bytes(), id.as_bytes()];
+        let reply = self.function("drip__reap", &[self.keys().policy()], &args).await?;
+        reply::reaped("drip__reap", &reply)
+    }
+
+    /// Put a policy record into force, or only where none is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] when a route's key holds something else.
+    pub async fn put_record(&mut self, record: &Record, only_if_missing: bool) -> Result<Put, StoreError> {
+        let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        let mode: &[u8] = if only_if_missing { b"if-missing" } else { b"replace" };
+        let json = record.to_json();
+        let args = [b"".as_slice(), id.as_bytes(), json.as_bytes(), mode];
+        match self.function("drip__policy", &[self.keys().policy()], &args).await? {
+            Value::Int(1) => Ok(Put::Stored),
+            Value::Int(0) => Ok(Put::Kept),
+            Value::Int(-1) => Ok(Put::Busy),
+            other => Err(unexpected("drip__policy", &other)),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Wake-ups: what Redis reports of changed keys, kept until the pacer or the reaper has looked.
+//!
+//! A plain `LPUSH` runs no code of ours, so Redis is asked to report every change under our prefixes
+//! (`CLIENT TRACKING ... BCAST`). A report may stand for a write of the daemon and one of a producer at once, so none is
+//! ever dropped: the names wait in a bounded set, each is handed out at most once in [`QUIET`], and when the set is full
+//! one full reconcile stands for what did not fit.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::Notify;
+use tracing::warn;
+
+use super::keys::Keys;
+use crate::bucket::BucketName;
+
+/// The least time between two looks at one bucket.
+const QUIET: Duration = Duration::from_millis(5);
+
+/// The most names kept; one more asks for a reconcile.
+const MOST: usize = 65_536;
+
+/// While more than this many wait, a reconcile waits too.
+const ENOUGH: usize = 8_192;
+
+/// How often a bad name is logged.
+const BAD_NAME_LOG: Duration = Duration::from_secs(60);
+
+/// What woke, until somebody looked.
+#[derive(Debug)]
+pub struct Hints {
+    names: Mutex<Names>,
+    keys: Keys,
+    /// Something changed that the pacer must know: a queue, or the end of a back-off.
+    pub queues: Notify,
+    /// A ready stream changed.
+    pub ready: Notify,
+    /// Names were lost: look at every queue.
+    pub lost: Notify,
+    /// The connection is gone.
+    pub disconnected: Notify,
+    /// There is room for the names of a reconcile.
+    room: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    /// Every name that waits or was handed out less than [`QUIET`] ago; whether it waits.
+    known: HashMap<Arc<str>, bool>,
+    /// Those that may be handed out.
+    waiting: VecDeque<Arc<str>>,
+    /// Those handed out, the oldest first.
+    quiet: VecDeque<(Instant, Arc<str>)>,
+    /// How many of the quiet ones wait.
+    deferred: usize,
+    bad: u64,
+    bad_logged: Option<Instant>,
+}
+
+impl Names {
+    /// A name changed. Replies whether it may be handed out at once; `None` when there is no room for it.
+    fn add(&mut self, name: &str) -> Option<bool> {
+        if let Some(waits) = self.known.get_mut(name) {
+            if !std::mem::replace(waits, true) {
+                self.deferred += 1;
+            }
+            return Some(false);
+        }
+        if self.known.len() >= MOST {
+            return None;
+        }
+        let name: Arc<str> = name.into();
+        self.known.insert(Arc::clone(&name), true);
+        self.waiting.push_back(name);
+        Some(true)
+    }
+
+    fn end_quiet(&mut self, now: Instant) {
+        while self.quiet.front().is_some_and(|(since, _)| now.duration_since(*since) >= QUIET) {
+            let (_, name) = self.quiet.pop_front().expect("there is a front");
+            if self.known.get(&name) == Some(&true) {
+                self.deferred -= 1;
+                self.waiting.push_back(name);
+            } else {
+                self.known.remove(&name);
+            }
+        }
+        if self.known.is_empty() && self.known.capacity() > 4_096 {
+            *self = Self { bad: self.bad, bad_logged: self.bad_logged, ..Self::default() }; // a burst is over
+        }
+    }
+
+    fn take(&mut self, most: usize, now: Instant) -> Vec<Arc<str>> {
+        self.end_quiet(now);
+        let n = most.min(self.waiting.len());
+        let taken: Vec<_> = self.waiting.drain(..n).collect();
+        for name in &taken {
+            self.known.insert(Arc::clone(name), false);
+            self.quiet.push_back((now, Arc::clone(name)));
+        }
+        taken
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        if !self.waiting.is_empty() {
+            return Some(Instant::now());
+        }
+        self.quiet.front().filter(|_| self.deferred > 0).map(|(since, _)| *since + QUIET)
+    }
+}
+
+impl Hints {
+    /// An empty set for the queues of `keys`.
+    #[must_use]
+    pub fn new(keys: Keys) -> Self {
+        Self {
+            names: Mutex::default(),
+            keys,
+            queues: Notify::new(),
+            ready: Notify::new(),
+            lost: Notify::new(),
+            disconnected: Notify::new(),
+            room: Notify::new(),
+        }
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What every key that should be reported begins with.
+    pub(super) fn prefixes(&self) -> [String; 3] {
+        [self.keys.queues().to_owned(), self.keys.readies(), self.keys.retries()]
+    }
+
+    /// Take in what Redis pushed.
+    pub(super) fn on_push(&self, push: &PushInfo) {
+        match push.kind {
+            PushKind::Disconnection => self.disconnected.notify_one(),
+            PushKind::Invalidate => match push.data.first() {
+                Some(Value::Array(keys)) => {
+                    for key in keys {
+                        if let Value::BulkString(key) = key {
+                            self.on_key(key);
+                        }
+                    }
+                }
+                _ => self.lost.notify_one(), // the whole database was flushed
+            },
+            _ => {}
+        }
+    }
+
+    fn on_key(&self, key: &[u8]) {
+        if key.starts_with(self.keys.queues().as_bytes()) {
+            self.add_queue(key);
+        } else if key.starts_with(self.keys.retries().as_bytes()) {
+            self.queues.notify_one();
+        } else {
+            self.ready.notify_one();
+        }
+    }
+
+    /// A queue changed, or was found by a scan. A key that names no bucket is counted, and logged once a minute.
+    pub fn add_queue(&self, key: &[u8]) {
+        let name = key.strip_prefix(self.keys.queues().as_bytes()).unwrap_or_default();
+        let mut names = self.names();
+        match BucketName::parse(name) {
+            Ok(name) => match names.add(name.as_str()) {
+                Some(true) => self.queues.notify_one(),
+                Some(false) if names.deferred == 1 => self.queues.notify_one(), // the pacer must learn when it may look
+                Some(false) => {}
+                None => self.lost.notify_one(),
+            },
+            Err(why) => {
+                names.bad += 1;
+                if names.bad_logged.is_none_or(|at| at.elapsed() >= BAD_NAME_LOG) {
+                    names.bad_logged = Some(Instant::now());
+                    warn!(example = %why, seen = names.bad, "a queue is left alone: its name is no bucket");
+                }
+            }
+        }
+    }
+
+    /// Wait until a scan may add more names.
+    pub async fn wait_for_room(&self) {
+        while self.names().waiting.len() > ENOUGH {
+            self.room.notified().await;
+        }
+    }
+
+    /// Up to `most` names that may be looked at now.
+    #[must_use]
+    pub fn take(&self, most: usize) -> Vec<Arc<str>> {
+        let mut names = self.names();
+        let taken = names.take(most, Instant::now());
+        if names.waiting.len() <= ENOUGH {
+            self.room.notify_waiters();
+        }
+        taken
+    }
+
+    /// When the next name may be looked at; `None` when none waits.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Instant> {
+        self.names().next_at()
+    }
+
+    /// How many names were no bucket so far.
+    #[must_use]
+    pub fn bad_names(&self) -> u64 {
+        self.names().bad
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_handed_out_at_once_and_again_only_after_the_quiet_time() {
+        let (mut names, start) = (Names::default(), Instant::now());
+        assert_eq!(names.add("a"), Some(true));
+        assert_eq!(names.add("a"), Some(false));
+        assert_eq!(names.take(10, start).len(), 1);
+        assert_eq!(names.add("a"), Some(false), "reported again while quiet");
+        assert!(names.take(10, start + QUIET / 2).is_empty());
+        assert_eq!(names.take(10, start + QUIET).len(), 1, "not dropped");
+        assert!(names.take(10, start + 2 * QUIET).is_empty());
+        assert!(names.known.is_empty(), "nothing is kept of it");
+    }
+
+    #[test]
+    fn a_full_set_asks_for_a_reconcile_and_gives_its_memory_back() {
+        let (mut names, start) = (Names::default(), Instant::now());
+        for n in 0..MOST {
+            assert_eq!(names.add(&n.to_string()), Some(true));
+        }
+        assert_eq!(names.add("one more"), None);
+        assert_eq!(names.take(MOST, start).len(), MOST);
+        assert!(names.take(1, start + QUIET).is_empty());
+        assert_eq!(names.known.capacity(), 0);
+    }
+}
