@@ -13,3 +13,4 @@ pub mod reconcile;
 pub mod signals;
 pub mod store;
 pub mod timer;
+pub mod worker;

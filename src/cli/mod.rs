@@ -3,13 +3,15 @@
 mod admin;
 mod push;
 mod run;
+mod work;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Environment};
 use crate::daemon::DaemonError;
@@ -36,6 +38,8 @@ enum Command {
     Run,
     /// Put jobs into buckets
     Push(push::Push),
+    /// Take jobs and run them
+    Work(work::Work),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -129,6 +133,7 @@ pub fn main() -> ExitCode {
     let name = match &cli.command {
         Command::Run => "run",
         Command::Push(_) => "push",
+        Command::Work(_) => "work",
         Command::Reload => "reload",
         Command::Check(_) => "check",
         Command::Functions => "functions",
@@ -154,6 +159,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     match cli.command {
         Command::Run => run::run(cli.config.clone(), environment.clone(), load()?).await,
         Command::Push(push) => push.run(&load()?).await,
+        Command::Work(work) => work.run(&load()?).await,
         Command::Reload => admin::reload(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => admin::functions(),
@@ -171,4 +177,12 @@ async fn connect(config: &Config) -> Result<Store, Failure> {
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }
     }
+}
+
+/// Log to standard error: `RUST_LOG` chooses how much; the journal keeps its own time.
+fn log_to_stderr() {
+    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let builder = builder.with_ansi(std::io::stderr().is_terminal());
+    if std::env::var_os("JOURNAL_STREAM").is_some() { builder.without_time().init() } else { builder.init() }
 }

@@ -151,6 +151,22 @@ impl Store {
         reply::failed("drip_fail", &reply)
     }
 
+    /// Take a worker's name off the group of a route. Only for one that holds nothing: what it held would be lost.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn leave(&mut self, route: &Route, worker: &str) -> Result<(), StoreError> {
+        let mut pending = redis::cmd("XPENDING");
+        pending.arg(self.keys().ready(route)).arg(GROUP).arg("-").arg("+").arg(1).arg(worker);
+        if self.call("XPENDING", &pending).await? != Value::Array(Vec::new()) {
+            return Ok(());
+        }
+        let mut command = redis::cmd("XGROUP");
+        command.arg("DELCONSUMER").arg(self.keys().ready(route)).arg(GROUP).arg(worker);
+        self.call("XGROUP DELCONSUMER", &command).await.map(drop)
+    }
+
     /// A part of a reaping pass: from its beginning, or from where the part before ended.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ end
 
 -- whole: the number that a text of decimal digits stands for, or nil (tonumber would take 0x10, 1e3, ' 5 ', nan).
 local function whole(text)
-  if type(text) == 'string' and #text <= 15 and find(text, '^[0-9]+$') then return tonumber(text) end
+  if type(text) == 'string' and #text <= 16 and find(text, '^[0-9]+$') then return tonumber(text) end
 end
 
 local function digits(number)

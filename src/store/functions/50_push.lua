@@ -17,6 +17,13 @@ local function read_bucket(keys, now_us)
   return ctx, look(ctx, bucket, len, due, level), nil, held_by
 end
 
+-- is_idle: whether nothing of a bucket could have left by now, so that the time since its due earns no credit.
+local function is_idle(ctx, s)
+  if s.len > 0 then return false end
+  local ends = tonumber(call('ZSCORE', ctx.retries, s.bucket) or nil)
+  return not ends or (ends > ctx.now and ends ~= huge)
+end
+
 -- drip_push: put jobs into a bucket, never over its capacity. It never dispatches.
 -- keys   <prefix>:queue:<bucket>
 -- args   job [job ...] (1 to 1,000)
@@ -44,7 +51,7 @@ local function push(keys, jobs, now_us)
   local accepted = drop and #jobs or min(#jobs, max(0, p.capacity - s.len))
   if accepted < #jobs then count(ctx, 'rejected', #jobs - accepted) end
   if accepted > 0 then
-    if not s.due or (s.len == 0 and s.due < ctx.now and call('EXISTS', retry_key(ctx, s.bucket)) == 0) then s.due = ctx.now end
+    if not s.due or (s.due < ctx.now and is_idle(ctx, s)) then s.due = ctx.now end
     call('LPUSH', keys[1], unpack(jobs, 1, accepted))
     local level = max(p.capacity, s.len)
     s.len = s.len + accepted

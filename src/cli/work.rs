@@ -1,0 +1,84 @@
+//! `dripd work`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use reqwest::Url;
+use tokio_util::sync::CancellationToken;
+
+use super::{Exit, Failure, connect, log_to_stderr};
+use crate::config::Config;
+use crate::policy::{self, Route};
+use crate::signals::{Signal, Signals};
+use crate::store::Address;
+use crate::worker::{Exec, Http, Print, Runner, Worker};
+
+/// How long a POST may take unless `--timeout` says otherwise.
+const HTTP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Take jobs and run them.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("how").required(true).args(["exec", "http", "print"])))]
+pub(super) struct Work {
+    /// Run a command for each job: the job on standard input, DRIPD_BUCKET, DRIPD_ATTEMPT and DRIPD_ID in the
+    /// environment; exit code 0 done, 65 dead, anything else failed
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    exec: Option<Vec<OsString>>,
+    /// Post each job: 2xx done; 429 and 503 given back, honouring Retry-After; other 4xx dead; anything else failed
+    #[arg(long, value_name = "URL")]
+    http: Option<Url>,
+    /// Write each job to standard output, a line each
+    #[arg(long)]
+    print: bool,
+    /// How many jobs at a time
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    concurrency: u16,
+    /// The ready stream to take from
+    #[arg(long, value_name = "ROUTE", default_value = "default", value_parser = Route::parse)]
+    route: Route,
+    /// End a run that takes longer, as in 30s: the job has failed [default: none for --exec, 60s for --http]
+    #[arg(long, value_name = "DURATION", value_parser = limit)]
+    timeout: Option<Duration>,
+}
+
+fn limit(text: &str) -> Result<Duration, &'static str> {
+    policy::duration(text)
+        .filter(|limit| !limit.is_zero())
+        .ok_or("write a whole number and a unit (us ms s m h d), as in 30s")
+}
+
+impl Work {
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        log_to_stderr();
+        let cannot =
+            |what: &str, why: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("cannot {what}: {why}"));
+        let mut signals = Signals::listen().map_err(|why| cannot("listen for signals", &why))?;
+        let (stop, closed) = (CancellationToken::new(), CancellationToken::new());
+        let runner = match (self.exec, self.http) {
+            (Some(mut command), _) => {
+                let args = command.split_off(1);
+                Runner::Exec(Exec::new(command.remove(0), args, self.timeout))
+            }
+            (None, Some(url)) => {
+                let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT));
+                Runner::Http(http.map_err(|why| cannot("speak HTTP", &why))?)
+            }
+            (None, None) => Runner::Print(Print::new(closed.clone())),
+        };
+        let address = Address::of(&config.redis)?;
+        drop(connect(config).await?);
+        let worker = Worker::new(address, self.route, usize::from(self.concurrency), runner);
+        let mut working = std::pin::pin!(worker.run(stop.clone()));
+        loop {
+            tokio::select! {
+                done = &mut working => {
+                    done?;
+                    return if closed.is_cancelled() { Err(Failure::new(Exit::Failed, "standard output is closed")) } else { Ok(Exit::Done) };
+                }
+                signal = signals.next() => if signal == Signal::Stop { stop.cancel() },
+                () = closed.cancelled(), if !stop.is_cancelled() => stop.cancel(),
+            }
+        }
+    }
+}

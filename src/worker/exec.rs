@@ -1,0 +1,89 @@
+//! A command per job: the job on standard input, the rest in the environment.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
+
+use super::{Job, Outcome};
+
+/// The exit code that says: do not try again (`EX_DATAERR`).
+const DEAD: i32 = 65;
+
+/// What is run for each job.
+#[derive(Debug, Clone)]
+pub struct Exec {
+    program: OsString,
+    args: Vec<OsString>,
+    limit: Option<Duration>,
+}
+
+/// Ends the whole process group of a run that is dropped before it ended.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Exec {
+    /// A command and its arguments; a run longer than `limit` is ended and has failed.
+    #[must_use]
+    pub fn new(program: OsString, args: Vec<OsString>, limit: Option<Duration>) -> Self {
+        Self { program, args, limit }
+    }
+
+    pub(super) async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).stdin(Stdio::piped()).process_group(0);
+        command
+            .env("DRIPD_BUCKET", job.bucket.as_str())
+            .env("DRIPD_ATTEMPT", job.attempt.to_string())
+            .env("DRIPD_ID", &job.id);
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(why) => {
+                return Outcome::GivenBack(None, format!("cannot run {}: {why}", self.program.to_string_lossy()));
+            }
+        };
+        let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
+        let mut stdin = child.stdin.take().expect("standard input is piped");
+        let feed = async {
+            let _ = stdin.write_all(&job.body).await; // a command need not read its job
+            drop(stdin);
+            std::future::pending::<()>().await;
+        };
+        let limit = async {
+            match self.limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            status = child.wait() => {
+                group.0 = None;
+                status.map_or_else(|why| Outcome::Failed(format!("cannot wait for the command: {why}")), judge)
+            }
+            () = feed => unreachable!("feeding never ends by itself"),
+            () = limit => Outcome::Failed(format!("ran longer than {:?}", self.limit.unwrap_or_default())),
+            () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
+        }
+    }
+}
+
+fn judge(status: ExitStatus) -> Outcome {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Outcome::Done,
+        (Some(DEAD), _) => Outcome::Dead(format!("exit code {DEAD}")),
+        (Some(code), _) => Outcome::Failed(format!("exit code {code}")),
+        (None, signal) => Outcome::Failed(format!("ended by signal {}", signal.unwrap_or_default())),
+    }
+}

@@ -1,0 +1,265 @@
+//! The ready-made worker: takes as many jobs as it has slots for, runs each, and says what became of it.
+//!
+//! Two connections: one waits for jobs, the other renews, acknowledges and gives back. A call whose answer was lost is
+//! made again until the lease is over: acknowledging and giving back are safe to repeat.
+
+mod exec;
+mod http;
+mod link;
+mod print;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+pub use exec::Exec;
+pub use http::Http;
+use link::Link;
+pub use print::Print;
+
+use crate::bucket::BucketName;
+use crate::policy::Route;
+use crate::store::ops::Fail;
+use crate::store::reply::Failed;
+use crate::store::reply::Job as Entry;
+use crate::store::{Address, Store, StoreError};
+
+/// How long one read waits for jobs. A stop has to wait for it: a read that is given up may still take a job.
+const BLOCK: Duration = Duration::from_secs(1);
+
+/// How long the jobs in hand may go on after a stop; the rest of the five seconds is for giving them back.
+const FINISH_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long giving back may take after a stop.
+const GIVE_BACK_WITHIN: Duration = Duration::from_millis(900);
+
+/// A job as it is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The bucket it came from.
+    pub bucket: BucketName,
+    /// Its stable identity.
+    pub id: String,
+    /// 1 for the first try.
+    pub attempt: u64,
+    /// The bytes that the producer pushed.
+    pub body: Vec<u8>,
+}
+
+/// What became of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Done,
+    /// It failed, and is to be tried again.
+    Failed(String),
+    /// It failed, and trying again is of no use.
+    Dead(String),
+    /// It was not tried properly: again without counting it, after the given wait or the back-off.
+    GivenBack(Option<Duration>, String),
+}
+
+/// How jobs are run.
+#[derive(Debug, Clone)]
+pub enum Runner {
+    /// By a command each.
+    Exec(Exec),
+    /// By a POST each.
+    Http(Http),
+    /// By writing them to standard output.
+    Print(Print),
+}
+
+impl Runner {
+    async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
+        match self {
+            Self::Exec(exec) => exec.run(job, stop).await,
+            Self::Http(http) => tokio::select! {
+                outcome = http.run(job) => outcome,
+                () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
+            },
+            Self::Print(print) => print.run(job).await,
+        }
+    }
+}
+
+/// A worker on one route.
+pub struct Worker {
+    address: Address,
+    route: Route,
+    name: String,
+    slots: usize,
+    runner: Arc<Runner>,
+    link: Arc<Link>,
+}
+
+impl Worker {
+    /// A worker with `slots` jobs at a time at most.
+    #[must_use]
+    pub fn new(address: Address, route: Route, slots: usize, runner: Runner) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = format!("{host}-{}", std::process::id());
+        let link = Arc::new(Link::new(address.clone()));
+        Self { address, route, name, slots, runner: Arc::new(runner), link }
+    }
+
+    /// Work until stopped: then finish what is in hand within five seconds, or give it back.
+    ///
+    /// # Errors
+    ///
+    /// When Redis could not be used once; after that it is waited for.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), StoreError> {
+        let mut reader = self.reader().await?;
+        let (mut running, kill) = (JoinSet::new(), CancellationToken::new());
+        info!(route = self.route.as_str(), worker = self.name, slots = self.slots, "working");
+        while !stop.is_cancelled() {
+            while running.try_join_next().is_some() {}
+            if running.len() >= self.slots {
+                tokio::select! { _ = running.join_next() => {}, () = stop.cancelled() => {} }
+                continue;
+            }
+            match reader.take(&self.route, &self.name, self.slots - running.len(), BLOCK).await {
+                Ok(entries) => {
+                    for entry in entries {
+                        let job = self.handle(entry, &kill);
+                        running.spawn(job);
+                    }
+                }
+                Err(why) => {
+                    let Some(again) = self.take_failed(why, &stop).await else { break };
+                    reader = again;
+                }
+            }
+        }
+        let finished = timeout(FINISH_WITHIN, async { while running.join_next().await.is_some() {} }).await;
+        kill.cancel();
+        let given_back = timeout(GIVE_BACK_WITHIN, async { while running.join_next().await.is_some() {} }).await;
+        if given_back.is_err() {
+            warn!(jobs = running.len(), "jobs could not be given back: they are taken back when their leases end");
+        } else if finished.is_err() {
+            info!("gave back what was not finished");
+        }
+        if given_back.is_ok() {
+            let _ = timeout(GIVE_BACK_WITHIN, self.link.leave(&self.route, &self.name)).await;
+        }
+        Ok(())
+    }
+
+    async fn reader(&self) -> Result<Store, StoreError> {
+        let mut store = Store::connect_blocking(&self.address, BLOCK).await?;
+        store.open_route(&self.route).await?;
+        Ok(store)
+    }
+
+    /// Connect anew, or open the route anew; `None` when stopped meanwhile.
+    async fn take_failed(&self, why: StoreError, stop: &CancellationToken) -> Option<Store> {
+        if why.code() != Some("NOGROUP") {
+            warn!(%why, "cannot take jobs, trying again");
+        }
+        let mut pause = Duration::from_millis(20);
+        loop {
+            match self.reader().await {
+                Ok(reader) => return Some(reader),
+                Err(why) => debug!(%why, "redis cannot be used"),
+            }
+            tokio::select! { () = stop.cancelled() => return None, () = sleep(pause.mul_f64(0.5 + fastrand::f64())) => {} }
+            pause = (pause * 2).min(Duration::from_secs(2));
+        }
+    }
+
+    /// One slot: run a job, keep its lease, and say what became of it.
+    fn handle(&self, entry: Entry, kill: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
+        let slot = Slot {
+            route: self.route.clone(),
+            name: self.name.clone(),
+            runner: Arc::clone(&self.runner),
+            link: Arc::clone(&self.link),
+            lease: entry.lease,
+            taken: Instant::now(),
+        };
+        let kill = kill.clone();
+        async move { slot.work(entry, &kill).await }
+    }
+}
+
+/// What one job needs.
+struct Slot {
+    route: Route,
+    name: String,
+    runner: Arc<Runner>,
+    link: Arc<Link>,
+    lease: Duration,
+    taken: Instant,
+}
+
+impl Slot {
+    async fn work(&self, entry: Entry, kill: &CancellationToken) {
+        let (Some(bucket), Some(body)) = (entry.bucket, entry.body) else {
+            return self
+                .fail(&entry.entry, Fail { dead: true, reason: "malformed".to_owned(), ..Fail::default() })
+                .await;
+        };
+        let job = Job { bucket, id: entry.id, attempt: entry.attempt, body };
+        let cancel = kill.child_token();
+        let outcome = tokio::select! {
+            outcome = self.runner.run(&job, &cancel) => outcome,
+            () = self.keep_lease(&entry.entry) => {
+                warn!(bucket = %job.bucket, id = job.id, "the lease is lost: the job is somebody else's now");
+                return cancel.cancel(); // dropping the run has ended it
+            }
+        };
+        match outcome {
+            Outcome::Done => self.ack(&entry.entry).await,
+            Outcome::Failed(reason) => self.fail(&entry.entry, Fail { reason, ..Fail::default() }).await,
+            Outcome::Dead(reason) => self.fail(&entry.entry, Fail { dead: true, reason, ..Fail::default() }).await,
+            Outcome::GivenBack(retry_in, reason) => {
+                self.fail(&entry.entry, Fail { retry_in, keep: true, dead: false, reason }).await;
+            }
+        }
+    }
+
+    /// Renew the lease three times in its length. Returns only when it is lost.
+    async fn keep_lease(&self, entry: &str) {
+        let mut renewed = self.taken;
+        loop {
+            sleep(self.lease / 3).await;
+            let asked = Instant::now();
+            let left = self.lease.saturating_sub(renewed.elapsed());
+            match timeout(left, self.link.renew(&self.route, &self.name, entry)).await {
+                Ok(true) => renewed = asked,
+                Ok(false) => return,
+                Err(_) => {
+                    // Redis is away, and so is whoever would take the job back; go on, and ask again.
+                    warn!(entry, "the lease cannot be renewed");
+                    renewed = asked;
+                }
+            }
+        }
+    }
+
+    /// For how long an answer that was lost is asked for again.
+    fn patience(&self) -> Duration {
+        self.lease.min(Duration::from_secs(60))
+    }
+
+    async fn ack(&self, entry: &str) {
+        match timeout(self.patience(), self.link.ack(&self.route, entry)).await {
+            Ok(true) => debug!(entry, "done"),
+            Ok(false) => warn!(entry, "done, but the job was not this worker's any more: it may run again"),
+            Err(_) => warn!(entry, "done, but redis was not told in time: the job will run again"),
+        }
+    }
+
+    async fn fail(&self, entry: &str, fail: Fail) {
+        match timeout(self.patience(), self.link.fail(&self.route, entry, &fail)).await {
+            Ok(Some(Failed::Retried)) => info!(entry, reason = fail.reason, "failed, will be tried again"),
+            Ok(Some(Failed::Dead)) => warn!(entry, reason = fail.reason, "dead"),
+            Ok(Some(Failed::NotPending)) => warn!(entry, "failed, but the job was not this worker's any more"),
+            Ok(None) | Err(_) => warn!(entry, "failed, but redis was not told: the job comes back when its lease ends"),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Drain: order, bounds of a call, fairness, backpressure, and a clock that steps.
+
+use crate::rig::{Case, MS, S, T0};
+
+#[test]
+fn a_dispatched_job_carries_its_bucket_attempt_due_time_and_lease() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\nlease = '90s'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "acme", &["hello", "again"]);
+    case.settle_at(T0 + 3 * MS);
+    case.settle_at(T0 + 105 * MS);
+    let ready = case.stream("ready");
+    let expect = [("hello", T0, T0 + 3 * MS), ("again", T0 + 100 * MS, T0 + 105 * MS)];
+    for (entry, (job, due, at)) in ready.iter().zip(expect) {
+        assert_eq!((entry.text("bucket"), entry.text("job"), entry.text("attempt")), ("acme".into(), job.into(), "1".into()));
+        assert_eq!((entry.number("due_us"), entry.number("at_us"), entry.number("lease_ms")), (due, at, 90_000));
+        assert!(!entry.fields.contains_key("id"), "the first attempt is its own identity");
+    }
+    assert_eq!(ready.len(), 2);
+}
+
+#[test]
+fn jobs_leave_first_in_first_out_whatever_the_size_of_the_steps() {
+    let mut case = Case::with("[defaults]\nrate = '10000/s'\ncapacity = 1000\ncatch_up = '1s'\n[limits]\nbatch = 7\n");
+    case.settle_at(T0);
+    let jobs: Vec<_> = (0..500).map(|n| n.to_string()).collect();
+    case.push_at(T0, "b", &jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    for step in [0, 3, 10, 11, 40, 41, 60] {
+        case.settle_at(T0 + step * MS);
+    }
+    assert_eq!(case.jobs("ready"), jobs);
+}
+
+#[test]
+fn a_call_handles_at_most_a_batch_and_a_bucket_a_quarter_of_it_while_others_are_due() {
+    let mut case = Case::with("[defaults]\nrate = '1000000/s'\ncatch_up = '1s'\n[limits]\nbatch = 20\n");
+    case.settle_at(T0);
+    for bucket in ["a", "b", "c"] {
+        case.push_at(T0, bucket, &["x"; 100]);
+    }
+    let first = case.drain_at(T0 + S);
+    assert_eq!((first.dispatched, first.wait_us), (15, 0), "three quarters, and more is due");
+    assert_eq!(case.settle_at(T0 + S).dispatched, 285);
+    case.push_at(T0 + 2 * S, "alone", &["x"; 100]);
+    case.settle_at(T0 + 2 * S);
+    assert_eq!(case.drain_at(T0 + 3 * S).dispatched, 20, "alone it gets all of it");
+}
+
+#[test]
+fn a_call_stops_after_the_job_that_passes_1_mib() {
+    let mut case = Case::with("[defaults]\nrate = '1000000/s'\ncatch_up = '1s'\n");
+    case.settle_at(T0);
+    let large = "x".repeat(600_000);
+    case.push_at(T0, "b", &[&large, &large, &large, &large]);
+    case.push_at(T0, "c", &[&large]);
+    let first = case.drain_at(T0 + S);
+    assert_eq!((first.dispatched, first.wait_us), (2, 0));
+    assert_eq!(case.settle_at(T0 + S).dispatched, 3);
+}
+
+#[test]
+fn no_due_lies_further_ahead_than_an_interval_after_the_clock_stepped_back() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'slow*'\nrate = '1/h'\n[limits]\nbatch = 10\n");
+    case.settle_at(T0);
+    let names: Vec<_> = (0..300).map(|n| format!("b{n}")).collect();
+    for name in &names {
+        case.push_at(T0, name, &["1", "2"]);
+    }
+    case.push_at(T0 - 1_800 * S, "slow", &["1", "2"]);
+    case.settle_at(T0);
+    let back = T0 - 1_000 * S;
+    let settled = case.settle_at(back);
+    assert_eq!((settled.dispatched, settled.wait_us), (0, 100 * MS as i64));
+    assert!(names.iter().all(|name| case.due(name) == Some(back + 100 * MS)));
+    assert_eq!(case.due("slow"), Some(T0 + 3_600 * S).filter(|_| false).or(Some(back + 3_600 * S)));
+    assert_eq!(case.settle_at(back + 100 * MS).dispatched, 300);
+}
+
+#[test]
+fn a_full_route_holds_its_buckets_and_no_others() {
+    let toml = "[defaults]\nrate = '10/s'\ncapacity = 5\n[[bucket]]\nmatch = 'mail*'\nroute = 'mail'\nrate = '10/s'\n[limits]\nmax_ready = 4\n";
+    let mut case = Case::with(toml);
+    case.settle_at(T0);
+    for n in 0..6 {
+        case.push_at(T0, &format!("b{n}"), &["1", "2"]);
+    }
+    case.push_at(T0, "mail1", &["1"]);
+    assert_eq!(case.drain_at(T0).dispatched, 5, "four of one route, one of the other");
+    assert_eq!(case.stream("ready").len(), 4);
+    let later = T0 + 10 * S;
+    let drained = case.settle_at(later);
+    assert_eq!(drained.dispatched, 0);
+    assert!(drained.wait_us > 0 && drained.wait_us <= 20 * MS as i64, "{drained:?}");
+    assert_eq!(case.push_at(later, "b5", &["3", "4", "5", "6"])[..3], [3, 5, 5], "it fills, and then rejects");
+    case.push_at(later, "mail1", &["2"]);
+    assert_eq!(case.settle_at(later).dispatched, 1, "the other route goes on");
+
+    assert_eq!(case.take("ready", 3).len(), 3);
+    assert_eq!(case.settle_at(later).dispatched, 3, "as many as there is room for");
+    case.take("ready", 100);
+    assert_eq!(case.settle_at(later + 200 * MS).dispatched, 4);
+    case.take("ready", 100);
+    // With no credit: what was missed does not leave in a burst.
+    let mut bursts = Vec::new();
+    for n in 0..20 {
+        bursts.push(case.settle_at(later + 300 * MS + n * MS).dispatched);
+        case.take("ready", 100);
+    }
+    assert!(case.stream("ready").iter().filter(|e| e.text("bucket") == "b5").count() <= 4);
+    let mut times: Vec<_> = case.stream("ready").iter().filter(|e| e.text("bucket") == "b5").map(|e| e.number("at_us")).collect();
+    times.sort_unstable();
+    assert!(times.windows(2).all(|t| t[1] - t[0] >= 80 * MS), "{times:?}");
+    for n in 0..100 {
+        case.settle_at(later + S + n * 100 * MS);
+        case.take("ready", 100);
+    }
+    assert!(case.keys().iter().all(|key| !key.starts_with("queue:") && !key.starts_with("held")), "{:?}", case.keys());
+}
+
+#[test]
+fn a_change_reaches_held_buckets_and_moves_them_to_their_new_route() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n[limits]\nmax_ready = 1\n");
+    case.settle_at(T0);
+    for n in 0..20 {
+        case.push_at(T0, &format!("b{n}"), &["1"]);
+    }
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    case.configure("[defaults]\nrate = '10/s'\nroute = 'other'\n[limits]\nmax_ready = 100\n");
+    let mut left = 0;
+    for n in 0..10 {
+        left += case.settle_at(T0 + S + n * S).dispatched;
+    }
+    assert_eq!(left, 19);
+    assert_eq!(case.stream("ready:other").len(), 19);
+    assert!(case.keys().iter().all(|key| !key.starts_with("held")), "{:?}", case.keys());
+}
+
+#[test]
+fn acknowledged_entries_do_not_count_against_max_ready() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\n[limits]\nmax_ready = 2\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 20]);
+    let key = case.key("ready");
+    let mut now = T0;
+    for n in 0..20 {
+        now += S;
+        case.settle_at(now);
+        let taken = case.take("ready", 1);
+        assert_eq!(taken.len(), 1, "round {n}");
+        if n % 2 == 0 {
+            let _: i64 = case.cmd(&["XACK", &key, "workers", &taken[0].id]);
+        } else {
+            assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&taken[0].id]), 1);
+        }
+        let _: redis::Value = case.fcall("drip__reap", &["policy"], &["", "0", "", ""]);
+    }
+}
+
+#[test]
+fn streams_and_groups_come_back_when_somebody_deletes_them() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    case.settle_at(T0);
+    let ready = case.key("ready");
+    let _: i64 = case.cmd(&["DEL", &ready]);
+    case.push_at(T0, "b", &["1"]);
+    case.settle_at(T0);
+    assert_eq!(case.take("ready", 10).len(), 1);
+}
+
+#[test]
+fn a_ready_stream_of_the_wrong_type_holds_its_route_and_loses_nothing() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'm'\nroute = 'mail'\n");
+    case.settle_at(T0);
+    let mail = case.key("ready:mail");
+    let _: i64 = case.cmd(&["DEL", &mail]);
+    let _: String = case.cmd(&["SET", &mail, "x"]);
+    case.push_at(T0, "m", &["1"]);
+    case.push_at(T0, "b", &["1"]);
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    assert_eq!(case.waiting("m"), ["1"]);
+    let _: i64 = case.cmd(&["DEL", &mail]);
+    assert_eq!(case.settle_at(T0 + S).dispatched, 1);
+}
+
+#[test]
+fn a_full_redis_can_be_emptied() {
+    let server = crate::rig::Server::start(&[]);
+    crate::rig::load_library(&mut server.connect());
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    case.configure("[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'm'\nroute = 'mail'\n");
+    case.push_at(T0, "b", &["1", "2"]);
+    case.lpush("m", &["1"]);
+    let _: String = case.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(case.refusal("drip_push", &["queue:b"], &["3"]), "OOM");
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    assert_eq!(case.wake_at(T0 + S, &["m"]).dispatched, 2);
+    let taken = case.take("ready", 10);
+    assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&taken[0].id]), 1);
+    assert_eq!(case.fcall::<i64>("drip_fail", &["ready"], &[&taken[1].id]), 1);
+    let _: redis::Value = case.fcall("drip__reap", &["policy"], &["", "1", "", ""]);
+}

@@ -1,0 +1,10 @@
+//! Every test that needs a Redis, in one program: one server a run, a prefix a case.
+//!
+//! `rig` starts the server and speaks to it; the other files are claims about behaviour, by subject.
+
+mod rig;
+
+mod bucket;
+mod drain;
+mod jobs;
+mod rate;

@@ -1,0 +1,389 @@
+//! The rig: a real Redis for the whole run, and a prefix of its own for each case.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::{Connection, FromRedisValue, RedisError, ToRedisArgs, Value};
+
+/// A moment to count from in tests that hold the clock: some day in 2025, in microseconds.
+pub const T0: u64 = 1_750_000_000_000_000;
+pub const MS: u64 = 1_000;
+pub const S: u64 = 1_000_000;
+
+/// A port that nobody listens on now.
+pub fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port()
+}
+
+/// A server that ends with the value, and also when the test program ends without dropping it: a shell between the two
+/// waits for the end of its standard input.
+pub struct Server {
+    shell: Child,
+    pub port: u16,
+    pub dir: PathBuf,
+    _home: tempfile::TempDir,
+}
+
+impl Server {
+    pub fn start(options: &[&str]) -> Self {
+        let home = tempfile::tempdir().expect("a directory");
+        Self::start_in(home, options)
+    }
+
+    fn start_in(home: tempfile::TempDir, options: &[&str]) -> Self {
+        let port = free_port();
+        let dir = home.path().to_owned();
+        let script = r#""$@" & pid=$!; trap 'kill -9 $pid' TERM; read -r _; kill -9 $pid; wait"#;
+        let shell = Command::new("sh")
+            .args(["-c", script, "sh", "redis-server", "--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--dir", dir.to_str().expect("a path")])
+            .args(["--save", "", "--logfile", "redis.log", "--maxmemory-policy", "noeviction"])
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh runs");
+        let server = Self { shell, port, dir, _home: home };
+        eventually("redis answers", || server.try_connect().is_some());
+        server
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    fn try_connect(&self) -> Option<Connection> {
+        let client = redis::Client::open(self.url()).expect("a good url");
+        client.get_connection_with_timeout(Duration::from_secs(2)).ok()
+    }
+
+    pub fn connect(&self) -> Connection {
+        self.try_connect().expect("redis answers")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}
+
+/// The server of this run.
+pub fn server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
+        load_library(&mut server.connect());
+        server
+    })
+}
+
+pub fn load_library(connection: &mut Connection) {
+    let mut load = redis::cmd("FUNCTION");
+    load.arg("LOAD").arg("REPLACE").arg(dripd::store::library::SOURCE);
+    load.query::<String>(connection).expect("the library loads");
+}
+
+/// Wait until something is so; for things that happen in another process.
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A prefix of its own on the shared server.
+pub struct Case {
+    pub redis: Connection,
+    pub prefix: String,
+}
+
+/// What a drain replies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drained {
+    pub wait_us: i64,
+    pub dispatched: i64,
+    pub rejected: i64,
+}
+
+/// An entry of a stream: its id and its fields.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub id: String,
+    pub fields: HashMap<String, Vec<u8>>,
+}
+
+impl Entry {
+    pub fn text(&self, field: &str) -> String {
+        String::from_utf8_lossy(self.fields.get(field).unwrap_or_else(|| panic!("no {field} in {self:?}"))).into_owned()
+    }
+
+    pub fn number(&self, field: &str) -> u64 {
+        self.text(field).parse().expect("a number")
+    }
+}
+
+impl Case {
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let prefix = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { redis: server().connect(), prefix }
+    }
+
+    /// A case under a configuration in the words of `config.toml`.
+    pub fn with(toml: &str) -> Self {
+        let mut case = Self::new();
+        assert_eq!(case.configure(toml), 1, "stored");
+        case
+    }
+
+    /// Put a configuration into force, as a daemon would.
+    pub fn configure(&mut self, toml: &str) -> i64 {
+        let json = record(toml);
+        let id = format!("{:016x}", rand_u64());
+        self.fcall("drip__policy", &["policy"], &["", &id, &json, "replace"])
+    }
+
+    pub fn key(&self, name: &str) -> String {
+        format!("{}:{name}", self.prefix)
+    }
+
+    pub fn queue(&self, bucket: &str) -> String {
+        self.key(&format!("queue:{bucket}"))
+    }
+
+    #[track_caller]
+    pub fn cmd<T: FromRedisValue>(&mut self, words: &[&str]) -> T {
+        self.try_cmd(words).unwrap_or_else(|why| panic!("{words:?}: {why}"))
+    }
+
+    pub fn try_cmd<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, RedisError> {
+        let mut cmd = redis::cmd(words[0]);
+        cmd.arg(&words[1..]);
+        cmd.query(&mut self.redis)
+    }
+
+    /// Call a function; keys are given without their prefix.
+    #[track_caller]
+    pub fn fcall<T: FromRedisValue>(&mut self, name: &str, keys: &[&str], args: &[impl ToRedisArgs]) -> T {
+        self.try_fcall(name, keys, args).unwrap_or_else(|why| panic!("{name} {keys:?}: {why}"))
+    }
+
+    pub fn try_fcall<T: FromRedisValue>(
+        &mut self,
+        name: &str,
+        keys: &[&str],
+        args: &[impl ToRedisArgs],
+    ) -> Result<T, RedisError> {
+        let keys: Vec<_> = keys.iter().map(|key| self.key(key)).collect();
+        let mut cmd = redis::cmd("FCALL");
+        cmd.arg(name).arg(keys.len()).arg(keys).arg(args);
+        cmd.query(&mut self.redis)
+    }
+
+    /// The code of the error that a call is refused with.
+    #[track_caller]
+    pub fn refusal(&mut self, name: &str, keys: &[&str], args: &[impl ToRedisArgs]) -> String {
+        match self.try_fcall::<Value>(name, keys, args) {
+            Ok(reply) => panic!("{name} {keys:?} was not refused: {reply:?}"),
+            Err(why) => why.code().unwrap_or("none").to_owned(),
+        }
+    }
+
+    /// A plain push.
+    pub fn lpush(&mut self, bucket: &str, jobs: &[&str]) -> i64 {
+        let queue = self.queue(bucket);
+        redis::cmd("LPUSH").arg(queue).arg(jobs).query(&mut self.redis).expect("LPUSH")
+    }
+
+    /// An atomic push at a time.
+    pub fn push_at(&mut self, now: u64, bucket: &str, jobs: &[&str]) -> [i64; 5] {
+        let mut args = vec![now.to_string()];
+        args.extend(jobs.iter().map(|job| (*job).to_owned()));
+        let reply: Vec<i64> = self.fcall("drip__push", &[&format!("queue:{bucket}")], &args);
+        reply.try_into().expect("five integers")
+    }
+
+    pub fn peek_at(&mut self, now: u64, bucket: &str) -> [i64; 5] {
+        let reply: Vec<i64> = self.fcall("drip__peek", &[&format!("queue:{bucket}")], &[now.to_string()]);
+        reply.try_into().expect("five integers")
+    }
+
+    /// One drain at a time.
+    pub fn drain_at(&mut self, now: u64) -> Drained {
+        let reply: Vec<Value> = self.fcall("drip__drain", &["schedule"], &[now.to_string()]);
+        drained(&reply)
+    }
+
+    /// One wake of some buckets at a time.
+    pub fn wake_at(&mut self, now: u64, buckets: &[&str]) -> Drained {
+        let keys: Vec<_> = buckets.iter().map(|bucket| format!("queue:{bucket}")).collect();
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        let reply: Vec<Value> = self.fcall("drip__wake", &keys, &[now.to_string()]);
+        drained(&reply)
+    }
+
+    /// Drains at a time until nothing more is to be done then; all of it added up.
+    pub fn settle_at(&mut self, now: u64) -> Drained {
+        let mut sum = self.drain_at(now);
+        while sum.wait_us == 0 {
+            let more = self.drain_at(now);
+            sum = Drained {
+                wait_us: more.wait_us,
+                dispatched: sum.dispatched + more.dispatched,
+                rejected: sum.rejected + more.rejected,
+            };
+        }
+        sum
+    }
+
+    pub fn stream(&mut self, name: &str) -> Vec<Entry> {
+        let key = self.key(name);
+        let reply: Vec<(String, Vec<(String, Vec<u8>)>)> =
+            redis::cmd("XRANGE").arg(key).arg("-").arg("+").query(&mut self.redis).expect("XRANGE");
+        reply.into_iter().map(|(id, fields)| Entry { id, fields: fields.into_iter().collect() }).collect()
+    }
+
+    /// The jobs of a stream, in order.
+    pub fn jobs(&mut self, stream: &str) -> Vec<String> {
+        self.stream(stream).iter().map(|entry| entry.text("job")).collect()
+    }
+
+    /// The waiting jobs of a bucket, the next to leave first.
+    pub fn waiting(&mut self, bucket: &str) -> Vec<String> {
+        let queue = self.queue(bucket);
+        let mut jobs: Vec<String> = self.cmd(&["LRANGE", &queue, "0", "-1"]);
+        jobs.reverse();
+        jobs
+    }
+
+    pub fn due(&mut self, bucket: &str) -> Option<u64> {
+        let schedule = self.key("schedule");
+        let due: Option<f64> = self.cmd(&["ZSCORE", &schedule, bucket]);
+        due.map(|due| due as u64)
+    }
+
+    /// Deliver up to `most` entries of a ready stream to a worker.
+    pub fn take(&mut self, stream: &str, most: usize) -> Vec<Entry> {
+        let (key, most) = (self.key(stream), most.to_string());
+        let words = ["XREADGROUP", "GROUP", "workers", "w", "COUNT", &most, "STREAMS", &key, ">"];
+        type Streams = Vec<(String, Vec<(String, Vec<(String, Vec<u8>)>)>)>;
+        let reply: Option<Streams> = self.cmd(&words);
+        let entries = reply.and_then(|mut streams| streams.pop()).map(|(_, entries)| entries).unwrap_or_default();
+        entries.into_iter().map(|(id, fields)| Entry { id, fields: fields.into_iter().collect() }).collect()
+    }
+
+    /// Every key of this case.
+    pub fn keys(&mut self) -> Vec<String> {
+        let pattern = self.key("*");
+        let mut keys: Vec<String> = self.cmd(&["KEYS", &pattern]);
+        keys.sort();
+        let head = self.prefix.len() + 1;
+        keys.into_iter().map(|key| key[head..].to_owned()).collect()
+    }
+}
+
+fn drained(reply: &[Value]) -> Drained {
+    let n = |i: usize| match reply[i] {
+        Value::Int(n) => n,
+        ref other => panic!("{other:?} is no number"),
+    };
+    Drained { wait_us: n(0), dispatched: n(1), rejected: n(2) }
+}
+
+pub fn record(toml: &str) -> String {
+    let config = dripd::config::Config::parse(toml, None, &dripd::config::Environment::default());
+    config.unwrap_or_else(|why| panic!("{why}")).record.to_json()
+}
+
+pub fn rand_u64() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// A `dripd` that was started and ends with the value.
+pub struct Daemon {
+    pub child: Child,
+    pub log: PathBuf,
+}
+
+/// The built binary.
+pub fn dripd() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dripd"));
+    for name in ["DRIPD_CONFIG", "DRIPD_REDIS_URL", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Daemon {
+    /// Start a daemon in a directory that holds its `config.toml`, and wait until it serves.
+    pub fn start(dir: &Path) -> Self {
+        let daemon = Self::spawn(dir);
+        eventually("dripd serves", || daemon.log().contains("serving redis"));
+        daemon
+    }
+
+    /// Start a daemon and do not wait.
+    pub fn spawn(dir: &Path) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let log = dir.join(format!("dripd-{}.log", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let file = std::fs::File::create(&log).expect("a log");
+        let child = dripd()
+            .arg("run")
+            .current_dir(dir)
+            .env("RUNTIME_DIRECTORY", dir.join("run"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .expect("dripd runs");
+        Self { child, log }
+    }
+
+    pub fn log(&self) -> String {
+        let mut text = String::new();
+        if let Ok(mut file) = std::fs::File::open(&self.log) {
+            let _ = file.read_to_string(&mut text);
+        }
+        text
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().expect("sh runs");
+        assert!(done.success(), "kill -{name}");
+    }
+
+    /// Ask it to stop, and wait. Replies the exit code and how long it took.
+    pub fn stop(&mut self) -> (Option<i32>, Duration) {
+        let since = Instant::now();
+        self.signal("TERM");
+        let status = self.child.wait().expect("it ends");
+        (status.code(), since.elapsed())
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            eprintln!("--- {}\n{}", self.log.display(), self.log());
+        }
+    }
+}
