@@ -237,7 +237,7 @@ impl Daemon {
 
     /// Serve until a loop fails, the connection ends, or a signal stops the daemon.
     async fn watch(&mut self, tasks: &mut JoinSet<Ended>, store: &Store) -> End {
-        let hints = Arc::clone(&self.hints);
+        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
         let watchdog = notify::watchdog_every();
         let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
         let mut told = Instant::now().checked_sub(STATUS_EVERY);
@@ -256,6 +256,13 @@ impl Daemon {
                 () = hints.disconnected.notified() => {
                     let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
+                }
+                () = progress.record_missing.notified() => {
+                    // Somebody flushed Redis: without a record the built-in defaults would hold.
+                    info!("no policy record is stored: storing it again");
+                    if let Err(why) = store.clone().put_record(&self.config.record, true).await {
+                        return End::Lost(why);
+                    }
                 }
                 signal = self.signals.next() => match signal {
                     Signal::Stop => { info!("stopping"); return End::Stop }

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Notify;
+
 use crate::store::reply::Drained;
 
 /// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
@@ -10,7 +12,11 @@ const SLACK: Duration = Duration::from_secs(10);
 
 /// The pacer's last steps, shared with whoever reports them.
 #[derive(Debug)]
-pub struct Progress(Mutex<Inner>);
+pub struct Progress {
+    inner: Mutex<Inner>,
+    /// The last call found that no policy record is stored.
+    pub record_missing: Notify,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -29,21 +35,20 @@ pub struct Figures {
     pub rejected: u64,
     /// The lateness of the latest job since it was last asked for.
     pub latest: Duration,
-    /// Whether a policy record is stored in Redis.
-    pub has_record: bool,
-    /// Whether a change of policy spreads.
-    pub spreading: bool,
 }
 
 impl Default for Progress {
     fn default() -> Self {
-        Self(Mutex::new(Inner { expected_by: None, figures: Figures { has_record: true, ..Figures::default() } }))
+        Self {
+            inner: Mutex::new(Inner { expected_by: None, figures: Figures::default() }),
+            record_missing: Notify::new(),
+        }
     }
 }
 
 impl Progress {
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The pacer makes a call.
@@ -60,8 +65,9 @@ impl Progress {
         figures.dispatched += drained.dispatched;
         figures.rejected += drained.rejected;
         figures.latest = figures.latest.max(drained.latest);
-        figures.has_record = drained.has_record;
-        figures.spreading = drained.spreading;
+        if !drained.has_record {
+            self.record_missing.notify_one();
+        }
     }
 
     /// No pacer runs: the daemon waits for Redis.
@@ -82,12 +88,5 @@ impl Progress {
         let figures = inner.figures;
         inner.figures.latest = Duration::ZERO;
         figures
-    }
-
-    /// Whether a record is stored and has spread, as of the last call.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        let figures = self.inner().figures;
-        figures.has_record && !figures.spreading
     }
 }

@@ -1,8 +1,10 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
 mod admin;
+mod demo;
 mod push;
 mod run;
+mod status;
 mod work;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -40,12 +42,16 @@ enum Command {
     Push(push::Push),
     /// Take jobs and run them
     Work(work::Work),
+    /// Say how things stand, with everything or with one bucket
+    Status(status::Show),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
     Check(admin::Check),
     /// Print the Lua function library
     Functions,
+    /// Show the main job: bursts in, a steady drip out
+    Demo(demo::Demo),
 }
 
 /// What a command came to.
@@ -134,9 +140,11 @@ pub fn main() -> ExitCode {
         Command::Run => "run",
         Command::Push(_) => "push",
         Command::Work(_) => "work",
+        Command::Status(_) => "status",
         Command::Reload => "reload",
         Command::Check(_) => "check",
         Command::Functions => "functions",
+        Command::Demo(_) => "demo",
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -160,9 +168,11 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Run => run::run(cli.config.clone(), environment.clone(), load()?).await,
         Command::Push(push) => push.run(&load()?).await,
         Command::Work(work) => work.run(&load()?).await,
+        Command::Status(show) => show.run(&load()?).await,
         Command::Reload => admin::reload(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => admin::functions(),
+        Command::Demo(demo) => demo.run().await,
     }
 }
 

@@ -212,20 +212,8 @@ impl Store {
     ///
     /// [`StoreError::Unusable`] when a key of ours has the wrong type or the library cannot be loaded.
     pub async fn prepare(&mut self, hints: &Hints) -> Result<Server, StoreError> {
-        let mut server = Server { version: self.version().await?, ..Server::default() };
-        let (persistence, memory) = (self.info("persistence").await?, self.info("memory").await?);
-        let says = |info: &str, line: &str| info.lines().any(|have| have == line);
-        if !says(&persistence, "aof_enabled:1") {
-            server.warnings.push(
-                "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf".to_owned(),
-            );
-        }
-        if !says(&memory, "maxmemory_policy:noeviction") {
-            server.warnings.push(
-                "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction"
-                    .to_owned(),
-            );
-        }
+        let (version, warnings) = (self.version().await?, self.lacks().await?);
+        let mut server = Server { version, warnings, tracking: false };
         self.check_types().await?;
         self.load_library().await?;
         let mut tracking = redis::cmd("CLIENT");
@@ -241,6 +229,25 @@ impl Store {
             Err(other) => return Err(other),
         }
         Ok(server)
+    }
+
+    /// What the server lacks to keep the promises: each a sentence with the way out.
+    async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
+        let (persistence, memory) = (self.info("persistence").await?, self.info("memory").await?);
+        let says = |info: &str, line: &str| info.lines().any(|have| have == line);
+        let mut lacks = Vec::new();
+        if !says(&persistence, "aof_enabled:1") {
+            lacks.push(
+                "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf".to_owned(),
+            );
+        }
+        if !says(&memory, "maxmemory_policy:noeviction") {
+            lacks.push(
+                "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction"
+                    .to_owned(),
+            );
+        }
+        Ok(lacks)
     }
 
     async fn check_types(&mut self) -> Result<(), StoreError> {

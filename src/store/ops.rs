@@ -47,6 +47,20 @@ impl Store {
         reply::pushed("drip_push", &reply)
     }
 
+    /// A plain push, as any Redis client makes it. Replies the length of the queue, which is the verdict.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`] when the outcome is unknown.
+    pub async fn push_plain(&mut self, bucket: &BucketName, jobs: &[Vec<u8>]) -> Result<u64, StoreError> {
+        let mut command = redis::cmd("LPUSH");
+        command.arg(self.keys().queue(bucket)).arg(jobs);
+        match self.call("LPUSH", &command).await? {
+            Value::Int(length) => Ok(u64::try_from(length).unwrap_or(0)),
+            other => Err(unexpected("LPUSH", &other)),
+        }
+    }
+
     /// What a push would meet.
     ///
     /// # Errors

@@ -1,10 +1,117 @@
 //! Calls that only read.
 
-use redis::Value;
+use std::collections::BTreeMap;
 
+use redis::{FromRedisValue, Value};
+use serde::Serialize;
+
+use super::keys::GROUP;
 use super::reply::unexpected;
 use super::{Store, StoreError};
-use crate::policy::Record;
+use crate::bucket::BucketName;
+use crate::policy::{Record, Route};
+
+/// How things stand under one prefix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Where Redis is.
+    pub redis: String,
+    /// Its version.
+    pub version: String,
+    /// What it lacks: each a sentence with the way out.
+    pub warnings: Vec<String>,
+    /// Buckets that are not idle, those held aside.
+    pub scheduled: u64,
+    /// Buckets whose jobs wait for another try.
+    pub retrying: u64,
+    /// Whether a policy record is stored.
+    pub has_record: bool,
+    /// Whether it is the one of the configuration at hand.
+    pub same_record: bool,
+    /// Whether a change of policy still spreads.
+    pub spreading: bool,
+    /// The ready streams.
+    pub routes: Vec<RouteStatus>,
+    /// Entries of the rejected stream.
+    pub rejected: u64,
+    /// Entries of the dead stream.
+    pub dead: u64,
+    /// Jobs counted since the keys were made, by what became of them.
+    pub counters: BTreeMap<String, u64>,
+    /// How late jobs left, since the keys were made; to within a fifth. `None` before the first.
+    pub lateness: Option<Lateness>,
+}
+
+/// A ready stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RouteStatus {
+    /// Its name.
+    pub route: String,
+    /// Jobs that no worker has taken yet.
+    pub undelivered: u64,
+    /// Jobs that workers hold.
+    pub pending: u64,
+    /// Buckets held because it is full.
+    pub held: u64,
+}
+
+/// How late jobs left their buckets, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Lateness {
+    /// Half of them were at most this late.
+    pub p50_us: u64,
+    /// All but one in a hundred.
+    pub p99_us: u64,
+    /// All of them.
+    pub max_us: u64,
+}
+
+/// How things stand with one bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BucketStatus {
+    /// Its name.
+    pub bucket: String,
+    /// Jobs that wait.
+    pub depth: u64,
+    /// How many may.
+    pub capacity: u64,
+    /// Until the next job may leave; `None`: nothing is scheduled.
+    pub due_in_us: Option<u64>,
+    /// Whether it waits for its route.
+    pub held: bool,
+    /// Failed jobs that wait for another try.
+    pub retries: u64,
+    /// Jobs in a period.
+    pub count: u64,
+    /// The length of a period.
+    pub period_us: u64,
+    /// How long a worker may hold a job.
+    pub lease_ms: u64,
+    /// How often a job is tried.
+    pub attempts: u64,
+    /// What happens when it is full.
+    pub overflow: String,
+    /// Where its jobs go.
+    pub route: String,
+}
+
+impl Lateness {
+    /// Read the counters `late:<k>`: k counts the quarters of an octave, less one microsecond.
+    fn of(stats: &BTreeMap<String, u64>) -> Option<Self> {
+        let mut counts: Vec<(u32, u64)> =
+            stats.iter().filter_map(|(name, n)| Some((name.strip_prefix("late:")?.parse().ok()?, *n))).collect();
+        counts.sort_unstable();
+        let total: u64 = counts.iter().map(|(_, n)| n).sum();
+        let at = |part: f64| {
+            let mut left = (total as f64 * part).ceil() as u64;
+            counts.iter().find_map(|(k, n)| {
+                left = left.saturating_sub(*n);
+                (left == 0).then(|| 2_f64.powf(f64::from(k + 1) / 4.0) as u64)
+            })
+        };
+        Some(Self { p50_us: at(0.5)?, p99_us: at(0.99)?, max_us: at(1.0)? })
+    }
+}
 
 /// A page of a scan over the queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,5 +149,131 @@ impl Store {
             Value::BulkString(json) => Ok(Some(json == record.to_json().as_bytes())),
             other => Err(unexpected("HGET", &other)),
         }
+    }
+
+    /// How things stand.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn status(&mut self, record: &Record) -> Result<Status, StoreError> {
+        let keys = self.keys().clone();
+        let held: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
+        let stats: BTreeMap<String, u64> = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;
+        let same = self.has_record(record).await?;
+        let mut routes = Vec::new();
+        let mut names: Vec<String> = self.read("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.routes())).await?;
+        names.sort();
+        for name in names {
+            if let Ok(route) = Route::parse(&name) {
+                routes.push(self.route_status(&route).await?);
+            }
+        }
+        Ok(Status {
+            redis: self.address().shown().to_owned(),
+            version: self.version().await?,
+            warnings: self.lacks().await?,
+            scheduled: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
+            retrying: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
+            has_record: same.is_some(),
+            same_record: same == Some(true),
+            spreading: held.is_some(),
+            routes,
+            rejected: self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
+            dead: self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
+            lateness: Lateness::of(&stats),
+            counters: stats.into_iter().filter(|(name, _)| !name.starts_with("late:")).collect(),
+        })
+    }
+
+    async fn route_status(&mut self, route: &Route) -> Result<RouteStatus, StoreError> {
+        let stream = self.keys().ready(route);
+        let length: u64 = self.read("XLEN", redis::cmd("XLEN").arg(&stream)).await?;
+        let held = self.keys().held(route.as_str());
+        let held: u64 = self.read("ZCARD", redis::cmd("ZCARD").arg(held)).await?;
+        let pending = match self.call("XPENDING", redis::cmd("XPENDING").arg(&stream).arg(GROUP)).await {
+            Ok(Value::Array(summary)) => summary.first().and_then(|n| u64::from_redis_value_ref(n).ok()).unwrap_or(0),
+            Ok(_) | Err(StoreError::Refused { .. }) => 0,
+            Err(why) => return Err(why),
+        };
+        let route = route.as_str().to_owned();
+        Ok(RouteStatus { route, undelivered: length.saturating_sub(pending), pending, held })
+    }
+
+    /// How things stand with one bucket.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn bucket_status(&mut self, bucket: &BucketName) -> Result<BucketStatus, StoreError> {
+        let reply = self.function("drip__look", &[self.keys().queue(bucket)], &[b""]).await?;
+        type Reply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String);
+        let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route) =
+            redis::from_redis_value::<Reply>(reply)
+                .map_err(|why| StoreError::Reply { call: "drip__look", reply: why.to_string() })?;
+        let (bucket, due_in_us) = (bucket.to_string(), u64::try_from(due).ok());
+        let held = held == 1;
+        Ok(BucketStatus {
+            bucket,
+            depth,
+            capacity,
+            due_in_us,
+            held,
+            retries,
+            count,
+            period_us,
+            lease_ms,
+            attempts,
+            overflow,
+            route,
+        })
+    }
+
+    /// How many jobs wait in each of some buckets, by the length of their queues.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn depths(&mut self, buckets: &[BucketName]) -> Result<Vec<u64>, StoreError> {
+        let mut pipeline = redis::pipe();
+        for bucket in buckets {
+            pipeline.cmd("LLEN").arg(self.keys().queue(bucket));
+        }
+        let reply = pipeline.query_async(&mut self.connection).await;
+        reply.map_err(|why| StoreError::of_call(&self.address.shown, "LLEN", &why))
+    }
+
+    /// The job and the bucket of every entry of the rejected stream that has them.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn rejected(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        type Entries = Vec<(String, BTreeMap<String, Vec<u8>>)>;
+        let key = self.keys().rejected();
+        let entries: Entries = self.read("XRANGE", redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
+        let job = |mut fields: BTreeMap<String, Vec<u8>>| {
+            let bucket = String::from_utf8_lossy(fields.get("bucket")?).into_owned();
+            Some((bucket, fields.remove("job")?))
+        };
+        Ok(entries.into_iter().filter_map(|(_, fields)| job(fields)).collect())
+    }
+
+    async fn read<T: FromRedisValue>(&mut self, name: &'static str, command: &redis::Cmd) -> Result<T, StoreError> {
+        let reply = self.call(name, command).await?;
+        redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: name, reply: why.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_read_from_quarters_of_an_octave() {
+        let stats = [("late:0", 50), ("late:28", 49), ("late:40", 1), ("dispatched", 100)];
+        let stats = stats.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
+        assert_eq!(Lateness::of(&stats), Some(Lateness { p50_us: 1, p99_us: 152, max_us: 1_217 }));
+        assert_eq!(Lateness::of(&BTreeMap::new()), None);
     }
 }

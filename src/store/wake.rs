@@ -2,8 +2,8 @@
 //!
 //! A plain `LPUSH` runs no code of ours, so Redis is asked to report every change under our prefixes
 //! (`CLIENT TRACKING ... BCAST`). A report may stand for a write of the daemon and one of a producer at once, so none is
-//! ever dropped: the names wait in a bounded set, each is handed out at most once in [`QUIET`], and when the set is full
-//! one full reconcile stands for what did not fit.
+//! ever dropped: the names wait in a bounded set, each is handed out at most twice in [`QUIET`], and when the set is full one
+//! full reconcile stands for what did not fit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tracing::warn;
 use super::keys::Keys;
 use crate::bucket::BucketName;
 
-/// The least time between two looks at one bucket.
+/// How long a bucket is left alone after a look.
 const QUIET: Duration = Duration::from_millis(5);
 
 /// The most names kept; one more asks for a reconcile.
@@ -46,43 +46,70 @@ pub struct Hints {
     room: Notify,
 }
 
+/// Where a name stands. A look may write, and that write is reported too, so after a look a name is quiet: what is
+/// reported meanwhile leads to one more look when the quiet is over. That one makes no quiet of its own, or the echo of a
+/// dispatch would delay the next push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It waits to be handed out, and is quiet afterwards.
+    Waiting,
+    /// It waits after a quiet time, and is forgotten when handed out.
+    Trailing,
+    /// It was handed out less than [`QUIET`] ago.
+    Quiet,
+    /// The same, and was reported since.
+    Reported,
+}
+
 #[derive(Debug, Default)]
 struct Names {
-    /// Every name that waits or was handed out less than [`QUIET`] ago; whether it waits.
-    known: HashMap<Arc<str>, bool>,
+    known: HashMap<Arc<str>, State>,
     /// Those that may be handed out.
     waiting: VecDeque<Arc<str>>,
-    /// Those handed out, the oldest first.
+    /// The quiet ones, the oldest first.
     quiet: VecDeque<(Instant, Arc<str>)>,
-    /// How many of the quiet ones wait.
-    deferred: usize,
+    /// How many of the quiet ones were reported.
+    reported: usize,
     bad: u64,
     bad_logged: Option<Instant>,
 }
 
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Added {
+    /// The pacer must learn of it: there is a name to hand out, or a moment when there will be one.
+    News,
+    /// It was known.
+    Known,
+    /// There is no room for it.
+    Full,
+}
+
 impl Names {
-    /// A name changed. Replies whether it may be handed out at once; `None` when there is no room for it.
-    fn add(&mut self, name: &str) -> Option<bool> {
-        if let Some(waits) = self.known.get_mut(name) {
-            if !std::mem::replace(waits, true) {
-                self.deferred += 1;
+    fn add(&mut self, name: &str) -> Added {
+        if let Some(state) = self.known.get_mut(name) {
+            if *state != State::Quiet {
+                return Added::Known;
             }
-            return Some(false);
+            *state = State::Reported;
+            self.reported += 1;
+            return if self.reported == 1 { Added::News } else { Added::Known };
         }
         if self.known.len() >= MOST {
-            return None;
+            return Added::Full;
         }
         let name: Arc<str> = name.into();
-        self.known.insert(Arc::clone(&name), true);
+        self.known.insert(Arc::clone(&name), State::Waiting);
         self.waiting.push_back(name);
-        Some(true)
+        Added::News
     }
 
     fn end_quiet(&mut self, now: Instant) {
         while self.quiet.front().is_some_and(|(since, _)| now.duration_since(*since) >= QUIET) {
             let (_, name) = self.quiet.pop_front().expect("there is a front");
-            if self.known.get(&name) == Some(&true) {
-                self.deferred -= 1;
+            if self.known.get(&name) == Some(&State::Reported) {
+                self.reported -= 1;
+                self.known.insert(Arc::clone(&name), State::Trailing);
                 self.waiting.push_back(name);
             } else {
                 self.known.remove(&name);
@@ -98,8 +125,10 @@ impl Names {
         let n = most.min(self.waiting.len());
         let taken: Vec<_> = self.waiting.drain(..n).collect();
         for name in &taken {
-            self.known.insert(Arc::clone(name), false);
-            self.quiet.push_back((now, Arc::clone(name)));
+            if self.known.remove(name) == Some(State::Waiting) {
+                self.known.insert(Arc::clone(name), State::Quiet);
+                self.quiet.push_back((now, Arc::clone(name)));
+            }
         }
         taken
     }
@@ -108,7 +137,7 @@ impl Names {
         if !self.waiting.is_empty() {
             return Some(Instant::now());
         }
-        self.quiet.front().filter(|_| self.deferred > 0).map(|(since, _)| *since + QUIET)
+        self.quiet.front().filter(|_| self.reported > 0).map(|(since, _)| *since + QUIET)
     }
 }
 
@@ -170,10 +199,9 @@ impl Hints {
         let mut names = self.names();
         match BucketName::parse(name) {
             Ok(name) => match names.add(name.as_str()) {
-                Some(true) => self.queues.notify_one(),
-                Some(false) if names.deferred == 1 => self.queues.notify_one(), // the pacer must learn when it may look
-                Some(false) => {}
-                None => self.lost.notify_one(),
+                Added::News => self.queues.notify_one(),
+                Added::Known => {}
+                Added::Full => self.lost.notify_one(),
             },
             Err(why) => {
                 names.bad += 1;
@@ -221,25 +249,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_handed_out_at_once_and_again_only_after_the_quiet_time() {
+    fn a_name_is_handed_out_at_once_and_again_when_the_quiet_is_over() {
         let (mut names, start) = (Names::default(), Instant::now());
-        assert_eq!(names.add("a"), Some(true));
-        assert_eq!(names.add("a"), Some(false));
+        assert_eq!(names.add("a"), Added::News);
+        assert_eq!(names.add("a"), Added::Known);
         assert_eq!(names.take(10, start).len(), 1);
-        assert_eq!(names.add("a"), Some(false), "reported again while quiet");
+        assert_eq!(names.add("a"), Added::News, "reported while quiet: the pacer must know when to look");
         assert!(names.take(10, start + QUIET / 2).is_empty());
         assert_eq!(names.take(10, start + QUIET).len(), 1, "not dropped");
-        assert!(names.take(10, start + 2 * QUIET).is_empty());
         assert!(names.known.is_empty(), "nothing is kept of it");
+        assert_eq!(names.add("a"), Added::News);
+        assert_eq!(names.take(10, start + QUIET).len(), 1, "an echo does not delay the next push");
     }
 
     #[test]
     fn a_full_set_asks_for_a_reconcile_and_gives_its_memory_back() {
         let (mut names, start) = (Names::default(), Instant::now());
         for n in 0..MOST {
-            assert_eq!(names.add(&n.to_string()), Some(true));
+            assert_eq!(names.add(&n.to_string()), Added::News);
         }
-        assert_eq!(names.add("one more"), None);
+        assert_eq!(names.add("one more"), Added::Full);
         assert_eq!(names.take(MOST, start).len(), MOST);
         assert!(names.take(1, start + QUIET).is_empty());
         assert_eq!(names.known.capacity(), 0);

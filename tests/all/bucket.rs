@@ -145,7 +145,11 @@ fn a_change_reaches_every_bucket_in_bounded_batches_and_reanchors_the_due() {
     assert_eq!(case.due("b7"), Some(T0 + S));
     case.configure("[defaults]\nrate = '10/s'\n[limits]\nbatch = 10\n");
     let settled = case.settle_at(T0 + 10 * MS);
-    assert_eq!(settled, Drained { wait_us: 90 * MS as i64, dispatched: 0, rejected: 0 }, "last dispatch + the new interval");
+    assert_eq!(
+        settled,
+        Drained { wait_us: 90 * MS as i64, dispatched: 0, rejected: 0 },
+        "last dispatch + the new interval"
+    );
     assert!(names.iter().all(|name| case.due(name) == Some(T0 + 100 * MS)));
     assert!(!case.keys().contains(&"spread".to_owned()));
     case.configure("[defaults]\nrate = '1/m'\n[limits]\nbatch = 10\n");
@@ -176,9 +180,26 @@ fn a_policy_is_found_by_glob_on_bytes_and_the_first_match_wins() {
     }
     let mut case = Case::with(&toml);
     for (name, capacity) in [
-        ("sms:acme", 1), ("sms:vip", 1), ("mail:vip", 2), ("hello", 3), ("hxllo", 3), ("hllo", 99), ("a5c", 4), ("axc", 4),
-        ("ayc", 99), ("ayd", 5), ("a5d", 99), ("xxbyybzzc", 6), ("xxbyyzzc", 99), ("lit*", 7), ("litx", 99), ("Zürich", 8),
-        ("m!", 9), ("sms", 99), (":vip", 2), ("a:b:vip", 2),
+        ("sms:acme", 1),
+        ("sms:vip", 1),
+        ("mail:vip", 2),
+        ("hello", 3),
+        ("hxllo", 3),
+        ("hllo", 99),
+        ("a5c", 4),
+        ("axc", 4),
+        ("ayc", 99),
+        ("ayd", 5),
+        ("a5d", 99),
+        ("xxbyybzzc", 6),
+        ("xxbyyzzc", 99),
+        ("lit*", 7),
+        ("litx", 99),
+        ("Zürich", 8),
+        ("m!", 9),
+        ("sms", 99),
+        (":vip", 2),
+        ("a:b:vip", 2),
     ] {
         assert_eq!(case.peek_at(T0, name)[2], capacity, "{name}");
     }
@@ -258,7 +279,8 @@ fn jobs_of_any_bytes_and_sizes_pass_unchanged_and_too_large_ones_take_no_slot() 
     for second in 1..=3 {
         case.settle_at(T0 + second * S);
     }
-    let ready: Vec<_> = case.stream("ready").into_iter().map(|e| (e.number("due_us") - T0, e.fields["job"].clone())).collect();
+    let ready: Vec<_> =
+        case.stream("ready").into_iter().map(|e| (e.number("due_us") - T0, e.fields["job"].clone())).collect();
     assert_eq!(ready, [(0, vec![]), (S, binary), (2 * S, mib)]);
     let rejected = case.stream("rejected");
     assert_eq!((rejected[0].text("reason"), rejected[0].number("bytes")), ("too_large".to_owned(), 1_048_577));
@@ -294,14 +316,24 @@ fn every_public_function_refuses_bad_input_with_its_code_and_changes_nothing() {
         assert_eq!(case.refusal(name, &["other"], &["1-1"]), "BADARG", "{name}");
         assert_eq!(case.refusal(name, &["ready", "ready:b"], &["1-1"]), "BADARG", "{name}");
         assert_eq!(case.refusal(name, &["ready:wrong"], &["1-1"]), "WRONGTYPE", "{name}");
-        for id in ["", "x", "1-", "-1", "1-1-1", "0x1-1", "18446744073709551616-1", "1-99999999999999999999", "1.5-1", " 1-1"] {
+        for id in
+            ["", "x", "1-", "-1", "1-1-1", "0x1-1", "18446744073709551616-1", "1-99999999999999999999", "1.5-1", " 1-1"]
+        {
             assert_eq!(case.refusal(name, &["ready"], &[id]), "BADARG", "{name} {id:?}");
         }
     }
     assert_eq!(case.refusal("drip_ack", &["ready"], &vec!["1-1"; 1_001]), "TOOMANY");
-    for bad in [&["RETRY_IN"][..], &["RETRY_IN", "x"], &["RETRY_IN", "-1"], &["RETRY_IN", "1e3"], &["RETRY_IN", "0x10"],
-        &["RETRY_IN", "99999999999999"], &["REASON"], &["SOON"], &[""]]
-    {
+    for bad in [
+        &["RETRY_IN"][..],
+        &["RETRY_IN", "x"],
+        &["RETRY_IN", "-1"],
+        &["RETRY_IN", "1e3"],
+        &["RETRY_IN", "0x10"],
+        &["RETRY_IN", "99999999999999"],
+        &["REASON"],
+        &["SOON"],
+        &[""],
+    ] {
         let args: Vec<&str> = std::iter::once("1-1").chain(bad.iter().copied()).collect();
         assert_eq!(case.refusal("drip_fail", &["ready"], &args), "BADARG", "{bad:?}");
     }

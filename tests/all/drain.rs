@@ -12,7 +12,10 @@ fn a_dispatched_job_carries_its_bucket_attempt_due_time_and_lease() {
     let ready = case.stream("ready");
     let expect = [("hello", T0, T0 + 3 * MS), ("again", T0 + 100 * MS, T0 + 105 * MS)];
     for (entry, (job, due, at)) in ready.iter().zip(expect) {
-        assert_eq!((entry.text("bucket"), entry.text("job"), entry.text("attempt")), ("acme".into(), job.into(), "1".into()));
+        assert_eq!(
+            (entry.text("bucket"), entry.text("job"), entry.text("attempt")),
+            ("acme".into(), job.into(), "1".into())
+        );
         assert_eq!((entry.number("due_us"), entry.number("at_us"), entry.number("lease_ms")), (due, at, 90_000));
         assert!(!entry.fields.contains_key("id"), "the first attempt is its own identity");
     }
@@ -60,7 +63,8 @@ fn a_call_stops_after_the_job_that_passes_1_mib() {
 
 #[test]
 fn no_due_lies_further_ahead_than_an_interval_after_the_clock_stepped_back() {
-    let mut case = Case::with("[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'slow*'\nrate = '1/h'\n[limits]\nbatch = 10\n");
+    let mut case =
+        Case::with("[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'slow*'\nrate = '1/h'\n[limits]\nbatch = 10\n");
     case.settle_at(T0);
     let names: Vec<_> = (0..300).map(|n| format!("b{n}")).collect();
     for name in &names {
@@ -107,7 +111,8 @@ fn a_full_route_holds_its_buckets_and_no_others() {
         case.take("ready", 100);
     }
     assert!(case.stream("ready").iter().filter(|e| e.text("bucket") == "b5").count() <= 4);
-    let mut times: Vec<_> = case.stream("ready").iter().filter(|e| e.text("bucket") == "b5").map(|e| e.number("at_us")).collect();
+    let mut times: Vec<_> =
+        case.stream("ready").iter().filter(|e| e.text("bucket") == "b5").map(|e| e.number("at_us")).collect();
     times.sort_unstable();
     assert!(times.windows(2).all(|t| t[1] - t[0] >= 80 * MS), "{times:?}");
     for n in 0..100 {

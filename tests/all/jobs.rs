@@ -116,7 +116,11 @@ fn fail_says_what_became_of_the_job_and_reads_its_options() {
     let again = case.stream("ready");
     let seen: Vec<_> = again.iter().map(|e| (e.text("job"), e.number("attempt"), e.text("id"))).collect();
     let id = |n: usize| taken[n].id.clone();
-    assert_eq!(seen, [("2".into(), 1, id(1)), ("3".into(), 2, id(2)), ("4".into(), 1, id(3))], "KEEP does not count the attempt");
+    assert_eq!(
+        seen,
+        [("2".into(), 1, id(1)), ("3".into(), 2, id(2)), ("4".into(), 1, id(3))],
+        "KEEP does not count the attempt"
+    );
 }
 
 #[test]
@@ -192,9 +196,14 @@ fn a_job_whose_lease_ran_out_is_taken_back_as_if_it_had_failed() {
 
 #[test]
 fn finished_entries_go_also_behind_a_long_job_and_pending_or_undelivered_ones_never() {
-    let mut case = Case::with("[defaults]\nrate = '1000000/s'\ncapacity = 2000\ncatch_up = '1s'\n[limits]\nbatch = 50\n");
+    let mut case =
+        Case::with("[defaults]\nrate = '1000000/s'\ncapacity = 2000\ncatch_up = '1s'\n[limits]\nbatch = 50\n");
     case.settle_at(T0);
-    case.push_at(T0, "b", &(0..600).map(|n| n.to_string()).collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>());
+    case.push_at(
+        T0,
+        "b",
+        &(0..600).map(|n| n.to_string()).collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     case.settle_at(T0 + S);
     let (key, taken) = (case.key("ready"), case.take("ready", 500));
     let keep = [0_usize, 7, 8, 250, 499];
@@ -227,7 +236,12 @@ fn finished_entries_go_also_behind_a_long_job_and_pending_or_undelivered_ones_ne
 fn foreign_entries_go_to_the_dead_with_what_they_held() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     let key = case.key("ready");
-    for fields in [&["hello", "world", "reason", "mine"][..], &["job", "j"], &["bucket", "a{b", "job", "j"], &["bucket", "b", "job", "j", "attempt", "x"]] {
+    for fields in [
+        &["hello", "world", "reason", "mine"][..],
+        &["job", "j"],
+        &["bucket", "a{b", "job", "j"],
+        &["bucket", "b", "job", "j", "attempt", "x"],
+    ] {
         let words: Vec<&str> = ["XADD", &key, "*"].into_iter().chain(fields.iter().copied()).collect();
         let _: String = case.cmd(&words);
     }

@@ -5,6 +5,7 @@
 mod rig;
 
 mod bucket;
+mod daemon;
 mod drain;
 mod jobs;
 mod rate;

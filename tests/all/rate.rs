@@ -4,7 +4,9 @@ use crate::rig::{Case, MS, S, T0};
 
 /// When jobs left a bucket of `rate`, drained whenever it is due and `late` microseconds later.
 fn departures(rate: &str, more: &str, n: usize, start: u64, late: impl Fn(usize) -> u64) -> Vec<u64> {
-    let mut case = Case::with(&format!("[defaults]\nrate = '{rate}'\ncapacity = 100000\n{more}[limits]\nmax_ready = 1000000\nbatch = 1000\n"));
+    let mut case = Case::with(&format!(
+        "[defaults]\nrate = '{rate}'\ncapacity = 100000\n{more}[limits]\nmax_ready = 1000000\nbatch = 1000\n"
+    ));
     case.settle_at(start);
     let jobs = vec!["x"; 1_000];
     for _ in 0..n.div_ceil(1_000) {

@@ -86,3 +86,20 @@ local function peek(keys, args, now_us)
     s.len == 0 and -1 or eta_ms(s.p, due, ctx.now, 1),
   }
 end
+
+-- drip__look: everything that is true of one bucket, for `dripd status`.
+-- keys   <prefix>:queue:<bucket>
+-- args   now_us
+-- reply  { depth, capacity, due in us from now (-1 = not scheduled), held 0/1, retries, count, period_us, lease_ms,
+--          attempts, overflow, route }
+-- errors as peek
+-- cost   O(1)
+local function look_at(keys, args)
+  local ctx, s, err, held_by = read_bucket(keys, args[1])
+  if err then return err end
+  local p, retries = s.p, pcall_redis('ZCARD', retry_key(ctx, s.bucket))
+  return {
+    s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, held_by and 1 or 0, is_error(retries) and 0 or retries,
+    p.count, p.period_us, p.lease_ms, p.attempts, p.overflow, p.route,
+  }
+end

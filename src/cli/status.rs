@@ -1,0 +1,91 @@
+//! `dripd status`: how things stand, for a person or as JSON.
+
+use clap::Args;
+
+use super::{Exit, Failure, connect};
+use crate::bucket::BucketName;
+use crate::config::Config;
+use crate::policy;
+use crate::store::view::{BucketStatus, Status};
+
+/// Say how things stand.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Only this bucket
+    bucket: Option<BucketName>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Show {
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        let mut store = connect(config).await?;
+        let (json, text) = match &self.bucket {
+            Some(bucket) => {
+                let status = store.bucket_status(bucket).await?;
+                (serde_json::to_string(&status), describe_bucket(&status))
+            }
+            None => {
+                let status = store.status(&config.record).await?;
+                (serde_json::to_string(&status), describe(&status, config))
+            }
+        };
+        let line = if self.json { json.expect("a status is text and numbers") + "\n" } else { text };
+        std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes())?;
+        Ok(Exit::Done)
+    }
+}
+
+fn ms(us: u64) -> String {
+    format!("{:.1} ms", us as f64 / 1e3)
+}
+
+fn describe(status: &Status, config: &Config) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
+    line("redis", format!("{}, version {}", status.redis, status.version));
+    for warning in &status.warnings {
+        line("warning", warning.clone());
+    }
+    let record = match (status.has_record, status.same_record) {
+        (false, _) => "none is stored: no daemon has run here, the built-in defaults hold".to_owned(),
+        (true, true) => format!("in force as in {}", config.source()),
+        (true, false) => format!("another one is in force than in {}; `dripd reload` replaces it", config.source()),
+    };
+    line("policies", if status.spreading { record + ", still spreading" } else { record });
+    line("buckets", format!("{} scheduled, {} with retries", status.scheduled, status.retrying));
+    for route in &status.routes {
+        let held =
+            if route.held > 0 { format!(", {} buckets held: workers are away", route.held) } else { String::new() };
+        line("route", format!("{}: {} ready, {} with workers{held}", route.route, route.undelivered, route.pending));
+    }
+    line("streams", format!("{} rejected, {} dead", status.rejected, status.dead));
+    let counters: Vec<_> = status.counters.iter().map(|(name, n)| format!("{n} {name}")).collect();
+    line("counted", if counters.is_empty() { "nothing yet".to_owned() } else { counters.join(", ") });
+    if let Some(late) = status.lateness {
+        line("lateness", format!("p50 {}, p99 {}, max {}", ms(late.p50_us), ms(late.p99_us), ms(late.max_us)));
+    }
+    out
+}
+
+fn describe_bucket(status: &BucketStatus) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
+    line("bucket", status.bucket.clone());
+    line("depth", format!("{} of {}", status.depth, status.capacity));
+    let due = match (status.held, status.due_in_us) {
+        (true, _) => format!("held: route {} is full", status.route),
+        (_, None) => "nothing is scheduled".to_owned(),
+        (_, Some(us)) => format!("in {}", ms(us)),
+    };
+    line("due", due);
+    line("retries", status.retries.to_string());
+    let period = policy::show(std::time::Duration::from_micros(status.period_us));
+    line("rate", format!("{}/{period}", status.count));
+    line("lease", policy::show(std::time::Duration::from_millis(status.lease_ms)));
+    line("attempts", status.attempts.to_string());
+    line("overflow", status.overflow.clone());
+    line("route", status.route.clone());
+    out
+}

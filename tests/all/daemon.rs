@@ -1,0 +1,527 @@
+//! The daemon from outside, in real time: wake-ups, rates, idling, being killed and cut off, reloads and signals.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::rig::{Case, Daemon, S, Server, dripd, eventually, load_library, server};
+
+/// A directory with a configuration for a case on the shared server.
+pub fn home(case: &Case, toml: &str) -> tempfile::TempDir {
+    let home = tempfile::tempdir().expect("a directory");
+    configure(home.path(), case, toml);
+    home
+}
+
+pub fn configure(home: &Path, case: &Case, toml: &str) {
+    let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server().url(), case.prefix);
+    std::fs::write(home.join("config.toml"), text).expect("a configuration");
+}
+
+fn is_live(case: &mut Case, bucket: &str, capacity: i64) -> bool {
+    case.fcall::<Vec<i64>>("drip_peek", &[&format!("queue:{bucket}")], &[] as &[&str])[2] == capacity
+}
+
+#[test]
+fn a_plain_push_into_an_idle_bucket_reaches_a_blocked_worker_in_well_under_2_ms() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '10000/s'\n");
+    let _daemon = Daemon::start(home.path());
+    let mut worker = server().connect();
+    let (ready, queue) = (case.key("ready"), case.queue("b"));
+    let (woken, wait) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        for _ in 0..200 {
+            let mut cmd = redis::cmd("XREADGROUP");
+            cmd.arg(&["GROUP", "workers", "w", "COUNT", "1", "BLOCK", "5000", "STREAMS", &ready, ">"]);
+            let reply: redis::Value = cmd.query(&mut worker).expect("XREADGROUP");
+            assert_ne!(reply, redis::Value::Nil, "woken within 5 s");
+            if woken.send(Instant::now()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut took = Vec::new();
+    for _ in 0..200 {
+        std::thread::sleep(Duration::from_millis(8)); // the bucket is idle and forgotten again
+        let pushed = Instant::now();
+        let _: i64 = case.cmd(&["LPUSH", &queue, "x"]);
+        took.push(wait.recv_timeout(Duration::from_secs(5)).expect("it arrives").duration_since(pushed));
+    }
+    reader.join().expect("the reader ends");
+    took.sort();
+    println!("wake: p50 {:?}, p90 {:?}, max {:?}", took[100], took[180], took[199]);
+    assert!(took[100] < Duration::from_millis(2), "p50 {:?}", took[100]);
+}
+
+#[test]
+fn rates_hold_in_real_time_over_the_long_run_and_in_every_window() {
+    let mut case = Case::new();
+    let rates = [("r3", 3_u64, 9_u64), ("r333", 333, 2_000), ("r1046", 1_046, 6_000), ("r9000", 9_000, 45_000)];
+    let mut toml = "[defaults]\ncapacity = 100000\n[limits]\nmax_ready = 1000000\n".to_owned();
+    for (name, rate, _) in rates {
+        write!(toml, "[[bucket]]\nmatch = '{name}'\nrate = '{rate}/s'\n").expect("text");
+    }
+    let home = home(&case, &toml);
+    let _daemon = Daemon::start(home.path());
+    for (name, _, jobs) in rates {
+        let queue = case.queue(name);
+        for _ in 0..jobs.div_ceil(1_000) {
+            redis::cmd("LPUSH")
+                .arg(&queue)
+                .arg(vec!["x"; jobs.min(1_000) as usize])
+                .exec(&mut case.redis)
+                .expect("LPUSH");
+        }
+    }
+    let ready = case.key("ready");
+    let total: u64 = rates.iter().map(|(_, _, jobs)| jobs.div_ceil(1_000) * (*jobs).min(1_000)).sum();
+    eventually("all have left", || case.cmd::<u64>(&["XLEN", &ready]) == total);
+    let entries = case.stream("ready");
+    for (name, rate, _) in rates {
+        let times: Vec<u64> = entries.iter().filter(|e| e.text("bucket") == name).map(|e| e.number("at_us")).collect();
+        let late: Vec<u64> = entries
+            .iter()
+            .filter(|e| e.text("bucket") == name)
+            .map(|e| e.number("at_us") - e.number("due_us"))
+            .collect();
+        let (n, took) = (times.len() as f64, (times[times.len() - 1] - times[0]) as f64 / 1e6);
+        let (mean, worst) = ((n - 1.0) / took, late.iter().max().expect("some"));
+        println!("{name}: {mean:.3}/s over {took:.2} s, latest {worst} us");
+        for (i, from) in times.iter().enumerate() {
+            for j in [i + 1, i + 2, i + 7, i + 50, i + 400].into_iter().filter(|j| *j < times.len()) {
+                let (jobs, width) = ((j - i + 1) as u64, times[j] - from);
+                assert!(jobs <= 1 + (width + 20_001) * rate / S, "{name}: {jobs} jobs within {width} us");
+            }
+        }
+        // Only lateness beyond catch_up may slow it, and only a stalled machine makes that.
+        let lost = late.iter().filter(|us| **us > 20_000).count();
+        if lost == 0 {
+            let slack = 1e-3 + *worst as f64 / 1e6 / took;
+            assert!((mean / rate as f64 - 1.0).abs() <= slack, "{name}: {mean}/s");
+        }
+    }
+}
+
+#[test]
+fn an_idle_daemon_sends_at_most_2_commands_a_second_and_uses_next_to_no_cpu() {
+    let server = Server::start(&[]);
+    let home = tempfile::tempdir().expect("a directory");
+    std::fs::write(home.path().join("config.toml"), format!("[redis]\nurl = '{}'\n", server.url())).expect("written");
+    let daemon = Daemon::start(home.path());
+    let mut redis = server.connect();
+    let commands = |redis: &mut redis::Connection| -> u64 {
+        let info: String = redis::cmd("INFO").arg("stats").query(redis).expect("INFO");
+        let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:")).expect("a line");
+        line.trim().parse().expect("a number")
+    };
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.child.id())).expect("stat");
+        let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
+        fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime")
+    };
+    std::thread::sleep(Duration::from_secs(2)); // let the start pass: what is measured is time itself
+    let (c0, t0) = (commands(&mut redis), ticks());
+    std::thread::sleep(Duration::from_secs(10));
+    let (c1, t1) = (commands(&mut redis), ticks());
+    println!("idle: {} commands (those inside functions included) and {} ticks in 10 s", c1 - c0 - 1, t1 - t0);
+    assert!(c1 - c0 - 1 <= 20, "{} commands in 10 s", c1 - c0 - 1);
+    assert!(t1 - t0 <= 2, "{} ticks in 10 s", t1 - t0);
+}
+
+#[test]
+fn a_burst_into_100000_buckets_and_pushes_made_while_no_daemon_ran_are_all_found() {
+    let mut case = Case::new();
+    let home = home(&case, "[limits]\nmax_ready = 1000000\n");
+    let push = |case: &mut Case, from: u32| {
+        let mut pipe = redis::pipe();
+        for n in from..from + 50_000 {
+            pipe.cmd("LPUSH").arg(case.queue(&format!("b{n}"))).arg("x").ignore();
+        }
+        pipe.exec(&mut case.redis).expect("pushed");
+    };
+    push(&mut case, 0);
+    let mut daemon = Daemon::start(home.path());
+    push(&mut case, 50_000);
+    let ready = case.key("ready");
+    eventually("100,000 have left", || case.cmd::<u64>(&["XLEN", &ready]) == 100_000);
+    daemon.kill();
+    push(&mut case, 0);
+    let _daemon = Daemon::start(home.path());
+    let since = Instant::now();
+    eventually("and 50,000 more", || case.cmd::<u64>(&["XLEN", &ready]) == 150_000);
+    println!("50,000 found within {:?} of the start", since.elapsed());
+}
+
+#[test]
+fn a_bucket_over_its_capacity_is_cut_within_50_ms() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 5\n");
+    let _daemon = Daemon::start(home.path());
+    let mut took = Vec::new();
+    for round in 0..50 {
+        let queue = case.queue(&format!("b{round}"));
+        let since = Instant::now();
+        assert_eq!(case.cmd::<i64>(&["LPUSH", &queue, "1", "2", "3", "4", "5", "6", "7", "8"]), 8);
+        while case.cmd::<i64>(&["LLEN", &queue]) > 5 {
+            assert!(since.elapsed() < Duration::from_secs(5));
+        }
+        took.push(since.elapsed());
+    }
+    took.sort();
+    println!("cut: p50 {:?}, max {:?}", took[25], took[49]);
+    assert!(took[25] < Duration::from_millis(50));
+    let rejected = case.key("rejected");
+    eventually("three of each are rejected", || case.cmd::<u64>(&["XLEN", &rejected]) == 150);
+}
+
+#[test]
+fn three_daemons_that_are_killed_again_and_again_keep_rate_and_order_and_lose_nothing() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '200/s'\ncapacity = 10000\n");
+    let mut daemons: Vec<Daemon> = (0..3).map(|_| Daemon::start(home.path())).collect();
+    let jobs: Vec<String> = (0..800).map(|n| n.to_string()).collect();
+    for part in jobs.chunks(100) {
+        case.lpush("b", &part.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let ready = case.key("ready");
+    let mut round = 0;
+    eventually("all have left", || {
+        daemons[round % 3].kill();
+        daemons[round % 3] = Daemon::spawn(home.path());
+        round += 1;
+        std::thread::sleep(Duration::from_millis(60));
+        case.cmd::<u64>(&["XLEN", &ready]) == 800
+    });
+    assert_eq!(case.jobs("ready"), jobs);
+    let times: Vec<u64> = case.stream("ready").iter().map(|e| e.number("at_us")).collect();
+    for (i, from) in times.iter().enumerate() {
+        for (j, to) in times.iter().enumerate().skip(i).take(100) {
+            assert!((j - i + 1) as u64 <= 1 + (to - from + 20_001) / 5_000);
+        }
+    }
+}
+
+#[test]
+fn a_daemon_that_loses_its_connection_finds_what_was_pushed_meanwhile() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1000/s'\n");
+    let daemon = Daemon::start(home.path());
+    for round in 0..5 {
+        let address = own_address(&mut case, &daemon);
+        let killed: i64 = case.cmd(&["CLIENT", "KILL", "ADDR", &address]);
+        assert_eq!(killed, 1, "round {round}");
+        for n in 0..10 {
+            case.lpush(&format!("r{round}n{n}"), &["x"]);
+        }
+        let ready = case.key("ready");
+        eventually("they have left", || case.cmd::<u64>(&["XLEN", &ready]) == 10 * (round + 1));
+    }
+}
+
+/// The address of a daemon's connection: the one that tracks our prefix cannot be told from outside, so ask the kernel.
+fn own_address(case: &mut Case, daemon: &Daemon) -> String {
+    let pid = daemon.child.id();
+    let mut found = String::new();
+    eventually("the daemon is connected", || {
+        let inodes: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+            .expect("fds")
+            .filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok())
+            .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+            .collect();
+        let tcp = std::fs::read_to_string("/proc/net/tcp").expect("tcp");
+        let local = tcp.lines().skip(1).find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            (fields[3] == "01" && inodes.iter().any(|inode| inode == fields[9])).then(|| fields[1].to_owned())
+        });
+        let Some(local) = local else { return false };
+        let port = u16::from_str_radix(local.split(':').nth(1).expect("a port"), 16).expect("hex");
+        found = format!("127.0.0.1:{port}");
+        let list: String = case.cmd(&["CLIENT", "LIST"]);
+        list.contains(&format!("addr={found} "))
+    });
+    found
+}
+
+#[test]
+fn a_flushed_redis_is_made_ready_again() {
+    let server = Server::start(&[]);
+    let home = tempfile::tempdir().expect("a directory");
+    let toml = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '1000/s'\ncapacity = 7\n", server.url());
+    std::fs::write(home.path().join("config.toml"), toml).expect("written");
+    let _daemon = Daemon::start(home.path());
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    for command in [&["FLUSHALL"][..], &["FUNCTION", "FLUSH"], &["FLUSHALL", "SYNC"]] {
+        let _: redis::Value = case.cmd(command);
+        case.lpush("b", &["x"]);
+        eventually("it leaves", || case.stream("ready").len() == 1);
+        if command[0] == "FLUSHALL" {
+            eventually("the policies are back", || is_live(&mut case, "b", 7));
+            eventually("and the group", || !case.take("ready", 10).is_empty());
+        }
+        let ready = case.key("ready");
+        let _: i64 = case.cmd(&["DEL", &ready]);
+    }
+}
+
+#[test]
+fn a_retry_leaves_when_its_back_off_ends_though_the_daemon_was_asleep() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '100/s'\n");
+    let _daemon = Daemon::start(home.path());
+    case.lpush("b", &["x"]);
+    eventually("it leaves", || case.stream("ready").len() == 1);
+    std::thread::sleep(Duration::from_millis(100)); // the bucket is idle, and the pacer sleeps for long
+    let taken = case.take("ready", 1).remove(0);
+    let since = Instant::now();
+    assert_eq!(case.fcall::<i64>("drip_fail", &["ready"], &[&taken.id, "RETRY_IN", "150"]), 1);
+    eventually("it is back", || case.stream("ready").iter().any(|entry| entry.text("attempt") == "2"));
+    assert!((Duration::from_millis(150)..Duration::from_secs(2)).contains(&since.elapsed()), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_lease_that_runs_out_is_taken_back_in_time_and_not_right_after_a_start() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '100/s'\nlease = '1s'\nbackoff = { initial = '1ms', max = '1ms' }\n");
+    let _daemon = Daemon::start(home.path());
+    let started = Instant::now();
+    case.lpush("b", &["x"]);
+    eventually("it leaves", || case.stream("ready").len() == 1);
+    case.take("ready", 1);
+    eventually("it is back", || case.stream("ready").iter().any(|entry| entry.text("attempt") == "2"));
+    assert!(started.elapsed() >= Duration::from_millis(9_500), "{:?}", started.elapsed());
+    let taken = Instant::now();
+    assert_eq!(case.take("ready", 1).len(), 1);
+    eventually("it is back again", || case.stream("ready").iter().any(|entry| entry.text("attempt") == "3"));
+    println!("a lease of 1 s was taken back after {:?}", taken.elapsed());
+    assert!((Duration::from_secs(1)..Duration::from_millis(2_500)).contains(&taken.elapsed()), "{:?}", taken.elapsed());
+}
+
+#[test]
+fn what_workers_acknowledge_is_gone_within_10_s() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1000/s'\n");
+    let _daemon = Daemon::start(home.path());
+    case.lpush("b", &["1", "2", "3"]);
+    eventually("they leave", || case.stream("ready").len() == 3);
+    let (taken, ready) = (case.take("ready", 3), case.key("ready"));
+    let _: i64 = case.cmd(&["XACK", &ready, "workers", &taken[1].id, &taken[2].id]);
+    let since = Instant::now();
+    eventually("two are gone", || case.jobs("ready") == ["1"]);
+    assert!(since.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_reload_changes_rates_and_capacities_and_answers_when_it_is_live() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 50\n");
+    let mut daemon = Daemon::start(home.path());
+    let reload = |home: &Path| {
+        let output = dripd()
+            .arg("reload")
+            .current_dir(home)
+            .env("RUNTIME_DIRECTORY", home.join("run"))
+            .output()
+            .expect("it runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    case.lpush("b", &(0..40).map(|_| "x").collect::<Vec<_>>());
+    eventually("one leaves", || case.stream("ready").len() == 1);
+    configure(home.path(), &case, "[defaults]\nrate = '1000/s'\ncapacity = 10\n");
+    assert_eq!(reload(home.path()), (Some(0), String::new()));
+    assert!(is_live(&mut case, "b", 10), "at once");
+    eventually("the backlog leaves at the new rate", || case.stream("ready").len() == 40);
+    assert!(case.stream("rejected").is_empty(), "and nothing of it was thrown out");
+
+    configure(home.path(), &case, "[defaults]\nrate = 'fast'\ncapacity = 0\n");
+    let (code, said) = reload(home.path());
+    assert_eq!(code, Some(78));
+    assert!(said.contains("defaults.rate") && said.contains("defaults.capacity"), "{said}");
+    daemon.signal("HUP");
+    eventually("HUP says so too", || daemon.log().contains("defaults.capacity: 0"));
+    assert!(is_live(&mut case, "b", 10), "the old one stays");
+
+    std::fs::write(home.path().join("config.toml"), "[redis]\nurl = 'redis://127.0.0.1:1'\n").expect("written");
+    let (code, said) = reload(home.path());
+    assert_eq!(code, Some(78));
+    assert!(said.contains("redis.url") && said.contains("restart"), "{said}");
+
+    configure(home.path(), &case, "[defaults]\ncapacity = 33\n");
+    daemon.signal("HUP");
+    eventually("HUP reloads", || is_live(&mut case, "b", 33));
+    daemon.signal("USR1");
+    eventually("USR1 says how things stand", || daemon.log().contains("status redis="));
+    let (code, took) = daemon.stop();
+    assert_eq!(code, Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let (code, said) = reload(home.path());
+    assert_eq!(code, Some(1), "{said}");
+}
+
+#[test]
+fn every_daemon_obeys_the_record_and_says_when_its_file_differs() {
+    let mut case = Case::new();
+    let (one, two) = (home(&case, "[defaults]\ncapacity = 11\n"), home(&case, "[defaults]\ncapacity = 22\n"));
+    let first = Daemon::start(one.path());
+    assert!(is_live(&mut case, "b", 11));
+    let _second = Daemon::start(two.path());
+    assert!(is_live(&mut case, "b", 22), "the last one that starts wins");
+    let address = own_address(&mut case, &first);
+    let _: i64 = case.cmd(&["CLIENT", "KILL", "ADDR", &address]);
+    eventually("it says so", || first.log().contains("its own file differs"));
+    assert!(is_live(&mut case, "b", 22), "a reconnect does not put the old one back");
+}
+
+#[test]
+fn a_capacity_lowered_while_no_daemon_ran_throws_nothing_out() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 100\n");
+    let mut daemon = Daemon::start(home.path());
+    assert_eq!(daemon.stop().0, Some(0));
+    assert_eq!(case.lpush("b", &["x"; 50]), 50, "accepted: L = 50, C = 100");
+    configure(home.path(), &case, "[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    let _daemon = Daemon::start(home.path());
+    eventually("the first leaves", || case.stream("ready").len() == 1);
+    assert!(is_live(&mut case, "b", 10));
+    assert_eq!(case.waiting("b").len(), 49);
+    assert!(case.stream("rejected").is_empty());
+}
+
+#[test]
+fn a_second_signal_ends_at_once_with_130() {
+    let case = Case::new();
+    let home = home(&case, "");
+    let mut daemon = Daemon::start(home.path());
+    daemon.signal("STOP");
+    daemon.signal("TERM");
+    daemon.signal("INT");
+    daemon.signal("CONT");
+    let code = daemon.child.wait().expect("it ends").code();
+    assert!(matches!(code, Some(130)), "{code:?}");
+}
+
+#[test]
+fn a_server_that_is_of_no_use_is_named_with_the_way_out() {
+    let said = |toml: &str, wait: Duration| {
+        let home = tempfile::tempdir().expect("a directory");
+        std::fs::write(home.path().join("config.toml"), toml).expect("written");
+        let mut daemon = Daemon::spawn(home.path());
+        let since = Instant::now();
+        let log = loop {
+            if let Some(status) = daemon.child.try_wait().expect("a status") {
+                assert_eq!(status.code(), Some(69));
+                break daemon.log();
+            }
+            assert!(since.elapsed() < wait, "{}", daemon.log());
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        assert!(since.elapsed() >= Duration::from_secs(28), "it tries for 30 s: {:?}", since.elapsed());
+        log
+    };
+    let locked = Server::start(&["--requirepass", "secret"]);
+    let typed = Server::start(&[]);
+    let _: String = redis::cmd("SET").arg("drip:schedule").arg("x").query(&mut typed.connect()).expect("SET");
+    let nobody = crate::rig::free_port();
+    let cases = [
+        (format!("[redis]\nurl = 'redis://127.0.0.1:{nobody}'\n"), "is it running"),
+        (format!("[redis]\nurl = 'redis://:wrong@127.0.0.1:{}'\n", locked.port), "refuses the password"),
+        (
+            format!("[redis]\nurl = 'redis://127.0.0.1:{}'\n", typed.port),
+            "key drip:schedule is a string and must be a zset",
+        ),
+    ];
+    std::thread::scope(|scope| {
+        for (toml, expect) in &cases {
+            scope.spawn(move || {
+                let log = said(toml, Duration::from_secs(60));
+                assert!(log.contains(expect), "{expect} is not in\n{log}");
+                assert!(!log.contains("wrong@"), "no password in the log");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_server_without_aof_or_noeviction_is_used_with_a_loud_warning_and_a_password_file_works() {
+    let server = Server::start(&["--requirepass", "secret", "--maxmemory-policy", "allkeys-lru"]);
+    let home = tempfile::tempdir().expect("a directory");
+    std::fs::write(home.path().join("password"), "secret\n").expect("written");
+    let toml = format!(
+        "[redis]\nurl = 'redis://127.0.0.1:{}'\npassword_file = '{}/password'\n",
+        server.port,
+        home.path().display()
+    );
+    std::fs::write(home.path().join("config.toml"), toml).expect("written");
+    let daemon = Daemon::start(home.path());
+    let log = daemon.log();
+    assert!(log.contains("WARN") && log.contains("appendonly is off") && log.contains("noeviction"), "{log}");
+}
+
+impl Server {
+    fn connect_with(&self, password: &str) -> redis::Connection {
+        let client = redis::Client::open(format!("redis://:{password}@127.0.0.1:{}", self.port)).expect("a url");
+        client.get_connection().expect("redis answers")
+    }
+}
+
+#[test]
+fn a_library_is_never_loaded_over_a_newer_one() {
+    let server = Server::start(&[]);
+    let mut redis = server.connect();
+    let newer = dripd::store::library::SOURCE.replace("local VERSION = 1\n", "local VERSION = 1000\n");
+    redis::cmd("FUNCTION").arg("LOAD").arg(newer).exec(&mut redis).expect("loads");
+    let home = tempfile::tempdir().expect("a directory");
+    std::fs::write(home.path().join("config.toml"), format!("[redis]\nurl = '{}'\n", server.url())).expect("written");
+    let _daemon = Daemon::start(home.path());
+    let version: i64 = redis::cmd("FCALL").arg("drip__version").arg(0).query(&mut redis).expect("FCALL");
+    assert_eq!(version, 1_000);
+    let older = dripd::store::library::SOURCE.replace("local VERSION = 1\n", "local VERSION = 0\n");
+    redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(older).exec(&mut redis).expect("loads");
+    let _another = Daemon::start(home.path());
+    let version: i64 = redis::cmd("FCALL").arg("drip__version").arg(0).query(&mut redis).expect("FCALL");
+    assert_eq!(version, dripd::store::library::VERSION);
+    load_library(&mut redis);
+}
+
+#[test]
+fn without_tracking_queues_are_polled_and_the_log_says_so() {
+    let server = Server::start(&["--requirepass", "secret"]);
+    let mut admin = server.connect_with("secret");
+    let acl = ["SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-client|tracking"];
+    redis::cmd("ACL").arg(&acl).exec(&mut admin).expect("ACL");
+    let home = tempfile::tempdir().expect("a directory");
+    let toml = format!("[redis]\nurl = 'redis://limited:pw@127.0.0.1:{}'\n[defaults]\nrate = '1000/s'\n", server.port);
+    std::fs::write(home.path().join("config.toml"), toml).expect("written");
+    let daemon = Daemon::start(home.path());
+    assert!(daemon.log().contains("queues are polled"), "{}", daemon.log());
+    let mut case = Case { redis: admin, prefix: "drip".to_owned() };
+    case.lpush("b", &["1", "2"]);
+    eventually("they leave", || case.stream("ready").len() == 2);
+}
+
+#[test]
+fn a_queue_of_the_wrong_type_or_name_is_logged_and_harms_no_other() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1000/s'\n");
+    let (wrong, odd) = (case.queue("wrong"), case.queue("odd{name}"));
+    let _: String = case.cmd(&["SET", &wrong, "x"]);
+    let daemon = Daemon::start(home.path());
+    let _: i64 = case.cmd(&["LPUSH", &odd, "x"]);
+    case.lpush("good", &["1"]);
+    eventually("the good one leaves", || case.jobs("ready") == ["1"]);
+    eventually("both are named", || daemon.log().contains("queue:wrong") && daemon.log().contains("odd{name}"));
+    assert_eq!(case.cmd::<i64>(&["LLEN", &odd]), 1);
+}
+
+#[test]
+fn the_help_of_every_command_is_there() {
+    let output = dripd().arg("--help").output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for command in ["run", "push", "work", "status", "reload", "check", "functions", "demo"] {
+        assert!(text.contains(&format!("  {command} ")), "{command}");
+        let help = Command::new(env!("CARGO_BIN_EXE_dripd")).args([command, "--help"]).output().expect("it runs");
+        assert!(help.status.success() && help.stdout.len() > 80, "{command}");
+    }
+    assert_eq!(dripd().arg("fly").output().expect("it runs").status.code(), Some(2));
+}

@@ -1,0 +1,283 @@
+#!/bin/bash
+# What dripd.service does under a real systemd. Run by boot.sh, with the binary and the unit in /t:
+#
+#   tests/systemd/boot.sh tests/systemd/cases.sh DIR
+#
+# A line a case, "ok NAME" or "not ok NAME: why"; the exit status says whether all were well. Each case begins with no
+# dripd, no data, no configuration and no drop-in. Two further daemons, quiet and waiting, run beside all of them from
+# the first line to the last, because what they show takes longer than any case.
+set -u
+
+UNIT=dripd
+OUTSIDE=6390      # a Redis that is not dripd's own
+WATCHDOG=3        # seconds, for the daemons that must live
+PACER_SILENCE=25  # seconds, longer than a pacer may sleep and be late before it counts as stuck
+failed=0
+
+for cli in redis-cli valkey-cli; do command -v $cli > /dev/null && break; done
+for server in redis-server valkey-server; do command -v $server > /dev/null && break; done
+own() { "$cli" -p 7379 "$@" 2>&1; }
+outside() { "$cli" -p "$OUTSIDE" "$@" 2>&1; }
+show() { systemctl show -P "$1" "${2:-$UNIT}"; }
+log() { journalctl -q -o cat -u "$UNIT" --since "@$began"; }
+micros() { local up; read -r up _ < /proc/uptime; echo $((10#${up/./} * 10000)); } # the clock of systemd's timestamps
+
+# --- how a case says what it wants ---
+
+fail() { echo "$*"; exit 1; }
+is() { [ "$2" = "$3" ] || fail "$1 is $2 and should be $3"; }
+
+# eventually SECONDS WHAT COMMAND...: poll until the command succeeds.
+eventually() {
+  local deadline=$(($(micros) + $1 * 1000000)) what=$2 seconds=$1
+  shift 2
+  until "$@" > /dev/null 2>&1; do
+    [ "$(micros)" -lt "$deadline" ] || fail "$what: not within $seconds s"
+    sleep 0.05
+  done
+}
+
+shows() { [[ $(show "$1" "${3:-$UNIT}") == $2 ]]; } # the right side is a pattern
+answers() { local want=$1; shift; [ "$("$@")" = "$want" ]; }
+logged() { log | grep -q -- "$1"; }
+
+# --- what cases do ---
+
+configure() { mkdir -p /etc/dripd && printf '%s\n' "$@" > /etc/dripd/config.toml; }
+
+drop_in() { # UNIT LINE...: the lines go into its [Service]
+  mkdir -p "/run/systemd/system/$1.service.d"
+  { echo '[Service]'; printf '%s\n' "${@:2}"; } > "/run/systemd/system/$1.service.d/case.conf"
+  systemctl daemon-reload
+}
+
+start() { timeout 20 systemctl start "$UNIT" > /dev/null 2>&1 || fail "the start failed: $(log | tail -n 5)"; }
+
+outside_redis() { # PORT UNIT [OPTION...]
+  mkdir -p "/run/$2"
+  systemd-run -q --collect --unit="$2" "$server" --port "$1" --dir "/run/$2" --save '' "${@:3}" 2>&1
+  eventually 10 "a Redis on port $1" bound "$1"
+}
+bound() { "$cli" -p "$1" ping | grep -qE 'PONG|NOAUTH'; }
+
+fresh() {
+  systemctl stop "$UNIT" outside
+  systemctl reset-failed "$UNIT" outside
+  rm -rf /run/systemd/system/$UNIT.service.d /etc/dripd/config.toml /etc/credstore/redis-password
+  rm -rf /var/lib/$UNIT /var/lib/private/$UNIT /opt/valkey
+  systemctl daemon-reload
+} > /dev/null 2>&1
+
+case_is() { # NAME, a function of that name with _ for -
+  fresh
+  began=$(date +%s)
+  (set -e; "${1//-/_}") > /run/why 2>&1
+  if [ $? = 0 ]; then
+    echo "ok $1"
+  else
+    failed=1
+    echo "not ok $1: $(tr '\n' ' ' < /run/why)"
+    log | tail -n 12 | sed 's/^/    /'
+  fi
+}
+
+# --- the cases ---
+
+exposure() { systemd-analyze security --offline=true --threshold=11 --no-pager /t/dripd.service; }
+
+# READY means that it drains; the unit needs neither a configuration nor a Redis.
+starts_with_nothing() {
+  start
+  is "the state" "$(show ActiveState)" active
+  is "the reply to a push" "$(own lpush drip:queue:x job)" 1
+  eventually 2 "the job in drip:ready" answers 1 own xlen drip:ready
+  is "the number of restarts" "$(show NRestarts)" 0
+}
+
+runs_as_a_dynamic_user() {
+  start
+  local pid uid data=/var/lib/private/$UNIT
+  for pid in $(cat "/sys/fs/cgroup$(show ControlGroup)/cgroup.procs"); do
+    uid=$(stat -c %u "/proc/$pid")
+    [ "$uid" -ge 61184 ] && [ "$uid" -le 65519 ] || fail "process $pid runs as $uid"
+    is "what process $pid may do" "$(awk '/^CapEff/ { print $2 }' "/proc/$pid/status")" 0000000000000000
+    is "the core limit of $pid" "$(awk '/^Max core file size/ { print $5 $6 }' "/proc/$pid/limits")" 00
+  done
+  is "the data directory" "$(stat -c '%a %u' $data)" "700 $uid"
+  is "the runtime directory" "$(stat -Lc '%a %u' /run/$UNIT)" "700 $uid"
+  [ -z "$(find $data ! -type d -perm /077)" ] || fail "others may open $(find $data ! -type d -perm /077)"
+}
+
+# Lua, the fork of a rewrite and all that Redis asks of the kernel at the start get through the sandbox.
+own_redis_is_whole() {
+  start
+  own bgrewriteaof
+  eventually 10 "a rewrite of the append-only file" rewritten
+  ! grep -iE 'not permitted|failed|cannot|unable' /var/lib/private/$UNIT/redis.log || fail "redis complains"
+}
+rewritten() { own info persistence | grep -q 'aof_rewrites:1' && own info persistence | grep -q 'aof_rewrite_in_progress:0' &&
+  own info persistence | grep -q 'aof_last_bgrewrite_status:ok'; }
+
+own_redis_may_be_in_opt() {
+  install -D "$(command -v $server)" /opt/valkey/bin/valkey-server
+  start
+  local pid
+  pid=$(own info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')
+  is "the own server" "$(readlink "/proc/$pid/exe")" "$( [ $server = valkey-server ] && command -v $server || echo /opt/valkey/bin/valkey-server)"
+}
+
+status_is_live() {
+  start
+  eventually 5 "a first status" shows StatusText 'serving *'
+  own lpush drip:queue:x a b c
+  eventually 15 "three jobs in the status" shows StatusText '*[^0-9]3 jobs dispatched*'
+}
+
+reload_is_live_when_it_returns() {
+  start
+  is "the capacity" "$(own fcall_ro drip_peek 1 drip:queue:x | sed -n 3p)" 1000
+  local capacity pid
+  pid=$(show MainPID)
+  for capacity in 77 78; do
+    configure '[defaults]' "capacity = $capacity"
+    systemctl reload $UNIT
+    is "the capacity" "$(own fcall_ro drip_peek 1 drip:queue:x | sed -n 3p)" $capacity
+  done
+  is "the main process" "$(show MainPID)" "$pid"
+  is "the state" "$(show ActiveState)" active
+}
+
+a_bad_reload_changes_nothing() {
+  configure '[defaults]' 'capacity = 77'
+  start
+  local pid
+  pid=$(show MainPID)
+  configure '[defaults]' 'capacity = 78' 'rate = "fast"'
+  ! systemctl reload $UNIT 2> /dev/null || fail "the reload succeeded"
+  eventually 5 "the problem in the log" logged 'defaults.rate'
+  is "the capacity" "$(own fcall_ro drip_peek 1 drip:queue:x | sed -n 3p)" 77
+  is "the state" "$(show ActiveState) $(show MainPID)" "active $pid"
+  own lpush drip:queue:x job
+  eventually 2 "the job in drip:ready" answers 1 own xlen drip:ready
+}
+
+# More often than the default start limit allows, too.
+a_bad_configuration_is_not_retried() {
+  configure '[defaults]' 'rate = "fast"'
+  for _ in {1..7}; do
+    ! timeout 20 systemctl start $UNIT 2> /dev/null || fail "it started"
+    is "the end" "$(show Result) $(show ExecMainStatus)" "exit-code 78"
+    is "the state" "$(show ActiveState)/$(show SubState)" failed/failed # auto-restart, if one were to come
+  done
+  is "the number of restarts" "$(show NRestarts)" 0
+  configure '[defaults]' 'rate = "5/s"'
+  start
+}
+
+restarted() { shows NRestarts 1 && shows ActiveState active; }
+
+killed_it_comes_back_with_its_jobs() {
+  configure '[defaults]' 'rate = "1/h"'
+  start
+  own lpush drip:queue:x 1 2 3 4 5
+  eventually 5 "the first job in drip:ready" answers 1 own xlen drip:ready
+  kill -KILL "$(show MainPID)"
+  eventually 15 "the restart" restarted
+  is "what is left in the queue" "$(own lrange drip:queue:x 0 -1 | xargs)" "5 4 3 2"
+  is "what was dispatched" "$(own xlen drip:ready)" 1
+}
+
+stuck_it_is_restarted() {
+  drop_in $UNIT WatchdogSec=2s
+  start
+  kill -STOP "$(show MainPID)"
+  eventually 15 "the restart" restarted
+  eventually 5 "the watchdog in the log" logged 'Watchdog timeout'
+  own lpush drip:queue:x job
+  eventually 2 "the job in drip:ready" answers 1 own xlen drip:ready
+}
+
+# It has 3 s by the unit, asks for more, and Redis comes after 5.
+redis_may_come_late() {
+  configure '[redis]' "url = \"redis://127.0.0.1:$OUTSIDE\""
+  drop_in $UNIT TimeoutStartSec=3s
+  systemctl start --no-block $UNIT
+  eventually 3 "the wait in the status" shows StatusText 'waiting for redis*'
+  local until=$(($(micros) + 5000000))
+  while [ "$(micros)" -lt $until ]; do
+    is "the state without a Redis" "$(show ActiveState)" activating
+    sleep 0.2
+  done
+  outside_redis $OUTSIDE outside
+  outside lpush drip:queue:x job
+  eventually 10 "READY" shows ActiveState active
+  eventually 2 "the job in drip:ready" answers 1 outside xlen drip:ready
+  is "the number of restarts" "$(show NRestarts)" 0
+}
+
+the_password_is_a_credential() {
+  configure '[redis]' "url = \"redis://localhost:$OUTSIDE\""
+  outside_redis $OUTSIDE outside --requirepass swordfish
+  outside ping | grep -q NOAUTH
+  (umask 077; mkdir -p /etc/credstore; echo swordfish > /etc/credstore/redis-password)
+  start
+  outside --no-auth-warning -a swordfish lpush drip:queue:x job
+  eventually 2 "the job in drip:ready" answers 1 outside --no-auth-warning -a swordfish xlen drip:ready
+  ! logged swordfish || fail "the password is in the log"
+}
+
+stops_cleanly() {
+  start
+  own lpush drip:queue:x job
+  local pid took
+  pid=$(own info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p') took=$(micros)
+  systemctl stop $UNIT
+  took=$(($(micros) - took))
+  [ $took -lt 5000000 ] || fail "it took $took us"
+  is "the end" "$(show ActiveState) $(show Result) $(show ExecMainStatus)" "inactive success 0"
+  [ -n "$pid" ] && [ ! -e "/proc/$pid" ] || fail "redis, process $pid, is still there"
+  grep -q 'bye bye' /var/lib/private/$UNIT/redis.log || fail "redis was killed"
+}
+
+# --- the two that run beside the cases ---
+
+beside() { # NAME CONFIGURATION...
+  sed "s/^\(State\|Runtime\)Directory=.*/\1Directory=$1/" /t/dripd.service > "/run/systemd/system/$1.service"
+  mkdir -p /etc/dripd && printf '%s\n' "${@:2}" > "/etc/dripd/$1.toml"
+  drop_in "$1" "WatchdogSec=$WATCHDOG" "Environment=DRIPD_CONFIG=/etc/dripd/$1.toml"
+  timeout 20 systemctl start "$1" > /dev/null 2>&1
+}
+
+lives_by_its_watchdog() { # UNIT SINCE: pinged for long enough, by the process that began
+  eventually "$PACER_SILENCE" "pings of $1 for $PACER_SILENCE s" pinged_for "$@"
+  is "the state of $1" "$(show ActiveState "$1")" active
+  is "the number of restarts of $1" "$(show NRestarts "$1")" 0
+}
+pinged_for() { [ $(($(show WatchdogTimestampMonotonic "$1") - $2)) -ge $((PACER_SILENCE * 1000000)) ]; }
+
+a_quiet_one_lives() { lives_by_its_watchdog quiet "$(show ActiveEnterTimestampMonotonic quiet)"; }
+
+one_that_waits_for_redis_lives() {
+  lives_by_its_watchdog waiting "$lost"
+  outside_redis 6391 waited-for
+  "$cli" -p 6391 lpush drip:queue:x job
+  eventually 10 "the job in drip:ready" answers 1 "$cli" -p 6391 xlen drip:ready
+}
+
+install -m 755 /t/dripd /usr/local/bin/dripd
+install -m 644 /t/dripd.service /etc/systemd/system/$UNIT.service
+rm -rf /etc/dripd /etc/credstore/redis-password
+systemctl daemon-reload
+outside_redis 6391 waited-for
+beside quiet '[redis]' 'port = 7381'
+beside waiting '[redis]' 'url = "redis://127.0.0.1:6391"'
+systemctl stop waited-for
+lost=$(micros)
+
+for name in exposure starts-with-nothing runs-as-a-dynamic-user own-redis-is-whole own-redis-may-be-in-opt \
+  status-is-live reload-is-live-when-it-returns a-bad-reload-changes-nothing a-bad-configuration-is-not-retried \
+  killed-it-comes-back-with-its-jobs stuck-it-is-restarted redis-may-come-late the-password-is-a-credential \
+  stops-cleanly a-quiet-one-lives one-that-waits-for-redis-lives; do
+  case_is $name
+done
+exit $failed
