@@ -22,7 +22,8 @@ const HTTP_LIMIT: Duration = Duration::from_secs(60);
 #[command(group(ArgGroup::new("how").required(true).args(["exec", "http", "print"])))]
 pub(super) struct Work {
     /// Run a command for each job: the job on standard input, DRIPD_BUCKET, DRIPD_ATTEMPT and DRIPD_ID in the
-    /// environment; exit code 0 done, 65 dead, anything else failed
+    /// environment; exit code 0 done, 65 dead, anything else failed. Comes last: what follows is the command's. One
+    /// word with white space in it is a line for sh
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Option<Vec<OsString>>,
     /// Post each job: 2xx done; 429 and 503 given back, honouring Retry-After; other 4xx dead; anything else failed
@@ -56,9 +57,8 @@ impl Work {
         let mut signals = Signals::listen().map_err(|why| cannot("listen for signals", &why))?;
         let (stop, closed) = (CancellationToken::new(), CancellationToken::new());
         let runner = match (self.exec, self.http) {
-            (Some(mut command), _) => {
-                let args = command.split_off(1);
-                Runner::Exec(Exec::new(command.remove(0), args, self.timeout))
+            (Some(command), _) => {
+                Runner::Exec(Exec::new(command, self.timeout).map_err(|why| Failure::new(Exit::Failed, why))?)
             }
             (None, Some(url)) => {
                 let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT));

@@ -1,7 +1,9 @@
 //! A command per job: the job on standard input, the rest in the environment.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -35,10 +37,27 @@ impl Drop for Group {
 }
 
 impl Exec {
-    /// A command and its arguments; a run longer than `limit` is ended and has failed.
-    #[must_use]
-    pub fn new(program: OsString, args: Vec<OsString>, limit: Option<Duration>) -> Self {
-        Self { program, args, limit }
+    /// A command and its arguments, or, as one word with white space in it, a line for the shell. A run longer than
+    /// `limit` is ended and has failed.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such program: better said once at the start than for every job.
+    pub fn new(mut command: Vec<OsString>, limit: Option<Duration>) -> Result<Self, String> {
+        if let [line] = &command[..]
+            && line.as_bytes().iter().any(u8::is_ascii_whitespace)
+        {
+            command = vec!["sh".into(), "-c".into(), line.clone()];
+        }
+        if command.is_empty() || command[0].is_empty() {
+            return Err("no command is given".to_owned());
+        }
+        let args = command.split_off(1);
+        let program = command.remove(0);
+        if !is_program(&program) {
+            return Err(format!("cannot run {}: there is no such program", program.to_string_lossy()));
+        }
+        Ok(Self { program, args, limit })
     }
 
     pub(super) async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
@@ -77,6 +96,15 @@ impl Exec {
             () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
         }
     }
+}
+
+/// Whether a name is found as `execvp` finds it: by its path, or on the PATH.
+fn is_program(name: &OsStr) -> bool {
+    if name.as_bytes().contains(&b'/') {
+        return Path::new(name).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
 fn judge(status: ExitStatus) -> Outcome {

@@ -5,7 +5,9 @@
 mod rig;
 
 mod bucket;
+mod cli;
 mod daemon;
 mod drain;
 mod jobs;
+mod own_redis;
 mod rate;

@@ -1,0 +1,220 @@
+//! The own Redis: started, supervised, killed, adopted, shared, and every way in which it cannot be had.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::rig::{Case, Daemon, eventually, free_port};
+
+struct Own {
+    home: tempfile::TempDir,
+    port: u16,
+}
+
+impl Own {
+    fn new(more: &str) -> Self {
+        let own = Self { home: tempfile::tempdir().expect("a directory"), port: free_port() };
+        let toml = format!("[redis]\nport = {}\n{more}[defaults]\nrate = '1/h'\ncapacity = 100000\n", own.port);
+        std::fs::write(own.dir().join("config.toml"), toml).expect("written");
+        own
+    }
+
+    fn dir(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn try_case(&self) -> Option<Case> {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port)).expect("a url");
+        let redis = client.get_connection_with_timeout(Duration::from_secs(1)).ok()?;
+        Some(Case { redis, prefix: "drip".to_owned() })
+    }
+
+    fn case(&self) -> Case {
+        let mut found = None;
+        eventually("redis answers", || {
+            found = self.try_case().filter(|_| true);
+            found.as_mut().is_some_and(|case| case.try_cmd::<String>(&["PING"]).is_ok())
+        });
+        found.expect("found")
+    }
+
+    fn pid(&self) -> u32 {
+        let info: String = self.case().cmd(&["INFO", "server"]);
+        info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a pid").trim().parse().expect("a number")
+    }
+
+    fn kill_redis(&self) {
+        let pid = self.pid();
+        Command::new("sh").args(["-c", &format!("kill -9 {pid}")]).status().expect("sh runs");
+        eventually("it is gone", || is_gone(pid));
+    }
+}
+
+fn is_gone(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+impl Drop for Own {
+    /// A server that a killed daemon left behind.
+    fn drop(&mut self) {
+        if let Some(mut case) = self.try_case() {
+            let _ = case.try_cmd::<redis::Value>(&["SHUTDOWN", "NOSAVE"]);
+        }
+    }
+}
+
+#[test]
+fn it_is_started_with_its_data_kept_private_and_stopped_last() {
+    let own = Own::new("");
+    let mut daemon = Daemon::start(own.dir());
+    let (mut case, pid) = (own.case(), own.pid());
+    case.lpush("b", &["1", "2"]);
+    eventually("one leaves", || case.stream("ready").len() == 1);
+    for (name, mode) in [("dripd-data", 0o700), ("dripd-data/redis.conf", 0o600), ("dripd-data/redis.sock", 0o600)] {
+        let found = std::fs::metadata(own.dir().join(name)).expect(name).permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{name}");
+    }
+    let setting = |case: &mut Case, name: &str| case.cmd::<(String, String)>(&["CONFIG", "GET", name]).1;
+    assert_eq!(setting(&mut case, "appendonly"), "yes");
+    assert_eq!(setting(&mut case, "appendfsync"), "everysec");
+    assert_eq!(setting(&mut case, "maxmemory-policy"), "noeviction");
+    assert_eq!(setting(&mut case, "bind"), "127.0.0.1");
+    let (code, took) = daemon.stop();
+    assert_eq!(code, Some(0), "{}", daemon.log());
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(is_gone(pid));
+    let _daemon = Daemon::start(own.dir());
+    assert_eq!(own.case().waiting("b"), ["2"], "what was there is there");
+    assert_eq!(own.case().stream("ready").len(), 1);
+}
+
+#[test]
+fn with_fsync_always_nothing_accepted_is_lost_whoever_is_killed() {
+    let own = Own::new("fsync = 'always'\n");
+    let mut daemon = Daemon::start(own.dir());
+    let mut accepted = Vec::new();
+    for (round, victims) in ["daemon", "redis", "both", "redis", "daemon"].into_iter().enumerate() {
+        let mut case = own.case();
+        for n in 0..50 {
+            let job = format!("{round}-{n}");
+            case.lpush("b", &[&job]);
+            accepted.push(job);
+        }
+        if victims != "redis" {
+            daemon.kill();
+        }
+        if victims != "daemon" {
+            own.kill_redis();
+        }
+        if victims != "redis" {
+            daemon = Daemon::spawn(own.dir());
+        }
+        eventually("dripd serves", || daemon.log().matches("serving redis").count() >= 1);
+        let mut case = own.case();
+        eventually("the first has left", || case.stream("ready").len() == 1);
+        let mut found = case.jobs("ready");
+        found.extend(case.waiting("b"));
+        assert_eq!(found, accepted, "round {round}");
+    }
+    assert_eq!(daemon.stop().0, Some(0), "{}", daemon.log());
+}
+
+#[test]
+fn with_everysec_at_most_the_pushes_of_the_last_two_seconds_are_lost() {
+    let own = Own::new("");
+    let mut daemon = Daemon::start(own.dir());
+    let mut case = own.case();
+    let start = Instant::now();
+    let mut pushed = Vec::new();
+    while start.elapsed() < Duration::from_millis(3_500) {
+        case.lpush("b", &[&pushed.len().to_string()]);
+        pushed.push(Instant::now());
+    }
+    daemon.kill();
+    own.kill_redis();
+    let killed = Instant::now();
+    let _daemon = Daemon::start(own.dir());
+    let mut case = own.case();
+    eventually("the first has left", || case.stream("ready").len() == 1);
+    let mut found = case.jobs("ready");
+    found.extend(case.waiting("b"));
+    let expect: Vec<String> = (0..found.len()).map(|n| n.to_string()).collect();
+    assert_eq!(found, expect, "what is there is whole and in order");
+    let safe = pushed.iter().filter(|at| killed.duration_since(**at) > Duration::from_secs(2)).count();
+    assert!(found.len() >= safe, "{} found, {safe} were older than two seconds", found.len());
+}
+
+#[test]
+fn a_second_daemon_in_the_same_directory_serves_beside_and_takes_over() {
+    let own = Own::new("");
+    let mut first = Daemon::start(own.dir());
+    let mut second = Daemon::start(own.dir());
+    assert!(second.log().contains("another dripd supervises"), "{}", second.log());
+    let pid = own.pid();
+    let mut third = Daemon::start(own.dir());
+    assert_eq!(third.stop().0, Some(0));
+    assert!(!is_gone(pid), "a guest never stops redis");
+    first.kill();
+    assert!(!is_gone(pid), "left behind");
+    own.kill_redis();
+    eventually("the second starts it again", || second.log().contains("started redis"));
+    own.case().lpush("b", &["x"]);
+    eventually("and serves", || own.case().stream("ready").len() == 1);
+    let pid = own.pid();
+    assert_eq!(second.stop().0, Some(0));
+    assert!(is_gone(pid));
+}
+
+#[test]
+fn one_left_behind_by_a_crash_is_adopted_and_stopped() {
+    let own = Own::new("");
+    let mut daemon = Daemon::start(own.dir());
+    let pid = own.pid();
+    daemon.kill();
+    let mut daemon = Daemon::start(own.dir());
+    assert!(daemon.log().contains("adopted the redis"), "{}", daemon.log());
+    assert_eq!(own.pid(), pid);
+    assert_eq!(daemon.stop().0, Some(0));
+    assert!(is_gone(pid));
+}
+
+fn refusal(own: &Own, path: Option<&Path>) -> String {
+    let mut command = crate::rig::dripd();
+    command.arg("run").current_dir(own.dir()).env("RUNTIME_DIRECTORY", own.dir().join("run"));
+    if let Some(path) = path {
+        command.env("PATH", path);
+    }
+    let output = command.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    text.lines().last().expect("a line").to_owned()
+}
+
+#[test]
+fn a_taken_port_a_missing_server_and_an_old_one_are_named() {
+    let own = Own::new("");
+    let listener = std::net::TcpListener::bind(("127.0.0.1", own.port)).expect("free");
+    let said = refusal(&own, None);
+    assert!(said.contains(&format!("127.0.0.1:{} is taken by another program", own.port)), "{said}");
+    drop(listener);
+
+    let foreign = crate::rig::Server::start(&[]);
+    let other = Own { home: tempfile::tempdir().expect("a directory"), port: foreign.port };
+    std::fs::write(other.dir().join("config.toml"), format!("[redis]\nport = {}\n", foreign.port)).expect("written");
+    let said = refusal(&other, None);
+    assert!(said.contains("is taken by another redis"), "{said}");
+    std::mem::forget(other); // the foreign server is not ours to stop
+
+    let empty = tempfile::tempdir().expect("a directory");
+    let said = refusal(&own, Some(empty.path()));
+    assert!(
+        said.contains("neither valkey-server nor redis-server is on the PATH") && said.contains("apt install"),
+        "{said}"
+    );
+    let old: PathBuf = empty.path().join("redis-server");
+    std::fs::write(&old, "#!/bin/sh\necho 'Redis server v=6.2.7 sha=0'\n").expect("written");
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).expect("made");
+    let said = refusal(&own, Some(empty.path()));
+    assert!(said.contains("redis-server is 6.2.7, 7.0 or newer is needed"), "{said}");
+}
