@@ -173,6 +173,15 @@ fn a_back_off_lies_no_further_ahead_than_its_length_after_the_clock_stepped_back
 }
 
 #[test]
+fn a_retry_without_a_wait_leaves_at_once_though_the_clock_stepped_back() {
+    let (mut case, taken) = in_hand(FAST, &["1"]);
+    let now = T0 + 100 * S;
+    case.settle_at(now);
+    fail_at(&mut case, now, &taken[0].id, &["RETRY_IN", "0"]);
+    assert_eq!(case.settle_at(now - 3_600 * S).dispatched, 1);
+}
+
+#[test]
 fn a_job_whose_lease_ran_out_is_taken_back_as_if_it_had_failed() {
     let (mut case, taken) = in_hand("[defaults]\nrate = '10/s'\nlease = '30s'\nattempts = 2\n", &["1", "2"]);
     let key = case.key("ready");

@@ -9,5 +9,6 @@ mod cli;
 mod daemon;
 mod drain;
 mod jobs;
+mod model;
 mod own_redis;
 mod rate;

@@ -14,6 +14,7 @@ set -uo pipefail
 
 LIMIT=85
 SYSTEMD=/lib/systemd/systemd
+NAMESPACES=(--mount --pid --fork --uts --ipc --net --cgroup)
 
 skip() {
   echo "SKIPPED: systemd cannot be booted here: $*"
@@ -38,15 +39,19 @@ main() {
   hierarchy=$(findmnt -n -t cgroup2 -o TARGET | head -n 1)
   [ -n "$hierarchy" ] || skip "no cgroup2 is mounted"
 
+  need unshare "${NAMESPACES[@]}" true
+
   groups=$hierarchy$(sed -n 's/^0:://p' /proc/self/cgroup)
-  group=$groups/dripd-boot.$$ dir='' chain=''
+  groups=${groups%/}
+  group=$groups/dripd-boot.$$ dir=/run/dripd-boot.$$ chain=''
   trap clean_up EXIT
   trap 'exit 129' HUP
   trap 'exit 130' INT
   trap 'exit 143' TERM
   sweep
   need mkdir "$group"
-  dir=$(mktemp -d -t dripd-boot.XXXXXX) && mkfifo "$dir/out" || exit 1
+  need mkdir -m 700 "$dir"
+  need mkfifo "$dir/out"
   # The way out for what is said inside: cat ends when the last writer has, and this script is one.
   cat "$dir/out" &
   local reader=$!
@@ -54,8 +59,8 @@ main() {
   (
     echo "$BASHPID" > "$group/cgroup.procs" || exit 1
     exec setpriv --pdeathsig KILL timeout --foreground -s KILL "$LIMIT" \
-      setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --uts --ipc --net --cgroup \
-      bash "$(realpath "$0")" --as-pid-1 "$dir" "$(realpath "$1")" "$(realpath "${2:-/var/empty}")"
+      setpriv --pdeathsig KILL unshare "${NAMESPACES[@]}" --kill-child bash "$(realpath "$0")" \
+      --as-pid-1 "$dir" "$(realpath "$1")" "$(realpath "${2:-/var/empty}")"
   ) < /dev/null 3>&- &
   chain=$!
   wait "$chain"
@@ -71,7 +76,7 @@ clean_up() {
   trap '' HUP INT TERM
   [ -z "$chain" ] || { kill -KILL "$chain"; wait "$chain"; } 2> /dev/null
   exec 3>&-
-  [ -z "$dir" ] || rm -rf --one-file-system "$dir"
+  rm -rf --one-file-system "$dir"
   for _ in {1..50}; do # the processes of a killed namespace take a moment to go
     remove_groups "$group" && break
     sleep 0.1
@@ -80,11 +85,15 @@ clean_up() {
 
 remove_groups() { [ ! -d "$1" ] || find "$1" -depth -type d -exec rmdir {} + 2> /dev/null; }
 
-# What a run that was killed with -9 leaves behind: empty control groups.
+# What a run that was killed with -9 leaves behind: empty control groups, and a directory with a pipe in it.
 sweep() {
   local old
-  for old in "$groups"/dripd-boot.*; do
-    [ -d "/proc/${old##*.}" ] || remove_groups "$old"
+  for old in "$groups"/dripd-boot.* /run/dripd-boot.*; do
+    [ "${old##*.}" = $$ ] || [ ! -d "/proc/${old##*.}" ] || continue
+    case $old in
+      /run/*) rm -rf --one-file-system "$old" ;;
+      *) remove_groups "$old" ;;
+    esac
   done
 }
 

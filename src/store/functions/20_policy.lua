@@ -169,7 +169,7 @@ local function record_of(policy_key, id, field)
 end
 
 -- What this server remembers of a prefix between calls: nothing that is missed when it is gone.
---   clock   the latest time seen by a drain      sweep   where the sweep stands (40_sweep)
+--   clock   the time of the last call            sweep   where the sweep stands (40_sweep)
 --   counts, lates  figures not yet written       leases  lease_ms of entries seen by reap
 local memories, memory_count = {}, 0
 
@@ -198,7 +198,10 @@ local function open(prefix, now_us)
   ctx.record = record_of(policy_key, ctx.id, 'record')
   if head[2] then ctx.prev = record_of(policy_key, head[2], 'prev') end
   ctx.limits = ctx.record.limits
-  ctx.memory = memory_of(prefix, ctx.id)
+  local memory = memory_of(prefix, ctx.id)
+  if ctx.now < memory.clock - STEP_BACK_US then memory.sweep = nil end
+  memory.clock = ctx.now
+  ctx.memory = memory
   return ctx
 end
 

@@ -17,8 +17,8 @@ local function undelivered(stream, length)
 end
 
 -- room: how many more jobs a route takes now. The length of its stream is a cheap upper bound of what is undelivered,
--- so the group is asked only where that is not enough.
-local function room(ctx, name)
+-- so the group is asked only where that is not enough, or where the answer must be exact.
+local function room(ctx, name, exact)
   local r = ctx.rooms[name]
   if not r then
     r = { stream = ready_key(ctx.prefix, name), left = 0 }
@@ -33,7 +33,7 @@ local function room(ctx, name)
       r.left = ctx.limits.max_ready - length
     end
   end
-  if r.left <= 0 and not r.exact then
+  if (r.left <= 0 or exact) and not r.exact then
     r.exact = true
     r.left = ctx.limits.max_ready - undelivered(r.stream, call('XLEN', r.stream))
   end
@@ -80,7 +80,7 @@ end
 
 local function release_where_room(ctx)
   for _, name in ipairs(names_of(ctx.held)) do
-    local left = room(ctx, name).left
+    local left = room(ctx, name, true).left
     if left > 0 then release(ctx, name, min(left, ctx.limits.batch)) end
   end
 end
@@ -96,17 +96,17 @@ local function announce(ctx)
   end
 end
 
--- reindex_retries: after some retries of a bucket left: when the next back-off ends. Replies whether one has ended.
-local function reindex_retries(ctx, bucket)
+-- index_retries: store when the first back-off of a bucket ends, or, where `announced`, leave one that has ended as it
+-- is. Replies whether one has ended.
+local function index_retries(ctx, bucket, announced)
   local first = call('ZRANGE', retry_key(ctx, bucket), 0, 0, 'WITHSCORES')
   if not first[1] then
     call('ZREM', ctx.retries, bucket)
-  elseif tonumber(first[2]) <= ctx.now then
-    return true
-  else
-    call('ZADD', ctx.retries, first[2], bucket)
+    return false
   end
-  return false
+  local ended = tonumber(first[2]) <= ctx.now
+  if not (ended and announced) then call('ZADD', ctx.retries, first[2], bucket) end
+  return ended
 end
 
 -- A failed job in its bucket's retry set: its header, a space, the job. The entry that failed makes it unique.
@@ -164,7 +164,7 @@ local function dispatch_retries(ctx, s, quota)
     s.due = next_due(ctx, s.p, s.due)
     quota = quota - 1
   end
-  s.retry_ready = reindex_retries(ctx, s.bucket)
+  s.retry_ready = index_retries(ctx, s.bucket, true)
   return quota
 end
 
@@ -186,12 +186,13 @@ local function dispatch_queue(ctx, s, quota)
     local taken = 0
     for i = #jobs, 1, -1 do
       local job = jobs[i]
+      if not may_dispatch(ctx, s, quota) then stopped = true break end
       if #job > limit then
         if not reject(ctx, s.bucket, 'too_large', 'job', job) then stopped = true break end
         ctx.rejected, ctx.bytes = ctx.rejected + 1, ctx.bytes + #job
         count(ctx, 'too_large', 1)
       else
-        if not may_dispatch(ctx, s, quota) or not deliver(ctx, s, s.due, job) then stopped = true break end
+        if not deliver(ctx, s, s.due, job) then stopped = true break end
         s.due = next_due(ctx, s.p, s.due)
       end
       taken, quota = taken + 1, quota - 1
@@ -271,8 +272,8 @@ end
 -- new, when the clock went back, and at the first drain after the server or the library started; where it stands is
 -- kept in memory only, and it begins anew when that is lost.
 --
--- sweep_page: a page of the schedule, or of the buckets held by a route. A bucket whose policy names another route now
--- goes back on the schedule. Replies whether it was the last page.
+-- sweep_page: a page of the schedule, or of the buckets held by a route. A held bucket whose policy names another route
+-- now, or which is not due any more, goes back on the schedule. Replies whether it was the last page.
 local function sweep_page(ctx, at, key, route_name)
   local page = call('ZSCAN', key, at.cursor, 'COUNT', ctx.limits.batch)
   local names, dues, changed = {}, {}, {}
@@ -289,7 +290,7 @@ local function sweep_page(ctx, at, key, route_name)
     end
     local s = look(ctx, bucket, len, dues[i], levels[i])
     if ctx.prev then settle(ctx, s) end
-    if route_name and s.p.route ~= route_name then
+    if route_name and (s.p.route ~= route_name or s.due > ctx.now) then
       call('ZREM', key, bucket)
       call('ZADD', ctx.schedule, s.due, bucket)
     elseif s.due ~= s.stored_due then
@@ -341,7 +342,7 @@ local function sweep_retries(ctx, at)
     end
   end
   if changed and tonumber(call('ZSCORE', ctx.retries, at.bucket) or nil) ~= huge then
-    reindex_retries(ctx, at.bucket)
+    index_retries(ctx, at.bucket, false)
   end
   at.inner = page[1]
   if page[1] == '0' then at.bucket = nil end
@@ -351,10 +352,7 @@ end
 -- sweep: the next slice. Replies whether there is more to do.
 local function sweep(ctx)
   local memory = ctx.memory
-  if not memory.sweep or ctx.now < memory.clock - STEP_BACK_US then
-    memory.sweep = { phase = 'held', cursor = '0', waiting = {} }
-  end
-  memory.clock = ctx.now
+  if not memory.sweep then memory.sweep = { phase = 'held', cursor = '0', waiting = {} } end
   local at = memory.sweep
   if at.phase == 'done' and ctx.prev then at.phase, at.cursor = 'held', '0' end
   if at.phase == 'held' then
