@@ -174,7 +174,7 @@ fn candidate_directories() -> Vec<PathBuf> {
 
 fn runtime_directory() -> PathBuf {
     let candidates = candidate_directories();
-    let usable = |dir: &PathBuf| dir.is_dir() || dir.parent().is_some_and(|parent| is_writable(parent));
+    let usable = |dir: &PathBuf| dir.is_dir() || dir.parent().is_some_and(is_writable);
     candidates.iter().find(|dir| usable(dir)).or(candidates.last()).cloned().unwrap_or_default()
 }
 

@@ -378,13 +378,12 @@ impl Daemon {
 
     /// Reload while Redis is away: checked now, stored with the next connection.
     async fn reload_while_away(&mut self, request: Option<Request>) {
-        let answer = match self.read_again(request.as_ref()) {
-            Err(answer) => answer,
-            Ok(()) => {
-                self.must_put = true;
-                Answer::Failed {
-                    why: "redis cannot be used now; the configuration is good and will be live with it".to_owned(),
-                }
+        let answer = if let Err(answer) = self.read_again(request.as_ref()) {
+            answer
+        } else {
+            self.must_put = true;
+            Answer::Failed {
+                why: "redis cannot be used now; the configuration is good and will be live with it".to_owned(),
             }
         };
         finish_reload(request, answer).await;

@@ -271,7 +271,7 @@ impl OwnRedis {
             return;
         };
         let mut store = pid;
-        let pid = store.process_id().await.ok().and_then(|pid| Pid::from_raw(pid));
+        let pid = store.process_id().await.ok().and_then(Pid::from_raw);
         drop(store);
         let Some(pid) = pid else { return };
         let _ = kill_process(pid, Signal::TERM); // as SHUTDOWN: flush, fsync, exit

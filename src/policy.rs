@@ -95,7 +95,7 @@ pub fn duration(text: &str) -> Option<Duration> {
 pub fn show(duration: Duration) -> String {
     let us = duration.as_micros();
     let units = [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
-    match units.into_iter().find(|(unit, _)| us > 0 && us % unit == 0) {
+    match units.into_iter().find(|(unit, _)| us > 0 && us.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", us / unit),
         None => format!("{us}us"),
     }

@@ -86,7 +86,7 @@ impl Demo {
         let address = Address::of(&config.redis)?;
         tokio::select! {
             told = play(stage, &address, &config) => told,
-            _ = async { while signals.next().await != Signal::Stop {} } => Err(Failure::new(Exit::Failed, "interrupted")),
+            () = async { while signals.next().await != Signal::Stop {} } => Err(Failure::new(Exit::Failed, "interrupted")),
         }
     }
 }

@@ -27,7 +27,7 @@ const TRY_FOR: Duration = Duration::from_secs(5);
 #[derive(Debug, Parser)]
 #[command(name = "dripd", version, max_term_width = 100)]
 struct Cli {
-    /// The configuration file [default: $DRIPD_CONFIG, ./config.toml, /etc/dripd/config.toml]
+    /// The configuration file [default: $`DRIPD_CONFIG`, ./config.toml, /etc/dripd/config.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]

@@ -187,15 +187,12 @@ fn progress_bar(size: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    match size {
-        Some(size) => {
-            let style = ProgressStyle::with_template("{bar:30} {binary_bytes}/{binary_total_bytes}  {msg}  eta {eta}");
-            ProgressBar::new(size).with_style(style.expect("a good template"))
-        }
-        None => {
-            let style = ProgressStyle::with_template("{spinner} {binary_bytes} read  {msg}  {elapsed}");
-            ProgressBar::new_spinner().with_style(style.expect("a good template"))
-        }
+    if let Some(size) = size {
+        let style = ProgressStyle::with_template("{bar:30} {binary_bytes}/{binary_total_bytes}  {msg}  eta {eta}");
+        ProgressBar::new(size).with_style(style.expect("a good template"))
+    } else {
+        let style = ProgressStyle::with_template("{spinner} {binary_bytes} read  {msg}  {elapsed}");
+        ProgressBar::new_spinner().with_style(style.expect("a good template"))
     }
 }
 
@@ -305,17 +302,14 @@ impl Feeder {
                 for job in jobs {
                     let Some(number) = waiting.lines.front().map(|line| line.number) else { break };
                     let size = job.len();
-                    match self.push(bucket, &[job], waiting).await? {
-                        Some(pushed) => {
-                            self.settle(bucket, waiting, 1, pushed);
-                            if waiting.not_before.is_some() {
-                                break;
-                            }
+                    if let Some(pushed) = self.push(bucket, &[job], waiting).await? {
+                        self.settle(bucket, waiting, 1, pushed);
+                        if waiting.not_before.is_some() {
+                            break;
                         }
-                        None => {
-                            self.drop_front(waiting, 1);
-                            self.skip(number, &format!("is too large, {size} bytes: see limits.max_job_bytes"));
-                        }
+                    } else {
+                        self.drop_front(waiting, 1);
+                        self.skip(number, &format!("is too large, {size} bytes: see limits.max_job_bytes"));
                     }
                 }
             }

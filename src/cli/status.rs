@@ -21,15 +21,12 @@ pub(super) struct Show {
 impl Show {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
-        let (json, text) = match &self.bucket {
-            Some(bucket) => {
-                let status = store.bucket_status(bucket).await?;
-                (serde_json::to_string(&status), describe_bucket(&status))
-            }
-            None => {
-                let status = store.status(&config.record).await?;
-                (serde_json::to_string(&status), describe(&status, config))
-            }
+        let (json, text) = if let Some(bucket) = &self.bucket {
+            let status = store.bucket_status(bucket).await?;
+            (serde_json::to_string(&status), describe_bucket(&status))
+        } else {
+            let status = store.status(&config.record).await?;
+            (serde_json::to_string(&status), describe(&status, config))
         };
         let line = if self.json { json.expect("a status is text and numbers") + "\n" } else { text };
         std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes())?;

@@ -21,7 +21,7 @@ const HTTP_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["exec", "http", "print"])))]
 pub(super) struct Work {
-    /// Run a command for each job: the job on standard input, DRIPD_BUCKET, DRIPD_ATTEMPT and DRIPD_ID in the
+    /// Run a command for each job: the job on standard input, `DRIPD_BUCKET`, `DRIPD_ATTEMPT` and `DRIPD_ID` in the
     /// environment; exit code 0 done, 65 dead, anything else failed. Comes last: what follows is the command's. One
     /// word with white space in it is a line for sh
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]

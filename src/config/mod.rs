@@ -144,7 +144,8 @@ impl Config {
         let mut problems = Problems::default();
         let mut root = Section::new("", table);
         let redis = redis_settings(&mut root.section("redis", &mut problems), environment, &mut problems);
-        for missing in ["http"] {
+        {
+            let missing = "http";
             root.section(missing, &mut problems).missing(&["listen", "token_file"], &mut problems);
         }
         let mut defaults = root.section("defaults", &mut problems);

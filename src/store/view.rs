@@ -95,6 +95,9 @@ pub struct BucketStatus {
     pub route: String,
 }
 
+/// What `drip__look` replies, in its order.
+type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String);
+
 impl Lateness {
     /// Read the counters `late:<k>`: k counts the quarters of an octave, less one microsecond.
     fn of(stats: &BTreeMap<String, u64>) -> Option<Self> {
@@ -207,9 +210,8 @@ impl Store {
     /// As any call.
     pub async fn bucket_status(&mut self, bucket: &BucketName) -> Result<BucketStatus, StoreError> {
         let reply = self.function("drip__look", &[self.keys().queue(bucket)], &[b""]).await?;
-        type Reply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String);
         let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route) =
-            redis::from_redis_value::<Reply>(reply)
+            redis::from_redis_value::<LookReply>(reply)
                 .map_err(|why| StoreError::Reply { call: "drip__look", reply: why.to_string() })?;
         let (bucket, due_in_us) = (bucket.to_string(), u64::try_from(due).ok());
         let held = held == 1;

@@ -2,7 +2,7 @@
 //!
 //! A plain `LPUSH` runs no code of ours, so Redis is asked to report every change under our prefixes
 //! (`CLIENT TRACKING ... BCAST`). A report may stand for a write of the daemon and one of a producer at once, so none is
-//! ever dropped: the names wait in a bounded set, each is handed out at most twice in [`QUIET`], and when the set is full one
+//! ever dropped: the names wait in a bounded set, each is handed out at most twice in five milliseconds, and when the set is full one
 //! full reconcile stands for what did not fit.
 
 use std::collections::{HashMap, VecDeque};

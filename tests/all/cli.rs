@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::daemon::{configure, home};
-use crate::rig::{Case, Daemon, Server, dripd, eventually, server};
+use crate::rig::{Case, Daemon, Server, dripd, eventually};
 
 /// A case with its own directory, in which commands find its configuration.
 struct Shell {
@@ -494,7 +494,6 @@ fn the_examples_run_with_stock_clients() {
     let (code, out, err) = said(&output);
     print!("{out}");
     assert_eq!(code, 0, "{out}{err}");
-    drop(crate::rig::server());
 }
 
 #[test]
@@ -507,5 +506,4 @@ fn the_demo_keeps_its_promises_and_ends_by_itself() {
     assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
     assert!(out.contains("webhook") && out.contains("nothing lost: kept"), "{out}");
     assert!(!out.contains('\u{1b}'), "no escapes where there is no terminal");
-    drop(server());
 }

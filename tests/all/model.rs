@@ -544,13 +544,12 @@ impl Pair {
                 let jobs = self.jobs(*n);
                 let expect = self.model.push(now, BUCKETS[*b], &jobs);
                 let refs: Vec<&str> = jobs.iter().map(String::as_str).collect();
-                match expect {
-                    Some(expect) => prop_assert_eq!(self.case.push_at(now, BUCKETS[*b], &refs), expect),
-                    None => {
-                        let args: Vec<String> = [now.to_string()].into_iter().chain(jobs.clone()).collect();
-                        let code = self.case.refusal("drip__push", &[&format!("queue:{}", BUCKETS[*b])], &args);
-                        prop_assert_eq!(code, "TOOLARGE");
-                    }
+                if let Some(expect) = expect {
+                    prop_assert_eq!(self.case.push_at(now, BUCKETS[*b], &refs), expect);
+                } else {
+                    let args: Vec<String> = [now.to_string()].into_iter().chain(jobs.clone()).collect();
+                    let code = self.case.refusal("drip__push", &[&format!("queue:{}", BUCKETS[*b])], &args);
+                    prop_assert_eq!(code, "TOOLARGE");
                 }
             }
             Op::Peek(b) => prop_assert_eq!(self.case.peek_at(now, BUCKETS[*b]), self.model.peek(now, BUCKETS[*b])),

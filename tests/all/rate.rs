@@ -72,7 +72,7 @@ fn lateness_below_catch_up_does_not_slow_the_long_run_and_no_window_breaks_the_b
     for (rate, period, count) in RATES {
         let n = 600;
         let interval = period / count;
-        let late = |step: usize| (step as u64 * 7_919) % interval.min(15 * MS).max(2);
+        let late = |step: usize| (step as u64 * 7_919) % interval.clamp(2, 15 * MS);
         let left = departures(rate, "", n, T0, late);
         let exact = (n as u128 - 1) * u128::from(period) / u128::from(count);
         let took = u128::from(left[n - 1] - left[0]);

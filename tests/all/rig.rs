@@ -26,23 +26,18 @@ pub fn free_port() -> u16 {
 pub struct Server {
     shell: Child,
     pub port: u16,
-    pub dir: PathBuf,
     _home: tempfile::TempDir,
 }
 
 impl Server {
     pub fn start(options: &[&str]) -> Self {
         let home = tempfile::tempdir().expect("a directory");
-        Self::start_in(home, options)
-    }
-
-    fn start_in(home: tempfile::TempDir, options: &[&str]) -> Self {
         let port = free_port();
-        let dir = home.path().to_owned();
         let script = r#""$@" & pid=$!; trap 'kill -9 $pid' TERM; read -r _; kill -9 $pid; wait"#;
         let shell = Command::new("sh")
             .args(["-c", script, "sh", "redis-server", "--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--dir", dir.to_str().expect("a path")])
+            .arg("--dir")
+            .arg(home.path())
             .args(["--save", "", "--logfile", "redis.log", "--maxmemory-policy", "noeviction"])
             .args(options)
             .stdin(Stdio::piped())
@@ -50,7 +45,7 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .expect("sh runs");
-        let server = Self { shell, port, dir, _home: home };
+        let server = Self { shell, port, _home: home };
         eventually("redis answers", || server.try_connect().is_some());
         server
     }
@@ -107,6 +102,9 @@ pub struct Case {
     pub redis: Connection,
     pub prefix: String,
 }
+
+/// Entries as redis replies them.
+type Entries = Vec<(String, Vec<(String, Vec<u8>)>)>;
 
 /// What a drain replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -249,8 +247,7 @@ impl Case {
 
     pub fn stream(&mut self, name: &str) -> Vec<Entry> {
         let key = self.key(name);
-        let reply: Vec<(String, Vec<(String, Vec<u8>)>)> =
-            redis::cmd("XRANGE").arg(key).arg("-").arg("+").query(&mut self.redis).expect("XRANGE");
+        let reply: Entries = redis::cmd("XRANGE").arg(key).arg("-").arg("+").query(&mut self.redis).expect("XRANGE");
         reply.into_iter().map(|(id, fields)| Entry { id, fields: fields.into_iter().collect() }).collect()
     }
 
@@ -277,8 +274,7 @@ impl Case {
     pub fn take(&mut self, stream: &str, most: usize) -> Vec<Entry> {
         let (key, most) = (self.key(stream), most.to_string());
         let words = ["XREADGROUP", "GROUP", "workers", "w", "COUNT", &most, "STREAMS", &key, ">"];
-        type Streams = Vec<(String, Vec<(String, Vec<(String, Vec<u8>)>)>)>;
-        let reply: Option<Streams> = self.cmd(&words);
+        let reply: Option<Vec<(String, Entries)>> = self.cmd(&words);
         let entries = reply.and_then(|mut streams| streams.pop()).map(|(_, entries)| entries).unwrap_or_default();
         entries.into_iter().map(|(id, fields)| Entry { id, fields: fields.into_iter().collect() }).collect()
     }
