@@ -33,6 +33,12 @@ const RETRY_AT_MOST: Duration = Duration::from_secs(2);
 /// How long the loops may take to finish the calls in hand.
 const FINISH_WITHIN: Duration = Duration::from_secs(3);
 
+/// How often the watchdog is told that a daemon without Redis is not stuck.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// How often the log says why there is no Redis while the reason stays the same.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+
 /// How often the status line is told to systemd.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 
@@ -90,6 +96,8 @@ pub struct Daemon {
     must_put: bool,
     served: bool,
     warned: Vec<String>,
+    /// Why there is no Redis, and when that was last said.
+    waited_for: Option<(String, Instant)>,
 }
 
 impl Daemon {
@@ -124,6 +132,7 @@ impl Daemon {
             must_put: true,
             served: false,
             warned: Vec::new(),
+            waited_for: None,
         };
         let ended = daemon.serve_until_stopped().await;
         notify::stopping();
@@ -154,10 +163,8 @@ impl Daemon {
                 if patience.is_zero() {
                     return Err(why.into());
                 }
-                notify::still_starting(Duration::from_secs(30));
-                notify::status(&format!("waiting for redis: {why}"));
             }
-            warn!(%why, "redis cannot be used, trying again");
+            self.say_that_it_waits(&why);
             let wait = if self.served { pause.mul_f64(0.5 + fastrand::f64()) } else { RETRY_AT_START };
             pause = (pause * 2).min(RETRY_AT_MOST);
             if self.wait_for_redis(wait).await {
@@ -174,15 +181,25 @@ impl Daemon {
         }
     }
 
+    /// Say why there is no Redis: in the status always, in the log when it is new or was said a minute ago.
+    fn say_that_it_waits(&mut self, why: &StoreError) {
+        let why = why.to_string();
+        notify::status(&format!("waiting for redis: {why}"));
+        let said = self.waited_for.as_ref();
+        if said.is_none_or(|(said, at)| *said != why || at.elapsed() >= SAY_AGAIN) {
+            warn!(why, "redis cannot be used, trying again");
+            self.waited_for = Some((why, Instant::now()));
+        }
+    }
+
     /// Wait between two attempts. Replies whether the daemon is to stop.
     async fn wait_for_redis(&mut self, wait: Duration) -> bool {
         let until = tokio::time::Instant::now() + wait;
-        let watchdog = notify::watchdog_every().unwrap_or(Duration::from_secs(3_600));
+        let mut beat = tokio::time::interval(BEAT);
         loop {
-            notify::watchdog();
             tokio::select! {
                 () = tokio::time::sleep_until(until) => return false,
-                () = tokio::time::sleep(watchdog) => {}
+                _ = beat.tick() => self.tell_that_it_waits(),
                 signal = self.signals.next() => match signal {
                     Signal::Stop => return true,
                     Signal::Status => info!(redis = self.address.shown(), "waiting for redis"),
@@ -195,16 +212,12 @@ impl Daemon {
 
     /// Connect, make ready, serve.
     async fn session(&mut self) -> Result<End, StoreError> {
-        let hints = Arc::new(Hints::new(self.address.keys().clone()));
-        self.hints = Arc::clone(&hints);
-        let mut store = Store::connect_tracking(&self.address, &hints).await?;
-        let server = store.prepare(&hints).await?;
-        self.warn_about(&server);
-        self.settle_record(&mut store).await?;
-        store.drain(&[]).await?;
+        self.hints = Arc::new(Hints::new(self.address.keys().clone()));
+        let Some((store, server)) = self.make_ready().await? else { return Ok(End::Stop) };
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         self.start(&mut tasks, &store, &server, &stop)?;
         self.served = true;
+        self.waited_for = None;
         info!(redis = self.address.shown(), version = server.version, tracking = server.tracking, "serving");
         notify::ready();
         let end = self.watch(&mut tasks, &store).await;
@@ -213,6 +226,49 @@ impl Daemon {
             warn!("a call in hand did not finish in time");
         }
         Ok(end)
+    }
+
+    /// Connect and settle the record, which may take a while over many queues; `None` when told to stop meanwhile.
+    async fn make_ready(&mut self) -> Result<Option<(Store, Server)>, StoreError> {
+        let mut beat = tokio::time::interval(BEAT);
+        loop {
+            let put = std::mem::take(&mut self.must_put);
+            let mut ready = std::pin::pin!(make_ready(
+                self.address.clone(),
+                Arc::clone(&self.hints),
+                Arc::clone(&self.progress),
+                self.config.record.clone(),
+                put
+            ));
+            let made = loop {
+                tokio::select! {
+                    made = &mut ready => break made,
+                    signal = self.signals.next() => match signal {
+                        Signal::Stop => return Ok(None),
+                        Signal::Status => info!(redis = self.address.shown(), "making ready"),
+                        Signal::Reload => self.reload_while_away(None).await,
+                    },
+                    request = next_request(self.control.as_ref()) => self.reload_while_away(Some(request)).await,
+                    _ = beat.tick() => self.tell_that_it_waits(),
+                }
+            };
+            let (store, server, same_record) = made.inspect_err(|_| self.must_put |= put)?;
+            self.warn_about(&server);
+            if !same_record {
+                self.warn_once("another daemon's policies are in force: this daemon obeys them; its own file differs");
+            }
+            if !self.must_put {
+                return Ok(Some((store, server)));
+            }
+        }
+    }
+
+    /// Redis is away, or being made ready: nothing is stuck, and a start may take longer.
+    fn tell_that_it_waits(&self) {
+        notify::watchdog();
+        if !self.served {
+            notify::still_starting(Duration::from_secs(30));
+        }
     }
 
     /// The start list. The loops end in any order: none feeds another.
@@ -304,34 +360,15 @@ impl Daemon {
     /// Say once what the server lacks.
     fn warn_about(&mut self, server: &Server) {
         for warning in &server.warnings {
-            if !self.warned.contains(warning) {
-                warn!(redis = self.address.shown(), "{warning}");
-                self.warned.push(warning.clone());
-            }
+            self.warn_once(warning);
         }
     }
 
-    /// See that a record is in force: ours where this daemon starts or was told to reload, else any.
-    async fn settle_record(&mut self, store: &mut Store) -> Result<(), StoreError> {
-        let record = &self.config.record;
-        if self.must_put {
-            // What was pushed before counts by the record that was in force then.
-            if store.has_record(record).await? != Some(true) {
-                look_at_all(store, &self.hints).await?;
-            }
-            put(store, record).await?;
-            self.must_put = false;
-        } else {
-            store.put_record(record, true).await?;
-            if store.has_record(record).await? == Some(false) {
-                let differs = "another daemon's policies are in force: this daemon obeys them; its own file differs";
-                if !self.warned.iter().any(|warning| warning == differs) {
-                    warn!("{differs}");
-                    self.warned.push(differs.to_owned());
-                }
-            }
+    fn warn_once(&mut self, warning: &str) {
+        if !self.warned.iter().any(|said| said == warning) {
+            warn!(redis = self.address.shown(), "{warning}");
+            self.warned.push(warning.to_owned());
         }
-        Ok(())
     }
 
     /// Read the configuration again, whole or not at all. Replies the refusal.
@@ -388,6 +425,31 @@ impl Daemon {
         };
         finish_reload(request, answer).await;
     }
+}
+
+/// Connect, and see that a record is in force: `record` where it is to be `put`, else any. Replies whether it is `record`.
+async fn make_ready(
+    address: Address,
+    hints: Arc<Hints>,
+    progress: Arc<Progress>,
+    record: Record,
+    must_put: bool,
+) -> Result<(Store, Server, bool), StoreError> {
+    let mut store = Store::connect_tracking(&address, &hints).await?;
+    let server = store.prepare(&hints).await?;
+    let mut same = store.has_record(&record).await?;
+    if must_put {
+        // What was pushed before counts by the record that was in force then.
+        if same != Some(true) {
+            look_at_all(&mut store, &hints, &progress).await?;
+        }
+        put(&mut store, &record).await?;
+        same = Some(true);
+    } else {
+        store.put_record(&record, true).await?;
+    }
+    store.drain(&[]).await?;
+    Ok((store, server, same != Some(false)))
 }
 
 /// Put a record into force; where another change still spreads, help it to its end first.

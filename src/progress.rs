@@ -58,16 +58,21 @@ impl Progress {
 
     /// A call is back, and the pacer sleeps.
     pub fn drained(&self, drained: &Drained, nap: Duration) {
+        self.inner().expected_by = Some(Instant::now() + nap + SLACK);
+        self.count(drained);
+        if !drained.has_record {
+            self.record_missing.notify_one();
+        }
+    }
+
+    /// Count what a call did.
+    pub fn count(&self, drained: &Drained) {
         let mut inner = self.inner();
-        inner.expected_by = Some(Instant::now() + nap + SLACK);
         let figures = &mut inner.figures;
         figures.calls += 1;
         figures.dispatched += drained.dispatched;
         figures.rejected += drained.rejected;
         figures.latest = figures.latest.max(drained.latest);
-        if !drained.has_record {
-            self.record_missing.notify_one();
-        }
     }
 
     /// No pacer runs: the daemon waits for Redis.

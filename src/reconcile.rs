@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::progress::Progress;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
@@ -79,7 +80,7 @@ impl Reconcile {
 /// # Errors
 ///
 /// The first call that fails.
-pub async fn look_at_all(store: &mut Store, hints: &Hints) -> Result<(), StoreError> {
+pub async fn look_at_all(store: &mut Store, hints: &Hints, progress: &Progress) -> Result<(), StoreError> {
     let mut cursor = Some(0);
     while let Some(at) = cursor {
         let page = store.scan_queues(at).await?;
@@ -89,7 +90,7 @@ pub async fn look_at_all(store: &mut Store, hints: &Hints) -> Result<(), StoreEr
             if names.is_empty() {
                 break;
             }
-            store.drain(&names).await?;
+            progress.count(&store.drain(&names).await?);
         }
         cursor = page.next;
     }

@@ -123,7 +123,8 @@ impl Config {
     pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Self, BadConfig> {
         let named = named.or(environment.config.as_deref());
         let searched = [Path::new("config.toml"), Path::new("/etc/dripd/config.toml")];
-        let path = named.or_else(|| searched.into_iter().find(|path| path.exists()));
+        // One that cannot be looked at counts as found: to run on the defaults beside it would be worse than to say so.
+        let path = named.or_else(|| searched.into_iter().find(|path| path.try_exists().unwrap_or(true)));
         let Some(path) = path else { return Self::parse("", None, environment) };
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let text = std::fs::read_to_string(&path)

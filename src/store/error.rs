@@ -81,7 +81,10 @@ impl StoreError {
             (ErrorKind::Server(ServerErrorKind::BusyLoading), _) => {
                 return Self::Loading { address: address.to_owned() };
             }
-            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOAUTH" | "NOPERM")) => {
+            (_, Some("NOAUTH")) => {
+                "it wants a password and none was given: put it into redis.password_file or redis.url".to_owned()
+            }
+            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOPERM")) => {
                 format!("it refuses the password ({text}); check redis.url and redis.password_file")
             }
             (ErrorKind::RESP3NotSupported, _) => "it does not know RESP3; 7.0 or newer is needed".to_owned(),

@@ -389,6 +389,25 @@ fn a_capacity_lowered_while_no_daemon_ran_throws_nothing_out() {
 }
 
 #[test]
+fn a_signal_stops_a_daemon_that_is_still_making_ready() {
+    let server = Server::start(&[]);
+    let mut pipe = redis::pipe();
+    for n in 0..150_000 {
+        pipe.cmd("LPUSH").arg(format!("drip:queue:b{n}")).arg("x").ignore();
+    }
+    pipe.exec(&mut server.connect()).expect("pushed");
+    let home = tempfile::tempdir().expect("a directory");
+    std::fs::write(home.path().join("config.toml"), format!("[redis]\nurl = '{}'\n", server.url())).expect("written");
+    let mut daemon = Daemon::spawn(home.path());
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    eventually("it has begun", || !case.stream("ready").is_empty());
+    let (code, took) = daemon.stop();
+    assert!(!daemon.log().contains("serving"), "it was still making ready: {}", daemon.log());
+    assert_eq!(code, Some(0), "{}", daemon.log());
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[test]
 fn a_second_signal_ends_at_once_with_130() {
     let case = Case::new();
     let home = home(&case, "");
@@ -426,6 +445,7 @@ fn a_server_that_is_of_no_use_is_named_with_the_way_out() {
     let cases = [
         (format!("[redis]\nurl = 'redis://127.0.0.1:{nobody}'\n"), "is it running"),
         (format!("[redis]\nurl = 'redis://:wrong@127.0.0.1:{}'\n", locked.port), "refuses the password"),
+        (format!("[redis]\nurl = 'redis://127.0.0.1:{}'\n", locked.port), "wants a password and none was given"),
         (
             format!("[redis]\nurl = 'redis://127.0.0.1:{}'\n", typed.port),
             "key drip:schedule is a string and must be a zset",

@@ -12,3 +12,4 @@ mod jobs;
 mod model;
 mod own_redis;
 mod rate;
+mod systemd;

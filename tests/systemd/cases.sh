@@ -266,6 +266,7 @@ pinged_for() { [ $(($(show WatchdogTimestampMonotonic "$1") - $2)) -ge $((PACER_
 a_quiet_one_lives() { lives_by_its_watchdog quiet "$(show ActiveEnterTimestampMonotonic quiet)"; }
 
 one_that_waits_for_redis_lives() {
+  eventually 10 "the wait in the status" shows StatusText 'waiting for redis*' waiting
   lives_by_its_watchdog waiting "$lost"
   outside_redis 6391 waited-for
   "$cli" -p 6391 lpush drip:queue:x job

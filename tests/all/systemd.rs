@@ -1,0 +1,24 @@
+//! The service unit under a real systemd, booted as PID 1 of a throw-away root; see `tests/systemd`.
+
+use std::io::Write as _;
+use std::process::Command;
+
+#[test]
+fn the_unit_keeps_its_word_under_a_real_systemd() {
+    let files = tempfile::tempdir().expect("a directory");
+    for (from, to) in [(env!("CARGO_BIN_EXE_dripd"), "dripd"), ("systemd/dripd.service", "dripd.service")] {
+        std::fs::copy(from, files.path().join(to)).expect(from);
+    }
+    let output = Command::new("bash")
+        .args(["tests/systemd/boot.sh", "tests/systemd/cases.sh"])
+        .arg(files.path())
+        .output()
+        .expect("bash runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    match output.status.code() {
+        Some(0) => assert!(text.lines().filter(|line| line.starts_with("ok ")).count() >= 16, "{text}"),
+        // Past the capture of the test harness: a test that could not run must be seen.
+        Some(77) => writeln!(std::io::stderr(), "{}", text.trim_end()).expect("standard error"),
+        code => panic!("{code:?}\n{text}{}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
