@@ -69,6 +69,7 @@ struct Bucket {
     depth: u64,
     over_since: Option<Instant>,
     longest_over: Duration,
+    last_taken: Option<Instant>,
     taken: Vec<Taken>,
 }
 
@@ -164,7 +165,10 @@ async fn play(mut stage: Stage, address: &Address, config: &Config) -> Result<Ex
                 return Err(Failure::new(Exit::Failed, format!("a worker of the demo ended: {why}")));
             }
             Some((bucket, job)) = taken.recv() => {
-                if let Some(bucket) = buckets.get_mut(&bucket) { bucket.taken.push(job) }
+                if let Some(bucket) = buckets.get_mut(&bucket) {
+                    bucket.last_taken = Some(Instant::now());
+                    bucket.taken.push(job);
+                }
             }
             _ = tick.tick() => {
                 if bursts.next_if(|at| start.elapsed() >= *at).is_some() {
@@ -370,20 +374,21 @@ impl View {
     }
 
     fn finish(&self) {
-        if let Some((multi, bars)) = &self.bars {
+        if let Some((_, bars)) = &self.bars {
             bars.iter().for_each(ProgressBar::abandon);
-            let _ = multi.println("");
+            println!();
         }
     }
 }
 
-/// What a bucket does now: the rate of the last second that it was not empty in.
+/// What a bucket does now: its rate over the last second, 0 once it is empty.
 fn describe(bucket: &Bucket) -> String {
     let last = bucket.taken.iter().map(|job| job.at_us).max().unwrap_or(0);
     let mut recent: Vec<u64> = bucket.taken.iter().map(|job| job.at_us).filter(|at| at + 1_050_000 > last).collect();
     recent.sort_unstable();
     let span = recent.first().map_or(0, |first| last - first);
-    let out = if span == 0 { 0.0 } else { (recent.len() - 1) as f64 * 1e6 / span as f64 };
+    let idle = bucket.depth == 0 && bucket.last_taken.is_none_or(|at| at.elapsed() > Duration::from_millis(500));
+    let out = if span == 0 || idle { 0.0 } else { (recent.len() - 1) as f64 * 1e6 / span as f64 };
     let rate = bucket.rate.map(|rate| rate.to_string()).unwrap_or_default();
     let (rejected, late) = (bucket.rejected, lateness(bucket, 0.99));
     format!("out {out:>5.1}/s of {rate:<6} rejected {rejected:<4} late p99 {late:.2} ms")

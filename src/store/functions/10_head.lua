@@ -23,12 +23,12 @@ local DELAY_MAX_MS = 366 * 86400000
 -- While a library loads, Redis offers it nothing but redis.register_function: no redis.call, no math, no string. What a
 -- file needs besides is bound at the first call, by the steps it adds to `at_first_call`.
 local at_first_call = {}
-local call, pcall_redis, floor, ceil, max, min, huge, find, match, sub, byte, gmatch
+local call, pcall_redis, floor, ceil, max, min, huge, find, match, sub, byte, gmatch, format
 
 at_first_call[1] = function()
   call, pcall_redis = redis.call, redis.pcall
   floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
-  find, match, sub, byte, gmatch = string.find, string.match, string.sub, string.byte, string.gmatch
+  find, match, sub, byte, gmatch, format = string.find, string.match, string.sub, string.byte, string.gmatch, string.format
 end
 
 local function bind()
@@ -46,7 +46,7 @@ local function whole(text)
 end
 
 local function digits(number)
-  return string.format('%.0f', number)
+  return format('%d', number) -- a C long: exact for every time, and faster than a float
 end
 
 -- is_error: the error of a pcall, or nil.

@@ -256,7 +256,7 @@ local function drain_due(ctx)
       gone[#gone + 1] = bucket
     elseif place == 'keep' then
       if s.due ~= s.stored_due then
-        keep[#keep + 1] = s.due
+        keep[#keep + 1] = digits(s.due)
         keep[#keep + 1] = bucket
       end
       if s.due <= ctx.now then more = true end
