@@ -395,9 +395,11 @@ impl Daemon {
             return finish_reload(request, answer).await;
         }
         notify::reloading();
-        let (mut store, record, hints) = (store.clone(), self.config.record.clone(), Arc::clone(&self.hints));
+        let (mut store, record) = (store.clone(), self.config.record.clone());
+        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
         tasks.spawn(async move {
             let spread = async {
+                look_at_all(&mut store, &progress).await?;
                 put(&mut store, &record).await?;
                 hints.queues.notify_one();
                 while store.drain(&[]).await?.spreading {}
@@ -439,9 +441,8 @@ async fn make_ready(
     let server = store.prepare(&hints).await?;
     let mut same = store.has_record(&record).await?;
     if must_put {
-        // What was pushed before counts by the record that was in force then.
         if same != Some(true) {
-            look_at_all(&mut store, &hints, &progress).await?;
+            look_at_all(&mut store, &progress).await?;
         }
         put(&mut store, &record).await?;
         same = Some(true);

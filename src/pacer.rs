@@ -58,6 +58,7 @@ impl Pacer {
         let woken = self.hints.take(NAMES);
         self.progress.calling();
         let drained = self.store.drain(&woken).await?;
+        self.hints.put_back(woken.get(drained.looked..).unwrap_or_default());
         self.log(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
         let mut nap = drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);

@@ -14,6 +14,9 @@ use crate::store::{Store, StoreError};
 /// The time between two pages of the slow scan.
 const SLOWLY: Duration = Duration::from_secs(10);
 
+/// How many names go with one call.
+const NAMES: usize = 100;
+
 /// The time between two scans where Redis does not report changes.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -75,22 +78,22 @@ impl Reconcile {
     }
 }
 
-/// Look at every queue once, before anything else: with the record that was in force when it was filled.
+/// Look at every queue once, by the record that is in force: before another one is stored, for what was pushed by then is
+/// judged by what held then.
 ///
 /// # Errors
 ///
 /// The first call that fails.
-pub async fn look_at_all(store: &mut Store, hints: &Hints, progress: &Progress) -> Result<(), StoreError> {
+pub async fn look_at_all(store: &mut Store, progress: &Progress) -> Result<(), StoreError> {
     let mut cursor = Some(0);
     while let Some(at) = cursor {
         let page = store.scan_queues(at).await?;
-        page.queues.iter().for_each(|queue| hints.add_queue(queue));
-        loop {
-            let names = hints.take(100);
-            if names.is_empty() {
-                break;
-            }
-            progress.count(&store.drain(&names).await?);
+        let names: Vec<Arc<str>> = page.queues.iter().filter_map(|key| store.bucket_of(key)).collect();
+        let mut rest = &names[..];
+        while !rest.is_empty() {
+            let drained = store.drain(&rest[..rest.len().min(NAMES)]).await?;
+            progress.count(&drained);
+            rest = &rest[drained.looked.min(rest.len())..];
         }
         cursor = page.next;
     }

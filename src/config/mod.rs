@@ -225,8 +225,7 @@ fn redis_settings(section: &mut Section, environment: &Environment, problems: &m
     }
     let credential = environment.credentials_directory.as_ref().map(|dir| dir.join("redis-password"));
     let password_file = section.optional("password_file", "the path of a file", text, problems).map(PathBuf::from);
-    let prefix_hint =
-        "a text without \":queue:\", braces, white space or control characters that does not end in \":ready\"";
+    let prefix_hint = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
     let prefix = section.optional("prefix", prefix_hint, |v| text(v).filter(|prefix| is_prefix(prefix)), problems);
     let data_dir = section.optional("data_dir", "the path of a directory", text, problems).map(PathBuf::from);
     let port = section.optional(
@@ -261,6 +260,7 @@ fn is_url(url: &str) -> bool {
 fn is_prefix(prefix: &str) -> bool {
     !prefix.contains(":queue:")
         && !prefix.ends_with(":ready")
+        && !prefix.ends_with(":queue")
         && !prefix.contains(|c: char| c.is_control() || c.is_whitespace() || c == '{' || c == '}')
 }
 

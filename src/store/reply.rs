@@ -24,6 +24,8 @@ pub struct Drained {
     pub spreading: bool,
     /// What should be logged: what, and of which key.
     pub notes: Vec<(String, String)>,
+    /// How many of the queues of a wake were looked at; the rest is for the next call.
+    pub looked: usize,
 }
 
 /// What a part of a reaping pass did.
@@ -141,6 +143,7 @@ pub(super) fn drained(call: &'static str, reply: &Value) -> Result<Drained, Stor
             has_record: count(items.get(4)?)? == 1,
             spreading: count(items.get(5)?)? == 1,
             notes: pairs(items.get(6)?)?,
+            looked: items.get(7).and_then(count).and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         })
     };
     decode().ok_or_else(|| unexpected(call, reply))

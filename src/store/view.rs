@@ -1,6 +1,7 @@
 //! Calls that only read.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use redis::{FromRedisValue, Value};
 use serde::Serialize;
@@ -138,6 +139,13 @@ impl Store {
         let (next, queues): (u64, Vec<Vec<u8>>) =
             redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: "SCAN", reply: why.to_string() })?;
         Ok(Scanned { next: (next != 0).then_some(next), queues })
+    }
+
+    /// The bucket whose queue a key is; `None` when its name is none.
+    #[must_use]
+    pub fn bucket_of(&self, key: &[u8]) -> Option<Arc<str>> {
+        let name = key.strip_prefix(self.keys().queues().as_bytes())?;
+        BucketName::parse(name).ok().map(|name| name.as_str().into())
     }
 
     /// Whether the record in force is `record`; `None` when none is stored.

@@ -231,6 +231,16 @@ impl Hints {
         taken
     }
 
+    /// Names that a call had no room for: they were handed out, and are to be handed out again.
+    pub fn put_back(&self, names: &[Arc<str>]) {
+        let mut all = self.names();
+        for name in names {
+            if all.add(name) == Added::Full {
+                self.lost.notify_one();
+            }
+        }
+    }
+
     /// When the next name may be looked at; `None` when none waits.
     #[must_use]
     pub fn next_at(&self) -> Option<Instant> {

@@ -158,6 +158,38 @@ fn a_change_reaches_every_bucket_in_bounded_batches_and_reanchors_the_due() {
 }
 
 #[test]
+fn a_faster_rate_makes_up_for_nothing_and_counters_outlive_a_change() {
+    let mut case = Case::with("[defaults]\nrate = '1/d'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["1", "2", "3"]);
+    case.settle_at(T0);
+    let later = T0 + 43_200 * S;
+    assert_eq!(case.configure("[defaults]\nrate = '1/s'\n"), 1);
+    case.settle_at(later);
+    let second = case.stream("ready").remove(1);
+    assert_eq!(
+        (second.number("due_us"), second.number("at_us")),
+        (later, later),
+        "due by the change, not half a day late"
+    );
+    case.settle_at(later + 2 * S);
+    let stats = case.key("stats");
+    assert_eq!(case.cmd::<i64>(&["HGET", &stats, "dispatched"]), 3);
+}
+
+#[test]
+fn while_held_the_times_are_reckoned_as_if_that_ended_now() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\ncapacity = 10\n[limits]\nmax_ready = 1\n");
+    case.settle_at(T0);
+    case.push_at(T0, "a", &["1"]);
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["1"; 9]);
+    case.settle_at(T0);
+    assert_eq!(case.push_at(T0 + 3_600 * S, "b", &["1"]), [1, 10, 10, -1, 9_000]);
+    assert_eq!(case.peek_at(T0 + 3_600 * S, "b"), [0, 10, 10, 1, 0]);
+}
+
+#[test]
 fn a_second_change_waits_until_the_first_has_spread() {
     let mut case = Case::with("[limits]\nbatch = 1\n");
     case.settle_at(T0);

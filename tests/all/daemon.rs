@@ -408,6 +408,25 @@ fn a_signal_stops_a_daemon_that_is_still_making_ready() {
 }
 
 #[test]
+fn a_reload_judges_what_was_pushed_before_by_what_held_then() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1/h'\ncapacity = 5\n");
+    let _daemon = Daemon::start(home.path());
+    let mut pipe = redis::pipe();
+    for n in 0..20_000 {
+        pipe.cmd("LPUSH").arg(case.queue(&format!("b{n}"))).arg(&["1", "2", "3", "4", "5"]).ignore();
+    }
+    pipe.exec(&mut case.redis).expect("pushed");
+    configure(home.path(), &case, "[defaults]\nrate = '1/h'\ncapacity = 2\n");
+    let output =
+        dripd().arg("reload").current_dir(home.path()).env("RUNTIME_DIRECTORY", home.path().join("run")).output();
+    assert!(output.expect("it runs").status.success());
+    assert!(is_live(&mut case, "b1", 2));
+    let rejected = case.key("rejected");
+    assert_eq!(case.cmd::<u64>(&["EXISTS", &rejected]), 0, "nothing that was accepted is thrown out");
+}
+
+#[test]
 fn a_second_signal_ends_at_once_with_130() {
     let case = Case::new();
     let home = home(&case, "");

@@ -50,6 +50,72 @@ fn a_call_handles_at_most_a_batch_and_a_bucket_a_quarter_of_it_while_others_are_
 }
 
 #[test]
+fn buckets_that_are_always_behind_do_not_delay_one_that_is_not() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '1000000/s'\ncatch_up = '1s'\ncapacity = 5000\n[[bucket]]\nmatch = 'slow'\nrate = '10/s'\n[limits]\nmax_ready = 1000000\n",
+    );
+    case.settle_at(T0);
+    for bucket in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        for _ in 0..5 {
+            case.push_at(T0, bucket, &["x"; 1_000]);
+        }
+    }
+    case.push_at(T0, "slow", &["1", "2", "3"]);
+    let mut now = T0;
+    for _ in 0..300 {
+        now += MS; // a server that dispatches a batch a millisecond, which is not enough for all
+        case.drain_at(now);
+    }
+    let late: Vec<u64> = case
+        .stream("ready")
+        .iter()
+        .filter(|e| e.text("bucket") == "slow")
+        .map(|e| e.number("at_us") - e.number("due_us"))
+        .collect();
+    assert!(late.len() >= 3 && late.iter().all(|us| *us <= 3 * MS), "{late:?}");
+}
+
+#[test]
+fn a_key_of_the_wrong_type_in_the_middle_of_a_call_breaks_no_rate() {
+    for key in ["held:default", "rejected"] {
+        let mut case = Case::with("[defaults]\nrate = '1/h'\ncapacity = 20\n[limits]\nmax_ready = 3\n");
+        case.settle_at(T0);
+        for n in 0..5 {
+            case.push_at(T0, &format!("b{n}"), &["x"; 20]);
+        }
+        let name = case.key(key);
+        let _: String = case.cmd(&["SET", &name, "x"]);
+        case.lpush("b4", &["one", "too", "many"]);
+        for n in 0..20 {
+            case.drain_at(T0 + n * MS);
+            case.take("ready", 100);
+        }
+        let mut of: std::collections::HashMap<String, u32> = std::collections::HashMap::new();
+        for entry in case.stream("ready") {
+            *of.entry(entry.text("bucket")).or_default() += 1;
+        }
+        assert!(of.values().all(|n| *n == 1) && of.len() >= 3, "{key}: {of:?}");
+        assert!(case.drain_at(T0 + 30 * MS).wait_us != 0, "{key}: and nothing spins");
+    }
+}
+
+#[test]
+fn a_call_rejects_a_bounded_number_of_jobs_and_says_how_far_it_came() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\ncapacity = 1\n");
+    case.settle_at(T0);
+    let names: Vec<String> = (0..10).map(|n| format!("b{n}")).collect();
+    for name in &names {
+        case.lpush(name, &["x"; 61]);
+    }
+    let keys: Vec<String> = names.iter().map(|name| format!("queue:{name}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let reply: Vec<redis::Value> = case.fcall("drip__wake", &keys, &[T0.to_string()]);
+    assert_eq!((&reply[2], &reply[7]), (&redis::Value::Int(120), &redis::Value::Int(2)));
+    let reply: Vec<redis::Value> = case.fcall("drip__wake", &keys[2..], &[T0.to_string()]);
+    assert_eq!((&reply[2], &reply[7]), (&redis::Value::Int(120), &redis::Value::Int(2)));
+}
+
+#[test]
 fn a_call_stops_after_the_job_that_passes_1_mib() {
     let mut case = Case::with("[defaults]\nrate = '1000000/s'\ncatch_up = '1s'\n");
     case.settle_at(T0);

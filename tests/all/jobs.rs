@@ -280,6 +280,61 @@ fn an_entry_deleted_while_it_was_pending_is_let_go() {
 }
 
 #[test]
+fn an_entry_deleted_after_its_lease_was_seen_is_let_go_and_harms_no_other() {
+    let (mut case, taken) = in_hand("[defaults]\nrate = '10/s'\nlease = '30s'\n", &["1", "2"]);
+    let (key, now) = (case.key("ready"), server_now(&mut case));
+    reap_at(&mut case, &(now + 5 * S).to_string(), true);
+    let _: i64 = case.cmd(&["XDEL", &key, &taken[0].id]);
+    assert_eq!(reap_at(&mut case, &(now + 40 * S).to_string(), true).0, 1);
+    let pending: Vec<Value> = case.cmd(&["XPENDING", &key, "workers", "-", "+", "10"]);
+    assert!(pending.is_empty(), "{pending:?}");
+}
+
+#[test]
+fn a_foreign_entry_with_a_false_id_is_malformed_and_a_false_retry_is_buried() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    let key = case.key("ready");
+    for id in ["", "my id", "x"] {
+        let _: String = case.cmd(&["XADD", &key, "*", "bucket", "b", "job", "hello world", "id", id]);
+    }
+    for entry in case.take("ready", 10) {
+        assert_eq!(fail_at(&mut case, T0, &entry.id, &[]), 2);
+    }
+    assert!(case.stream("dead").iter().all(|entry| entry.text("reason") == "malformed"));
+    let (retry, index) = (case.key("retry:b"), case.key("retries"));
+    let _: i64 = case.cmd(&["ZADD", &retry, "1", "nonsense"]);
+    let _: i64 = case.cmd(&["ZADD", &index, "1", "b"]);
+    case.push_at(T0, "b", &["1"]);
+    case.settle_at(T0);
+    assert_eq!(case.jobs("ready"), ["1"]);
+    assert_eq!(case.stream("dead").len(), 4);
+}
+
+#[test]
+fn undelivered_entries_that_somebody_deleted_neither_hold_a_route_nor_hide_finished_ones() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\n[limits]\nmax_ready = 20\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 500]);
+    case.settle_at(T0 + 10 * S);
+    let taken = case.take("ready", 4);
+    let mut now = T0 + 10 * S;
+    for _ in 0..30 {
+        now += MS;
+        case.settle_at(now);
+    }
+    let key = case.key("ready");
+    let undelivered: Vec<String> = case.stream("ready")[4..].iter().map(|entry| entry.id.clone()).collect();
+    let words: Vec<&str> = ["XDEL", &key].into_iter().chain(undelivered.iter().map(String::as_str)).collect();
+    assert_eq!(case.cmd::<usize>(&words), undelivered.len());
+    assert!(case.settle_at(now + S).dispatched > 0, "the route goes on");
+    for entry in &taken[1..] {
+        let _: i64 = case.cmd(&["XACK", &key, "workers", &entry.id]);
+    }
+    let removed: i64 = (0..6).map(|_| reap_at(&mut case, "", true).1).sum();
+    assert_eq!(removed, 3, "behind the one that is pending");
+}
+
+#[test]
 fn a_route_that_no_policy_names_any_more_is_reaped_until_it_is_empty() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\nroute = 'old'\n");
     case.settle_at(T0);

@@ -215,7 +215,7 @@ impl Model {
             fresh = true;
             bound = bound.max(old.capacity);
             if (old.count, old.period) != (policy.count, policy.period) {
-                due = due.map(|due| policy.after(due - (old.period / old.count) as u64));
+                due = due.map(|due| policy.after(due - (old.period / old.count) as u64).max(due.min(now)));
             }
         }
         due = due.map(|due| due.min(now + policy.interval()));
@@ -283,7 +283,7 @@ impl Model {
         if let Some(due) = due {
             self.store_due(bucket, due);
         }
-        let (depth, due) = (self.len(bucket), due.unwrap_or(now));
+        let (depth, due) = (self.len(bucket), self.reckoned(now, bucket, due));
         let retry = ((due as i64 - now as i64).div_euclid(1_000)
             + i64::from((due as i64 - now as i64).rem_euclid(1_000) != 0))
         .max(1);
@@ -294,12 +294,17 @@ impl Model {
 
     fn peek(&self, now: u64, bucket: &str) -> [i64; 5] {
         let state = self.look(now, bucket);
-        let (p, depth, due) = (&state.policy, state.keeps, state.due.unwrap_or(now));
+        let (p, depth, due) = (&state.policy, state.keeps, self.reckoned(now, bucket, state.due));
         let full = depth >= p.capacity && !p.drop_oldest;
         let wait = due as i64 - now as i64;
         let retry = (wait.div_euclid(1_000) + i64::from(wait.rem_euclid(1_000) != 0)).max(1);
         let eta = if depth == 0 { -1 } else { p.eta_ms(due, now, 1) };
         [0, depth as i64, p.capacity as i64, if full { retry } else { -1 }, eta]
+    }
+
+    /// The due that a reply reckons with: of a held bucket as if that ended now.
+    fn reckoned(&self, now: u64, bucket: &str, due: Option<u64>) -> u64 {
+        due.map_or(now, |due| if self.held.contains_key(bucket) { due.max(now) } else { due })
     }
 
     fn wake(&mut self, now: u64, buckets: &[&str]) {

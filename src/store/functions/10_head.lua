@@ -45,8 +45,12 @@ local function whole(text)
   if type(text) == 'string' and #text <= 16 and find(text, '^[0-9]+$') then return tonumber(text) end
 end
 
+-- digits: a whole number as text. %d is a C long: twice as fast as a float, but too short for a time on 32 bits.
+local whole_format
+at_first_call[2] = function() whole_format = format('%d', 2 ^ 40) == '1099511627776' and '%d' or '%.0f' end
+
 local function digits(number)
-  return format('%d', number) -- a C long: exact for every time, and faster than a float
+  return format(whole_format, number)
 end
 
 -- is_error: the error of a pcall, or nil.

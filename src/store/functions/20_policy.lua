@@ -173,8 +173,12 @@ end
 --   counts, lates  figures not yet written       leases  lease_ms of entries seen by reap
 local memories, memory_count = {}, 0
 
+local function memory_name(prefix, id)
+  return prefix .. '\0' .. (id or '')
+end
+
 local function memory_of(prefix, id)
-  local name = prefix .. '\0' .. (id or '')
+  local name = memory_name(prefix, id)
   local memory = memories[name]
   if not memory then
     if memory_count >= 256 then memories, memory_count = {}, 0 end
@@ -184,6 +188,15 @@ local function memory_of(prefix, id)
   return memory
 end
 
+-- hand_over: a new record begins with what is remembered under the old one, save the sweep, which begins anew.
+local function hand_over(prefix, old_id, new_id)
+  local name = memory_name(prefix, old_id)
+  local old = memories[name]
+  if not old then return end
+  memories[name], memories[memory_name(prefix, new_id)] = nil, old
+  old.sweep = nil
+end
+
 -- open: everything that one call needs to know before it looks at a bucket. Cost: 2 or 3 calls.
 local function open(prefix, now_us)
   local policy_key = prefix .. ':policy'
@@ -191,7 +204,7 @@ local function open(prefix, now_us)
   local ctx = {
     prefix = prefix, now = clock(now_us), policy_key = policy_key, schedule = prefix .. ':schedule',
     level_key = prefix .. ':level', retries = prefix .. ':retries', spread_key = prefix .. ':spread',
-    id = head[1] or nil, held = head[3] or '', rooms = {}, notes = {}, bytes = 0,
+    id = head[1] or nil, held = head[3] or '', rooms = {}, notes = {}, bytes = 0, entries = 0,
     dispatched = 0, rejected = 0, latest_us = 0,
   }
   ctx.now_text = digits(ctx.now)
@@ -255,6 +268,7 @@ local function policy(keys, args)
     if err then return refuse('WRONGTYPE', 'route ' .. route .. ' has no ready stream: ' .. err) end
   end
   if same then return 0 end
+  hand_over(prefix, head[1], id)
   call('HSET', policy_key, 'id', id, 'record', json)
   if call('EXISTS', prefix .. ':schedule') == 1 or (head[4] or '') ~= '' then
     call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or built_in_json)

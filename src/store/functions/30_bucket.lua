@@ -35,7 +35,10 @@ local function look(ctx, bucket, len, due, level)
     local old = policy_of(ctx.prev, bucket)
     s.fresh = true
     keeps = max(keeps, old.capacity)
-    if due and (old.period_us ~= p.period_us or old.count ~= p.count) then due = after(p, due - old.step) end
+    if due and (old.period_us ~= p.period_us or old.count ~= p.count) then
+      -- No earlier than now, unless it was due before: a faster rate makes up for nothing that was not promised then.
+      due = max(after(p, due - old.step), min(due, ctx.now))
+    end
   end
   if due and due > ctx.now + p.interval_us then due = ctx.now + p.interval_us end
   s.due = due
@@ -57,11 +60,13 @@ local function reject(ctx, bucket, reason, field, value)
     added = pcall_redis('XADD', stream, 'MAXLEN', keep, '*', 'bucket', bucket, field, value, 'reason', reason)
   end
   if is_error(added) then note(ctx, 'wrong type', stream) return false end
-  -- 16,384 entries of 4 KiB are 64 MiB, so only a stream that may hold more can pass it. Checked every 256 entries.
+  ctx.entries = ctx.entries + 1
+  -- 12,000 entries are less than 64 MiB whatever they hold, so only a stream that may have more is measured: every 256
+  -- entries, all of it, for what is sampled is its oldest part.
   local entries = ctx.memory.rejected_since or 0
   ctx.memory.rejected_since = entries + 1
-  if keep > 16384 and entries % 256 == 0 then
-    local bytes = call('MEMORY', 'USAGE', stream, 'SAMPLES', 16)
+  if keep > 12000 and entries % 256 == 0 then
+    local bytes = call('MEMORY', 'USAGE', stream, 'SAMPLES', 0)
     if bytes > REJECTED_BYTES then
       call('XTRIM', stream, 'MAXLEN', floor(call('XLEN', stream) * REJECTED_BYTES / bytes))
     end
@@ -88,12 +93,18 @@ local function cut(ctx, s)
     end
     shown = shown + n
   end
+  ctx.bytes = ctx.bytes + bytes
   if shown < over and not reject(ctx, s.bucket, reason, 'count', digits(over - shown)) then return false end
   if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
   ctx.rejected = ctx.rejected + over
   count(ctx, oldest_first and 'dropped' or 'rejected', over)
   s.over = 0
   return true
+end
+
+-- spent: whether a call has rejected or read as much as one call may. What is left is for the next one.
+local function spent(ctx)
+  return ctx.entries >= ctx.limits.batch or ctx.bytes >= MIB
 end
 
 -- keep_level: store the level of a bucket where it changed.
@@ -124,6 +135,9 @@ end
 local function levels_of(ctx, names)
   local levels = {}
   if #names == 0 or call('EXISTS', ctx.level_key) == 0 then return levels end
-  for i, level in ipairs(call('HMGET', ctx.level_key, unpack(names))) do levels[i] = tonumber(level or nil) end
+  for from = 1, #names, 1000 do
+    local page = call('HMGET', ctx.level_key, unpack(names, from, min(#names, from + 999)))
+    for i, level in ipairs(page) do levels[from + i - 1] = tonumber(level or nil) end
+  end
   return levels
 end

@@ -10,10 +10,12 @@ local function workers_group(stream)
 end
 
 -- undelivered: how many entries of a ready stream no worker has read yet. Redis knows it as the group's lag, except
--- after the newest delivered entry was deleted; then what is not pending and not yet reaped counts as undelivered.
+-- after the newest delivered entry was deleted; and 7.0.15 goes on counting undelivered entries that were deleted. So
+-- never more than what is there and not pending.
 local function undelivered(stream, length)
   local group = workers_group(stream)
-  return group and (group.lag or max(0, length - group.pending)) or length
+  if not group then return length end
+  return min(group.lag or huge, max(0, length - group.pending))
 end
 
 -- room: how many more jobs a route takes now. The length of its stream is a cheap upper bound of what is undelivered,
@@ -81,7 +83,9 @@ end
 local function release_where_room(ctx)
   for _, name in ipairs(names_of(ctx.held)) do
     local left = room(ctx, name, true).left
-    if left > 0 then release(ctx, name, min(left, ctx.limits.batch)) end
+    if left > 0 or call('EXISTS', held_key(ctx, name)) == 0 then
+      release(ctx, name, max(1, min(left, ctx.limits.batch)))
+    end
   end
 end
 
@@ -158,6 +162,11 @@ local function dispatch_retries(ctx, s, quota)
     local member = call('ZRANGE', key, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', 0, 1)[1]
     if not member then break end
     local _, _, _, attempt, id, at = match(member, RETRY_FORMAT)
+    if not at then -- not of our making: nothing that could be tried
+      call('XADD', ctx.prefix .. ':dead', '*', 'bucket', s.bucket, 'job', member, 'attempt', '1', 'id', '0-0', 'reason', 'malformed')
+      call('ZREM', key, member)
+      break
+    end
     if not deliver(ctx, s, s.due, sub(member, at), attempt, id) then break end
     call('ZREM', key, member)
     count(ctx, 'retried', 1)
@@ -175,17 +184,19 @@ local function slots(ctx, s, most)
 end
 
 -- dispatch_queue: let out jobs from the right end of the queue; a job over max_job_bytes goes to the rejected stream
--- when its turn comes, and takes no slot. Jobs are read in growing pieces, so that large ones stop the call early.
+-- when its turn comes, and takes no slot. Jobs are read in growing pieces, no more of them than would fit the call if
+-- each were as large as the largest so far.
 local function dispatch_queue(ctx, s, quota)
-  local queue, limit, piece = queue_key(ctx, s.bucket), ctx.limits.max_job_bytes, 1
+  local queue, limit, piece, largest = queue_key(ctx, s.bucket), ctx.limits.max_job_bytes, 1, 1
   local stopped = false
   while not stopped and s.len > 0 and may_dispatch(ctx, s, quota) do
-    local n = min(piece, quota, s.len, slots(ctx, s, quota))
-    piece = piece * 8
+    local n = min(piece, quota, s.len, slots(ctx, s, quota), max(1, floor((MIB - ctx.bytes) / largest)))
+    piece = min(32, piece * 8)
     local jobs = n == 1 and { call('LINDEX', queue, -1) } or call('LRANGE', queue, -n, -1)
     local taken = 0
     for i = #jobs, 1, -1 do
       local job = jobs[i]
+      largest = max(largest, #job)
       if not may_dispatch(ctx, s, quota) then stopped = true break end
       if #job > limit then
         if not reject(ctx, s.bucket, 'too_large', 'job', job) then stopped = true break end
@@ -209,7 +220,10 @@ end
 -- visit: one due bucket. Replies what is left of the batch, and what becomes of its place in the schedule:
 -- 'keep' (with s.due), 'held', or 'gone' (empty and past its due: nothing of it stays).
 local function visit(ctx, s, quota, retrying)
-  if not settle(ctx, s) then return quota - 1, 'keep' end
+  if not settle(ctx, s) then
+    s.due = ctx.now + s.p.interval_us -- the others go on
+    return quota - 1, 'keep'
+  end
   local left = quota
   if retrying then left = dispatch_retries(ctx, s, left) end
   left = dispatch_queue(ctx, s, left)
@@ -226,8 +240,18 @@ local function visit(ctx, s, quota, retrying)
   return max(0, min(left, quota - 1)), place
 end
 
--- drain_due: visit the buckets that are due, the longest due first. One batch of jobs or buckets, of which one bucket
--- gets a quarter while others are due. Replies whether more is due.
+-- try_visit: a visit that raises (a key of the wrong type, in the middle of it) costs its bucket an interval and no other
+-- bucket anything: the dues of what has left by then must be stored.
+local function try_visit(ctx, s, quota, retrying)
+  local ok, left, place = pcall(visit, ctx, s, quota, retrying)
+  if ok then return left, place end
+  note(ctx, type(left) == 'table' and left.err or tostring(left), queue_key(ctx, s.bucket))
+  s.due = max(s.due, ctx.now + s.p.interval_us)
+  return quota - 1, 'keep'
+end
+
+-- drain_due: visit the buckets that are due, the longest due first. One batch of jobs or buckets, in equal shares, and
+-- for one bucket no more than a quarter while others are due. Replies whether more is due.
 local function drain_due(ctx)
   local batch = ctx.limits.batch
   local due = call('ZRANGE', ctx.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', 0, batch, 'WITHSCORES')
@@ -239,10 +263,10 @@ local function drain_due(ctx)
   if call('EXISTS', ctx.retries) == 1 then
     for i, at in ipairs(call('ZMSCORE', ctx.retries, unpack(names))) do retrying[i] = at and tonumber(at) == huge end
   end
-  local share = #names == 1 and batch or ctx.record.quarter
+  local share = #names == 1 and batch or min(ctx.record.quarter, max(1, floor(batch / #names)))
   local quota, keep, gone, more = batch, {}, {}, false
   for i, bucket in ipairs(names) do
-    if quota <= 0 or ctx.bytes >= MIB then more = true break end
+    if quota <= 0 or spent(ctx) then more = true break end
     local len = pcall_redis('LLEN', queue_key(ctx, bucket))
     if is_error(len) then
       note(ctx, 'wrong type', queue_key(ctx, bucket))
@@ -250,7 +274,7 @@ local function drain_due(ctx)
     end
     local s = look(ctx, bucket, len, tonumber(due[2 * i]), levels[i])
     local given = min(quota, share)
-    local left, place = visit(ctx, s, given, retrying[i])
+    local left, place = try_visit(ctx, s, given, retrying[i])
     quota = quota - (given - left)
     if place == 'gone' then
       gone[#gone + 1] = bucket
@@ -282,14 +306,16 @@ local function sweep_page(ctx, at, key, route_name)
     dues[#dues + 1] = tonumber(page[2][i + 1])
   end
   local levels = ctx.prev and levels_of(ctx, names) or {}
+  local whole_page = true
   for i, bucket in ipairs(names) do
+    if spent(ctx) then whole_page = false break end -- the same page again: those done by now are marked as reached
     local len = 0
     if ctx.prev then
       len = pcall_redis('LLEN', queue_key(ctx, bucket))
       if is_error(len) then len = 0 end
     end
     local s = look(ctx, bucket, len, dues[i], levels[i])
-    if ctx.prev then settle(ctx, s) end
+    if ctx.prev and not settle(ctx, s) then s.due = s.stored_due end
     if route_name and (s.p.route ~= route_name or s.due > ctx.now) then
       call('ZREM', key, bucket)
       call('ZADD', ctx.schedule, s.due, bucket)
@@ -301,6 +327,7 @@ local function sweep_page(ctx, at, key, route_name)
   for i = 1, #changed, 2000 do
     call('ZADD', key, unpack(changed, i, min(#changed, i + 1999)))
   end
+  if not whole_page then return false end
   at.cursor = page[1]
   return page[1] == '0'
 end
@@ -424,21 +451,27 @@ end
 -- otherwise; then drain.
 -- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
 -- args   now_us
--- reply  as drain; an eighth number says how many of the buckets were not scheduled before
+-- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call
 -- cost   O(queues + batch)
 local function wake(keys, args)
   local prefix = split_queue(keys[1] or '')
   if not prefix or #keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
   local ctx = open(prefix, args[1])
-  local names = {}
-  for _, key in ipairs(keys) do
+  local names, at = {}, {}
+  for i, key in ipairs(keys) do
     local _, bucket = split_queue(key)
-    if bucket and valid_name(bucket) then names[#names + 1] = bucket else note(ctx, 'bad name', key) end
+    if bucket and valid_name(bucket) then
+      names[#names + 1] = bucket
+      at[#names] = i
+    else
+      note(ctx, 'bad name', key)
+    end
   end
-  local found = 0
+  local looked = #keys
   if #names > 0 then
     local dues, levels, add = call('ZMSCORE', ctx.schedule, unpack(names)), levels_of(ctx, names), {}
     for i, bucket in ipairs(names) do
+      if spent(ctx) then looked = at[i] - 1 break end
       local len = pcall_redis('LLEN', queue_key(ctx, bucket))
       if is_error(len) then
         note(ctx, 'wrong type', queue_key(ctx, bucket))
@@ -447,7 +480,7 @@ local function wake(keys, args)
         if not due then due, held_by = held_due(ctx, bucket) end
         local s = look(ctx, bucket, len, due, levels[i])
         settle(ctx, s)
-        if not s.due then s.due, found = ctx.now, found + 1 end
+        s.due = s.due or ctx.now
         if held_by then
           store_due(ctx, s, held_by)
         elseif s.due ~= s.stored_due then
@@ -459,6 +492,6 @@ local function wake(keys, args)
     if #add > 0 then call('ZADD', ctx.schedule, unpack(add)) end
   end
   local reply = drained(ctx)
-  reply[8] = found
+  reply[8] = looked
   return reply
 end

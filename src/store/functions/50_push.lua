@@ -61,7 +61,7 @@ local function push(keys, jobs, now_us)
     end
   end
   if s.due then store_due(ctx, s, held_by) end
-  local due = s.due or ctx.now
+  local due = held_by and max(s.due, ctx.now) or s.due or ctx.now
   return {
     accepted, s.len, p.capacity,
     accepted == #jobs and -1 or retry_after_ms(due, ctx.now),
@@ -76,9 +76,9 @@ end
 -- cost   O(1)
 local function peek(keys, args, now_us)
   if #args > 0 then return refuse('BADARG', 'peek takes a key and nothing else') end
-  local ctx, s, err = read_bucket(keys, now_us)
+  local ctx, s, err, held_by = read_bucket(keys, now_us)
   if err then return err end
-  local due = s.due or ctx.now
+  local due = held_by and max(s.due, ctx.now) or s.due or ctx.now
   local full = s.len >= s.p.capacity and s.p.overflow ~= 'drop-oldest'
   return {
     0, s.len, s.p.capacity,
