@@ -15,7 +15,7 @@ struct Own {
 impl Own {
     fn new(more: &str) -> Self {
         let own = Self { home: tempfile::tempdir().expect("a directory"), port: free_port() };
-        let toml = format!("[redis]\nport = {}\n{more}[defaults]\nrate = '1/h'\ncapacity = 100000\n", own.port);
+        let toml = format!("[redis]\nport = {}\n{more}[defaults]\nrate = '1/h'\ncapacity = 10000000\n", own.port);
         std::fs::write(own.dir().join("config.toml"), toml).expect("written");
         own
     }

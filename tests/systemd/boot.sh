@@ -40,6 +40,7 @@ main() {
   [ -n "$hierarchy" ] || skip "no cgroup2 is mounted"
 
   need unshare "${NAMESPACES[@]}" true
+  need unshare --user true # PrivateUsers= of the unit; forbidden inside a chroot
 
   groups=$hierarchy$(sed -n 's/^0:://p' /proc/self/cgroup)
   groups=${groups%/}
