@@ -30,8 +30,11 @@ const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
 const RETRY_AT_START: Duration = Duration::from_secs(1);
 const RETRY_AT_MOST: Duration = Duration::from_secs(2);
 
+/// A session shorter than this does not count as a success: what ended it may end the next one as soon.
+const SERVED_WELL: Duration = Duration::from_secs(5);
+
 /// How long the loops may take to finish the calls in hand.
-const FINISH_WITHIN: Duration = Duration::from_secs(3);
+const FINISH_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the watchdog is told that a daemon without Redis is not stuck.
 const BEAT: Duration = Duration::from_millis(500);
@@ -107,13 +110,20 @@ impl Daemon {
     ///
     /// When it could not begin to serve; once it has served it ends only when told to.
     pub async fn run(named: Option<PathBuf>, environment: Environment, config: Config) -> Result<(), DaemonError> {
-        let signals = Signals::listen().map_err(|why| DaemonError::System { what: "listen for signals", why })?;
+        let mut signals = Signals::listen().map_err(|why| DaemonError::System { what: "listen for signals", why })?;
         let control = Control::listen()
             .inspect_err(
                 |why| warn!(%why, "there is no control socket: `dripd reload` cannot reach this daemon, HUP can"),
             )
             .ok();
-        let own = if config.redis.url.is_none() { Some(OwnRedis::start(&config.redis).await?) } else { None };
+        let own = if config.redis.url.is_none() {
+            tokio::select! {
+                own = OwnRedis::start(&config.redis) => Some(own?),
+                () = signals.stop() => return Ok(()),
+            }
+        } else {
+            None
+        };
         let address = match &own {
             Some(own) => own.address().clone(),
             None => Address::of(&config.redis)?,
@@ -144,13 +154,15 @@ impl Daemon {
 
     async fn serve_until_stopped(&mut self) -> Result<(), DaemonError> {
         let mut patience = FIRST_USE_WITHIN;
-        let mut pause = RETRY_AT_START;
+        let mut pause = Duration::from_millis(20);
         loop {
             let began = Instant::now();
             let why = match self.session().await {
                 Ok(End::Stop) => return Ok(()),
                 Ok(End::Lost(why)) => {
-                    pause = Duration::from_millis(20);
+                    if began.elapsed() >= SERVED_WELL {
+                        pause = Duration::from_millis(20);
+                    }
                     why
                 }
                 Err(why) => why,
@@ -173,10 +185,11 @@ impl Daemon {
             if !self.served && !matches!(why, StoreError::Loading { .. }) {
                 patience = patience.saturating_sub(wait);
             }
-            if let Some(own) = &mut self.own
-                && let Err(why) = own.ensure().await
-            {
-                error!(%why, "the own redis does not run");
+            if let Some(own) = &mut self.own {
+                tokio::select! {
+                    ensured = own.ensure() => if let Err(why) = ensured { error!(%why, "the own redis does not run") },
+                    () = self.signals.stop() => return Ok(()),
+                }
             }
         }
     }
@@ -222,7 +235,14 @@ impl Daemon {
         notify::ready();
         let end = self.watch(&mut tasks, &store).await;
         stop.cancel();
-        if tokio::time::timeout(FINISH_WITHIN, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
+        let finish = async {
+            while let Some(ended) = tasks.join_next().await {
+                if let Ok(Ended::Reload(request, answer)) = ended {
+                    self.end_reload(request, answer).await;
+                }
+            }
+        };
+        if tokio::time::timeout(FINISH_WITHIN, finish).await.is_err() {
             warn!("a call in hand did not finish in time");
         }
         Ok(end)
@@ -302,7 +322,7 @@ impl Daemon {
                 ended = tasks.join_next() => match ended {
                     Some(Ok(Ended::Loop(name, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
                     Some(Ok(Ended::Loop(..))) | None => {}
-                    Some(Ok(Ended::Reload(request, answer))) => finish_reload(request, answer).await,
+                    Some(Ok(Ended::Reload(request, answer))) => self.end_reload(request, answer).await,
                     Some(Err(why)) => {
                         error!(%why, "a task broke");
                         let address = self.address.shown().to_owned();
@@ -410,9 +430,15 @@ impl Daemon {
                 Ok(Err(why)) => Answer::Failed { why: why.to_string() },
                 Err(_) => Answer::Failed { why: "the change is stored and still spreads".to_owned() },
             };
-            notify::ready();
             Ended::Reload(request, answer)
         });
+    }
+
+    /// A reload came to its end. One that is not live is made so with the next connection.
+    async fn end_reload(&mut self, request: Option<Request>, answer: Answer) {
+        self.must_put |= answer != Answer::Live;
+        notify::ready();
+        finish_reload(request, answer).await;
     }
 
     /// Reload while Redis is away: checked now, stored with the next connection.

@@ -25,7 +25,7 @@ const PROGRAMS: [&str; 2] = ["valkey-server", "redis-server"];
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
 /// How long a server may take to stop.
-const STOPS_WITHIN: Duration = Duration::from_secs(4);
+const STOPS_WITHIN: Duration = Duration::from_millis(3_500);
 
 /// A path of a socket may not be longer; beyond it, the port has to do.
 const LONGEST_SOCKET: usize = 100;
@@ -308,17 +308,15 @@ async fn find_program() -> Result<PathBuf, OwnRedisError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = Vec::new();
     for name in PROGRAMS {
-        let Some(program) = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
-        else {
-            continue;
-        };
-        let output = tokio::process::Command::new(&program).arg("--version").output().await;
-        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("unknown");
-        if version.split('.').next().and_then(|n| n.parse::<u32>().ok()).is_some_and(|major| major >= 7) {
-            return Ok(program);
+        for program in std::env::split_paths(&path).map(|dir| dir.join(name)).filter(|program| program.is_file()) {
+            let output = tokio::process::Command::new(&program).arg("--version").output().await;
+            let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+            let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or("unknown");
+            if version.split('.').next().and_then(|n| n.parse::<u32>().ok()).is_some_and(|major| major >= 7) {
+                return Ok(program);
+            }
+            found.push(format!("{} is {version}, 7.0 or newer is needed", program.display()));
         }
-        found.push(format!("{} is {version}, 7.0 or newer is needed", program.display()));
     }
     if found.is_empty() {
         found.push("neither valkey-server nor redis-server is on the PATH".to_owned());

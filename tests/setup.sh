@@ -27,11 +27,12 @@ as_root() {
 with_apt() {
     policy=/usr/sbin/policy-rc.d
     was_there=$(ls /lib/systemd/system/redis-server.service 2>/dev/null || true)
-    as_root apt-get update -qq
+    as_root apt-get update -qq || true # a broken third-party source need not matter
     if [ ! -e "$policy" ]; then
         printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
         as_root chmod 755 "$policy"
         trap 'as_root rm -f "$policy"' EXIT
+        trap 'exit 130' HUP INT TERM # a shell ended by a signal may run no EXIT trap
     fi
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null
     if [ -z "$was_there" ] && command -v systemctl >/dev/null; then

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Exit, Failure};
+use super::{Exit, Failure, say};
 use crate::config::{Config, Environment, hide_password};
 use crate::control::{self, Answer, Reload};
 use crate::policy::{self, Overflow, Policy};
@@ -70,7 +70,7 @@ pub(super) async fn reload(config: &Config) -> Result<Exit, Failure> {
         }
     }
     if live > 0 {
-        println!("{source}: live");
+        say(&format!("{source}: live"));
         return Ok(Exit::Done);
     }
     let others = if others.is_empty() { "none runs".to_owned() } else { others.join(", ") };

@@ -14,7 +14,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use rustix::process::{Pid, Signal as Kill, kill_process};
 use tokio::task::JoinSet;
 
-use super::{Exit, Failure};
+use super::{Exit, Failure, say};
 use crate::bucket::BucketName;
 use crate::config::{Config, Environment};
 use crate::policy::{Policy, Rate, Route};
@@ -87,7 +87,7 @@ impl Demo {
         let address = Address::of(&config.redis)?;
         tokio::select! {
             told = play(stage, &address, &config) => told,
-            () = async { while signals.next().await != Signal::Stop {} } => Err(Failure::new(Exit::Failed, "interrupted")),
+            () = async { while signals.next().await == Signal::Status {} } => Err(Failure::new(Exit::Failed, "interrupted")),
         }
     }
 }
@@ -192,7 +192,7 @@ async fn play(mut stage: Stage, address: &Address, config: &Config) -> Result<Ex
     let broken = judge(&mut store, &buckets).await?;
     summary(&buckets, start.elapsed());
     if broken.is_empty() {
-        println!("\nrate, bound, order and nothing lost: kept, as measured from the entries of the stream");
+        say("\nrate, bound, order and nothing lost: kept, as measured from the entries of the stream");
         return Ok(Exit::Done);
     }
     Err(Failure::new(Exit::Failed, format!("broken: {}", broken.join("; "))))
@@ -332,7 +332,7 @@ struct View {
 
 impl View {
     fn new(buckets: &BTreeMap<BucketName, Bucket>) -> Self {
-        println!("three buckets, a burst every four seconds, {WORKERS} workers; the rest is the timer's\n");
+        say(&format!("three buckets, a burst every four seconds, {WORKERS} workers; the rest is the timer's\n"));
         if !std::io::stdout().is_terminal() {
             return Self { bars: None, told: 0 };
         }
@@ -359,14 +359,14 @@ impl View {
             None if elapsed.as_secs() >= self.told => {
                 self.told = elapsed.as_secs() + 1;
                 for (name, bucket) in buckets {
-                    println!(
+                    say(&format!(
                         "{:>3} s  {:<8} {:>3}/{:<3}  {}",
                         elapsed.as_secs(),
                         name.as_str(),
                         bucket.depth,
                         bucket.capacity,
                         describe(bucket)
-                    );
+                    ));
                 }
             }
             None => {}
@@ -376,7 +376,7 @@ impl View {
     fn finish(&self) {
         if let Some((_, bars)) = &self.bars {
             bars.iter().for_each(ProgressBar::abandon);
-            println!();
+            say("");
         }
     }
 }
@@ -395,11 +395,11 @@ fn describe(bucket: &Bucket) -> String {
 }
 
 fn summary(buckets: &BTreeMap<BucketName, Bucket>, took: Duration) {
-    println!("\nmeasured over {:.1} s", took.as_secs_f64());
-    println!("bucket    rate set   rate out   pushed  accepted  rejected  taken  late p50   late p99   latest");
+    say(&format!("\nmeasured over {:.1} s", took.as_secs_f64()));
+    say("bucket    rate set   rate out   pushed  accepted  rejected  taken  late p50   late p99   latest");
     for (name, bucket) in buckets {
         let rate = bucket.rate.expect("every bucket has one");
-        println!(
+        say(&format!(
             "{:<9} {:<9} {:>7.2}/s  {:>6}  {:>8}  {:>8}  {:>5}  {:>5.2} ms   {:>5.2} ms   {:>5.2} ms",
             name.as_str(),
             rate.to_string(),
@@ -411,7 +411,7 @@ fn summary(buckets: &BTreeMap<BucketName, Bucket>, took: Duration) {
             lateness(bucket, 0.5),
             lateness(bucket, 0.99),
             lateness(bucket, 1.0)
-        );
+        ));
     }
 }
 

@@ -102,7 +102,8 @@ impl From<crate::config::BadConfig> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(why: StoreError) -> Self {
-        Self::new(if why.is_unusable() { Exit::Unavailable } else { Exit::Failed }, why.to_string())
+        let unusable = why.is_unusable() || why.code() == Some("WRONGTYPE");
+        Self::new(if unusable { Exit::Unavailable } else { Exit::Failed }, why.to_string())
     }
 }
 
@@ -149,12 +150,12 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(why) => {
-            eprintln!("dripd {name}: cannot start: {why}");
+            say_err(&format!("dripd {name}: cannot start: {why}"));
             return Exit::Failed.into();
         }
     };
     let exit = runtime.block_on(dispatch(cli)).unwrap_or_else(|failure| {
-        let _ = writeln!(std::io::stderr(), "dripd {name}: {}", failure.message);
+        say_err(&format!("dripd {name}: {}", failure.message));
         failure.exit
     });
     runtime.shutdown_background(); // a read of standard input may still be pending
@@ -189,10 +190,22 @@ async fn connect(config: &Config) -> Result<Store, Failure> {
     }
 }
 
+/// A line of standard output. One that nobody reads changes nothing: what was done is done.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// A line of standard error, likewise.
+fn say_err(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Log to standard error: `RUST_LOG` chooses how much; the journal keeps its own time.
 fn log_to_stderr() {
     let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // A terminal that was closed must not end a daemon: what cannot be written is not written.
+    let builder = builder.log_internal_errors(false);
     let builder = builder.with_ansi(std::io::stderr().is_terminal());
     if std::env::var_os("JOURNAL_STREAM").is_some() { builder.without_time().init() } else { builder.init() }
 }

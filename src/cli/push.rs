@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::mpsc;
 
-use super::{Exit, Failure, connect};
+use super::{Exit, Failure, connect, say, say_err};
 use crate::bucket::BucketName;
 use crate::config::Config;
 use crate::store::reply::Pushed;
@@ -103,7 +103,7 @@ async fn push_one(mut store: Store, bucket: &BucketName, job: Vec<u8>, wait: boo
         let pushed = store.push(bucket, &jobs).await?;
         let Some(retry_after) = pushed.retry_after else {
             let eta = pushed.eta.unwrap_or_default().as_millis();
-            println!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity);
+            say(&format!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity));
             return Ok(Exit::Done);
         };
         if !wait {
@@ -129,10 +129,17 @@ struct Line {
 }
 
 /// The lines of one bucket that are read and not yet accepted.
-#[derive(Default)]
 struct Waiting {
     lines: VecDeque<Line>,
     not_before: Option<Instant>,
+    /// How many of them go with the next push.
+    window: usize,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { lines: VecDeque::new(), not_before: None, window: MOST_LINES }
+    }
 }
 
 struct Feeder {
@@ -174,7 +181,7 @@ async fn push_file(store: Store, from: &Source, path: &Path, wait: bool) -> Resu
     };
     fed.map_err(told)?;
     read.map_err(|why| told(format!("cannot read {}: {why}", path.display())))?;
-    eprintln!("{} accepted, {} rejected, {} skipped", feeder.accepted, feeder.rejected, feeder.skipped);
+    say_err(&format!("{} accepted, {} rejected, {} skipped", feeder.accepted, feeder.rejected, feeder.skipped));
     Ok(match (feeder.skipped, feeder.rejected) {
         (0, 0) => Exit::Done,
         (0, _) => Exit::Rejected,
@@ -271,7 +278,7 @@ impl Feeder {
     fn skip(&mut self, number: u64, why: &str) {
         self.skipped += 1;
         if self.skipped <= MOST_NAMED {
-            self.bar.suspend(|| eprintln!("line {number} {why}; skipped"));
+            self.bar.suspend(|| say_err(&format!("line {number} {why}; skipped")));
         }
     }
 
@@ -293,25 +300,22 @@ impl Feeder {
         Ok(next.map(|at| at.saturating_duration_since(Instant::now())))
     }
 
+    /// Push lines of one bucket until they are gone, or until it is full. With `--wait`, a full bucket makes the next push
+    /// small, and each that goes in whole makes the one after it twice as large: what cannot go in is not sent again and
+    /// again.
     async fn push_bucket(&mut self, bucket: &BucketName, waiting: &mut Waiting) -> Result<(), String> {
-        let jobs: Vec<Vec<u8>> = waiting.lines.iter().map(|line| line.job.clone()).collect();
-        match self.push(bucket, &jobs, waiting).await? {
-            Some(pushed) => self.settle(bucket, waiting, jobs.len(), pushed),
-            None => {
-                // One of them is too large; the others go by themselves.
-                for job in jobs {
-                    let Some(number) = waiting.lines.front().map(|line| line.number) else { break };
-                    let size = job.len();
-                    if let Some(pushed) = self.push(bucket, &[job], waiting).await? {
-                        self.settle(bucket, waiting, 1, pushed);
-                        if waiting.not_before.is_some() {
-                            break;
-                        }
-                    } else {
-                        self.drop_front(waiting, 1);
-                        self.skip(number, &format!("is too large, {size} bytes: see limits.max_job_bytes"));
-                    }
+        waiting.not_before = None;
+        while !waiting.lines.is_empty() && waiting.not_before.is_none() {
+            let n = waiting.window.min(waiting.lines.len());
+            let jobs: Vec<Vec<u8>> = waiting.lines.iter().take(n).map(|line| line.job.clone()).collect();
+            match self.push(bucket, &jobs, waiting).await? {
+                Some(pushed) => self.settle(waiting, n, pushed),
+                None if n == 1 => {
+                    let number = waiting.lines.front().map_or(0, |line| line.number);
+                    self.drop_front(waiting, 1);
+                    self.skip(number, &format!("is too large, {} bytes: see limits.max_job_bytes", jobs[0].len()));
                 }
+                None => waiting.window = 1, // one of them is too large: find out which
             }
         }
         Ok(())
@@ -340,18 +344,20 @@ impl Feeder {
     }
 
     /// Count what a call did with the first `n` lines; the rest of them waits, or is rejected.
-    fn settle(&mut self, _bucket: &BucketName, waiting: &mut Waiting, n: usize, pushed: Pushed) {
+    fn settle(&mut self, waiting: &mut Waiting, n: usize, pushed: Pushed) {
         self.drop_front(waiting, pushed.accepted);
         self.accepted += pushed.accepted as u64;
-        waiting.not_before = None;
-        if let Some(retry_after) = pushed.retry_after {
-            if self.wait {
+        match pushed.retry_after {
+            Some(retry_after) if self.wait => {
                 waiting.not_before = Some(Instant::now() + retry_after);
-            } else {
+                waiting.window = pushed.accepted.clamp(1, MOST_LINES);
+            }
+            Some(_) => {
                 let rejected = n - pushed.accepted;
                 self.drop_front(waiting, rejected);
                 self.rejected += rejected as u64;
             }
+            None => waiting.window = (waiting.window * 2).min(MOST_LINES),
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Work {
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Option<Vec<OsString>>,
     /// Post each job: 2xx done; 429 and 503 given back, honouring Retry-After; other 4xx dead; anything else failed
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = http_url)]
     http: Option<Url>,
     /// Write each job to standard output, a line each
     #[arg(long)]
@@ -41,6 +41,14 @@ pub(super) struct Work {
     /// End a run that takes longer, as in 30s: the job has failed [default: none for --exec, 60s for --http]
     #[arg(long, value_name = "DURATION", value_parser = limit)]
     timeout: Option<Duration>,
+}
+
+fn http_url(text: &str) -> Result<Url, String> {
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
+        Ok(_) => Err("write http://host or https://host".to_owned()),
+        Err(why) => Err(why.to_string()),
+    }
 }
 
 fn limit(text: &str) -> Result<Duration, &'static str> {
@@ -76,7 +84,7 @@ impl Work {
                     done?;
                     return if closed.is_cancelled() { Err(Failure::new(Exit::Failed, "standard output is closed")) } else { Ok(Exit::Done) };
                 }
-                signal = signals.next() => if signal == Signal::Stop { stop.cancel() },
+                signal = signals.next() => if signal != Signal::Status { stop.cancel() },
                 () = closed.cancelled(), if !stop.is_cancelled() => stop.cancel(),
             }
         }

@@ -139,9 +139,13 @@ impl Config {
     /// Every problem at once.
     pub fn parse(text: &str, path: Option<PathBuf>, environment: &Environment) -> Result<Self, BadConfig> {
         let source = path.as_ref().map_or_else(|| "built-in defaults".to_owned(), |path| path.display().to_string());
-        let table = text.parse::<toml::Table>().map_err(|why| {
-            BadConfig::one(source.clone(), format!("is no TOML: {}", why.to_string().trim_end().replace('\n', "\n  ")))
-        })?;
+        // The line itself is not shown: it may hold a password.
+        let no_toml = |why: toml::de::Error| {
+            let at = why.span().map_or(0, |span| span.start.min(text.len()));
+            let line = 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+            BadConfig::one(source.clone(), format!("is no TOML: line {line}: {}", why.message().replace('\n', "; ")))
+        };
+        let table = text.parse::<toml::Table>().map_err(no_toml)?;
         let mut problems = Problems::default();
         let mut root = Section::new("", table);
         let redis = redis_settings(&mut root.section("redis", &mut problems), environment, &mut problems);
@@ -267,10 +271,15 @@ fn is_prefix(prefix: &str) -> bool {
 /// A URL as it may be shown: without its password.
 #[must_use]
 pub fn hide_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let Some((user, host)) = rest.rsplit_once('@') else { return url.to_owned() };
-    let user = user.split(':').next().unwrap_or_default();
-    format!("{scheme}://{user}:***@{host}")
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***")); // it may hold a password
+    match rest.rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}{user}:***@{host}{query}")
+        }
+        None => format!("{scheme}{rest}{query}"),
+    }
 }
 
 fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
@@ -373,5 +382,9 @@ mod tests {
     fn a_password_is_never_shown() {
         assert_eq!(hide_password("redis://user:se@cret@host:1/0"), "redis://user:***@host:1/0");
         assert_eq!(hide_password("redis://host:1"), "redis://host:1");
+        assert_eq!(hide_password(":secret@host:1"), ":***@host:1");
+        assert_eq!(hide_password("unix:///run/redis.sock?pass=secret"), "unix:///run/redis.sock?***");
+        let cut_off = parse("[redis]\nurl = \"redis://:secret@host\n").expect_err("no TOML").to_string();
+        assert!(!cut_off.contains("secret") && cut_off.contains("line 2"), "{cut_off}");
     }
 }

@@ -40,7 +40,7 @@ impl Http {
         let request = self.client.post(self.url.clone()).headers(headers).body(job.body.clone());
         match request.send().await {
             Ok(response) => judge(response.status(), response.headers()),
-            Err(why) => Outcome::Failed(format!("{:#}", Chain(&why))),
+            Err(why) => Outcome::Failed(Chain(&why.without_url()).to_string()),
         }
     }
 }

@@ -49,6 +49,10 @@ impl Link {
             };
             match answer {
                 Ok(answer) => return Some(answer),
+                // What passes: a script that runs too long, a disk that is full, replicas that lag.
+                Err(StoreError::Refused { code, .. }) if matches!(code.as_str(), "BUSY" | "MISCONF" | "NOREPLICAS") => {
+                    sleep(LONGEST_PAUSE).await;
+                }
                 Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => {
                     warn!(%why, "redis does not do it");
                     return None;

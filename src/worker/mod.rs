@@ -32,7 +32,14 @@ use crate::store::{Address, Store, StoreError};
 const BLOCK: Duration = Duration::from_secs(1);
 
 /// How long the jobs in hand may go on after a stop; the rest of the five seconds is for giving them back.
-const FINISH_WITHIN: Duration = Duration::from_secs(3);
+const FINISH_WITHIN: Duration = Duration::from_secs(2);
+
+/// The wait before a connection is made again: the first one, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long taking the worker's name off the group may take.
+const LEAVE_WITHIN: Duration = Duration::from_millis(300);
 
 /// How long giving back may take after a stop.
 const GIVE_BACK_WITHIN: Duration = Duration::from_millis(900);
@@ -102,7 +109,8 @@ impl Worker {
     #[must_use]
     pub fn new(address: Address, route: Route, slots: usize, runner: Runner) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let name = format!("{host}-{}", std::process::id());
+        // Containers may share both the host's name and the process id, and two workers must not share a name.
+        let name = format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let link = Arc::new(Link::new(address.clone()));
         Self { address, route, name, slots, runner: Arc::new(runner), link }
     }
@@ -116,21 +124,32 @@ impl Worker {
         let mut reader = self.reader().await?;
         let (mut running, kill) = (JoinSet::new(), CancellationToken::new());
         info!(route = self.route.as_str(), worker = self.name, slots = self.slots, "working");
+        let mut pause = FIRST_PAUSE;
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
             if running.len() >= self.slots {
                 tokio::select! { _ = running.join_next() => {}, () = stop.cancelled() => {} }
                 continue;
             }
-            match reader.take(&self.route, &self.name, self.slots - running.len(), BLOCK).await {
+            // A read that is given up may still take a job, so after a stop it has a moment to answer.
+            let overdue = async {
+                stop.cancelled().await;
+                sleep(BLOCK + GIVE_BACK_WITHIN / 2).await;
+            };
+            let taken = tokio::select! {
+                taken = reader.take(&self.route, &self.name, self.slots - running.len(), BLOCK) => taken,
+                () = overdue => break,
+            };
+            match taken {
                 Ok(entries) => {
+                    pause = FIRST_PAUSE;
                     for entry in entries {
                         let job = self.handle(entry, &kill);
                         running.spawn(job);
                     }
                 }
                 Err(why) => {
-                    let Some(again) = self.take_failed(why, &stop).await else { break };
+                    let Some(again) = self.take_failed(why, &mut pause, &stop).await else { break };
                     reader = again;
                 }
             }
@@ -144,7 +163,7 @@ impl Worker {
             info!("gave back what was not finished");
         }
         if given_back.is_ok() {
-            let _ = timeout(GIVE_BACK_WITHIN, self.link.leave(&self.route, &self.name)).await;
+            let _ = timeout(LEAVE_WITHIN, self.link.leave(&self.route, &self.name)).await;
         }
         Ok(())
     }
@@ -156,18 +175,24 @@ impl Worker {
     }
 
     /// Connect anew, or open the route anew; `None` when stopped meanwhile.
-    async fn take_failed(&self, why: StoreError, stop: &CancellationToken) -> Option<Store> {
+    async fn take_failed(&self, why: StoreError, pause: &mut Duration, stop: &CancellationToken) -> Option<Store> {
         if why.code() != Some("NOGROUP") {
             warn!(%why, "cannot take jobs, trying again");
         }
-        let mut pause = Duration::from_millis(20);
         loop {
-            match self.reader().await {
-                Ok(reader) => return Some(reader),
-                Err(why) => debug!(%why, "redis cannot be used"),
+            let wait = pause.mul_f64(0.5 + fastrand::f64());
+            *pause = (*pause * 2).min(LONGEST_PAUSE);
+            let again = async {
+                sleep(wait).await;
+                self.reader().await
+            };
+            tokio::select! {
+                () = stop.cancelled() => return None,
+                reader = again => match reader {
+                    Ok(reader) => return Some(reader),
+                    Err(why) => debug!(%why, "redis cannot be used"),
+                }
             }
-            tokio::select! { () = stop.cancelled() => return None, () = sleep(pause.mul_f64(0.5 + fastrand::f64())) => {} }
-            pause = (pause * 2).min(Duration::from_secs(2));
         }
     }
 

@@ -161,6 +161,39 @@ fn push_wait_streams_a_million_lines_through_a_small_bucket_without_growing() {
 }
 
 #[test]
+fn push_wait_does_not_send_again_and_again_what_cannot_go_in() {
+    let mut shell = Shell::new("[defaults]\nrate = '100/s'\ncapacity = 10\n");
+    let _daemon = Daemon::start(shell.home.path());
+    let file = shell.file("jobs", &format!("{}\n", "x".repeat(1_000)).repeat(200));
+    let key = shell.case.key("ready");
+    let mut child = shell.spawn(&["push", "b", "--file", &file, "--wait"]);
+    let pid = child.id();
+    let mut written = 0;
+    while child.try_wait().expect("a status").is_none() {
+        let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
+        let line = io.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap_or("0");
+        written = written.max(line.parse::<u64>().unwrap_or(0));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    eventually("all have left", || shell.case.cmd::<u64>(&["XLEN", &key]) == 200);
+    println!("{written} bytes were written for 200,000 of jobs");
+    assert!(written < 1_000_000, "{written} bytes for 200,000 of jobs");
+}
+
+#[test]
+fn nobody_who_reads_is_no_reason_to_fail_or_to_break() {
+    let shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    let script = format!(
+        "cd {:?} && {:?} push b x | true; echo ${{PIPESTATUS[0]}}; {:?} push b x > /dev/full; echo $?",
+        shell.home.path(),
+        env!("CARGO_BIN_EXE_dripd"),
+        env!("CARGO_BIN_EXE_dripd")
+    );
+    let output = Command::new("bash").args(["-c", &script]).env_remove("DRIPD_REDIS_URL").output().expect("bash runs");
+    assert_eq!(said(&output), (0, "0\n0\n".to_owned(), String::new()));
+}
+
+#[test]
 fn push_wait_lets_a_trickle_through_line_by_line() {
     let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
     let mut child = shell.spawn(&["push", "b", "--file", "-", "--wait"]);
