@@ -87,7 +87,7 @@ pub enum OwnRedisError {
 #[derive(Debug)]
 enum Role {
     /// It holds the lock, and the server's process where it started it itself.
-    Supervisor { _lock: File, child: Option<Child> },
+    Supervisor { lock: File, child: Option<Child> },
     /// Another process holds the lock.
     Guest,
 }
@@ -137,7 +137,7 @@ impl OwnRedis {
     pub async fn ensure(&mut self) -> Result<(), OwnRedisError> {
         if matches!(self.role, Role::Guest) {
             let Some(lock) = self.lock()? else { return Ok(()) };
-            self.role = Role::Supervisor { _lock: lock, child: None };
+            self.role = Role::Supervisor { lock, child: None };
         }
         let Role::Supervisor { child, .. } = &mut self.role else { return Ok(()) };
         if let Some(running) = child {
@@ -262,7 +262,13 @@ impl OwnRedis {
 
     /// Stop the server, if it is this process that supervises it. What cannot be stopped in time is left to be adopted.
     pub async fn stop(self) {
-        let Role::Supervisor { child, _lock } = self.role else { return };
+        // A guest whose supervisor is gone is the last one here.
+        let orphaned = if matches!(self.role, Role::Guest) { self.lock().ok().flatten() } else { None };
+        let (child, _held) = match (self.role, orphaned) {
+            (Role::Supervisor { child, lock }, _) => (child, lock),
+            (Role::Guest, Some(lock)) => (None, lock),
+            (Role::Guest, None) => return,
+        };
         let Some(pid) = Store::connect(&self.address).await.ok() else {
             if let Some(mut child) = child {
                 let _ = child.kill(); // it does not answer, so there is nothing to be lost in asking

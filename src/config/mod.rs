@@ -245,6 +245,12 @@ fn redis_settings(section: &mut Section, environment: &Environment, problems: &m
     };
     let fsync = section.optional("fsync", "\"everysec\" or \"always\"", fsync, problems);
     section.finish(problems);
+    if password_file.is_some() && url.is_none() && environment.redis_url.is_none() {
+        problems.add(format!(
+            "{}.password_file: without redis.url dripd runs a Redis of its own, which has no password; name a url or remove it",
+            section.name()
+        ));
+    }
     let data_dir =
         data_dir.or_else(|| environment.state_directory.clone()).unwrap_or_else(|| PathBuf::from("dripd-data"));
     RedisSettings {

@@ -218,3 +218,35 @@ fn a_taken_port_a_missing_server_and_an_old_one_are_named() {
     let said = refusal(&own, Some(empty.path()));
     assert!(said.contains("redis-server is 6.2.7, 7.0 or newer is needed"), "{said}");
 }
+
+#[test]
+fn a_newer_server_further_down_the_path_is_found() {
+    let own = Own::new("");
+    let old = tempfile::tempdir().expect("a directory");
+    let program = old.path().join("redis-server");
+    std::fs::write(&program, "#!/bin/sh\necho 'Redis server v=6.2.7 sha=0'\n").expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made");
+    let path = format!("{}:{}", old.path().display(), std::env::var("PATH").expect("a PATH"));
+    let mut child = crate::rig::dripd()
+        .arg("run")
+        .current_dir(own.dir())
+        .env("PATH", path)
+        .env("RUNTIME_DIRECTORY", own.dir().join("run"))
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it runs");
+    own.case();
+    Command::new("sh").args(["-c", &format!("kill {}", child.id())]).status().expect("sh runs");
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn the_last_daemon_in_a_directory_stops_redis_though_it_was_a_guest() {
+    let own = Own::new("");
+    let mut first = Daemon::start(own.dir());
+    let mut second = Daemon::start(own.dir());
+    let pid = own.pid();
+    first.kill();
+    assert_eq!(second.stop().0, Some(0));
+    assert!(is_gone(pid));
+}
