@@ -9,6 +9,7 @@ mod cli;
 mod daemon;
 mod drain;
 mod jobs;
+mod layers;
 mod model;
 mod own_redis;
 mod rate;

@@ -1,7 +1,7 @@
 -- Policies: the record that says what applies to a bucket, and the arithmetic of its rate.
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a
--- random id); `prev` is the record before it while the change spreads (40_sweep); `held` names the routes that are full.
+-- random id); `prev` is the record before it while the change spreads (45_sweep); `held` names the routes that are full.
 
 -- What holds where no record is stored.
 local BUILT_IN = {
@@ -169,7 +169,7 @@ local function record_of(policy_key, id, field)
 end
 
 -- What this server remembers of a prefix between calls: nothing that is missed when it is gone.
---   clock   the time of the last call            sweep   where the sweep stands (40_sweep)
+--   clock   the time of the last call            sweep   where the sweep stands (45_sweep)
 --   counts, lates  figures not yet written       leases  lease_ms of entries seen by reap
 local memories, memory_count = {}, 0
 
@@ -246,7 +246,7 @@ local function names_of(list)
   return names
 end
 
--- drip__policy: replace the record in force. The old one stays beside it until the change has spread (40_sweep).
+-- drip__policy: replace the record in force. The old one stays beside it until the change has spread (45_sweep).
 -- keys   <prefix>:policy
 -- args   now_us, id (random), record (JSON), "replace" | "if-missing"
 -- reply  1 stored, 0 the one in force is the same (or, with if-missing, one is there), -1 busy: a change still spreads

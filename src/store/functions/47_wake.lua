@@ -1,0 +1,99 @@
+-- The two calls of the pacer: drain lets out what is due and says how long the rest must wait; wake does the same after a
+-- look at queues that changed.
+
+-- flush_counts: write the counters of the last second to <prefix>:stats.
+local function flush_counts(ctx)
+  local memory = ctx.memory
+  if ctx.dispatched > 0 then count(ctx, 'dispatched', ctx.dispatched) end
+  if next(memory.counts) == nil or ctx.now - memory.flushed_us < 1000000 and ctx.now >= memory.flushed_us then return end
+  for counter, n in pairs(memory.counts) do call('HINCRBY', ctx.prefix .. ':stats', counter, n) end
+  for k, n in pairs(memory.lates) do call('HINCRBY', ctx.prefix .. ':stats', 'late:' .. k, n) end
+  memory.counts, memory.lates, memory.flushed_us = {}, {}, ctx.now
+end
+
+-- wait: how long until something is due: 0 = now, -1 = nothing waits.
+local function wait_us(ctx, more)
+  if more then return 0 end
+  local at = huge
+  local first = call('ZRANGE', ctx.schedule, 0, 0, 'WITHSCORES')
+  if first[2] then at = tonumber(first[2]) end
+  local retry = call('ZRANGE', ctx.retries, 0, 0, 'WITHSCORES')
+  if retry[2] then at = min(at, tonumber(retry[2])) end
+  if ctx.held ~= '' then at = min(at, ctx.now + HOLD_POLL_US) end
+  if next(ctx.memory.counts) then at = min(at, max(ctx.memory.flushed_us + 1000000, ctx.now)) end
+  if at == huge then return -1 end
+  return max(0, at - ctx.now)
+end
+
+local function drained(ctx)
+  if ctx.held ~= '' then release_where_room(ctx) end
+  if call('EXISTS', ctx.retries) == 1 then announce(ctx) end
+  local more = drain_due(ctx)
+  local sweeping = sweep(ctx)
+  flush_counts(ctx)
+  return {
+    wait_us(ctx, more or sweeping), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id and 1 or 0, ctx.prev and 1 or 0,
+    ctx.notes,
+  }
+end
+
+-- drip__drain: let out what is due.
+-- keys   <prefix>:schedule
+-- args   now_us
+-- reply  { wait_us (0 = call again, -1 = nothing waits), dispatched, rejected, latest_us (the latest of this call),
+--          record (0 = none is stored), spreading, notes { what, subject, ... } }
+-- cost   O(batch)
+local function drain(keys, args)
+  local prefix = match(keys[1] or '', '^(.+):schedule$')
+  if not prefix then return refuse('BADARG', 'drain takes the schedule key') end
+  return drained(open(prefix, args[1]))
+end
+
+-- drip__wake: look at queues that changed: cut what is over, schedule what is not scheduled, and write nothing
+-- otherwise; then drain.
+-- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
+-- args   now_us
+-- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call
+-- cost   O(queues + batch)
+local function wake(keys, args)
+  local prefix = split_queue(keys[1] or '')
+  if not prefix or #keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
+  local ctx = open(prefix, args[1])
+  local names, at = {}, {}
+  for i, key in ipairs(keys) do
+    local _, bucket = split_queue(key)
+    if bucket and valid_name(bucket) then
+      names[#names + 1] = bucket
+      at[#names] = i
+    else
+      note(ctx, 'bad name', key)
+    end
+  end
+  local looked = #keys
+  if #names > 0 then
+    local dues, levels, add = call('ZMSCORE', ctx.schedule, unpack(names)), levels_of(ctx, names), {}
+    for i, bucket in ipairs(names) do
+      if spent(ctx) then looked = at[i] - 1 break end
+      local len = pcall_redis('LLEN', queue_key(ctx, bucket))
+      if is_error(len) then
+        note(ctx, 'wrong type', queue_key(ctx, bucket))
+      elseif len > 0 then
+        local due, held_by = tonumber(dues[i] or nil), nil
+        if not due then due, held_by = held_due(ctx, bucket) end
+        local s = look(ctx, bucket, len, due, levels[i])
+        settle(ctx, s)
+        s.due = s.due or ctx.now
+        if held_by then
+          store_due(ctx, s, held_by)
+        elseif s.due ~= s.stored_due then
+          add[#add + 1] = s.due
+          add[#add + 1] = bucket
+        end
+      end
+    end
+    if #add > 0 then call('ZADD', ctx.schedule, unpack(add)) end
+  end
+  local reply = drained(ctx)
+  reply[8] = looked
+  return reply
+end
