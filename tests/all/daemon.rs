@@ -508,14 +508,15 @@ impl Server {
 fn a_library_is_never_loaded_over_a_newer_one() {
     let server = Server::start(&[]);
     let mut redis = server.connect();
-    let newer = dripd::store::library::SOURCE.replace("local VERSION = 1\n", "local VERSION = 1000\n");
+    let line = format!("local VERSION = {}\n", dripd::store::library::VERSION);
+    let newer = dripd::store::library::SOURCE.replace(&line, "local VERSION = 1000\n");
     redis::cmd("FUNCTION").arg("LOAD").arg(newer).exec(&mut redis).expect("loads");
     let home = tempfile::tempdir().expect("a directory");
     std::fs::write(home.path().join("config.toml"), format!("[redis]\nurl = '{}'\n", server.url())).expect("written");
     let _daemon = Daemon::start(home.path());
     let version: i64 = redis::cmd("FCALL").arg("drip__version").arg(0).query(&mut redis).expect("FCALL");
     assert_eq!(version, 1_000);
-    let older = dripd::store::library::SOURCE.replace("local VERSION = 1\n", "local VERSION = 0\n");
+    let older = dripd::store::library::SOURCE.replace(&line, "local VERSION = 0\n");
     redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(older).exec(&mut redis).expect("loads");
     let _another = Daemon::start(home.path());
     let version: i64 = redis::cmd("FCALL").arg("drip__version").arg(0).query(&mut redis).expect("FCALL");

@@ -3,13 +3,13 @@
 --
 -- Every file beside this one is joined, in order of its name, into one library. All pacing state is in Redis and all
 -- pacing arithmetic is here: a daemon only asks "what is due?" and sleeps for as long as it is told. The public
--- functions are drip_push, drip_peek, drip_ack and drip_fail; what begins with drip__ is for the daemon and for
--- tests, and takes the time in microseconds as its first argument ("" = the server's clock).
+-- functions are drip_push, drip_peek, drip_ack and drip_fail, and the limiters (12_limiter); what begins with drip__ is for
+-- the daemon and for tests, and takes the time in microseconds as its first argument ("" = the server's clock).
 --
 -- Rules: check everything, then write (Redis does not roll back). No loop without a bound. Times are whole
 -- microseconds since the epoch on the server's clock; they fit a double exactly until the year 2255.
 
-local VERSION = 1
+local VERSION = 2
 
 local MIB = 1048576
 local EXCERPT = 4096             -- bytes kept of a job in the rejected stream

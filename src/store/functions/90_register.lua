@@ -17,7 +17,13 @@ local function register(name, flags, step)
 end
 
 local function public(name, step, flags)
-  register('drip_' .. name, flags, function(keys, args) return step(keys, args, '') end)
+  redis.register_function {
+    function_name = 'drip_' .. name, flags = flags,
+    callback = function(keys, args)
+      if not call then bind() end
+      return step(keys, args, '')
+    end,
+  }
   register('drip__' .. name, flags, function(keys, args) return step(keys, rest(args), args[1]) end)
 end
 
@@ -29,6 +35,12 @@ public('push', push, {})
 public('peek', peek, { 'no-writes' })
 public('ack', ack, { 'allow-oom' })
 public('fail', fail, { 'allow-oom' })
+public('fixed_window', door(limiters['fixed-window']), {})
+public('sliding_window', door(limiters['sliding-window']), {})
+public('sliding_counter', door(limiters['sliding-counter']), {})
+public('token_bucket', door(limiters['token-bucket']), {})
+public('leaky_meter', door(limiters['leaky-meter']), {})
+public('throttle', throttle_door(), {})
 internal('drain', drain)
 internal('wake', wake)
 internal('reap', reap)
