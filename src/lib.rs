@@ -5,7 +5,7 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | words | [`bucket`], [`policy`] | std and serde; no I/O, no clock |
+//! | words | [`bucket`], [`duration`], [`limiter`], [`policy`] | std and serde; no I/O, no clock |
 //! | config | [`config`] | words |
 //! | outside | [`store`] (the only place that names a key, a function or the redis crate), [`managed_redis`], [`signals`], [`notify`], [`control`], [`timer`] | words, config |
 //! | loops | [`pacer`], [`reaper`], [`reconcile`], [`worker`]; none imports another; [`progress`] is what the pacer tells of itself | everything above |
@@ -21,6 +21,8 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod duration;
+pub mod limiter;
 pub mod managed_redis;
 pub mod notify;
 pub mod pacer;

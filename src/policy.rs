@@ -1,4 +1,4 @@
-//! Policies: rate, capacity, lease, attempts, back-off, overflow, route and catch-up, as words that cannot be wrong.
+//! Policies: rate, capacity, lease, attempts, back-off, overflow, route, catch-up and gates, as words that cannot be wrong.
 //! Nothing is computed here: what a rate means for a due is decided by the functions in Redis alone.
 
 use std::fmt;
@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
+
+use crate::duration::{count_per_period, show_per_period};
+use crate::limiter::Limiter;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -27,10 +30,7 @@ impl Rate {
     ///
     /// [`Self::HINT`], for a text that is none or a rate out of bounds.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
-        let (count, period) = text.split_once('/').ok_or(Self::HINT)?;
-        let count = whole(count).and_then(|n| u32::try_from(n).ok()).ok_or(Self::HINT)?;
-        let unit_alone = period.starts_with(|c: char| c.is_ascii_alphabetic());
-        let period = if unit_alone { duration(&format!("1{period}")) } else { duration(period) }.ok_or(Self::HINT)?;
+        let (count, period) = count_per_period(text).ok_or(Self::HINT)?;
         let in_bounds = (1..=1_000_000).contains(&count)
             && (Duration::from_millis(1)..=366 * DAY).contains(&period)
             && period.as_micros() >= u128::from(count)
@@ -59,45 +59,7 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let period = show(self.period);
-        let period = match period.strip_prefix('1') {
-            Some(unit) if unit.starts_with(|c: char| c.is_ascii_alphabetic()) => unit,
-            _ => &period,
-        };
-        write!(f, "{}/{period}", self.count)
-    }
-}
-
-fn whole(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.len() <= 15 && text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten()
-}
-
-/// Read a duration: a whole number and one of `us ms s m h d`.
-#[must_use]
-pub fn duration(text: &str) -> Option<Duration> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit_at);
-    let unit_us: u64 = match unit {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        "d" => 86_400_000_000,
-        _ => return None,
-    };
-    whole(number)?.checked_mul(unit_us).map(Duration::from_micros)
-}
-
-/// Write a duration as [`duration`] reads it, in the largest unit that keeps it whole.
-#[must_use]
-pub fn show(duration: Duration) -> String {
-    let us = duration.as_micros();
-    let units = [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
-    match units.into_iter().find(|(unit, _)| us > 0 && us.is_multiple_of(*unit)) {
-        Some((unit, name)) => format!("{}{name}", us / unit),
-        None => format!("{us}us"),
+        f.write_str(&show_per_period(self.count, self.period))
     }
 }
 
@@ -178,6 +140,8 @@ pub struct Policy {
     pub route: Route,
     /// The most lateness that is made up, at most 1 s.
     pub catch_up: Duration,
+    /// The gates before the doors that run code; a plain push passes none.
+    pub admit: Vec<Limiter>,
 }
 
 impl Default for Policy {
@@ -192,6 +156,7 @@ impl Default for Policy {
             overflow: Overflow::Reject,
             route: Route::default(),
             catch_up: Duration::from_millis(20),
+            admit: Vec::new(),
         }
     }
 }
@@ -203,7 +168,7 @@ fn micros(duration: Duration) -> u64 {
 /// As the functions read it: whole microseconds and milliseconds.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Policy", 10)?;
+        let mut s = serializer.serialize_struct("Policy", 11)?;
         s.serialize_field("count", &self.rate.count)?;
         s.serialize_field("period_us", &micros(self.rate.period))?;
         s.serialize_field("capacity", &self.capacity)?;
@@ -214,6 +179,7 @@ impl Serialize for Policy {
         s.serialize_field("overflow", &self.overflow)?;
         s.serialize_field("route", &self.route)?;
         s.serialize_field("catch_up_us", &micros(self.catch_up))?;
+        s.serialize_field("admit", &self.admit)?;
         s.end()
     }
 }
@@ -313,15 +279,6 @@ mod tests {
     fn a_rate_is_shown_as_it_is_written() {
         for text in ["5/s", "30/m", "1/500ms", "50/d", "1/10s", "100/h"] {
             assert_eq!(Rate::parse(text).expect(text).to_string(), text);
-        }
-    }
-
-    #[test]
-    fn a_duration_is_a_whole_number_and_a_unit() {
-        assert_eq!(duration("20ms"), Some(Duration::from_millis(20)));
-        assert_eq!(duration("7d"), Some(7 * DAY));
-        for bad in ["", "5", "s", "1.5s", "5 s", "-5s", "5S", "99999999999999999s"] {
-            assert_eq!(duration(bad), None, "{bad}");
         }
     }
 }

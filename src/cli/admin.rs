@@ -8,7 +8,8 @@ use clap::Args;
 use super::{Exit, Failure, say};
 use crate::config::{Config, Environment, hide_password};
 use crate::control::{self, Answer, Reload};
-use crate::policy::{self, Overflow, Policy};
+use crate::duration;
+use crate::policy::{Overflow, Policy};
 use crate::store::library;
 
 /// `dripd check [config]`.
@@ -34,6 +35,10 @@ impl Check {
             writeln!(out, "{:width$}  {}", entry.glob, describe(&entry.policy))?;
         }
         writeln!(out, "{:width$}  {}", "(others)", describe(&record.defaults))?;
+        let mut policies = record.buckets.iter().map(|entry| &entry.policy).chain([&record.defaults]);
+        if policies.any(|policy| !policy.admit.is_empty()) {
+            writeln!(out, "note      admit holds for drip_push only: a plain LPUSH runs no code and passes no gate")?;
+        }
         Ok(Exit::Done)
     }
 }
@@ -43,17 +48,21 @@ fn describe(policy: &Policy) -> String {
         Overflow::Reject => "reject",
         Overflow::DropOldest => "drop-oldest",
     };
-    format!(
+    let mut text = format!(
         "rate {} capacity {} lease {} attempts {} backoff {}..{} overflow {overflow} route {} catch_up {}",
         policy.rate,
         policy.capacity,
-        policy::show(policy.lease),
+        duration::show(policy.lease),
         policy.attempts,
-        policy::show(policy.backoff_initial),
-        policy::show(policy.backoff_max),
+        duration::show(policy.backoff_initial),
+        duration::show(policy.backoff_max),
         policy.route.as_str(),
-        policy::show(policy.catch_up)
-    )
+        duration::show(policy.catch_up)
+    );
+    for gate in &policy.admit {
+        text += &format!(" admit {gate}");
+    }
+    text
 }
 
 /// Have every daemon of this machine that reads the same configuration read it again.

@@ -84,22 +84,23 @@ impl Field {
 
 impl Push {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let store = connect(config).await?;
         match (self.bucket, self.job, self.file) {
-            (Some(bucket), Some(job), _) => push_one(store, &bucket, job.into_vec(), self.wait).await,
+            (Some(bucket), Some(job), _) => push_one(config, &bucket, job.into_vec(), self.wait).await,
             (bucket, _, Some(file)) => {
                 let from =
                     bucket.map_or_else(|| Source::Field(self.bucket_from.expect("clap asks for one")), Source::Bucket);
-                push_file(store, &from, &file, self.wait).await
+                push_file(connect(config).await?, &from, &file, self.wait).await
             }
             _ => Err(Failure::new(Exit::Failed, "nothing to push")),
         }
     }
 }
 
-async fn push_one(mut store: Store, bucket: &BucketName, job: Vec<u8>, wait: bool) -> Result<Exit, Failure> {
+async fn push_one(config: &Config, bucket: &BucketName, job: Vec<u8>, wait: bool) -> Result<Exit, Failure> {
     let jobs = [job];
     loop {
+        // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
+        let mut store = connect(config).await?;
         let pushed = store.push(bucket, &jobs).await?;
         let Some(retry_after) = pushed.retry_after else {
             let eta = pushed.eta.unwrap_or_default().as_millis();
@@ -108,10 +109,11 @@ async fn push_one(mut store: Store, bucket: &BucketName, job: Vec<u8>, wait: boo
         };
         if !wait {
             let (depth, capacity, ms) = (pushed.depth, pushed.capacity, retry_after.as_millis());
-            return Err(Failure::new(
-                Exit::Rejected,
-                format!("{bucket} is full, {depth} of {capacity}: try again in {ms} ms, or use --wait"),
-            ));
+            let gates = store.bucket_status(bucket).await.map(|status| status.gates).unwrap_or_default();
+            let closed = gates.iter().find(|gate| gate.remaining == 0);
+            let why = closed.map_or_else(|| "is full".to_owned(), |gate| format!("is limited by its {}", gate.limiter));
+            let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {ms} ms, or use --wait");
+            return Err(Failure::new(Exit::Rejected, message));
         }
         tokio::time::sleep(retry_after).await;
     }

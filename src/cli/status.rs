@@ -5,7 +5,7 @@ use clap::Args;
 use super::{Exit, Failure, connect};
 use crate::bucket::BucketName;
 use crate::config::Config;
-use crate::policy;
+use crate::duration;
 use crate::store::view::{BucketStatus, Status};
 
 /// Say how things stand.
@@ -78,11 +78,15 @@ fn describe_bucket(status: &BucketStatus) -> String {
     };
     line("due", due);
     line("retries", status.retries.to_string());
-    let period = policy::show(std::time::Duration::from_micros(status.period_us));
+    let period = duration::show(std::time::Duration::from_micros(status.period_us));
     line("rate", format!("{}/{period}", status.count));
-    line("lease", policy::show(std::time::Duration::from_millis(status.lease_ms)));
+    line("lease", duration::show(std::time::Duration::from_millis(status.lease_ms)));
     line("attempts", status.attempts.to_string());
     line("overflow", status.overflow.clone());
     line("route", status.route.clone());
+    for gate in &status.gates {
+        let wait = if gate.wait_ms > 0 { format!(", the next in {} ms", gate.wait_ms) } else { String::new() };
+        line("gate", format!("{}: {} of {} left{wait}", gate.limiter, gate.remaining, gate.limit));
+    }
     out
 }

@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Exit, Failure, connect, log_to_stderr};
 use crate::config::Config;
-use crate::policy::{self, Route};
+use crate::duration;
+use crate::policy::Route;
 use crate::signals::{Signal, Signals};
 use crate::store::Address;
 use crate::worker::{Exec, Http, Print, Runner, Worker};
@@ -52,7 +53,7 @@ fn http_url(text: &str) -> Result<Url, String> {
 }
 
 fn limit(text: &str) -> Result<Duration, &'static str> {
-    policy::duration(text)
+    duration::parse(text)
         .filter(|limit| !limit.is_zero())
         .ok_or("write a whole number and a unit (us ms s m h d), as in 30s")
 }

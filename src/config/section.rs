@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::policy;
+use crate::duration;
 
 /// What is wrong with a file, in the order found.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl Section {
     ) -> Option<T> {
         if !self.table.contains_key(key) {
             self.known.push(key);
-            problems.add(format!("{}: missing; write {hint}", self.full(key)));
+            problems.add(format!("{}: missing; {hint}", self.full(key)));
             return None;
         }
         self.optional(key, hint, read, problems)
@@ -85,6 +85,12 @@ impl Section {
     pub fn number(&mut self, key: &'static str, least: u64, most: u64, problems: &mut Problems) -> Option<u64> {
         let read = |v: &toml::Value| u64::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
         self.optional(key, &format!("write a whole number, {least} to {most}"), read, problems)
+    }
+
+    /// A whole number within bounds that must be there.
+    pub fn whole(&mut self, key: &'static str, least: u32, most: u32, problems: &mut Problems) -> Option<u32> {
+        let read = |v: &toml::Value| u32::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
+        self.required(key, &format!("write a whole number, {least} to {most}"), read, problems)
     }
 
     /// A duration within bounds.
@@ -97,10 +103,10 @@ impl Section {
     ) -> Option<Duration> {
         let hint = format!(
             "write a whole number and a unit (us ms s m h d), as in \"20ms\": {} to {}",
-            policy::show(least),
-            policy::show(most)
+            duration::show(least),
+            duration::show(most)
         );
-        let read = |v: &toml::Value| policy::duration(v.as_str()?).filter(|d| (least..=most).contains(d));
+        let read = |v: &toml::Value| duration::parse(v.as_str()?).filter(|d| (least..=most).contains(d));
         self.optional(key, &hint, read, problems)
     }
 
@@ -117,6 +123,20 @@ impl Section {
         let tables = self.optional(key, &hint, read, problems).unwrap_or_default();
         let name = self.full(key);
         tables.into_iter().zip(1..).map(|(table, n)| Section::new(format!("{name}[{n}]"), table)).collect()
+    }
+
+    /// A table, or an array of tables, below this one; `None` when it is absent.
+    pub fn one_or_more(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<Section>> {
+        let read = |v: &toml::Value| match v {
+            toml::Value::Table(table) => Some(vec![table.clone()]),
+            toml::Value::Array(items) => items.iter().map(|v| v.as_table().cloned()).collect(),
+            _ => None,
+        };
+        let name = self.full(key);
+        let tables = self.optional(key, "write a table, or a list of tables", read, problems)?;
+        let many = tables.len() > 1;
+        let named = |n: usize| if many { format!("{name}[{n}]") } else { name.clone() };
+        Some(tables.into_iter().zip(1..).map(|(table, n)| Section::new(named(n), table)).collect())
     }
 
     /// Keys whose feature this version does not have: refused by name, never ignored.

@@ -94,10 +94,25 @@ pub struct BucketStatus {
     pub overflow: String,
     /// Where its jobs go.
     pub route: String,
+    /// The limiters before the doors that run code.
+    pub gates: Vec<GateStatus>,
+}
+
+/// How things stand at a gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GateStatus {
+    /// Which recipe.
+    pub limiter: String,
+    /// The limit, the capacity, or the burst and one.
+    pub limit: u64,
+    /// How many it would let in now.
+    pub remaining: u64,
+    /// Until it lets one in; 0: now.
+    pub wait_ms: u64,
 }
 
 /// What `drip__look` replies, in its order.
-type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String);
+type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String, Vec<(String, u64, u64, u64)>);
 
 impl Lateness {
     /// Read the counters `late:<k>`: k counts the quarters of an octave, less one microsecond.
@@ -218,11 +233,13 @@ impl Store {
     /// As any call.
     pub async fn bucket_status(&mut self, bucket: &BucketName) -> Result<BucketStatus, StoreError> {
         let reply = self.function("drip__look", &[self.keys().queue(bucket)], &[b""]).await?;
-        let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route) =
+        let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route, gates) =
             redis::from_redis_value::<LookReply>(reply)
                 .map_err(|why| StoreError::Reply { call: "drip__look", reply: why.to_string() })?;
         let (bucket, due_in_us) = (bucket.to_string(), u64::try_from(due).ok());
         let held = held == 1;
+        let gate = |(limiter, limit, remaining, wait_ms)| GateStatus { limiter, limit, remaining, wait_ms };
+        let gates = gates.into_iter().map(gate).collect();
         Ok(BucketStatus {
             bucket,
             depth,
@@ -236,6 +253,7 @@ impl Store {
             attempts,
             overflow,
             route,
+            gates,
         })
     }
 

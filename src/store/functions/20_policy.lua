@@ -80,12 +80,28 @@ local function matches(glob, name)
   return glob[g] == nil
 end
 
+-- A gate is a limiter and its arguments, as its function takes them after the key; its place is that among the gates of the
+-- same recipe.
+local function prepare_gate(gate, place)
+  local limiter = limiters[gate.limiter]
+  if not limiter then error('no limiter ' .. gate.limiter) end
+  local p, err = learn(limiter, gate.args)
+  if not p then error(err.err) end
+  return { name = gate.limiter, place = place, limiter = limiter, p = p, given = gate.args[limiter.takes + 1] ~= nil }
+end
+
 -- An interval is `step` microseconds and `part`/count of one more.
 local function prepare_policy(p)
   p.step = floor(p.period_us / p.count)
   p.part = p.period_us - p.step * p.count
   p.interval_us = p.part == 0 and p.step or p.step + 1
   p.lease = digits(p.lease_ms)
+  p.gates = {}
+  local places = {}
+  for n, gate in ipairs(p.admit or {}) do
+    places[gate.limiter] = (places[gate.limiter] or 0) + 1
+    p.gates[n] = prepare_gate(gate, places[gate.limiter])
+  end
   return p
 end
 
@@ -144,12 +160,14 @@ local function retry_after_ms(due, now)
   return max(1, ceil((due - now) / 1000))
 end
 
--- Decoded records by prefix and id. Library locals outlive FLUSHALL and are shared by all databases, hence the id.
+-- Decoded records by their random id. Library locals outlive FLUSHALL and are shared by all databases, hence the id.
 local records, record_count = {}, 0
 
 local function decode_record(json)
   local ok, record = pcall(cjson.decode, json)
-  if ok and type(record) == 'table' and record.defaults then return prepare_record(record) end
+  if not ok or type(record) ~= 'table' or not record.defaults then return nil end
+  ok, record = pcall(prepare_record, record)
+  if ok then return record end
 end
 
 local built_in_json, built_in

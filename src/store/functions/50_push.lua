@@ -24,7 +24,7 @@ local function is_idle(ctx, s)
   return not ends or (ends > ctx.now and ends ~= huge)
 end
 
--- drip_push: put jobs into a bucket, never over its capacity. It never dispatches.
+-- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
 -- keys   <prefix>:queue:<bucket>
 -- args   job [job ...] (1 to 1,000)
 -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1 }
@@ -34,6 +34,9 @@ local function push(keys, jobs, now_us)
   if #keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
   if #jobs > 1000 then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
   local ctx, s, err, held_by = read_bucket(keys, now_us)
+  if err then return err end
+  local gates
+  gates, err = read_gates(ctx, s)
   if err then return err end
   local p, limit = s.p, ctx.limits.max_job_bytes
   for i = 1, #jobs do
@@ -48,10 +51,11 @@ local function push(keys, jobs, now_us)
   end
   -- checks end here
   settle(ctx, s)
-  local accepted = drop and #jobs or min(#jobs, max(0, p.capacity - s.len))
+  local accepted = let_in(gates, drop and #jobs or min(#jobs, max(0, p.capacity - s.len)))
   if accepted < #jobs then count(ctx, 'rejected', #jobs - accepted) end
   if accepted > 0 then
     if not s.due or (s.due < ctx.now and is_idle(ctx, s)) then s.due = ctx.now end
+    charge_gates(gates, accepted)
     call('LPUSH', keys[1], unpack(jobs, 1, accepted))
     local level = max(p.capacity, s.len)
     s.len = s.len + accepted
@@ -62,14 +66,18 @@ local function push(keys, jobs, now_us)
   end
   if s.due then store_due(ctx, s, held_by) end
   local due = held_by and max(s.due, ctx.now) or s.due or ctx.now
+  local wait = -1
+  if accepted < #jobs then
+    wait = gates_wait_ms(gates)
+    if s.len >= p.capacity and not drop then wait = max(wait, retry_after_ms(due, ctx.now)) end
+  end
   return {
-    accepted, s.len, p.capacity,
-    accepted == #jobs and -1 or retry_after_ms(due, ctx.now),
+    accepted, s.len, p.capacity, wait,
     accepted == 0 and -1 or eta_ms(p, due, ctx.now, s.len),
   }
 end
 
--- drip_peek: what a push would meet.
+-- drip_peek: how full a bucket is. It does not ask the gates: whoever pushes plainly does not pass them.
 -- keys   <prefix>:queue:<bucket>
 -- reply  { 0, depth, capacity, retry_after_ms or -1 (there is room), eta_ms of the next job or -1 (none waits) }
 -- errors BADBUCKET BADARG WRONGTYPE
@@ -91,15 +99,21 @@ end
 -- keys   <prefix>:queue:<bucket>
 -- args   now_us
 -- reply  { depth, capacity, due in us from now (-1 = not scheduled), held 0/1, retries, count, period_us, lease_ms,
---          attempts, overflow, route }
+--          attempts, overflow, route, { { limiter, limit, remaining, ms until it lets one in }, ... for each gate } }
 -- errors as peek
 -- cost   O(1)
 local function look_at(keys, args)
   local ctx, s, err, held_by = read_bucket(keys, args[1])
   if err then return err end
+  local gates
+  gates, err = read_gates(ctx, s)
+  if err then return err end
+  for i, gate in ipairs(gates) do
+    gates[i] = { gate.gate.name, gate.gate.p.limit, max(0, gate.state.free), gate_wait_ms(gate) }
+  end
   local p, retries = s.p, pcall_redis('ZCARD', retry_key(ctx, s.bucket))
   return {
     s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, held_by and 1 or 0, is_error(retries) and 0 or retries,
-    p.count, p.period_us, p.lease_ms, p.attempts, p.overflow, p.route,
+    p.count, p.period_us, p.lease_ms, p.attempts, p.overflow, p.route, gates,
   }
 end

@@ -1,0 +1,68 @@
+//! Durations and counts a period, as they are written: `20ms`, `5/s`, `30/60s`.
+
+use std::time::Duration;
+
+/// Read `count/period`: `5/s` and `5/1s` are the same. Bounds are the caller's.
+#[must_use]
+pub fn count_per_period(text: &str) -> Option<(u32, Duration)> {
+    let (count, period) = text.split_once('/')?;
+    let count = whole(count).and_then(|n| u32::try_from(n).ok())?;
+    let unit_alone = period.starts_with(|c: char| c.is_ascii_alphabetic());
+    let period = if unit_alone { parse(&format!("1{period}")) } else { parse(period) }?;
+    Some((count, period))
+}
+
+fn whole(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.len() <= 15 && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+/// Read a duration: a whole number and one of `us ms s m h d`.
+#[must_use]
+pub fn parse(text: &str) -> Option<Duration> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(unit_at);
+    let unit_us: u64 = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return None,
+    };
+    whole(number)?.checked_mul(unit_us).map(Duration::from_micros)
+}
+
+/// Write a duration as [`parse`] reads it, in the largest unit that keeps it whole.
+#[must_use]
+pub fn show(duration: Duration) -> String {
+    let us = duration.as_micros();
+    let units = [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
+    match units.into_iter().find(|(unit, _)| us > 0 && us.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", us / unit),
+        None => format!("{us}us"),
+    }
+}
+
+/// Write `count/period` as [`count_per_period`] reads it: `5/s`, `30/10m`.
+#[must_use]
+pub fn show_per_period(count: u32, period: Duration) -> String {
+    let period = show(period);
+    let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
+    format!("{count}/{}", unit.unwrap_or(&period))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_a_whole_number_and_a_unit() {
+        assert_eq!(parse("20ms"), Some(Duration::from_millis(20)));
+        assert_eq!(parse("7d"), Some(Duration::from_secs(7 * 86_400)));
+        for bad in ["", "5", "s", "1.5s", "5 s", "-5s", "5S", "99999999999999999s"] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}
