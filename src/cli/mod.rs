@@ -2,6 +2,7 @@
 
 mod admin;
 mod demo;
+mod limit;
 mod push;
 mod run;
 mod status;
@@ -27,8 +28,12 @@ const TRY_FOR: Duration = Duration::from_secs(5);
 #[derive(Debug, Parser)]
 #[command(name = "dripd", version, max_term_width = 100)]
 struct Cli {
-    /// The configuration file [default: $`DRIPD_CONFIG`, ./config.toml, /etc/dripd/config.toml]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help = "The configuration file [default: $DRIPD_CONFIG, ./config.toml, /etc/dripd/config.toml]"
+    )]
     config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -44,6 +49,8 @@ enum Command {
     Work(work::Work),
     /// Say how things stand, with everything or with one bucket
     Status(status::Show),
+    /// Ask a limiter whether something may be done now; needs no daemon
+    Limit(limit::Limit),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -61,9 +68,11 @@ pub enum Exit {
     Done,
     /// It failed, or the outcome is not known.
     Failed,
+    /// What was asked for makes no sense.
+    Usage,
     /// Redis cannot be used.
     Unavailable,
-    /// A bucket was full: try later.
+    /// A bucket was full, or a limiter refused: try later.
     Rejected,
     /// The configuration is bad.
     BadConfig,
@@ -74,6 +83,7 @@ impl From<Exit> for ExitCode {
         Self::from(match exit {
             Exit::Done => 0,
             Exit::Failed => 1,
+            Exit::Usage => 2,
             Exit::Unavailable => 69,
             Exit::Rejected => 75,
             Exit::BadConfig => 78,
@@ -142,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Push(_) => "push",
         Command::Work(_) => "work",
         Command::Status(_) => "status",
+        Command::Limit(_) => "limit",
         Command::Reload => "reload",
         Command::Check(_) => "check",
         Command::Functions => "functions",
@@ -170,6 +181,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Push(push) => push.run(&load()?).await,
         Command::Work(work) => work.run(&load()?).await,
         Command::Status(show) => show.run(&load()?).await,
+        Command::Limit(limit) => limit.run(load).await,
         Command::Reload => admin::reload(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => admin::functions(),

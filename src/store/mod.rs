@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, ProtocolVersion, Value};
+use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, ProtocolVersion, ToRedisArgs, Value};
 
 pub use error::StoreError;
 use keys::Keys;
@@ -306,7 +306,12 @@ impl Store {
 
     /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made
     /// once more: a function that was not found has done nothing.
-    async fn function(&mut self, name: &'static str, keys: &[String], args: &[&[u8]]) -> Result<Value, StoreError> {
+    async fn function(
+        &mut self,
+        name: &'static str,
+        keys: &[impl ToRedisArgs],
+        args: &[&[u8]],
+    ) -> Result<Value, StoreError> {
         let mut command = redis::cmd("FCALL");
         command.arg(name).arg(keys.len()).arg(keys).arg(args);
         match self.call(name, &command).await {

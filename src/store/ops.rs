@@ -6,9 +6,10 @@ use std::time::Duration;
 use redis::Value;
 
 use super::keys::GROUP;
-use super::reply::{self, Drained, Failed, Job, Pushed, Reaped, unexpected};
+use super::reply::{self, Drained, Failed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
 use crate::bucket::BucketName;
+use crate::limiter::{Kind, Limiter};
 use crate::policy::{Record, Route};
 
 /// What a [`Store::put_record`] found.
@@ -69,6 +70,29 @@ impl Store {
     pub async fn peek(&mut self, bucket: &BucketName) -> Result<Pushed, StoreError> {
         let reply = self.function("drip_peek", &[self.keys().queue(bucket)], &[]).await?;
         reply::pushed("drip_peek", &reply)
+    }
+
+    /// Ask a limiter whether so many may pass at a key, any key, and charge it if they do. Never repeat a call that was lost:
+    /// it may have charged.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with the function's code: `WRONGTYPE` when the key holds something else.
+    pub async fn limit(&mut self, limiter: &Limiter, key: &[u8], quantity: u32) -> Result<Verdict, StoreError> {
+        let (name, unit): (_, fn(u64) -> Duration) = match limiter.kind() {
+            Kind::FixedWindow => ("drip_fixed_window", Duration::from_millis),
+            Kind::SlidingWindow => ("drip_sliding_window", Duration::from_millis),
+            Kind::SlidingCounter => ("drip_sliding_counter", Duration::from_millis),
+            Kind::TokenBucket => ("drip_token_bucket", Duration::from_millis),
+            Kind::LeakyMeter => ("drip_leaky_meter", Duration::from_millis),
+            Kind::Throttle => ("drip_throttle", Duration::from_secs),
+        };
+        let (mut args, quantity) = (limiter.parameters(), quantity.to_string());
+        args.push(quantity);
+        args.extend(limiter.option().map(str::to_owned));
+        let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
+        let reply = self.function(name, &[key], &args).await?;
+        reply::verdict(name, &reply, unit)
     }
 
     /// Look at queues that changed, if any, and let out what is due.

@@ -62,6 +62,21 @@ pub struct Pushed {
     pub eta: Option<Duration>,
 }
 
+/// What a limiter says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the call was refused.
+    pub limited: bool,
+    /// The limit, the capacity, or the burst and one.
+    pub limit: u64,
+    /// The largest quantity that would pass now.
+    pub remaining: u64,
+    /// Until the same call passes, if nobody else calls; `None` when it passed, or never will.
+    pub retry_after: Option<Duration>,
+    /// Until the key carries no information.
+    pub reset_after: Duration,
+}
+
 /// What became of a failed job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failed {
@@ -176,6 +191,22 @@ pub(super) fn pushed(call: &'static str, reply: &Value) -> Result<Pushed, StoreE
             capacity: u64::try_from(capacity).ok()?,
             retry_after: wait(retry_after, Duration::from_millis),
             eta: wait(eta, Duration::from_millis),
+        })
+    };
+    decode().ok_or_else(|| unexpected(call, reply))
+}
+
+/// The five integers of a limiter, its times in a unit.
+pub(super) fn verdict(call: &'static str, reply: &Value, unit: fn(u64) -> Duration) -> Result<Verdict, StoreError> {
+    let decode = || {
+        let n = list(reply)?.iter().map(number).collect::<Option<Vec<_>>>()?;
+        let [limited, limit, remaining, retry_after, reset_after] = n[..] else { return None };
+        Some(Verdict {
+            limited: limited == 1,
+            limit: u64::try_from(limit).ok()?,
+            remaining: u64::try_from(remaining).ok()?,
+            retry_after: wait(retry_after, unit),
+            reset_after: wait(reset_after, unit)?,
         })
     };
     decode().ok_or_else(|| unexpected(call, reply))

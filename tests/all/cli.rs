@@ -9,25 +9,25 @@ use crate::daemon::{configure, home};
 use crate::rig::{Case, Daemon, Server, dripd, eventually};
 
 /// A case with its own directory, in which commands find its configuration.
-struct Shell {
-    case: Case,
+pub struct Shell {
+    pub case: Case,
     home: tempfile::TempDir,
 }
 
 impl Shell {
-    fn new(toml: &str) -> Self {
+    pub fn new(toml: &str) -> Self {
         let case = Case::with(toml);
         let home = home(&case, toml);
         Self { case, home }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = dripd();
         command.args(args).current_dir(self.home.path()).env("RUST_LOG", "info");
         command
     }
 
-    fn run(&self, args: &[&str]) -> (i32, String, String) {
+    pub fn run(&self, args: &[&str]) -> (i32, String, String) {
         said(&self.command(args).stdin(Stdio::null()).output().expect("it runs"))
     }
 
@@ -54,7 +54,7 @@ impl Shell {
     }
 }
 
-fn said(output: &Output) -> (i32, String, String) {
+pub fn said(output: &Output) -> (i32, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
@@ -496,6 +496,22 @@ fn check_says_what_a_configuration_means_or_every_problem_of_it() {
     assert_eq!(shell.run(&["--config", "not-there.toml", "check"]).0, 78);
     assert_eq!(shell.run(&["--config", &bad, "run"]).0, 78);
     assert_eq!(shell.run(&["--config", &bad, "push", "b", "x"]).0, 78);
+}
+
+#[test]
+fn status_and_push_say_that_a_gate_is_closed() {
+    let shell =
+        Shell::new("[defaults]\nrate = '1/h'\nadmit = { limiter = 'fixed-window', limit = 1, period = '1h' }\n");
+    assert_eq!(shell.run(&["push", "b", "one"]).0, 0);
+    let (code, _, err) = shell.run(&["push", "b", "two"]);
+    assert_eq!(code, 75);
+    assert!(err.starts_with("dripd push: b is limited by its fixed-window, 1 of 1000: try again in 3"), "{err}");
+    let (_, out, _) = shell.run(&["status", "b"]);
+    assert!(out.contains("gate        fixed-window: 0 of 1 left, the next in 3"), "{out}");
+    let (_, out, _) = shell.run(&["status", "b", "--json"]);
+    assert!(out.contains("\"gates\":[{\"limiter\":\"fixed-window\",\"limit\":1,\"remaining\":0,"), "{out}");
+    let (_, out, _) = shell.run(&["check"]);
+    assert!(out.contains("admit fixed-window 1/h\nnote      admit holds for drip_push only"), "{out}");
 }
 
 #[test]
