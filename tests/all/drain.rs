@@ -270,3 +270,48 @@ fn a_full_redis_can_be_emptied() {
     assert_eq!(case.fcall::<i64>("drip_fail", &["ready"], &[&taken[1].id]), 1);
     let _: redis::Value = case.fcall("drip__reap", &["policy"], &["", "1", "", ""]);
 }
+
+#[test]
+fn what_a_stream_does_not_take_is_left_untouched_in_its_queue() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\n");
+    case.lpush("b", &["a", "b", "c"]);
+    let (queue, ready, last) = (case.queue("b"), case.key("ready"), u64::MAX.to_string());
+    case.cmd::<()>(&["XSETID", &ready, &format!("{last}-{last}")]);
+    case.cmd::<i64>(&["PEXPIRE", &queue, "1000000"]); // a queue that is written anew loses it
+    assert_eq!(case.wake_at(T0, &["b"]).dispatched, 0);
+    assert_eq!(case.drain_at(T0 + S).dispatched, 0);
+    assert_eq!(case.waiting("b"), ["a", "b", "c"]);
+    assert!(case.cmd::<i64>(&["PTTL", &queue]) > 0, "it was taken out and put back: each try would wake the daemon");
+}
+
+#[test]
+fn a_call_that_raises_in_the_middle_of_a_piece_loses_no_job() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '1000/s'\ncatch_up = '1s'\n[limits]\nmax_job_bytes = 10\nrejected_keep = 20000\n",
+    );
+    let jobs = ["1", "2", "3", "a job that is too large", "5", "6"];
+    case.lpush("b", &jobs);
+    case.wake_at(T0, &["b"]);
+    let user = format!("{}-without-memory", case.prefix);
+    case.cmd::<()>(&["ACL", "SETUSER", &user, "on", "nopass", "~*", "+@all", "-memory"]);
+    case.cmd::<()>(&["AUTH", &user, "any"]);
+    let _ = case.try_fcall::<redis::Value>("drip__drain", &["schedule"], &[(T0 + S).to_string()]);
+    case.cmd::<()>(&["AUTH", "default", "any"]);
+    let mut found = case.waiting("b");
+    found.extend(case.jobs("ready"));
+    found.extend(case.jobs("rejected"));
+    for job in jobs {
+        assert!(found.iter().any(|found| found == job), "{job} is lost: {found:?}");
+    }
+}
+
+#[test]
+fn a_key_of_ours_that_is_of_the_wrong_type_is_named_as_such() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\n");
+    case.lpush("b", &["a", "b"]);
+    case.wake_at(T0, &["b"]);
+    case.configure("[defaults]\nrate = '2/h'\n");
+    let spread = case.key("spread");
+    case.cmd::<()>(&["SET", &spread, "x"]);
+    assert_eq!(case.refusal("drip__drain", &["schedule"], &[(T0 + 3_600 * S).to_string()]), "WRONGTYPE");
+}

@@ -112,13 +112,14 @@ local function prepare_record(record)
     entry.glob = compile_glob(entry.match)
   end
   record.found, record.found_count = {}, 0
+  record.plain = #record.buckets == 0 and record.defaults or nil
   record.quarter = max(1, floor(record.limits.batch / 4))
   return record
 end
 
 -- policy_of: the first [[bucket]] entry that matches, else the defaults. Answers are kept, at most 10,000 of them.
 local function policy_of(record, bucket)
-  if #record.buckets == 0 then return record.defaults end
+  if record.plain then return record.plain end
   local p = record.found[bucket]
   if p then return p end
   p = record.defaults
@@ -200,7 +201,7 @@ local function memory_of(prefix, id)
   local memory = memories[name]
   if not memory then
     if memory_count >= 256 then memories, memory_count = {}, 0 end
-    memory = { clock = 0, counts = {}, lates = {}, flushed_us = 0, leases = {}, lease_count = 0 }
+    memory = { clock = 0, counts = {}, lates = {}, flushed_us = 0, leases = {}, lease_count = 0, late_from = 0, late_to = 0 }
     memories[name], memory_count = memory, memory_count + 1
   end
   return memory

@@ -21,16 +21,18 @@ local function held_due(ctx, bucket)
   end
 end
 
--- look: the state of a bucket, from what was read of it. Writes nothing.
+-- look: the state of a bucket, from what was read of it, into s. Writes nothing.
 --   len     jobs in the queue that count       over    jobs above the level, to be cut
 --   level   as it is to be stored, or nil      due     as it is to be stored, or nil when not scheduled
 -- A queue may hold its capacity, or its level where the capacity was lowered under it. Where a change spreads and has
 -- not reached this bucket yet, the larger of the old and the new capacity counts, and the due is re-anchored: last
 -- dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped back.
-local function look(ctx, bucket, len, due, level)
-  local p = policy_of(ctx.record, bucket)
-  local s = { bucket = bucket, p = p, stored_level = level, stored_due = due }
-  local keeps = max(p.capacity, level or 0)
+-- The loops give the same s for one bucket after the other: a table for each is most of what a look would cost.
+local function look(ctx, s, bucket, queue, len, due, level)
+  local p = ctx.record.plain or policy_of(ctx.record, bucket)
+  s.bucket, s.queue, s.p, s.stored_level, s.stored_due, s.fresh, s.retry_ready = bucket, queue, p, level, due, false, false
+  local keeps = p.capacity
+  if level and level > keeps then keeps = level end
   if ctx.prev and call('SISMEMBER', ctx.spread_key, bucket) == 0 then
     local old = policy_of(ctx.prev, bucket)
     s.fresh = true
@@ -41,10 +43,10 @@ local function look(ctx, bucket, len, due, level)
     end
   end
   if due and due > ctx.now + p.interval_us then due = ctx.now + p.interval_us end
-  s.due = due
-  s.len = min(len, keeps)
-  s.over = len - s.len
-  s.level = s.len > p.capacity and s.len or nil
+  s.due, s.over = due, 0
+  if len > keeps then s.over, len = len - keeps, keeps end
+  s.len, s.level = len, nil
+  if len > p.capacity then s.level = len end
   return s
 end
 
@@ -78,7 +80,7 @@ end
 -- `batch` oldest of the cut get an entry each in the rejected stream, the others one entry with their count.
 -- Replies false, having changed no queue, when they could not be recorded.
 local function cut(ctx, s)
-  local queue, over = queue_key(ctx, s.bucket), s.over
+  local queue, over = s.queue, s.over
   local oldest_first = s.p.overflow == 'drop-oldest'
   local reason = oldest_first and 'dropped' or 'full'
   local shown, bytes = 0, 0

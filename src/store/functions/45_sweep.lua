@@ -3,10 +3,22 @@
 -- new, when the clock went back, and at the first drain after the server or the library started; where it stands is
 -- kept in memory only, and it begins anew when that is lost.
 --
+-- sweep_ahead: of a page of the schedule, what lies too far ahead; all that is to be found while no change spreads.
+local function sweep_ahead(ctx, at, key, page)
+  local now, record, entries = ctx.now, ctx.record, page[2]
+  for i = 1, #entries, 2 do
+    local latest = now + (record.plain or policy_of(record, entries[i])).interval_us
+    if entries[i + 1] + 0 > latest then call('ZADD', key, digits(latest), entries[i]) end
+  end
+  at.cursor = page[1]
+  return page[1] == '0'
+end
+
 -- sweep_page: a page of the schedule, or of the buckets held by a route. A held bucket whose policy names another route
 -- now, or which is not due any more, goes back on the schedule. Replies whether it was the last page.
 local function sweep_page(ctx, at, key, route_name)
   local page = call('ZSCAN', key, at.cursor, 'COUNT', ctx.limits.batch)
+  if not ctx.prev and not route_name then return sweep_ahead(ctx, at, key, page) end
   local names, dues, changed = {}, {}, {}
   for i = 1, #page[2], 2 do
     names[#names + 1] = page[2][i]
@@ -14,14 +26,16 @@ local function sweep_page(ctx, at, key, route_name)
   end
   local levels = ctx.prev and levels_of(ctx, names) or {}
   local whole_page = true
+  local s = {}
   for i, bucket in ipairs(names) do
     if spent(ctx) then whole_page = false break end -- the same page again: those done by now are marked as reached
-    local len = 0
+    local queue, len = nil, 0
     if ctx.prev then
-      len = pcall_redis('LLEN', queue_key(ctx, bucket))
+      queue = queue_key(ctx, bucket)
+      len = pcall_redis('LLEN', queue)
       if is_error(len) then len = 0 end
     end
-    local s = look(ctx, bucket, len, dues[i], levels[i])
+    look(ctx, s, bucket, queue, len, dues[i], levels[i])
     if ctx.prev and not settle(ctx, s) then s.due = s.stored_due end
     if route_name and (s.p.route ~= route_name or s.due > ctx.now) then
       call('ZREM', key, bucket)
@@ -104,4 +118,11 @@ local function sweep(ctx)
     if sweep_retries(ctx, at) then at.phase = 'done' end
   end
   return at.phase ~= 'done'
+end
+
+-- sweep_turn: whether this call sweeps: each one while a change spreads or nothing else is due, otherwise one in eight.
+local function sweep_turn(ctx, busy)
+  local memory = ctx.memory
+  memory.calls = (memory.calls or 0) + 1
+  return not busy or ctx.prev or memory.calls % 8 == 0
 end

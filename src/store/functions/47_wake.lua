@@ -29,7 +29,7 @@ local function drained(ctx)
   if ctx.held ~= '' then release_where_room(ctx) end
   if call('EXISTS', ctx.retries) == 1 then announce(ctx) end
   local more = drain_due(ctx)
-  local sweeping = sweep(ctx)
+  local sweeping = sweep_turn(ctx, more) and sweep(ctx)
   flush_counts(ctx)
   return {
     wait_us(ctx, more or sweeping), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id and 1 or 0, ctx.prev and 1 or 0,
@@ -59,9 +59,11 @@ local function wake(keys, args)
   local prefix = split_queue(keys[1] or '')
   if not prefix or #keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
   local ctx = open(prefix, args[1])
-  local names, at = {}, {}
-  for i, key in ipairs(keys) do
-    local _, bucket = split_queue(key)
+  local names, at, head = {}, {}, prefix .. ':queue:'
+  local from = #head + 1
+  for i = 1, #keys do
+    local key = keys[i]
+    local bucket = sub(key, 1, #head) == head and sub(key, from)
     if bucket and valid_name(bucket) then
       names[#names + 1] = bucket
       at[#names] = i
@@ -72,21 +74,23 @@ local function wake(keys, args)
   local looked = #keys
   if #names > 0 then
     local dues, levels, add = call('ZMSCORE', ctx.schedule, unpack(names)), levels_of(ctx, names), {}
+    local s = {}
     for i, bucket in ipairs(names) do
       if spent(ctx) then looked = at[i] - 1 break end
-      local len = pcall_redis('LLEN', queue_key(ctx, bucket))
-      if is_error(len) then
-        note(ctx, 'wrong type', queue_key(ctx, bucket))
+      local queue = keys[at[i]]
+      local len = pcall_redis('LLEN', queue)
+      if type(len) ~= 'number' then
+        note(ctx, 'wrong type', queue)
       elseif len > 0 then
         local due, held_by = tonumber(dues[i] or nil), nil
         if not due then due, held_by = held_due(ctx, bucket) end
-        local s = look(ctx, bucket, len, due, levels[i])
-        settle(ctx, s)
+        look(ctx, s, bucket, queue, len, due, levels[i])
+        if s.over > 0 or s.fresh or s.level ~= s.stored_level then settle(ctx, s) end
         s.due = s.due or ctx.now
         if held_by then
           store_due(ctx, s, held_by)
         elseif s.due ~= s.stored_due then
-          add[#add + 1] = s.due
+          add[#add + 1] = digits(s.due)
           add[#add + 1] = bucket
         end
       end
