@@ -79,17 +79,16 @@ impl Limit {
     /// The limiter that the words describe; the error says what does not belong together.
     fn limiter(&self) -> Result<Limiter, String> {
         let kind = self.limiter;
-        let size = match (kind.size_name(), self.capacity, self.burst) {
-            (Some("capacity"), size, None) | (Some("max_burst"), None, size) | (None, size @ None, None) => size,
-            (Some("max_burst") | None, Some(_), _) => {
-                return Err(format!("--capacity is for token-bucket and leaky-meter, not for {kind}"));
-            }
-            _ => return Err(format!("--burst is for throttle, not for {kind}")),
-        };
+        if self.capacity.is_some() && kind.size_name() != Some("capacity") {
+            return Err(format!("--capacity is for token-bucket and leaky-meter, not for {kind}"));
+        }
+        if self.burst.is_some() && kind.size_name() != Some("max_burst") {
+            return Err(format!("--burst is for throttle, not for {kind}"));
+        }
         if self.quantity > kind.most_at_once() {
             return Err(format!("the quantity of a {kind} is 0 to {}, not {}", kind.most_at_once(), self.quantity));
         }
-        let limiter = Limiter::new(kind, self.rate.0, self.rate.1, size)?;
+        let limiter = Limiter::new(kind, self.rate.0, self.rate.1, self.capacity.or(self.burst))?;
         if self.aligned { limiter.aligned() } else { Ok(limiter) }
     }
 }

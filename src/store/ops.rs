@@ -79,14 +79,15 @@ impl Store {
     ///
     /// [`StoreError::Refused`] with the function's code: `WRONGTYPE` when the key holds something else.
     pub async fn limit(&mut self, limiter: &Limiter, key: &[u8], quantity: u32) -> Result<Verdict, StoreError> {
-        let (name, unit): (_, fn(u64) -> Duration) = match limiter.kind() {
-            Kind::FixedWindow => ("drip_fixed_window", Duration::from_millis),
-            Kind::SlidingWindow => ("drip_sliding_window", Duration::from_millis),
-            Kind::SlidingCounter => ("drip_sliding_counter", Duration::from_millis),
-            Kind::TokenBucket => ("drip_token_bucket", Duration::from_millis),
-            Kind::LeakyMeter => ("drip_leaky_meter", Duration::from_millis),
-            Kind::Throttle => ("drip_throttle", Duration::from_secs),
+        let name = match limiter.kind() {
+            Kind::FixedWindow => "drip_fixed_window",
+            Kind::SlidingWindow => "drip_sliding_window",
+            Kind::SlidingCounter => "drip_sliding_counter",
+            Kind::TokenBucket => "drip_token_bucket",
+            Kind::LeakyMeter => "drip_leaky_meter",
+            Kind::Throttle => "drip_throttle",
         };
+        let unit = if limiter.kind() == Kind::Throttle { Duration::from_secs } else { Duration::from_millis };
         let (mut args, quantity) = (limiter.parameters(), quantity.to_string());
         args.push(quantity);
         args.extend(limiter.option().map(str::to_owned));

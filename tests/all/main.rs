@@ -13,6 +13,7 @@ mod jobs;
 mod layers;
 mod limit;
 mod limiters;
+mod limiters_model;
 mod model;
 mod own_redis;
 mod rate;

@@ -5,7 +5,7 @@
 
 local NO_GATES = {}
 
--- read_gates: how things stand at each gate of a bucket; or nil and the error.
+-- read_gates: each gate of a bucket, and how things stand at it; or nil and the error.
 local function read_gates(ctx, s)
   if #s.p.gates == 0 then return NO_GATES end
   local gates = {}
@@ -14,29 +14,29 @@ local function read_gates(ctx, s)
     local state = {}
     local err = gate.limiter.read(state, key, ctx.now, gate.p, gate.given)
     if err then return nil, redis.error_reply(err.err .. ' (gate ' .. key .. ')') end
-    gates[n] = { gate = gate, state = state }
+    gates[n] = { name = gate.name, limiter = gate.limiter, p = gate.p, state = state }
   end
   return gates
 end
 
 -- let_in: how many of n the gates allow.
 local function let_in(gates, n)
-  for i = 1, #gates do n = min(n, max(0, gates[i].state.free)) end
+  for _, gate in ipairs(gates) do n = min(n, max(0, gate.state.free)) end
   return n
 end
 
 local function charge_gates(gates, n)
-  for i = 1, #gates do gates[i].gate.limiter.charge(gates[i].state, gates[i].gate.p, n) end
+  for _, gate in ipairs(gates) do gate.limiter.charge(gate.state, gate.p, n) end
 end
 
 -- gate_wait_ms: until a gate lets one more in; 0 when it does now.
 local function gate_wait_ms(gate)
-  return gate.state.free >= 1 and 0 or gate.gate.limiter.wait_ms(gate.state, gate.gate.p, 1)
+  return gate.state.free >= 1 and 0 or gate.limiter.wait_ms(gate.state, gate.p, 1)
 end
 
 -- gates_wait_ms: the longest of them.
 local function gates_wait_ms(gates)
   local wait = 0
-  for i = 1, #gates do wait = max(wait, gate_wait_ms(gates[i])) end
+  for _, gate in ipairs(gates) do wait = max(wait, gate_wait_ms(gate)) end
   return wait
 end

@@ -109,7 +109,7 @@ local function look_at(keys, args)
   gates, err = read_gates(ctx, s)
   if err then return err end
   for i, gate in ipairs(gates) do
-    gates[i] = { gate.gate.name, gate.gate.p.limit, max(0, gate.state.free), gate_wait_ms(gate) }
+    gates[i] = { gate.name, gate.p.limit, max(0, gate.state.free), gate_wait_ms(gate) }
   end
   local p, retries = s.p, pcall_redis('ZCARD', retry_key(ctx, s.bucket))
   return {

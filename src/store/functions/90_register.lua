@@ -1,4 +1,5 @@
--- The functions by name. A public one takes no clock; its twin drip__<name> takes it as the first argument.
+-- The functions by name. A public one takes no clock: its step is told '', the server's. Its twin drip__<name> takes the time
+-- as the first argument, as every internal one does.
 
 local function rest(args)
   local list = {}
@@ -11,19 +12,13 @@ local function register(name, flags, step)
     function_name = name, flags = flags,
     callback = function(keys, args)
       if not call then bind() end
-      return step(keys, args)
+      return step(keys, args, '')
     end,
   }
 end
 
 local function public(name, step, flags)
-  redis.register_function {
-    function_name = 'drip_' .. name, flags = flags,
-    callback = function(keys, args)
-      if not call then bind() end
-      return step(keys, args, '')
-    end,
-  }
+  register('drip_' .. name, flags, step)
   register('drip__' .. name, flags, function(keys, args) return step(keys, rest(args), args[1]) end)
 end
 
