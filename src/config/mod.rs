@@ -1,19 +1,15 @@
 //! Configuration: from what the operator wrote to what it means, or every problem at once.
 
+mod policies;
 mod section;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use policies::{read_limits, read_policy};
 use section::{Problems, Section};
 
-use crate::duration;
-use crate::limiter::{Kind, Limiter};
-use crate::policy::{Limits, Matched, Overflow, Policy, Rate, Record, Route};
-
-/// How many gates a policy may have: each costs a read in every push.
-const MOST_GATES: usize = 8;
+use crate::policy::{Matched, Policy, Record};
 
 /// Where the own Redis listens unless `redis.port` says otherwise.
 pub const OWN_PORT: u16 = 7379;
@@ -293,101 +289,10 @@ pub fn hide_password(url: &str) -> String {
     }
 }
 
-fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
-    let rate = section.optional("rate", Rate::HINT, |v| Rate::parse(v.as_str()?).ok(), problems);
-    let capacity = section.number("capacity", 1, 10_000_000, problems);
-    let lease = section.duration("lease", Duration::from_secs(1), Duration::from_secs(7 * 86_400), problems);
-    let attempts = section.number("attempts", 1, 1_000, problems);
-    let (mut backoff_initial, mut backoff_max) = (base.backoff_initial, base.backoff_max);
-    let mut backoff = section.section("backoff", problems);
-    let year = Duration::from_secs(366 * 86_400);
-    backoff_initial = backoff.duration("initial", Duration::ZERO, year, problems).unwrap_or(backoff_initial);
-    backoff_max = backoff.duration("max", Duration::ZERO, year, problems).unwrap_or(backoff_max);
-    let backoff_name = backoff.name().to_owned();
-    backoff.finish(problems);
-    if backoff_initial > backoff_max {
-        let (initial, max) = (duration::show(backoff_initial), duration::show(backoff_max));
-        problems.add(format!("{backoff_name}: initial, {initial}, is longer than max, {max}"));
-        (backoff_initial, backoff_max) = (base.backoff_initial, base.backoff_max); // named once, not in each entry
-    }
-    let overflow = |v: &toml::Value| match v.as_str()? {
-        "reject" => Some(Overflow::Reject),
-        "drop-oldest" => Some(Overflow::DropOldest),
-        _ => None,
-    };
-    let overflow = section.optional("overflow", "\"reject\" or \"drop-oldest\"", overflow, problems);
-    let route = section.optional("route", Route::HINT, |v| Route::parse(v.as_str()?).ok(), problems);
-    let catch_up = section.duration("catch_up", Duration::ZERO, Duration::from_secs(1), problems);
-    let admit = read_gates(section, problems);
-    Policy {
-        rate: rate.unwrap_or(base.rate),
-        capacity: capacity.map_or(base.capacity, |n| u32::try_from(n).expect("at most 10,000,000")),
-        lease: lease.unwrap_or(base.lease),
-        attempts: attempts.map_or(base.attempts, |n| u32::try_from(n).expect("at most 1,000")),
-        backoff_initial,
-        backoff_max,
-        overflow: overflow.unwrap_or(base.overflow),
-        route: route.unwrap_or_else(|| base.route.clone()),
-        catch_up: catch_up.unwrap_or(base.catch_up),
-        admit: admit.unwrap_or_else(|| base.admit.clone()),
-    }
-}
-
-/// The gates of a policy, `admit`: one table or a list of them; an empty list takes away those of `[defaults]`.
-fn read_gates(section: &mut Section, problems: &mut Problems) -> Option<Vec<Limiter>> {
-    let gates = section.one_or_more("admit", problems)?;
-    if gates.len() > MOST_GATES {
-        problems.add(format!("{}.admit: {} gates; at most {MOST_GATES}", section.name(), gates.len()));
-    }
-    Some(gates.into_iter().filter_map(|gate| read_gate(gate, problems)).collect())
-}
-
-fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
-    let kinds = format!("write one of {}", Kind::ALL.map(Kind::as_str).join(", "));
-    let Some(kind) = gate.required("limiter", &kinds, |v| v.as_str()?.parse::<Kind>().ok(), problems) else {
-        return None; // which other keys belong there is not known
-    };
-    let count_name = if kind.size_name().is_some() { "count" } else { "limit" };
-    let (least, most) = kind.counts().into_inner();
-    let count = gate.whole(count_name, least, most, problems);
-    let size = kind.size_name().map(|name| {
-        let (least, most) = kind.sizes().into_inner();
-        gate.whole(name, least, most, problems)
-    });
-    let period = |v: &toml::Value| duration::parse(v.as_str()?).filter(|period| kind.takes(*period));
-    let period = gate.required("period", &format!("write {}, as in \"60s\"", kind.period_hint()), period, problems);
-    let is_aligned = kind == Kind::FixedWindow
-        && gate.optional("aligned", "write true or false", toml::Value::as_bool, problems) == Some(true);
-    let name = gate.name().to_owned();
-    gate.finish(problems);
-    let size = match size {
-        Some(size) => Some(size?),
-        None => None,
-    };
-    let limiter = Limiter::new(kind, count?, period?, size);
-    match limiter.and_then(|limiter| if is_aligned { limiter.aligned() } else { Ok(limiter) }) {
-        Ok(limiter) => Some(limiter),
-        Err(why) => {
-            problems.add(format!("{name}: {why}"));
-            None
-        }
-    }
-}
-
-fn read_limits(section: &mut Section, problems: &mut Problems) -> Limits {
-    let base = Limits::default();
-    let limits = Limits {
-        max_job_bytes: section.number("max_job_bytes", 1, 512 * 1_048_576, problems).unwrap_or(base.max_job_bytes),
-        rejected_keep: section.number("rejected_keep", 0, 10_000_000, problems).unwrap_or(base.rejected_keep),
-        max_ready: section.number("max_ready", 1, 10_000_000, problems).unwrap_or(base.max_ready),
-        batch: section.number("batch", 1, 1_000, problems).unwrap_or(base.batch),
-    };
-    section.finish(problems);
-    limits
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Config, BadConfig> {
@@ -426,43 +331,6 @@ mod tests {
             "http.listen is not in this version",
             "bucket[1].match: missing",
             "bucket[1].capacity: 0",
-        ] {
-            assert!(shown.contains(part), "{part} is not in\n{shown}");
-        }
-    }
-
-    #[test]
-    fn a_gate_is_a_limiter_with_its_own_numbers() {
-        let text = "[defaults]\nadmit = { limiter = 'sliding-window', limit = 5, period = '60s' }\n\
-                    [[bucket]]\nmatch = 'a'\n[[bucket]]\nmatch = 'b'\nadmit = []\n[[bucket]]\nmatch = 'c'\n\
-                    admit = [{ limiter = 'throttle', max_burst = 4, count = 1, period = '1s' }, \
-                             { limiter = 'fixed-window', limit = 9, period = '1d', aligned = true }]\n";
-        let record = parse(text).expect("good").record;
-        let shown = |policy: &Policy| policy.admit.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        assert_eq!(shown(&record.buckets[0].policy), "sliding-window 5/m");
-        assert_eq!(shown(&record.buckets[1].policy), "");
-        assert_eq!(shown(&record.buckets[2].policy), "throttle 1/s max_burst 4, fixed-window 9/d aligned");
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_gate_is_named() {
-        let text = "[defaults]\nadmit = [{ limiter = 'sliding-window', limit = 10001, period = '60s' }, { limiter = 'leaky' }, \
-                    { limiter = 'token-bucket', capacity = 1, period = '1500us' }, { limiter = 'throttle', limit = 3 }]\n\
-                    [[bucket]]\nmatch = 'x'\nadmit = 5\n[[bucket]]\nmatch = 'y'\n\
-                    admit = { limiter = 'throttle', max_burst = 1, count = 1, period = '1500ms' }\n";
-        let shown = parse(text).expect_err("all of it is wrong").to_string();
-        for part in [
-            "config.toml: 10 problems",
-            "defaults.admit[1].limit: 10001 is not allowed; write a whole number, 1 to 10000",
-            "defaults.admit[2].limiter: \"leaky\" is not allowed; write one of fixed-window,",
-            "defaults.admit[3].count: missing",
-            "defaults.admit[4].max_burst: missing",
-            "defaults.admit[4].count: missing",
-            "defaults.admit[4].period: missing",
-            "defaults.admit[4].limit: unknown key",
-            "bucket[1].admit: 5 is not allowed; write a table, or a list of tables",
-            "defaults.admit[3].period: \"1500us\" is not allowed; write whole milliseconds, 1ms to 366d, as in \"60s\"",
-            "bucket[2].admit.period: \"1500ms\" is not allowed; write whole seconds, 1s to 366d",
         ] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
