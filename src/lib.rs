@@ -16,6 +16,8 @@
 //!
 //! The glossary is in the README; the words there are the words here.
 
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod bucket;
 pub mod cli;
 pub mod config;

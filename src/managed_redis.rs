@@ -194,11 +194,11 @@ impl OwnRedis {
         self.check_port().await?;
         let dir = &self.settings.data_dir;
         let unusable = |why| OwnRedisError::Directory { path: dir.clone(), why };
-        self.write_conf().map_err(unusable)?;
+        let conf = write_conf(&self.settings).map_err(unusable)?;
         let log_path = dir.join("redis.log");
         let log = || OpenOptions::new().create(true).append(true).mode(0o600).open(&log_path);
         let mut command = Command::new(&program);
-        command.arg(dir.join("redis.conf")).stdin(Stdio::null());
+        command.arg(conf).stdin(Stdio::null());
         command.stdout(log().map_err(unusable)?).stderr(log().map_err(unusable)?);
         std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C is for dripd: it stops redis last
         let mut child = command
@@ -238,28 +238,6 @@ impl OwnRedis {
         Err(OwnRedisError::PortTaken { port, by })
     }
 
-    fn write_conf(&self) -> std::io::Result<()> {
-        let dir = &self.settings.data_dir;
-        let socket = socket_path(dir);
-        let quoted =
-            |path: &Path| format!("\"{}\"", path.display().to_string().replace('\\', "\\\\").replace('"', "\\\""));
-        let mut conf = format!(
-            "# Written by dripd at every start.\n\
-             bind 127.0.0.1\nport {}\ndir {}\ndaemonize no\nappendonly yes\nappendfsync {}\nsave \"\"\n\
-             maxmemory-policy noeviction\nloglevel notice\nlogfile \"\"\nalways-show-logo no\n",
-            self.settings.port,
-            quoted(dir),
-            self.settings.fsync.as_str(),
-        );
-        if fits_socket(&socket) {
-            conf += &format!("unixsocket {}\nunixsocketperm 600\n", quoted(&socket));
-        }
-        let path = dir.join("redis.conf");
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-        file.set_permissions(fs::Permissions::from_mode(0o600))?;
-        file.write_all(conf.as_bytes())
-    }
-
     /// Stop the server, if it is this process that supervises it. What cannot be stopped in time is left to be adopted.
     pub async fn stop(self) {
         // A guest whose supervisor is gone is the last one here.
@@ -297,6 +275,29 @@ impl OwnRedis {
     }
 }
 
+/// Write the `redis.conf` of a server with these settings into its data directory. Replies where it is.
+pub(crate) fn write_conf(settings: &RedisSettings) -> std::io::Result<PathBuf> {
+    let dir = &settings.data_dir;
+    let socket = socket_path(dir);
+    let quoted = |path: &Path| format!("\"{}\"", path.display().to_string().replace('\\', "\\\\").replace('"', "\\\""));
+    let mut conf = format!(
+        "# Written by dripd at every start.\n\
+         bind 127.0.0.1\nport {}\ndir {}\ndaemonize no\nappendonly yes\nappendfsync {}\nsave \"\"\n\
+         maxmemory-policy noeviction\nloglevel notice\nlogfile \"\"\nalways-show-logo no\n",
+        settings.port,
+        quoted(dir),
+        settings.fsync.as_str(),
+    );
+    if fits_socket(&socket) {
+        conf += &format!("unixsocket {}\nunixsocketperm 600\n", quoted(&socket));
+    }
+    let path = dir.join("redis.conf");
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    file.write_all(conf.as_bytes())?;
+    Ok(path)
+}
+
 fn socket_path(dir: &Path) -> PathBuf {
     dir.join("redis.sock")
 }
@@ -310,7 +311,11 @@ fn same_file(a: &Path, b: &Path) -> bool {
 }
 
 /// The first program on the PATH that is 7.0 or newer.
-async fn find_program() -> Result<PathBuf, OwnRedisError> {
+///
+/// # Errors
+///
+/// [`OwnRedisError::NoServer`] with what was found instead.
+pub(crate) async fn find_program() -> Result<PathBuf, OwnRedisError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = Vec::new();
     for name in PROGRAMS {

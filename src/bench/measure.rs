@@ -1,0 +1,214 @@
+//! What is made of samples: histograms for times, and pairs for ratios.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::wire::Wire;
+
+/// How many interleaved pairs a ratio is made of.
+pub(super) const PAIRS: usize = 5;
+
+/// Quartiles further apart than this are noise, unless they agree about the goal.
+const NOISE: f64 = 0.15;
+
+/// The middle of some samples, and how far they lie apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spread {
+    /// The first quartile.
+    pub(super) low: f64,
+    /// The second.
+    pub(super) median: f64,
+    /// The third.
+    pub(super) high: f64,
+}
+
+impl Spread {
+    /// Of some samples, at least one.
+    pub(super) fn of(samples: &[f64]) -> Self {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |quarter: usize| {
+            let place = quarter as f64 / 4.0 * (sorted.len() - 1) as f64;
+            let (below, part) = (place.floor() as usize, place.fract());
+            let above = (below + 1).min(sorted.len() - 1);
+            sorted[below] + (sorted[above] - sorted[below]) * part
+        };
+        Self { low: at(1), median: at(2), high: at(3) }
+    }
+
+    /// Whether the samples lie too far apart to say anything by themselves.
+    pub(super) fn is_noisy(&self) -> bool {
+        self.high - self.low > NOISE * self.median.abs()
+    }
+}
+
+/// Two things measured in turns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pairs {
+    /// The first of each pair.
+    pub(super) mine: Spread,
+    /// The second.
+    pub(super) beside: Spread,
+    /// The first by the second, pair by pair.
+    pub(super) ratio: Spread,
+}
+
+impl Pairs {
+    /// Of samples taken in turns.
+    pub(super) fn of(pairs: &[(f64, f64)]) -> Self {
+        let column = |pick: fn(&(f64, f64)) -> f64| Spread::of(&pairs.iter().map(pick).collect::<Vec<_>>());
+        Self { mine: column(|p| p.0), beside: column(|p| p.1), ratio: column(|p| p.0 / p.1) }
+    }
+
+    /// Measure two things in turns, each first in every other pair. A pair before the first is not counted.
+    pub(super) fn measure(
+        mut mine: impl FnMut() -> io::Result<f64>,
+        mut beside: impl FnMut() -> io::Result<f64>,
+    ) -> io::Result<Self> {
+        let mut pairs = Vec::new();
+        for round in 0..=PAIRS {
+            let pair = if round % 2 == 0 {
+                let first = mine()?;
+                (first, beside()?)
+            } else {
+                let first = beside()?;
+                (mine()?, first)
+            };
+            if round > 0 {
+                pairs.push(pair);
+            }
+        }
+        Ok(Self::of(&pairs))
+    }
+}
+
+/// Times in microseconds.
+#[derive(Debug, Clone)]
+pub(super) struct Times(Histogram<u64>);
+
+impl Times {
+    /// None so far.
+    pub(super) fn new() -> Self {
+        Self(Histogram::new(3).expect("three digits are allowed"))
+    }
+
+    /// One more, in nanoseconds.
+    pub(super) fn add_ns(&mut self, ns: u64) {
+        self.0.record(ns).expect("it grows by itself");
+    }
+
+    /// One more, in microseconds.
+    pub(super) fn add_us(&mut self, us: u64) {
+        self.add_ns(us.saturating_mul(1_000));
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, time: Duration) {
+        self.add_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Those of another run besides.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("it grows by itself");
+    }
+
+    /// The time that `percent` of them do not exceed, in milliseconds.
+    pub(super) fn ms(&self, percent: f64) -> f64 {
+        self.0.value_at_percentile(percent) as f64 / 1e6
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+/// Tells the threads of a measurement that it is over, also when it failed.
+#[derive(Debug, Default)]
+pub(super) struct Over(AtomicBool);
+
+/// Sets it when it goes out of scope.
+pub(super) struct WhenDropped<'a>(&'a Over);
+
+impl Over {
+    /// Whether it is over.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// It is over when what this replies is dropped.
+    pub(super) fn when_dropped(&self) -> WhenDropped<'_> {
+        WhenDropped(self)
+    }
+}
+
+impl Drop for WhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What no daemon can be faster than, sampled while something else runs: how much too long the kernel sleeps, and a
+/// round trip to the same Redis.
+pub(super) struct Floor {
+    /// Oversleep and round trip together.
+    pub(super) both: Times,
+    /// The round trip alone.
+    pub(super) ping: Times,
+}
+
+impl Floor {
+    /// Sample until it is over, some five hundred times a second.
+    pub(super) fn sample(mut wire: Wire, over: &Over) -> io::Result<Self> {
+        let mut floor = Self { both: Times::new(), ping: Times::new() };
+        while !over.is_set() {
+            let nap = Duration::from_micros(fastrand::u64(1_000..3_000));
+            let start = Instant::now();
+            std::thread::sleep(nap);
+            let woke = Instant::now();
+            wire.call(&["PING"])?;
+            floor.ping.add(woke.elapsed());
+            floor.both.add(start.elapsed().saturating_sub(nap));
+        }
+        Ok(floor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quartiles_are_those_of_the_textbook_and_noise_is_a_spread_over_15_percent() {
+        let spread = Spread::of(&[5.0, 1.0, 3.0, 2.0, 4.0]);
+        assert_eq!(spread, Spread { low: 2.0, median: 3.0, high: 4.0 });
+        assert!(spread.is_noisy());
+        assert!(!Spread::of(&[1.0, 1.0, 1.1, 1.1, 1.1]).is_noisy());
+        assert_eq!(Spread::of(&[7.0]), Spread { low: 7.0, median: 7.0, high: 7.0 });
+    }
+
+    #[test]
+    fn pairs_are_taken_in_turns_and_the_first_one_does_not_count() {
+        let order = std::cell::RefCell::new(String::new());
+        let step = |name| {
+            order.borrow_mut().push(name);
+            Ok(if name == 'a' { 3.0 } else { 2.0 })
+        };
+        let pairs = Pairs::measure(|| step('a'), || step('b')).expect("nothing fails");
+        assert_eq!(*order.borrow(), "abbaabbaabba");
+        assert!((pairs.ratio.median - 1.5).abs() < 1e-9, "{pairs:?}");
+    }
+
+    #[test]
+    fn percentiles_are_of_all_the_times_together() {
+        let (mut a, mut b) = (Times::new(), Times::new());
+        (1..=98).for_each(|_| a.add_us(100));
+        (1..=2).for_each(|_| b.add_us(900));
+        a.join(&b);
+        assert!((a.ms(50.0) - 0.1).abs() < 0.001 && (a.ms(99.0) - 0.9).abs() < 0.001, "{a:?}");
+        assert_eq!(a.len(), 100);
+    }
+}
