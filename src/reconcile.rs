@@ -54,7 +54,7 @@ impl Reconcile {
                     self.scan_all().await?;
                 }
                 () = tokio::time::sleep(pause) => {
-                    if self.tracking { self.page().await?; } else { self.scan_all().await?; }
+                    if self.tracking { self.look_slowly().await?; } else { self.scan_all().await?; }
                 }
             }
         }
@@ -69,12 +69,26 @@ impl Reconcile {
     /// One page. Replies whether there is more.
     async fn page(&mut self) -> Result<bool, StoreError> {
         let page = self.store.scan_queues(self.cursor).await?;
-        for queue in &page.queues {
+        self.hand_over(&page.queues).await;
+        self.cursor = page.next.unwrap_or(0);
+        Ok(page.next.is_some())
+    }
+
+    /// One page of the slow scan, for what no report told: a queue that is not scheduled. One that is has its turn, and is cut
+    /// then at the latest; to look at each of them would keep Redis busy for nothing.
+    async fn look_slowly(&mut self) -> Result<(), StoreError> {
+        let page = self.store.scan_queues(self.cursor).await?;
+        let forgotten = self.store.unscheduled(page.queues).await?;
+        self.hand_over(&forgotten).await;
+        self.cursor = page.next.unwrap_or(0);
+        Ok(())
+    }
+
+    async fn hand_over(&mut self, queues: &[Vec<u8>]) {
+        for queue in queues {
             self.hints.wait_for_room().await;
             self.hints.add_queue(queue);
         }
-        self.cursor = page.next.unwrap_or(0);
-        Ok(page.next.is_some())
     }
 }
 

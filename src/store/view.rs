@@ -156,6 +156,24 @@ impl Store {
         Ok(Scanned { next: (next != 0).then_some(next), queues })
     }
 
+    /// Those of some queues whose buckets are not scheduled. One command, and none when there are no queues.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn unscheduled(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
+        if queues.is_empty() {
+            return Ok(queues);
+        }
+        let mut command = redis::cmd("ZMSCORE");
+        command.arg(self.keys().schedule());
+        for queue in &queues {
+            command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
+        }
+        let Value::Array(dues) = self.call("ZMSCORE", &command).await? else { return Ok(queues) };
+        Ok(queues.into_iter().zip(dues).filter(|(_, due)| *due == Value::Nil).map(|(queue, _)| queue).collect())
+    }
+
     /// The bucket whose queue a key is; `None` when its name is none.
     #[must_use]
     pub fn bucket_of(&self, key: &[u8]) -> Option<Arc<str>> {
