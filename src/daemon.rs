@@ -421,7 +421,7 @@ impl Daemon {
             let spread = async {
                 look_at_all(&mut store, &progress).await?;
                 put(&mut store, &record).await?;
-                hints.queues.notify_one();
+                hints.dues.notify_one();
                 while store.drain(&[]).await?.spreading {}
                 Ok::<_, StoreError>(())
             };

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::progress::Progress;
+use crate::store::reply::Drained;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 use crate::timer::Timer;
@@ -15,7 +18,14 @@ use crate::timer::Timer;
 const LONGEST_NAP: Duration = Duration::from_secs(10);
 
 /// How many names go with one call.
-const NAMES: usize = 100;
+const NAMES: usize = 50;
+
+/// The shortest time between two calls that look at names, unless they fill one. An idle bucket is looked at as soon as it is
+/// reported; under a flood, one call stands for what would be thousands.
+const GATHER: Duration = Duration::from_micros(500);
+
+/// How many calls are under way while more is due: Redis has the next one before the reply to the last is read.
+const CALLS: usize = 2;
 
 /// The loop that lets jobs out of their buckets.
 pub struct Pacer {
@@ -23,8 +33,15 @@ pub struct Pacer {
     hints: Arc<Hints>,
     progress: Arc<Progress>,
     timer: Timer,
+    /// When the next bucket is due, as the last reply has it.
+    due: Instant,
+    /// When a call last took names along.
+    looked: Instant,
     noted: Option<Instant>,
 }
+
+/// A call that came back: the names that went with it, and the reply.
+type Called = (Vec<Arc<str>>, Result<Drained, StoreError>);
 
 impl Pacer {
     /// A pacer over one connection.
@@ -33,40 +50,74 @@ impl Pacer {
     ///
     /// When the kernel gives no timer.
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
-        Ok(Self { store, hints, progress, timer: Timer::new()?, noted: None })
+        let (timer, now) = (Timer::new()?, Instant::now());
+        Ok(Self { store, hints, progress, timer, due: now, looked: now, noted: None })
     }
 
-    /// Drain until stopped.
+    /// Drain until stopped; the calls in hand are finished.
     ///
     /// # Errors
     ///
     /// The first call that fails; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
-            let nap = self.step().await?;
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(()),
-                () = self.hints.queues.notified() => {}
-                () = self.timer.sleep(nap) => {}
+            self.step(&stop).await?;
+            loop {
+                let nap = self.nap();
+                if nap.is_zero() && !stop.is_cancelled() {
+                    break;
+                }
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return Ok(()),
+                    () = self.hints.dues.notified() => break,
+                    () = self.hints.queues.notified(), if !self.hints.is_waiting(1) => {}
+                    () = self.timer.sleep(nap) => {}
+                }
             }
         }
     }
 
-    /// One call. Replies how long to sleep unless woken.
-    async fn step(&mut self) -> Result<Duration, StoreError> {
+    /// Call until nothing more is due.
+    async fn step(&mut self, stop: &CancellationToken) -> Result<(), StoreError> {
+        let mut calls = FuturesOrdered::new();
+        calls.push_back(self.call());
+        while let Some((woken, drained)) = calls.next().await {
+            self.take_in(&woken, &drained?);
+            while self.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
+                calls.push_back(self.call());
+            }
+        }
+        Ok(())
+    }
+
+    /// One call, with the names that wait for a look.
+    fn call(&mut self) -> impl Future<Output = Called> + use<> {
         let woken = self.hints.take(NAMES);
+        if !woken.is_empty() {
+            self.looked = Instant::now();
+        }
         self.progress.calling();
-        let drained = self.store.drain(&woken).await?;
+        let mut store = self.store.clone();
+        async move {
+            let drained = store.drain(&woken).await;
+            (woken, drained)
+        }
+    }
+
+    fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
         self.hints.put_back(woken.get(drained.looked..).unwrap_or_default());
         self.log(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
-        let mut nap = drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
-        if let Some(at) = self.hints.next_at() {
-            nap = nap.min(at.saturating_duration_since(Instant::now()));
-        }
-        self.progress.drained(&drained, nap);
-        Ok(nap)
+        self.due = Instant::now() + drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
+        self.progress.drained(drained, self.nap());
+    }
+
+    /// How long to sleep unless woken: until a bucket is due or names are to be looked at.
+    fn nap(&self) -> Duration {
+        let look =
+            self.hints.next_at().map(|at| if self.hints.is_waiting(NAMES) { at } else { at.max(self.looked + GATHER) });
+        look.map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
     }
 
     /// What the functions could not handle, at most once a minute.

@@ -34,8 +34,10 @@ const BAD_NAME_LOG: Duration = Duration::from_secs(60);
 pub struct Hints {
     names: Mutex<Names>,
     keys: Keys,
-    /// Something changed that the pacer must know: a queue, or the end of a back-off.
+    /// A queue changed: there is a name to look at, or a moment when there will be one.
     pub queues: Notify,
+    /// A due changed in another way: by the end of a back-off, or by a policy.
+    pub dues: Notify,
     /// A ready stream changed.
     pub ready: Notify,
     /// Names were lost: look at every queue.
@@ -149,6 +151,7 @@ impl Hints {
             names: Mutex::default(),
             keys,
             queues: Notify::new(),
+            dues: Notify::new(),
             ready: Notify::new(),
             lost: Notify::new(),
             disconnected: Notify::new(),
@@ -187,7 +190,7 @@ impl Hints {
         if key.starts_with(self.keys.queues().as_bytes()) {
             self.add_queue(key);
         } else if key.starts_with(self.keys.retries().as_bytes()) {
-            self.queues.notify_one();
+            self.dues.notify_one();
         } else {
             self.ready.notify_one();
         }
@@ -239,6 +242,12 @@ impl Hints {
                 self.lost.notify_one();
             }
         }
+    }
+
+    /// Whether so many names may be looked at now.
+    #[must_use]
+    pub fn is_waiting(&self, names: usize) -> bool {
+        self.names().waiting.len() >= names
     }
 
     /// When the next name may be looked at; `None` when none waits.

@@ -216,24 +216,35 @@ local function hand_over(prefix, old_id, new_id)
   old.sweep = nil
 end
 
+-- The context of a call, by prefix: made once and filled anew by each call, for making one costs more than most calls do.
+local contexts, context_count = {}, 0
+
+local function context_of(prefix)
+  local ctx = contexts[prefix]
+  if not ctx then
+    if context_count >= 256 then contexts, context_count = {}, 0 end
+    ctx = {
+      prefix = prefix, queues = prefix .. ':queue:', policy_key = prefix .. ':policy', schedule = prefix .. ':schedule',
+      level_key = prefix .. ':level', retries = prefix .. ':retries', spread_key = prefix .. ':spread', bucket = {},
+    }
+    contexts[prefix], context_count = ctx, context_count + 1
+  end
+  return ctx
+end
+
 -- open: everything that one call needs to know before it looks at a bucket. Cost: 2 or 3 calls.
 local function open(prefix, now_us)
-  local policy_key = prefix .. ':policy'
-  local head = call('HMGET', policy_key, 'id', 'prev_id', 'held')
-  local ctx = {
-    prefix = prefix, now = clock(now_us), policy_key = policy_key, schedule = prefix .. ':schedule',
-    level_key = prefix .. ':level', retries = prefix .. ':retries', spread_key = prefix .. ':spread',
-    id = head[1] or nil, held = head[3] or '', rooms = {}, notes = {}, bytes = 0, entries = 0,
-    dispatched = 0, rejected = 0, latest_us = 0,
-  }
-  ctx.now_text = digits(ctx.now)
-  ctx.record = record_of(policy_key, ctx.id, 'record')
-  if head[2] then ctx.prev = record_of(policy_key, head[2], 'prev') end
-  ctx.limits = ctx.record.limits
-  local memory = memory_of(prefix, ctx.id)
-  if ctx.now < memory.clock - STEP_BACK_US then memory.sweep = nil end
-  memory.clock = ctx.now
-  ctx.memory = memory
+  local ctx = context_of(prefix)
+  local head = call('HMGET', ctx.policy_key, 'id', 'prev_id', 'held')
+  local id, now, memory = head[1] or nil, clock(now_us), ctx.memory
+  ctx.record = record_of(ctx.policy_key, id, 'record')
+  ctx.prev = head[2] and record_of(ctx.policy_key, head[2], 'prev') or nil
+  if not memory or ctx.id ~= id then memory = memory_of(prefix, id) end
+  if now < memory.clock - STEP_BACK_US then memory.sweep = nil end
+  memory.clock = now
+  ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', ctx.record.limits, memory
+  ctx.rooms, ctx.notes, ctx.bytes, ctx.entries = {}, {}, 0, 0
+  ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels = 0, 0, 0, 0, nil
   return ctx
 end
 

@@ -8,7 +8,7 @@
 -- <prefix>:retries         zset   bucket -> the first of those ends; +inf once it is over and the bucket is scheduled
 -- <prefix>:spread          set    buckets that a spreading change has reached
 
-local function queue_key(ctx, bucket) return ctx.prefix .. ':queue:' .. bucket end
+local function queue_key(ctx, bucket) return ctx.queues .. bucket end
 local function retry_key(ctx, bucket) return ctx.prefix .. ':retry:' .. bucket end
 local function held_key(ctx, route) return ctx.prefix .. ':held:' .. route end
 
@@ -112,7 +112,12 @@ end
 -- keep_level: store the level of a bucket where it changed.
 local function keep_level(ctx, s)
   if s.level == s.stored_level then return end
-  if s.level then call('HSET', ctx.level_key, s.bucket, s.level) else call('HDEL', ctx.level_key, s.bucket) end
+  if s.level then
+    call('HSET', ctx.level_key, s.bucket, s.level)
+    ctx.has_levels = true
+  else
+    call('HDEL', ctx.level_key, s.bucket)
+  end
   s.stored_level = s.level
 end
 
@@ -136,7 +141,8 @@ end
 -- levels_of: the levels of several buckets, in their order; nothing is read where no bucket has one.
 local function levels_of(ctx, names)
   local levels = {}
-  if #names == 0 or call('EXISTS', ctx.level_key) == 0 then return levels end
+  if ctx.has_levels == nil then ctx.has_levels = call('EXISTS', ctx.level_key) == 1 end
+  if #names == 0 or not ctx.has_levels then return levels end
   for from = 1, #names, 1000 do
     local page = call('HMGET', ctx.level_key, unpack(names, from, min(#names, from + 999)))
     for i, level in ipairs(page) do levels[from + i - 1] = tonumber(level or nil) end

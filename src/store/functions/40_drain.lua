@@ -178,7 +178,7 @@ end
 -- visit_all: visit the buckets of `work`, from where it stands.
 local function visit_all(ctx, work)
   local s, names, due, levels, retrying = work.s, work.names, work.due, work.levels, work.retrying
-  local head, keep, gone = ctx.prefix .. ':queue:', work.keep, work.gone
+  local head, keep, gone = ctx.queues, work.keep, work.gone
   while work.at < #names do
     if work.quota <= 0 or spent(ctx) then
       work.more = true
@@ -211,15 +211,16 @@ local function visit_all(ctx, work)
 end
 
 -- drain_due: visit the buckets that are due, the longest due first. One batch of jobs or buckets, in equal shares, and
--- for one bucket no more than a quarter while others are due. Replies whether more is due.
+-- for one bucket no more than a quarter while others are due. The buckets that a wake looked at count too. Replies whether more
+-- is due.
 local function drain_due(ctx)
-  local batch = ctx.limits.batch
+  local batch = max(1, ctx.limits.batch - ctx.looked)
   local due = call('ZRANGE', ctx.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', batch, 'WITHSCORES')
   if #due == 0 then return false end
   local names = {}
   for i = 1, #due, 2 do names[#names + 1] = due[i] end
   local retrying = {}
-  if call('EXISTS', ctx.retries) == 1 then
+  if ctx.has_retries then
     for i, at in ipairs(call('ZMSCORE', ctx.retries, unpack(names))) do retrying[i] = at and tonumber(at) == huge end
   end
   local share = #names == 1 and batch or min(ctx.record.quarter, max(1, floor(batch / #names)))

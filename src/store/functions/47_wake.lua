@@ -17,7 +17,7 @@ local function wait_us(ctx, more)
   local at = huge
   local first = call('ZRANGE', ctx.schedule, 0, 0, 'WITHSCORES')
   if first[2] then at = tonumber(first[2]) end
-  local retry = call('ZRANGE', ctx.retries, 0, 0, 'WITHSCORES')
+  local retry = ctx.has_retries and call('ZRANGE', ctx.retries, 0, 0, 'WITHSCORES') or {}
   if retry[2] then at = min(at, tonumber(retry[2])) end
   if ctx.held ~= '' then at = min(at, ctx.now + HOLD_POLL_US) end
   if next(ctx.memory.counts) then at = min(at, max(ctx.memory.flushed_us + 1000000, ctx.now)) end
@@ -26,8 +26,10 @@ local function wait_us(ctx, more)
 end
 
 local function drained(ctx)
+  ctx.now_text = digits(ctx.now)
   if ctx.held ~= '' then release_where_room(ctx) end
-  if call('EXISTS', ctx.retries) == 1 then announce(ctx) end
+  ctx.has_retries = call('EXISTS', ctx.retries) == 1
+  if ctx.has_retries then announce(ctx) end
   local more = drain_due(ctx)
   local sweeping = sweep_turn(ctx, more) and sweep(ctx)
   flush_counts(ctx)
@@ -49,6 +51,56 @@ local function drain(keys, args)
   return drained(open(prefix, args[1]))
 end
 
+-- filled_queues: of the first buckets among some queue keys in which jobs wait, half a batch of them at most: their names,
+-- where they are among the keys, how many jobs wait, and how many keys were looked at.
+local function filled_queues(ctx, keys)
+  local names, at, lens, head, most = {}, {}, {}, ctx.queues, max(1, floor(ctx.limits.batch / 2))
+  -- Most reports are the echo of a last job that left: where no queue is there any more, one look is enough for all.
+  if #keys > 1 and call('EXISTS', unpack(keys)) == 0 then return names, at, lens, #keys end
+  for i = 1, #keys do
+    if #names == most then return names, at, lens, i - 1 end
+    local key = keys[i]
+    local bucket = sub(key, 1, #head) == head and sub(key, #head + 1)
+    if bucket and valid_name(bucket) then
+      local len = pcall_redis('LLEN', key)
+      if type(len) ~= 'number' then
+        note(ctx, 'wrong type', key)
+      elseif len > 0 then
+        local n = #names + 1
+        names[n], at[n], lens[n] = bucket, i, len
+      end
+    else
+      note(ctx, 'bad name', key)
+    end
+  end
+  return names, at, lens, #keys
+end
+
+-- look_at_queues: cut what is over, schedule what is not scheduled, and write nothing otherwise. Replies how many of the
+-- queues were looked at: a call that has cut as much as one may stops before the next.
+local function look_at_queues(ctx, keys)
+  local names, at, lens, looked = filled_queues(ctx, keys)
+  if #names == 0 then return looked end
+  ctx.looked = #names
+  local dues, levels, add, s = call('ZMSCORE', ctx.schedule, unpack(names)), levels_of(ctx, names), {}, {}
+  for i, bucket in ipairs(names) do
+    if spent(ctx) then looked = at[i] - 1 break end
+    local due, held_by = tonumber(dues[i] or nil), nil
+    if not due then due, held_by = held_due(ctx, bucket) end
+    look(ctx, s, bucket, keys[at[i]], lens[i], due, levels[i])
+    if s.over > 0 or s.fresh or s.level ~= s.stored_level then settle(ctx, s) end
+    s.due = s.due or ctx.now
+    if held_by then
+      store_due(ctx, s, held_by)
+    elseif s.due ~= s.stored_due then
+      add[#add + 1] = digits(s.due)
+      add[#add + 1] = bucket
+    end
+  end
+  if #add > 0 then call('ZADD', ctx.schedule, unpack(add)) end
+  return looked
+end
+
 -- drip__wake: look at queues that changed: cut what is over, schedule what is not scheduled, and write nothing
 -- otherwise; then drain.
 -- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
@@ -59,44 +111,7 @@ local function wake(keys, args)
   local prefix = split_queue(keys[1] or '')
   if not prefix or #keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
   local ctx = open(prefix, args[1])
-  local names, at, head = {}, {}, prefix .. ':queue:'
-  local from = #head + 1
-  for i = 1, #keys do
-    local key = keys[i]
-    local bucket = sub(key, 1, #head) == head and sub(key, from)
-    if bucket and valid_name(bucket) then
-      names[#names + 1] = bucket
-      at[#names] = i
-    else
-      note(ctx, 'bad name', key)
-    end
-  end
-  local looked = #keys
-  if #names > 0 then
-    local dues, levels, add = call('ZMSCORE', ctx.schedule, unpack(names)), levels_of(ctx, names), {}
-    local s = {}
-    for i, bucket in ipairs(names) do
-      if spent(ctx) then looked = at[i] - 1 break end
-      local queue = keys[at[i]]
-      local len = pcall_redis('LLEN', queue)
-      if type(len) ~= 'number' then
-        note(ctx, 'wrong type', queue)
-      elseif len > 0 then
-        local due, held_by = tonumber(dues[i] or nil), nil
-        if not due then due, held_by = held_due(ctx, bucket) end
-        look(ctx, s, bucket, queue, len, due, levels[i])
-        if s.over > 0 or s.fresh or s.level ~= s.stored_level then settle(ctx, s) end
-        s.due = s.due or ctx.now
-        if held_by then
-          store_due(ctx, s, held_by)
-        elseif s.due ~= s.stored_due then
-          add[#add + 1] = digits(s.due)
-          add[#add + 1] = bucket
-        end
-      end
-    end
-    if #add > 0 then call('ZADD', ctx.schedule, unpack(add)) end
-  end
+  local looked = look_at_queues(ctx, keys)
   local reply = drained(ctx)
   reply[8] = looked
   return reply

@@ -13,8 +13,8 @@ local function read_bucket(keys, now_us)
   if is_error(len) then return nil, nil, refuse('WRONGTYPE', 'the key of this queue holds something else than a list') end
   local due, held_by = tonumber(call('ZSCORE', ctx.schedule, bucket) or nil), nil
   if not due then due, held_by = held_due(ctx, bucket) end
-  local level = levels_of(ctx, { bucket })[1]
-  return ctx, look(ctx, {}, bucket, keys[1], len, due, level), nil, held_by
+  local level = tonumber(call('HGET', ctx.level_key, bucket) or nil)
+  return ctx, look(ctx, ctx.bucket, bucket, keys[1], len, due, level), nil, held_by
 end
 
 -- is_idle: whether nothing of a bucket could have left by now, so that the time since its due earns no credit.
