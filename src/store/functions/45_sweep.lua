@@ -17,7 +17,7 @@ end
 -- sweep_page: a page of the schedule, or of the buckets held by a route. A held bucket whose policy names another route
 -- now, or which is not due any more, goes back on the schedule. Replies whether it was the last page.
 local function sweep_page(ctx, at, key, route_name)
-  local page = call('ZSCAN', key, at.cursor, 'COUNT', ctx.limits.batch)
+  local page = call('ZSCAN', key, at.cursor, 'COUNT', ctx.page)
   if not ctx.prev and not route_name then return sweep_ahead(ctx, at, key, page) end
   local names, dues, changed = {}, {}, {}
   for i = 1, #page[2], 2 do
@@ -70,7 +70,7 @@ local function sweep_retries(ctx, at)
   if not at.bucket then
     if #at.waiting == 0 then
       if at.last then return true end
-      local page = call('ZSCAN', ctx.retries, at.cursor, 'COUNT', ctx.limits.batch)
+      local page = call('ZSCAN', ctx.retries, at.cursor, 'COUNT', ctx.page)
       for i = 1, #page[2], 2 do at.waiting[#at.waiting + 1] = page[2][i] end
       at.cursor, at.last = page[1], page[1] == '0'
       return #at.waiting == 0 and at.last
@@ -78,7 +78,7 @@ local function sweep_retries(ctx, at)
     at.bucket, at.inner = table.remove(at.waiting), '0'
   end
   local key = retry_key(ctx, at.bucket)
-  local page = call('ZSCAN', key, at.inner, 'COUNT', ctx.limits.batch)
+  local page = call('ZSCAN', key, at.inner, 'COUNT', ctx.page)
   local changed = false
   for i = 1, #page[2], 2 do
     local member, ends = page[2][i], tonumber(page[2][i + 1])
@@ -97,9 +97,11 @@ local function sweep_retries(ctx, at)
   return false
 end
 
--- sweep: the next slice. Replies whether there is more to do.
-local function sweep(ctx)
-  local memory = ctx.memory
+-- sweep: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
+-- more to do.
+local function sweep(ctx, busy)
+  local memory, batch = ctx.memory, ctx.limits.batch
+  ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
   if not memory.sweep then memory.sweep = { phase = 'held', cursor = '0', waiting = {} } end
   local at = memory.sweep
   if at.phase == 'done' and ctx.prev then at.phase, at.cursor = 'held', '0' end
@@ -118,11 +120,4 @@ local function sweep(ctx)
     if sweep_retries(ctx, at) then at.phase = 'done' end
   end
   return at.phase ~= 'done'
-end
-
--- sweep_turn: whether this call sweeps: each one while a change spreads or nothing else is due, otherwise one in eight.
-local function sweep_turn(ctx, busy)
-  local memory = ctx.memory
-  memory.calls = (memory.calls or 0) + 1
-  return not busy or ctx.prev or memory.calls % 8 == 0
 end

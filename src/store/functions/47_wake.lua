@@ -31,7 +31,7 @@ local function drained(ctx)
   ctx.has_retries = call('EXISTS', ctx.retries) == 1
   if ctx.has_retries then announce(ctx) end
   local more = drain_due(ctx)
-  local sweeping = sweep_turn(ctx, more) and sweep(ctx)
+  local sweeping = sweep(ctx, more)
   flush_counts(ctx)
   return {
     wait_us(ctx, more or sweeping), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id and 1 or 0, ctx.prev and 1 or 0,
