@@ -1,19 +1,30 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build install setup
+.PHONY: help demo test check build install setup bench bench-peers
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## show the main job: bursts in, a steady drip out (15 seconds)
 	@cargo run --quiet --release -- demo
 
 test: setup ## run every test on a real Redis (some minutes)
+	cargo test --features bench bench::
 	cargo test
+
+bench: setup ## measure it beside what it cannot be faster than (under ten minutes); figures and plots in target/bench
+	@mkdir -p target/bench
+	@cargo run --quiet --release --features bench -- bench --json target/bench/figures.json --plots target/bench
+
+bench-peers: setup ## run the same work on other tools (a quarter of an hour; installs them below benches/peers)
+	@sh benches/peers/setup.sh
+	@mkdir -p target/bench
+	@cargo run --quiet --release --features bench -- bench peers --json target/bench/peers.json
 
 check: ## formatting, clippy and docs, warnings as errors
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	cargo clippy --all-targets --features bench -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features bench
 
 build: ## build the release binary, target/release/dripd
 	cargo build --release

@@ -7,6 +7,7 @@
 
 mod lab;
 mod measure;
+mod plots;
 mod proxy;
 mod report;
 mod suites;
@@ -39,22 +40,39 @@ pub enum Suite {
     Neighbours,
     /// Several daemons, and a network between them and Redis
     Scale,
+    /// The same work on other tools (only when named: they must be installed)
+    Peers,
 }
 
-/// Run suites, all of them when none is named, and print the table. Replies it as JSON.
+/// What to do with what was found.
+#[derive(Debug, Default, clap::Args)]
+pub struct Output {
+    /// Write the figures to a file as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw plots into a directory
+    #[arg(long, value_name = "DIRECTORY")]
+    plots: Option<PathBuf>,
+}
+
+/// Run suites, all but the peers when none is named. Replies the table.
 ///
 /// # Errors
 ///
 /// When no Redis can be started, or one of the parts fails.
-pub fn run(suites: &[Suite], json: Option<&PathBuf>) -> io::Result<String> {
-    let all = <Suite as clap::ValueEnum>::value_variants();
+pub fn run(suites: &[Suite], output: &Output) -> io::Result<String> {
+    let own = |suite: &&Suite| **suite != Suite::Peers;
+    let all: Vec<Suite> = <Suite as clap::ValueEnum>::value_variants().iter().filter(own).copied().collect();
     let mut bench = Bench { report: Report::new() };
-    for suite in if suites.is_empty() { all } else { suites } {
+    for suite in if suites.is_empty() { &all } else { suites } {
         bench.run(*suite)?;
     }
     bench.report.finish();
-    if let Some(path) = json {
+    if let Some(path) = &output.json {
         std::fs::write(path, bench.report.json()?)?;
+    }
+    if let Some(directory) = &output.plots {
+        plots::draw(&bench.report.points, directory)?;
     }
     Ok(bench.report.table())
 }

@@ -194,11 +194,28 @@ pub(super) struct Point {
     pub(super) y: f64,
 }
 
+/// The same figure of several tools.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Compared {
+    pub(super) what: String,
+    pub(super) unit: &'static str,
+    /// By tool; none where it could not be measured.
+    pub(super) cells: Vec<(String, Option<f64>)>,
+}
+
+impl Compared {
+    fn cells(&self) -> Vec<String> {
+        let cell = |value: &Option<f64>| value.map_or("-".to_owned(), |value| amount(value, self.unit));
+        [self.what.clone()].into_iter().chain(self.cells.iter().map(|(_, value)| cell(value))).collect()
+    }
+}
+
 /// Everything that a run found.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     machine: Machine,
     rows: Vec<Row>,
+    compared: Vec<Compared>,
     pub(super) points: Vec<Point>,
 }
 
@@ -243,7 +260,7 @@ fn stolen_and_all() -> (f64, f64) {
 impl Report {
     /// Nothing found yet.
     pub(super) fn new() -> Self {
-        Self { machine: Machine::look(), rows: Vec::new(), points: Vec::new() }
+        Self { machine: Machine::look(), rows: Vec::new(), compared: Vec::new(), points: Vec::new() }
     }
 
     /// One more row; it is shown at once on standard error, since a run takes minutes.
@@ -270,6 +287,12 @@ impl Report {
         Ok(pairs)
     }
 
+    /// A figure of several tools.
+    pub(super) fn compare(&mut self, compared: Compared) {
+        eprintln!("{}", compared.cells().join(" | "));
+        self.compared.push(compared);
+    }
+
     /// A point of a plot.
     pub(super) fn point(&mut self, plot: &'static str, line: impl Into<String>, x: f64, y: f64) {
         self.points.push(Point { plot, line: line.into(), x, y });
@@ -282,37 +305,44 @@ impl Report {
         self.machine.stolen_percent = 100.0 * (stolen - before_stolen) / (all - before_all).max(1.0);
     }
 
-    /// The table, as text that is also Markdown.
+    /// The tables, as text that is also Markdown.
     pub(super) fn table(&self) -> String {
-        let head = ["suite", "what", "measured", "beside", "ratio (quartiles)", "goal", "verdict"].map(str::to_owned);
-        let rows: Vec<[String; 7]> = self.rows.iter().map(Row::cells).collect();
-        let width = |n: usize| rows.iter().chain([&head]).map(|row| row[n].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..7).map(width).collect();
-        let line = |cells: &[String; 7]| {
-            let padded: Vec<String> = cells
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.chars().count())))
-                .collect();
-            format!("| {} |\n", padded.join(" | "))
-        };
-        let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
-        let mut table = line(&head) + &format!("| {} |\n", rule.join(" | "));
-        for row in &rows {
-            table += &line(row);
+        let mut text = String::new();
+        if !self.rows.is_empty() {
+            let head = ["suite", "what", "measured", "beside", "ratio (quartiles)", "goal", "verdict"];
+            text += &table(&head, self.rows.iter().map(|row| row.cells().to_vec()));
+        }
+        if let Some(first) = self.compared.first() {
+            let tools = first.cells.iter().map(|(tool, _)| tool.as_str());
+            let head: Vec<&str> = ["the same work"].into_iter().chain(tools).collect();
+            text += &table(&head, self.compared.iter().map(Compared::cells));
         }
         let m = &self.machine;
-        table += &format!(
-            "\ndripd {}, {} cores of {}, Linux {}; the host gave {:.1} % of the time to others\n",
-            m.dripd, m.cores, m.processor, m.kernel, m.stolen_percent
+        let (cores, processor, kernel, stolen) = (m.cores, &m.processor, &m.kernel, m.stolen_percent);
+        let dripd = m.dripd;
+        text += &format!(
+            "dripd {dripd}, {cores} cores of {processor}, Linux {kernel}; the host gave {stolen:.1} % of the time to others\n"
         );
-        table
+        text
     }
 
     /// Everything, as JSON.
     pub(super) fn json(&self) -> io::Result<String> {
         serde_json::to_string_pretty(self).map_err(io::Error::other)
     }
+}
+
+/// Rows under a head, their columns as wide as they need to be, and an empty line.
+fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut lines: Vec<Vec<String>> = vec![head.iter().map(|cell| (*cell).to_owned()).collect()];
+    lines.extend(rows);
+    let width = |n: usize| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    lines.insert(1, widths.iter().map(|width| "-".repeat(*width)).collect());
+    let padded = |(cell, width): (&String, &usize)| format!("{cell}{}", " ".repeat(width - cell.chars().count()));
+    let shown =
+        |line: &Vec<String>| format!("| {} |\n", line.iter().zip(&widths).map(padded).collect::<Vec<_>>().join(" | "));
+    lines.iter().map(shown).collect::<String>() + "\n"
 }
 
 #[cfg(test)]

@@ -10,17 +10,16 @@ use super::{Exit, Failure};
 #[command(after_help = "Rows appear on standard error as they are measured, the table on standard output at the end; \
                         all suites take less than ten minutes.\n\nExit codes: 0 measured, 1 a part failed")]
 pub(super) struct Bench {
-    /// What to measure [default: all]
+    #[arg(help = "What to measure [default: all but peers]")]
     suites: Vec<crate::bench::Suite>,
-    /// Write the figures to a file as well
-    #[arg(long, value_name = "FILE")]
-    json: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    output: crate::bench::Output,
 }
 
 #[cfg(feature = "bench")]
 impl Bench {
     pub(super) async fn run(self) -> Result<Exit, Failure> {
-        let measured = tokio::task::spawn_blocking(move || crate::bench::run(&self.suites, self.json.as_ref()));
+        let measured = tokio::task::spawn_blocking(move || crate::bench::run(&self.suites, &self.output));
         let mut signals = crate::signals::Signals::listen()?;
         let interrupted = async { while signals.next().await == crate::signals::Signal::Status {} };
         tokio::select! {

@@ -4,6 +4,7 @@
 
 mod rig;
 
+mod bench;
 mod bucket;
 mod cli;
 mod daemon;

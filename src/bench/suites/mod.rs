@@ -5,6 +5,7 @@ mod idle;
 mod memory;
 mod neighbours;
 mod pace;
+mod peers;
 mod push;
 mod scale;
 mod taken;
@@ -42,6 +43,7 @@ impl Bench {
             Suite::Idle => idle::run(&mut self.report),
             Suite::Neighbours => neighbours::run(&mut self.report),
             Suite::Scale => scale::run(&mut self.report),
+            Suite::Peers => peers::run(&mut self.report),
         }
     }
 }
