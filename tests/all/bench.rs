@@ -13,7 +13,10 @@ fn a_build_without_the_bench_says_how_to_get_one() {
         let output = bench(args);
         assert_eq!(output.status.code(), Some(2));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.starts_with("dripd bench: ") && said.contains("make bench") && said.lines().count() == 1, "{said}");
+        assert!(
+            said.starts_with("dripd bench: ") && said.contains("make bench") && said.lines().count() == 1,
+            "{said}"
+        );
     }
 }
 

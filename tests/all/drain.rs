@@ -50,6 +50,28 @@ fn a_call_handles_at_most_a_batch_and_a_bucket_a_quarter_of_it_while_others_are_
 }
 
 #[test]
+fn a_wake_looks_at_half_a_batch_of_queues_with_jobs_and_what_it_looked_at_counts_towards_the_batch() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n[limits]\nbatch = 20\n");
+    case.settle_at(T0);
+    let names: Vec<_> = (0..40).map(|n| format!("b{n:02}")).collect();
+    for name in &names[..30] {
+        case.cmd::<u64>(&["LPUSH", &case.queue(name), "x"]);
+    }
+    let keys: Vec<_> = names.iter().map(|name| format!("queue:{name}")).collect();
+    let mut wake = |from: usize| -> (i64, i64) {
+        let keys: Vec<_> = keys[from..].iter().map(String::as_str).collect();
+        let reply: Vec<redis::Value> = case.fcall("drip__wake", &keys, &[T0.to_string()]);
+        let number = |n: usize| redis::from_redis_value::<i64>(reply[n].clone()).expect("a number");
+        (number(1), number(7))
+    };
+    assert_eq!(wake(0), (10, 10), "ten are looked at, so ten places of the batch are left");
+    assert_eq!(wake(10), (10, 10));
+    assert_eq!(wake(20), (10, 10));
+    assert_eq!(wake(30), (0, 10));
+    assert_eq!(case.cmd::<u64>(&["XLEN", &case.key("ready")]), 30);
+}
+
+#[test]
 fn buckets_that_are_always_behind_do_not_delay_one_that_is_not() {
     let mut case = Case::with(
         "[defaults]\nrate = '1000000/s'\ncatch_up = '1s'\ncapacity = 5000\n[[bucket]]\nmatch = 'slow'\nrate = '10/s'\n[limits]\nmax_ready = 1000000\n",
