@@ -11,7 +11,29 @@ redis.register_function('floor_push', function(keys, args)
   call('TIME')
   call('LLEN', keys[1])
   call('ZSCORE', 'drip:schedule', keys[1])
-  call('EXISTS', 'drip:level')
+  call('HGET', 'drip:level', keys[1])
   call('LPUSH', keys[1], args[1])
   return { 1, 1, 1000, -1, 0 }
+end)
+
+-- What a drain calls for a hundred due buckets with a job each, and nothing of what it decides.
+-- keys  drip:schedule; reply  how many jobs left
+redis.register_function('floor_drain', function(keys)
+  local call, format = redis.call, string.format
+  local time = call('TIME')
+  local now_us = time[1] * 1000000 + time[2]
+  local now, later, keep = format('%d', now_us), format('%d', now_us + 3600000000), {}
+  local due = call('ZRANGE', keys[1], '-inf', now, 'BYSCORE', 'LIMIT', '0', '100', 'WITHSCORES')
+  for i = 1, #due, 2 do
+    local bucket = due[i]
+    local queue = 'drip:queue:' .. bucket
+    call('LLEN', queue)
+    local job = call('LINDEX', queue, '-1')
+    call('XADD', 'drip:ready', '*', 'bucket', bucket, 'job', job, 'attempt', '1', 'due_us', due[i + 1], 'at_us', now,
+      'lease_ms', '60000')
+    call('RPOP', queue)
+    keep[i], keep[i + 1] = later, bucket
+  end
+  if #keep > 0 then call('ZADD', keys[1], unpack(keep)) end
+  return #due / 2
 end)

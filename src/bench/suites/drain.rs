@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::{JOB, SLOW};
+use super::{FLOORS, JOB, SLOW};
 use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
 use crate::bench::measure::{PAIRS, Pairs, Spread};
 use crate::bench::report::{Bound, Report, Row, figure};
@@ -132,6 +132,7 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
         || drain_one(&mine, jobs),
         || floor(&bare, 1, jobs),
     )?;
+    in_redis(report, &mine, &bare)?;
     drop(mine);
     million(report, &bare)?;
     cost(report)
@@ -140,6 +141,33 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
 fn row(what: &str, pairs: &Pairs, goal: Option<f64>) -> Row {
     let row = Row::of("drain", what, pairs.mine, "/s").beside("XADD + RPOP", pairs.beside.median).ratio(pairs.ratio);
     if let Some(goal) = goal { row.value_goal(Bound::AtLeast(goal)) } else { row }
+}
+
+/// What a dispatch takes inside of calls, beside a bare function that makes the same calls.
+fn in_redis(report: &mut Report, mine: &Server, bare: &Server) -> io::Result<()> {
+    const BUCKETS: usize = 20_000;
+    let cost = |server: &Server, function: &str| -> io::Result<f64> {
+        let mut wire = server.wire()?;
+        wire.call(&["FLUSHALL"])?;
+        server.record(SLOW)?;
+        wire.call(&["FUNCTION", "LOAD", "REPLACE", FLOORS])?;
+        schedule(&mut wire, "drain", BUCKETS)?;
+        wire.call(&["CONFIG", "RESETSTAT"])?;
+        while wire.int(&["XLEN", &ready()])? < BUCKETS as i64 {
+            wire.call(&["FCALL", function, "1", &keys().schedule(), ""])?;
+        }
+        Ok(wire.cost("fcall")?.1 / BUCKETS as f64)
+    };
+    report.pairs(
+        |pairs| {
+            Row::of("drain", "in Redis, a dispatch of a drain", pairs.mine, "us")
+                .beside("a bare function, the same calls", pairs.beside.median)
+                .ratio(pairs.ratio)
+        },
+        || cost(mine, "drip__drain"),
+        || cost(bare, "floor_drain"),
+    )?;
+    Ok(())
 }
 
 /// A million of them, once: it takes half a minute. The daemon's memory in such a burst is seen on the way.

@@ -21,6 +21,9 @@ use super::report::Report;
 pub(super) const JOB: &str =
     "....................................................................................................";
 
+/// Functions that make the calls of dripd's and do nothing else.
+pub(super) const FLOORS: &str = include_str!("../floor.lua");
+
 /// A bucket that never lets a second job out while it is measured, and never is full.
 pub(super) const SLOW: &str = "[defaults]\nrate = \"1/h\"\ncapacity = 10000000\n";
 

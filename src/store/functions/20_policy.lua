@@ -154,7 +154,7 @@ end
 -- eta_ms: when the n-th waiting job is due, rounded up; 0 when it could leave now.
 local function eta_ms(p, due, now, n)
   local us = due - now + (n - 1) * p.step + (n - 1) * p.part / p.count
-  return max(0, ceil(us / 1000))
+  return us > 0 and ceil(us / 1000) or 0
 end
 
 local function retry_after_ms(due, now)

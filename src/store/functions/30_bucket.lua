@@ -123,6 +123,7 @@ end
 
 -- settle: make a bucket what `look` said, its due aside. Replies false when its queue could not be cut.
 local function settle(ctx, s)
+  if s.over == 0 and not s.fresh and s.level == s.stored_level then return true end
   if s.over > 0 and not cut(ctx, s) then return false end
   keep_level(ctx, s)
   if s.fresh then

@@ -155,7 +155,7 @@ end
 -- visit: one due bucket. Replies what is left of the batch, and what becomes of its place in the schedule:
 -- 'keep' (with s.due), 'held', or 'gone' (empty and past its due: nothing of it stays).
 local function visit(ctx, s, quota, retrying)
-  if (s.over > 0 or s.fresh or s.level ~= s.stored_level) and not settle(ctx, s) then
+  if not settle(ctx, s) then
     s.due = ctx.now + s.p.interval_us -- the others go on
     return quota - 1, 'keep'
   end

@@ -88,7 +88,7 @@ local function look_at_queues(ctx, keys)
     local due, held_by = tonumber(dues[i] or nil), nil
     if not due then due, held_by = held_due(ctx, bucket) end
     look(ctx, s, bucket, keys[at[i]], lens[i], due, levels[i])
-    if s.over > 0 or s.fresh or s.level ~= s.stored_level then settle(ctx, s) end
+    settle(ctx, s)
     s.due = s.due or ctx.now
     if held_by then
       store_due(ctx, s, held_by)

@@ -21,12 +21,12 @@ end
 
 -- let_in: how many of n the gates allow.
 local function let_in(gates, n)
-  for _, gate in ipairs(gates) do n = min(n, max(0, gate.state.free)) end
+  for i = 1, #gates do n = min(n, max(0, gates[i].state.free)) end
   return n
 end
 
 local function charge_gates(gates, n)
-  for _, gate in ipairs(gates) do gate.limiter.charge(gate.state, gate.p, n) end
+  for i = 1, #gates do gates[i].limiter.charge(gates[i].state, gates[i].p, n) end
 end
 
 -- gate_wait_ms: until a gate lets one more in; 0 when it does now.

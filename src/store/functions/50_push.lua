@@ -51,13 +51,15 @@ local function push(keys, jobs, now_us)
   end
   -- checks end here
   settle(ctx, s)
-  local accepted = let_in(gates, drop and #jobs or min(#jobs, max(0, p.capacity - s.len)))
+  local accepted = #jobs
+  if not drop and s.len + accepted > p.capacity then accepted = max(0, p.capacity - s.len) end
+  accepted = let_in(gates, accepted)
   if accepted < #jobs then count(ctx, 'rejected', #jobs - accepted) end
   if accepted > 0 then
     if not s.due or (s.due < ctx.now and is_idle(ctx, s)) then s.due = ctx.now end
     charge_gates(gates, accepted)
     call('LPUSH', keys[1], unpack(jobs, 1, accepted))
-    local level = max(p.capacity, s.len)
+    local level = s.len > p.capacity and s.len or p.capacity
     s.len = s.len + accepted
     if s.len > level then
       s.over, s.len = s.len - level, level
