@@ -20,9 +20,9 @@ const LONGEST_NAP: Duration = Duration::from_secs(10);
 /// How many names go with one call.
 const NAMES: usize = 50;
 
-/// The shortest time between two calls that look at names, unless they fill one. An idle bucket is looked at as soon as it is
-/// reported; under a flood, one call stands for what would be thousands.
-const GATHER: Duration = Duration::from_micros(500);
+/// In so long, at most two calls look at names, unless the names fill them. An idle bucket is looked at as soon as it is reported;
+/// under a flood, one call stands for what would be thousands.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// How many calls are under way while more is due: Redis has the next one before the reply to the last is read.
 const CALLS: usize = 2;
@@ -35,8 +35,8 @@ pub struct Pacer {
     timer: Timer,
     /// When the next bucket is due, as the last reply has it.
     due: Instant,
-    /// When a call last took names along.
-    looked: Instant,
+    /// When the last two calls were made that took names along.
+    looked: [Instant; 2],
     noted: Option<Instant>,
 }
 
@@ -51,7 +51,7 @@ impl Pacer {
     /// When the kernel gives no timer.
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let (timer, now) = (Timer::new()?, Instant::now());
-        Ok(Self { store, hints, progress, timer, due: now, looked: now, noted: None })
+        Ok(Self { store, hints, progress, timer, due: now, looked: [now; 2], noted: None })
     }
 
     /// Drain until stopped; the calls in hand are finished.
@@ -63,6 +63,7 @@ impl Pacer {
         loop {
             self.step(&stop).await?;
             loop {
+                let waiting = self.hints.is_waiting(1); // read before the nap: a name that comes in between is listened for
                 let nap = self.nap();
                 if nap.is_zero() && !stop.is_cancelled() {
                     break;
@@ -71,7 +72,7 @@ impl Pacer {
                     biased;
                     () = stop.cancelled() => return Ok(()),
                     () = self.hints.dues.notified() => break,
-                    () = self.hints.queues.notified(), if !self.hints.is_waiting(1) => {}
+                    () = self.hints.queues.notified(), if !waiting => {}
                     () = self.timer.sleep(nap) => {}
                 }
             }
@@ -95,7 +96,7 @@ impl Pacer {
     fn call(&mut self) -> impl Future<Output = Called> + use<> {
         let woken = self.hints.take(NAMES);
         if !woken.is_empty() {
-            self.looked = Instant::now();
+            self.looked = [self.looked[1], Instant::now()];
         }
         self.progress.calling();
         let mut store = self.store.clone();
@@ -115,8 +116,10 @@ impl Pacer {
 
     /// How long to sleep unless woken: until a bucket is due or names are to be looked at.
     fn nap(&self) -> Duration {
-        let look =
-            self.hints.next_at().map(|at| if self.hints.is_waiting(NAMES) { at } else { at.max(self.looked + GATHER) });
+        let look = self
+            .hints
+            .next_at()
+            .map(|at| if self.hints.is_waiting(NAMES) { at } else { at.max(self.looked[0] + GATHER) });
         look.map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
     }
 

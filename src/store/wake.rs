@@ -113,7 +113,7 @@ impl Names {
                 self.reported -= 1;
                 self.known.insert(Arc::clone(&name), State::Trailing);
                 self.waiting.push_back(name);
-            } else {
+            } else if self.known.get(&name) == Some(&State::Quiet) {
                 self.known.remove(&name);
             }
         }
@@ -133,6 +133,18 @@ impl Names {
             }
         }
         taken
+    }
+
+    /// They were handed out and not looked at, so there is nothing to be quiet about: they are the next ones.
+    fn put_back(&mut self, names: &[Arc<str>]) {
+        for name in names.iter().rev() {
+            match self.known.insert(Arc::clone(name), State::Waiting) {
+                Some(State::Waiting | State::Trailing) => continue, // its place is kept
+                Some(State::Reported) => self.reported -= 1,
+                Some(State::Quiet) | None => {}
+            }
+            self.waiting.push_front(Arc::clone(name));
+        }
     }
 
     fn next_at(&self) -> Option<Instant> {
@@ -234,14 +246,9 @@ impl Hints {
         taken
     }
 
-    /// Names that a call had no room for: they were handed out, and are to be handed out again.
+    /// Names that a call had no room for: they were handed out, and are to be handed out again, before all others.
     pub fn put_back(&self, names: &[Arc<str>]) {
-        let mut all = self.names();
-        for name in names {
-            if all.add(name) == Added::Full {
-                self.lost.notify_one();
-            }
-        }
+        self.names().put_back(names);
     }
 
     /// Whether so many names may be looked at now.
@@ -266,6 +273,23 @@ impl Hints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_was_put_back_is_handed_out_at_once_and_first() {
+        let (mut names, start) = (Names::default(), Instant::now());
+        for name in ["a", "b", "c", "d"] {
+            names.add(name);
+        }
+        let taken = names.take(3, start);
+        assert_eq!(names.add("c"), Added::News, "reported in the meantime");
+        names.put_back(&taken[1..]);
+        assert_eq!(names.take(10, start).join(" "), "b c d");
+        assert_eq!((names.reported, names.next_at()), (0, None));
+        names.put_back(&["d".into()]);
+        let later = start + QUIET;
+        names.end_quiet(later);
+        assert_eq!(names.take(10, later).join(" "), "d", "the end of its first quiet time does not forget it");
+    }
 
     #[test]
     fn a_name_is_handed_out_at_once_and_again_when_the_quiet_is_over() {

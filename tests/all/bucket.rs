@@ -71,6 +71,14 @@ fn every_step_that_takes_a_job_cuts_the_queue_first() {
 }
 
 #[test]
+fn a_queue_that_a_wake_names_twice_is_cut_once() {
+    let mut case = Case::with("[defaults]\ncapacity = 10\nrate = '1/h'\n");
+    case.lpush("b", &["x"; 15]);
+    assert_eq!(case.wake_at(T0, &["b", "b"]).rejected, 5);
+    assert_eq!(case.cmd::<u64>(&["LLEN", &case.queue("b")]), 9, "and one job left");
+}
+
+#[test]
 fn of_a_large_cut_the_batch_oldest_get_an_entry_and_the_rest_one_with_their_count() {
     let mut case = Case::with("[defaults]\ncapacity = 1\n[limits]\nbatch = 3\n");
     case.lpush("b", &["0", "1", "2", "3", "4", "5", "6", "7"]);

@@ -9,7 +9,7 @@
 -- Rules: check everything, then write (Redis does not roll back). No loop without a bound. Times are whole
 -- microseconds since the epoch on the server's clock; they fit a double exactly until the year 2255.
 
-local VERSION = 2
+local VERSION = 3
 
 local MIB = 1048576
 local EXCERPT = 4096             -- bytes kept of a job in the rejected stream

@@ -88,6 +88,8 @@ local function look_at_queues(ctx, keys)
     local due, held_by = tonumber(dues[i] or nil), nil
     if not due then due, held_by = held_due(ctx, bucket) end
     look(ctx, s, bucket, keys[at[i]], lens[i], due, levels[i])
+    -- A queue that was named twice may have been cut since its length was read.
+    if s.over > 0 then look(ctx, s, bucket, s.queue, call('LLEN', s.queue), due, levels[i]) end
     settle(ctx, s)
     s.due = s.due or ctx.now
     if held_by then
