@@ -11,6 +11,9 @@ use super::wire::Wire;
 /// How many interleaved pairs a ratio is made of.
 pub(super) const PAIRS: usize = 5;
 
+/// How often the floor is sampled, on average.
+const PROBE_EVERY: Duration = Duration::from_millis(2);
+
 /// Quartiles further apart than this are noise, unless they agree about the goal.
 const NOISE: f64 = 0.15;
 
@@ -110,6 +113,13 @@ impl Times {
         self.add_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
+    /// One more of a probe that is sent every so often and waits for its answer: what it could not send meanwhile was late too
+    /// (coordinated omission), and is filled in.
+    fn add_probe(&mut self, time: Duration) {
+        let (ns, every) = (u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), PROBE_EVERY.as_nanos() as u64);
+        self.0.record_correct(ns, every).expect("it grows by itself");
+    }
+
     /// Those of another run besides.
     pub(super) fn join(&mut self, other: &Self) {
         self.0.add(&other.0).expect("it grows by itself");
@@ -165,13 +175,13 @@ impl Floor {
     pub(super) fn sample(mut wire: Wire, over: &Over) -> io::Result<Self> {
         let mut floor = Self { both: Times::new(), ping: Times::new() };
         while !over.is_set() {
-            let nap = Duration::from_micros(fastrand::u64(1_000..3_000));
+            let nap = PROBE_EVERY.mul_f64(0.5 + fastrand::f64());
             let start = Instant::now();
             std::thread::sleep(nap);
             let woke = Instant::now();
             wire.call(&["PING"])?;
-            floor.ping.add(woke.elapsed());
-            floor.both.add(start.elapsed().saturating_sub(nap));
+            floor.ping.add_probe(woke.elapsed());
+            floor.both.add_probe(start.elapsed().saturating_sub(nap));
         }
         Ok(floor)
     }

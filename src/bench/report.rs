@@ -217,6 +217,8 @@ pub(super) struct Report {
     rows: Vec<Row>,
     compared: Vec<Compared>,
     pub(super) points: Vec<Point>,
+    #[serde(skip)]
+    since: std::time::Instant,
 }
 
 /// What it ran on.
@@ -260,13 +262,23 @@ fn stolen_and_all() -> (f64, f64) {
 impl Report {
     /// Nothing found yet.
     pub(super) fn new() -> Self {
-        Self { machine: Machine::look(), rows: Vec::new(), compared: Vec::new(), points: Vec::new() }
+        Self {
+            machine: Machine::look(),
+            rows: Vec::new(),
+            compared: Vec::new(),
+            points: Vec::new(),
+            since: std::time::Instant::now(),
+        }
     }
 
     /// One more row; it is shown at once on standard error, since a run takes minutes.
     pub(super) fn add(&mut self, row: Row) {
         let cells = row.cells();
-        eprintln!("{}", cells.iter().filter(|cell| !cell.is_empty()).cloned().collect::<Vec<_>>().join(" | "));
+        let elapsed = self.since.elapsed().as_secs();
+        eprintln!(
+            "{elapsed:>4} s  {}",
+            cells.iter().filter(|cell| !cell.is_empty()).cloned().collect::<Vec<_>>().join(" | ")
+        );
         self.rows.push(row);
     }
 

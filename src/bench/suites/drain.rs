@@ -22,7 +22,7 @@ fn ready() -> String {
 pub(super) fn schedule(wire: &mut Wire, name: &str, buckets: usize) -> io::Result<()> {
     let queues: Vec<String> = (0..buckets).map(|n| queue(&format!("{name}-{n}"))).collect();
     let mut load = Load::of(queues.iter().map(|queue| vec!["FCALL", "drip_push", "1", queue.as_str(), JOB]));
-    wire.run(&mut load, buckets, 64)
+    wire.run(&mut load, buckets, 200)
 }
 
 /// Wait until so many jobs are in the ready stream.
@@ -199,10 +199,9 @@ impl Crowd {
     fn of(buckets: usize) -> io::Result<Self> {
         let server = Server::start()?;
         let daemon = server.daemon(SLOW)?;
-        daemon.freeze(true)?;
         let mut wire = server.wire()?;
-        schedule(&mut wire, "crowd", buckets)?;
-        daemon.freeze(false)?;
+        let queues: Vec<String> = (0..buckets).map(|n| queue(&format!("crowd-{n}"))).collect();
+        wire.run(&mut Load::of(queues.iter().map(|queue| vec!["LPUSH", queue, JOB])), buckets, 64)?;
         wait_for_jobs(&mut wire, buckets)?;
         Ok(Self { daemon, server, round: 0 })
     }

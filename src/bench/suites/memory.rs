@@ -103,9 +103,8 @@ fn at_rest(server: &Server) -> io::Result<(Daemon, f64)> {
 pub(super) fn due_in_an_hour(buckets: usize) -> io::Result<Server> {
     let server = Server::start()?;
     let mut wire = server.wire()?;
-    server.record(SLOW)?;
-    schedule(&mut wire, "hour", buckets)?;
     let daemon = server.daemon(SLOW)?;
+    push_plainly(&mut wire, "hour", buckets)?;
     wait_for_jobs(&mut wire, buckets)?;
     drop(daemon);
     wire.call(&["XTRIM", &keys().ready(&Route::default()), "MAXLEN", "0"])?;
