@@ -13,6 +13,9 @@ use crate::store::keys::GROUP;
 /// load than the one to be measured.
 const EVERY: Duration = Duration::from_millis(10);
 
+/// How many it takes at once.
+const MOST: usize = 5_000;
+
 /// One job that left its bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Dispatch {
@@ -41,17 +44,18 @@ impl Dispatch {
 /// Take jobs until it is over. Those taken need no acknowledgement.
 pub(super) fn take_until(over: &Over, mut wire: Wire) -> io::Result<Vec<Dispatch>> {
     let ready = keys().ready(&Route::default());
-    let words = ["XREADGROUP", "GROUP", GROUP, "bench", "COUNT", "5000", "NOACK", "STREAMS", &ready, ">"];
+    let most = MOST.to_string();
+    let words = ["XREADGROUP", "GROUP", GROUP, "bench", "COUNT", &most, "NOACK", "STREAMS", &ready, ">"];
     let mut taken = Vec::new();
     loop {
         let last = over.is_set();
         let reply = wire.call(&words)?;
         let entries = parts(&reply).first().and_then(|stream| parts(stream).get(1)).map_or(&[] as &[_], parts);
         taken.extend(entries.iter().filter_map(Dispatch::of));
-        if entries.is_empty() && last {
-            return Ok(taken);
-        }
-        if entries.len() < 5_000 {
+        if entries.len() < MOST {
+            if last {
+                return Ok(taken);
+            }
             std::thread::sleep(EVERY);
         }
     }
