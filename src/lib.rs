@@ -10,6 +10,7 @@
 //! | outside | [`store`] (the only place that names a key, a function or the redis crate), [`managed_redis`], [`signals`], [`notify`], [`control`], [`timer`] | words, config |
 //! | loops | [`pacer`], [`reaper`], [`reconcile`], [`worker`]; none imports another; [`progress`] is what the pacer tells of itself | everything above |
 //! | assembly | [`daemon`], [`cli`] | everything |
+//! | bench | `bench`, with the feature of that name: measures the program from outside, as a client of the same Redis | words, keys, own Redis |
 //!
 //! The main paths: a plain `LPUSH` is [`store::wake`] → [`pacer`] → `Store::drain` → `FCALL`; the clock is [`pacer`] →
 //! `Store::drain` → `FCALL`; a worker's slot is [`worker`] → `Store::take` → run → `Store::ack` or `Store::fail`.

@@ -1,9 +1,9 @@
 //! `dripd bench`: what dripd costs and how true its pace is, measured from outside like any user would, each figure beside
 //! what it cannot be better than.
 //!
-//! Redis, the daemon and the load are processes of their own ([`lab`]). Ratios come from interleaved pairs
-//! ([`measure`]): absolute figures mean little on a shared machine. A suite a file; what they find goes into one
-//! [`report`]. All of this is behind the feature `bench`: a daemon that serves carries none of it.
+//! Redis, the daemon and the load are processes of their own (`lab`). Ratios come from interleaved pairs
+//! (`measure`): absolute figures mean little on a shared machine. A suite a file; what they find goes into one
+//! `report`. All of this is behind the feature `bench`: a daemon that serves carries none of it.
 
 mod lab;
 mod measure;

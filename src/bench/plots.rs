@@ -55,6 +55,12 @@ pub(super) fn draw(points: &[Point], directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// A number on an axis: as short as it can be said.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the type of a formatter")]
+fn shown(value: &f64) -> String {
+    if *value >= 1_000.0 { format!("{} k", value / 1_000.0) } else { format!("{value}") }
+}
+
 /// From the least to the most of some values, with a little room.
 fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
     let (least, most) = values.fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
@@ -80,7 +86,9 @@ impl Plot {
         macro_rules! fill {
             ($chart:expr) => {{
                 let mut chart = $chart?;
-                chart.configure_mesh().x_desc(self.x).y_desc(self.y).label_style(("sans-serif", 13)).draw()?;
+                let mut mesh = chart.configure_mesh();
+                mesh.x_desc(self.x).y_desc(self.y).label_style(("sans-serif", 13)).x_labels(6).max_light_lines(0);
+                mesh.x_label_formatter(&shown).y_label_formatter(&shown).draw()?;
                 for (n, (name, line)) in lines.iter().enumerate() {
                     let color = Palette99::pick(n).to_rgba();
                     let drawn = chart.draw_series(LineSeries::new(line.iter().copied(), color.stroke_width(2)))?;

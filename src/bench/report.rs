@@ -168,9 +168,9 @@ fn amount(value: f64, unit: &str) -> String {
 pub(super) fn figure(value: f64) -> String {
     let digits = match value.abs() {
         a if !a.is_finite() => return "-".to_owned(),
-        a if a >= 100.0 || a == 0.0 => 0,
-        a if a >= 10.0 => 1,
-        a if a >= 1.0 => 2,
+        a if a >= 99.95 || a == 0.0 => 0, // as it comes out when it is rounded
+        a if a >= 9.995 => 1,
+        a if a >= 0.9995 => 2,
         _ => 3,
     };
     let text = format!("{value:.digits$}");

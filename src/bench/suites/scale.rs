@@ -25,6 +25,7 @@ impl Setting {
         let daemons = if self.daemons == 1 { "1 daemon".to_owned() } else { format!("{} daemons", self.daemons) };
         match self.round_trip {
             None => daemons,
+            Some(Duration::ZERO) => format!("{daemons}, through the proxy"),
             Some(added) => format!("{daemons}, a round trip of {} ms more", added.as_secs_f64() * 1e3),
         }
     }
@@ -61,11 +62,12 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let settings = [
         Setting { daemons: 2, round_trip: None },
         Setting { daemons: 3, round_trip: None },
+        Setting { daemons: 1, round_trip: micros(0) },
         Setting { daemons: 1, round_trip: micros(200) },
         Setting { daemons: 1, round_trip: micros(1_000) },
         Setting { daemons: 3, round_trip: micros(1_000) },
     ];
-    let mut pairs: [Vec<(f64, f64)>; 5] = Default::default();
+    let mut pairs: [Vec<(f64, f64)>; 6] = Default::default();
     one.rate(&server)?; // the first one does not count
     for _ in 0..PAIRS {
         let beside = one.rate(&server)?;
