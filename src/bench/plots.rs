@@ -58,7 +58,7 @@ pub(super) fn draw(points: &[Point], directory: &Path) -> io::Result<()> {
 /// A number on an axis: as short as it can be said.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the type of a formatter")]
 fn shown(value: &f64) -> String {
-    if *value >= 1_000.0 { format!("{} k", value / 1_000.0) } else { format!("{value}") }
+    if *value >= 1_000.0 { format!("{} k", value / 1_000.0) } else { format!("{}", (value * 1e6).round() / 1e6) }
 }
 
 /// From the least to the most of some values, with a little room.

@@ -239,8 +239,9 @@ fn loaded(report: &mut Report, kind: &Kind, rounds: usize, goals: Option<Goals>)
         spacing.join(&run.spacing(kind.interval));
         both.join(&run.floor.both);
     }
-    let plural = if kind.buckets == 1 { "" } else { "s" };
-    let load = format!("{} bucket{plural} at {}", figure(kind.buckets as f64), kind.rate);
+    let buckets =
+        if kind.buckets == 1 { "1 bucket".to_owned() } else { format!("{} buckets", figure(kind.buckets as f64)) };
+    let load = format!("{buckets} at {}", kind.rate);
     let p50 = Row::of("pace", format!("lateness p50, {load}"), Spread::of(&p50s), "ms").beside("floor", both.ms(50.0));
     let p99 = Row::of("pace", format!("lateness p99, {load}"), Spread::of(&p99s), "ms").beside("floor", both.ms(99.0));
     match goals {
