@@ -4,15 +4,12 @@
 use std::io;
 use std::time::Duration;
 
-use super::{FLOORS, JOB, SLOW};
+use super::{FAST, FLOORS, JOB, SLOW};
 use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
 use crate::bench::measure::{PAIRS, Pairs, Spread};
 use crate::bench::report::{Bound, Report, Row, figure};
 use crate::bench::wire::{Load, Reply, Wire, parts, text};
 use crate::policy::Route;
-
-/// Rates so high that only the calls bound them.
-const FAST: &str = "[defaults]\nrate = \"1000000/s\"\ncapacity = 10000000\ncatch_up = \"1s\"\n";
 
 fn ready() -> String {
     keys().ready(&Route::default())

@@ -27,6 +27,9 @@ pub(super) const FLOORS: &str = include_str!("../floor.lua");
 /// A bucket that never lets a second job out while it is measured, and never is full.
 pub(super) const SLOW: &str = "[defaults]\nrate = \"1/h\"\ncapacity = 10000000\n";
 
+/// Rates so high that only the calls bound them.
+pub(super) const FAST: &str = "[defaults]\nrate = \"1000000/s\"\ncapacity = 10000000\ncatch_up = \"1s\"\n";
+
 /// A run of the bench.
 pub(super) struct Bench {
     /// What was found so far.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::JOB;
+use super::{FAST, JOB};
 use crate::bench::lab::{Server, keys, queue};
 use crate::bench::measure::Over;
 use crate::bench::report::{Report, Row};
@@ -12,8 +12,6 @@ use crate::bench::wire::{Load, Wire, parts, text};
 use crate::policy::Route;
 use crate::store::keys::GROUP;
 
-/// Rates that bound nothing: it is the way that is measured.
-const FAST: &str = "[defaults]\nrate = \"1000000/s\"\ncapacity = 10000000\ncatch_up = \"1s\"\n";
 const BUCKETS: usize = 10;
 
 /// Take jobs one at a time and acknowledge each, as the contract has it, until it is over.
