@@ -18,7 +18,7 @@ use crate::timer::Timer;
 const LONGEST_NAP: Duration = Duration::from_secs(10);
 
 /// How many names go with one call.
-const NAMES: usize = 50;
+const NAMES: usize = 100;
 
 /// In so long, at most two calls look at names, unless the names fill them. An idle bucket is looked at as soon as it is reported;
 /// under a flood, one call stands for what would be thousands.

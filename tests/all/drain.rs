@@ -72,6 +72,51 @@ fn a_wake_looks_at_half_a_batch_of_queues_with_jobs_and_what_it_looked_at_counts
 }
 
 #[test]
+fn a_queue_that_is_as_a_dispatch_left_it_needs_no_look_and_any_other_does() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\ncapacity = 3\n[limits]\nbatch = 20\n");
+    let names: Vec<_> = (0..30).map(|n| format!("b{n:02}")).collect();
+    for name in &names {
+        case.push_at(T0, name, &["1", "2"]);
+    }
+    assert_eq!(case.settle_at(T0).dispatched, 30);
+    let keys: Vec<_> = names.iter().map(|name| format!("queue:{name}")).collect();
+    let mut looked = |now: u64| -> i64 {
+        let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+        let reply: Vec<redis::Value> = case.fcall("drip__wake", &keys, &[now.to_string()]);
+        redis::from_redis_value::<i64>(reply[7].clone()).expect("a number")
+    };
+    assert_eq!(looked(T0 + MS), 30, "half a batch are ten, and none of these counts");
+    assert_eq!(looked(T0 + 60 * MS), 10, "nothing is believed for long");
+
+    let mut case = Case::with("[defaults]\nrate = '1/s'\ncapacity = 3\n");
+    case.push_at(T0, "over", &["1", "2"]);
+    case.push_at(T0, "empty", &["1", "2"]);
+    case.settle_at(T0);
+    case.lpush("over", &["3", "4", "5"]);
+    assert_eq!(case.wake_at(T0 + MS, &["over"]).rejected, 1, "pushed after the dispatch: cut at once");
+    case.settle_at(T0 + S);
+    assert_eq!(case.waiting("empty"), [] as [&str; 0]);
+    case.settle_at(T0 + 2 * S);
+    assert_eq!(case.due("empty"), None, "nothing of it stays");
+    case.lpush("empty", &["3", "4"]);
+    case.wake_at(T0 + 2 * S + MS, &["empty"]);
+    assert_eq!(case.jobs("ready").last().map(String::as_str), Some("3"), "as many as once, and a bucket begun anew");
+}
+
+#[test]
+fn a_held_bucket_that_is_as_a_dispatch_left_it_leaves_when_there_is_room() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n[limits]\nmax_ready = 1\n");
+    case.push_at(T0, "b", &["1", "2"]);
+    case.settle_at(T0);
+    case.settle_at(T0 + S);
+    case.wake_at(T0 + S + MS, &["b"]);
+    let (ready, [first, ..]) = (case.key("ready"), &case.stream("ready")[..]) else { panic!("one is out") };
+    let _: u64 = case.cmd(&["XDEL", &ready, &first.id]);
+    case.settle_at(T0 + S + 2 * MS);
+    assert_eq!(case.jobs("ready"), ["2"]);
+}
+
+#[test]
 fn buckets_that_are_always_behind_do_not_delay_one_that_is_not() {
     let mut case = Case::with(
         "[defaults]\nrate = '1000000/s'\ncatch_up = '1s'\ncapacity = 5000\n[[bucket]]\nmatch = 'slow'\nrate = '10/s'\n[limits]\nmax_ready = 1000000\n",

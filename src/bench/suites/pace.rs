@@ -18,6 +18,10 @@ const CATCH_UP_US: u64 = 20_000;
 /// What does not count after the last push.
 const WARM_UP: Duration = Duration::from_millis(500);
 
+/// How long the first pushes take, at least. A bucket keeps the phase that its first push gave it, so pushes that come as fast as
+/// they can leave dues in heaps, and each interval repeats them.
+const FILL: Duration = Duration::from_secs(3);
+
 /// Buckets of one rate.
 struct Kind {
     /// `count/period`, as a policy has it.
@@ -48,14 +52,16 @@ impl Kind {
         format!("[[bucket]]\nmatch = \"{}:*\"\nrate = \"{}\"\ncapacity = 10000000\n", self.rate, self.rate)
     }
 
-    /// The pushes of these buckets: their dues are spread evenly over one interval.
+    /// The pushes of these buckets: their dues are spread evenly over one interval, and they come in as many intervals as it takes
+    /// to make them gently.
     fn fills(&self, lasting: Duration) -> impl Iterator<Item = Fill> {
         let jobs = (lasting.as_secs_f64() / self.interval.as_secs_f64()) as usize + 2;
         let step = self.interval.as_secs_f64() / self.buckets as f64;
+        let intervals = (FILL.as_secs_f64() / self.interval.as_secs_f64()).ceil() as usize;
         let mut order: Vec<usize> = (0..self.buckets).collect();
         fastrand::shuffle(&mut order);
         order.into_iter().enumerate().map(move |(n, bucket)| Fill {
-            at: Duration::from_secs_f64(step * n as f64),
+            at: Duration::from_secs_f64(step * n as f64) + self.interval * (n % intervals) as u32,
             queue: queue(&self.name(bucket)),
             jobs,
         })
@@ -99,7 +105,7 @@ fn run_for(kinds: &[Kind], lasting: Duration) -> io::Result<Run> {
     let mut wire = server.wire()?;
     let (over, settled) = (Over::default(), Over::default());
     let longest = kinds.iter().map(|kind| kind.interval).max().unwrap_or_default();
-    let whole = lasting + WARM_UP + longest.min(Duration::from_secs(10)) + Duration::from_secs(2);
+    let whole = lasting + WARM_UP + FILL + longest.min(Duration::from_secs(10)) + Duration::from_secs(2);
     let mut fills: Vec<Fill> = kinds.iter().flat_map(|kind| kind.fills(whole)).collect();
     fills.sort_by_key(|fill| fill.at);
     std::thread::scope(|scope| {

@@ -9,13 +9,14 @@
 -- Rules: check everything, then write (Redis does not roll back). No loop without a bound. Times are whole
 -- microseconds since the epoch on the server's clock; they fit a double exactly until the year 2255.
 
-local VERSION = 3
+local VERSION = 4
 
 local MIB = 1048576
 local EXCERPT = 4096             -- bytes kept of a job in the rejected stream
 local CUT_BYTES = 16 * MIB       -- bytes of cut jobs read in one call; the rest is counted
 local REJECTED_BYTES = 64 * MIB  -- size of the rejected stream
 local HOLD_POLL_US = 20000       -- how often a held route is looked at: reading from a stream wakes nobody
+local SETTLED_US = 50000         -- how long it is remembered how a dispatch left a queue: longer than its echo takes
 local STEP_BACK_US = 1000        -- a clock that went back further than this starts a sweep
 local LEASE_MIN_MS = 1000
 local DELAY_MAX_MS = 366 * 86400000

@@ -190,6 +190,7 @@ end
 -- What this server remembers of a prefix between calls: nothing that is missed when it is gone.
 --   clock   the time of the last call            sweep   where the sweep stands (45_sweep)
 --   counts, lates  figures not yet written       leases  lease_ms of entries seen by reap
+--   settled  how many jobs the last dispatches left in their queues, of buckets that are scheduled (47_wake)
 local memories, memory_count = {}, 0
 
 local function memory_name(prefix, id)
@@ -201,7 +202,10 @@ local function memory_of(prefix, id)
   local memory = memories[name]
   if not memory then
     if memory_count >= 256 then memories, memory_count = {}, 0 end
-    memory = { clock = 0, counts = {}, lates = {}, flushed_us = 0, leases = {}, lease_count = 0, late_from = 0, late_to = 0 }
+    memory = {
+      clock = 0, counts = {}, lates = {}, flushed_us = 0, leases = {}, lease_count = 0, late_from = 0, late_to = 0,
+      settled = {}, settled_us = 0,
+    }
     memories[name], memory_count = memory, memory_count + 1
   end
   return memory
@@ -213,7 +217,7 @@ local function hand_over(prefix, old_id, new_id)
   local old = memories[name]
   if not old then return end
   memories[name], memories[memory_name(prefix, new_id)] = nil, old
-  old.sweep = nil
+  old.sweep, old.settled = nil, {}
 end
 
 -- The context of a call, by prefix: made once and filled anew by each call, for making one costs more than most calls do.
@@ -242,6 +246,7 @@ local function open(prefix, now_us)
   if not memory or ctx.id ~= id then memory = memory_of(prefix, id) end
   if now < memory.clock - STEP_BACK_US then memory.sweep = nil end
   memory.clock = now
+  if now - memory.settled_us > SETTLED_US or now < memory.settled_us then memory.settled, memory.settled_us = {}, now end
   ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', ctx.record.limits, memory
   ctx.rooms, ctx.notes, ctx.bytes, ctx.entries = {}, {}, 0, 0
   ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels = 0, 0, 0, 0, nil

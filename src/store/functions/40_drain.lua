@@ -178,7 +178,7 @@ end
 -- visit_all: visit the buckets of `work`, from where it stands.
 local function visit_all(ctx, work)
   local s, names, due, levels, retrying = work.s, work.names, work.due, work.levels, work.retrying
-  local head, keep, gone = ctx.queues, work.keep, work.gone
+  local head, keep, gone, settled = ctx.queues, work.keep, work.gone, ctx.memory.settled
   while work.at < #names do
     if work.quota <= 0 or spent(ctx) then
       work.more = true
@@ -198,6 +198,7 @@ local function visit_all(ctx, work)
     local given = min(work.quota, work.share)
     local left, place = visit(ctx, s, given, retrying[i])
     work.quota = work.quota - given + left
+    settled[bucket] = place == 'keep' and s.over == 0 and s.len or nil
     if place == 'gone' then
       gone[#gone + 1] = bucket
     elseif place == 'keep' then

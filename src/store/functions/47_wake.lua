@@ -51,11 +51,13 @@ local function drain(keys, args)
   return drained(open(prefix, args[1]))
 end
 
--- filled_queues: of the first buckets among some queue keys in which jobs wait, half a batch of them at most: their names,
--- where they are among the keys, how many jobs wait, and how many keys were looked at.
+-- filled_queues: of the first buckets among some queue keys that need a look, half a batch of them at most: their names,
+-- where they are among the keys, how many jobs wait, and how many keys were looked at. Most reports are the echo of a dispatch:
+-- where no queue is there any more, one look is enough for all, and one that is as the dispatch left it needs nothing, for that
+-- has cut and scheduled it.
 local function filled_queues(ctx, keys)
   local names, at, lens, head, most = {}, {}, {}, ctx.queues, max(1, floor(ctx.limits.batch / 2))
-  -- Most reports are the echo of a last job that left: where no queue is there any more, one look is enough for all.
+  local settled = ctx.memory.settled
   if #keys > 1 and call('EXISTS', unpack(keys)) == 0 then return names, at, lens, #keys end
   for i = 1, #keys do
     if #names == most then return names, at, lens, i - 1 end
@@ -65,7 +67,7 @@ local function filled_queues(ctx, keys)
       local len = pcall_redis('LLEN', key)
       if type(len) ~= 'number' then
         note(ctx, 'wrong type', key)
-      elseif len > 0 then
+      elseif len > 0 and len ~= settled[bucket] then
         local n = #names + 1
         names[n], at[n], lens[n] = bucket, i, len
       end
