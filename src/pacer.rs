@@ -17,8 +17,8 @@ use crate::timer::Timer;
 /// The longest sleep: the safety net behind the wake-ups.
 const LONGEST_NAP: Duration = Duration::from_secs(10);
 
-/// How many names go with one call.
-const NAMES: usize = 100;
+/// How many names go with one call at least, and at most.
+const NAMES: (usize, usize) = (100, 1_000);
 
 /// In so long, at most two calls look at names, unless the names fill them. An idle bucket is looked at as soon as it is reported;
 /// under a flood, one call stands for what would be thousands.
@@ -37,6 +37,8 @@ pub struct Pacer {
     due: Instant,
     /// When the last two calls were made that took names along.
     looked: [Instant; 2],
+    /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back.
+    names: usize,
     noted: Option<Instant>,
 }
 
@@ -51,7 +53,7 @@ impl Pacer {
     /// When the kernel gives no timer.
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let (timer, now) = (Timer::new()?, Instant::now());
-        Ok(Self { store, hints, progress, timer, due: now, looked: [now; 2], noted: None })
+        Ok(Self { store, hints, progress, timer, due: now, looked: [now; 2], names: NAMES.0, noted: None })
     }
 
     /// Drain until stopped; the calls in hand are finished.
@@ -82,11 +84,13 @@ impl Pacer {
     /// Call until nothing more is due.
     async fn step(&mut self, stop: &CancellationToken) -> Result<(), StoreError> {
         let mut calls = FuturesOrdered::new();
-        calls.push_back(self.call());
-        while let Some((woken, drained)) = calls.next().await {
+        calls.push_back(tokio::spawn(self.call()));
+        while let Some(called) = calls.next().await {
+            let (woken, drained) = called.expect("a call does not panic");
             self.take_in(&woken, &drained?);
             while self.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
-                calls.push_back(self.call());
+                calls.push_back(tokio::spawn(self.call()));
+                tokio::task::yield_now().await;
             }
         }
         Ok(())
@@ -94,7 +98,7 @@ impl Pacer {
 
     /// One call, with the names that wait for a look.
     fn call(&mut self) -> impl Future<Output = Called> + use<> {
-        let woken = self.hints.take(NAMES);
+        let woken = self.hints.take(self.names);
         if !woken.is_empty() {
             self.looked = [self.looked[1], Instant::now()];
         }
@@ -108,6 +112,8 @@ impl Pacer {
 
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
         self.hints.put_back(woken.get(drained.looked..).unwrap_or_default());
+        let left = usize::try_from(drained.dispatched).unwrap_or(NAMES.1);
+        self.names = (left + left / 2).clamp(NAMES.0, NAMES.1);
         self.log(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
         self.due = Instant::now() + drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
@@ -119,7 +125,7 @@ impl Pacer {
         let look = self
             .hints
             .next_at()
-            .map(|at| if self.hints.is_waiting(NAMES) { at } else { at.max(self.looked[0] + GATHER) });
+            .map(|at| if self.hints.is_waiting(self.names) { at } else { at.max(self.looked[0] + GATHER) });
         look.map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
     }
 

@@ -16,14 +16,14 @@ redis.register_function('floor_push', function(keys, args)
   return { 1, 1, 1000, -1, 0 }
 end)
 
--- What a drain calls for a hundred due buckets with a job each, and nothing of what it decides.
--- keys  drip:schedule; reply  how many jobs left
-redis.register_function('floor_drain', function(keys)
+-- What a drain calls for so many due buckets with a job each, and nothing of what it decides.
+-- keys  drip:schedule; args  how many; reply  how many jobs left
+redis.register_function('floor_drain', function(keys, args)
   local call, format = redis.call, string.format
   local time = call('TIME')
   local now_us = time[1] * 1000000 + time[2]
   local now, later, keep = format('%d', now_us), format('%d', now_us + 3600000000), {}
-  local due = call('ZRANGE', keys[1], '-inf', now, 'BYSCORE', 'LIMIT', '0', '100', 'WITHSCORES')
+  local due = call('ZRANGE', keys[1], '-inf', now, 'BYSCORE', 'LIMIT', '0', args[1], 'WITHSCORES')
   for i = 1, #due, 2 do
     local bucket = due[i]
     local queue = 'drip:queue:' .. bucket

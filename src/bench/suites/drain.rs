@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{FAST, FLOORS, JOB, SLOW};
 use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
-use crate::bench::measure::{PAIRS, Pairs, Spread};
+use crate::bench::measure::{PAIRS, Pairs, Times};
 use crate::bench::report::{Bound, Report, Row, figure};
 use crate::bench::wire::{Load, Reply, Wire, parts, text};
 use crate::policy::Route;
@@ -129,10 +129,14 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
         || drain_one(&mine, jobs),
         || floor(&bare, 1, jobs),
     )?;
-    in_redis(report, &mine, &bare)?;
+    for buckets in [100, 1_000, 20_000] {
+        in_redis(report, &mine, &bare, buckets)?;
+    }
     drop(mine);
     million(report, &bare)?;
-    cost(report)
+    cost(report)?;
+    let mine = Server::start()?;
+    calls(report, &mine, &bare)
 }
 
 fn row(what: &str, pairs: &Pairs, goal: Option<f64>) -> Row {
@@ -140,29 +144,36 @@ fn row(what: &str, pairs: &Pairs, goal: Option<f64>) -> Row {
     if let Some(goal) = goal { row.value_goal(Bound::AtLeast(goal)) } else { row }
 }
 
-/// What a dispatch takes inside of calls, beside a bare function that makes the same calls.
-fn in_redis(report: &mut Report, mine: &Server, bare: &Server) -> io::Result<()> {
-    const BUCKETS: usize = 20_000;
-    let cost = |server: &Server, function: &str| -> io::Result<f64> {
+/// What a dispatch takes inside of calls, beside a bare function that makes the same calls: so many buckets due at once, again
+/// and again. A hundred are one call, so that their end-to-end time would say nothing.
+fn in_redis(report: &mut Report, mine: &Server, bare: &Server, buckets: usize) -> io::Result<()> {
+    const JOBS: usize = 20_000;
+    let cost = |server: &Server, function: &str, argument: &str| -> io::Result<f64> {
         let mut wire = server.wire()?;
         wire.call(&["FLUSHALL"])?;
         server.record(SLOW)?;
         wire.call(&["FUNCTION", "LOAD", "REPLACE", FLOORS])?;
-        schedule(&mut wire, "drain", BUCKETS)?;
-        wire.call(&["CONFIG", "RESETSTAT"])?;
-        while wire.int(&["XLEN", &ready()])? < BUCKETS as i64 {
-            wire.call(&["FCALL", function, "1", &keys().schedule(), ""])?;
+        let mut usec = 0.0;
+        for round in 0..JOBS / buckets {
+            schedule(&mut wire, &format!("drain-{round}"), buckets)?;
+            wire.call(&["XTRIM", &ready(), "MAXLEN", "0"])?;
+            wire.call(&["CONFIG", "RESETSTAT"])?;
+            while wire.int(&["XLEN", &ready()])? < buckets as i64 {
+                wire.call(&["FCALL", function, "1", &keys().schedule(), argument])?;
+            }
+            usec += wire.cost("fcall")?.1;
         }
-        Ok(wire.cost("fcall")?.1 / BUCKETS as f64)
+        Ok(usec / JOBS as f64)
     };
+    let what = format!("in Redis, a dispatch of a drain of {} buckets", figure(buckets as f64));
     report.pairs(
         |pairs| {
-            Row::of("drain", "in Redis, a dispatch of a drain", pairs.mine, "us")
+            Row::of("drain", &what, pairs.mine, "us")
                 .beside("a bare function, the same calls", pairs.beside.median)
                 .ratio(pairs.ratio)
         },
-        || cost(mine, "drip__drain"),
-        || cost(bare, "floor_drain"),
+        || cost(mine, "drip__drain", ""),
+        || cost(bare, "floor_drain", "100"),
     )?;
     Ok(())
 }
@@ -233,52 +244,80 @@ fn cost(report: &mut Report) -> io::Result<()> {
         || many.cost(),
         || few.cost(),
     )?;
-    calls(report)
+    Ok(())
 }
 
-/// How long single calls take, as SLOWLOG has it, with jobs of 100 bytes and of up to a megabyte.
-fn calls(report: &mut Report) -> io::Result<()> {
-    let server = Server::start()?;
+/// How long single calls take, as SLOWLOG has it, with jobs of 100 bytes and of up to a megabyte, beside those of a bare function
+/// that lets out as many: of all the calls of several drains together.
+fn calls(report: &mut Report, mine: &Server, bare: &Server) -> io::Result<()> {
     let large: Vec<String> = [100, 10_000, 100_000, 1_000_000].iter().map(|n| ".".repeat(*n)).collect();
-    for (what, jobs, most) in [("100 bytes", &[JOB.to_owned()] as &[String], 1.0), ("100 bytes to 1 MB", &large, 3.0)] {
-        let buckets = if jobs.len() == 1 { 50_000 } else { 400 };
-        let mut worst = Vec::new();
+    for (what, jobs, buckets, batch, most) in [
+        ("100 bytes", &[JOB.to_owned()] as &[String], 100_000, "100", 1.0),
+        ("100 bytes to 1 MB", &large, 1_000, "4", 3.0),
+    ] {
+        let (mut own, mut beside) = (Times::new(), Times::new());
         for _ in 0..PAIRS {
-            worst.push(slowest(&server, jobs, buckets)?);
+            pushed(mine, jobs, buckets)?;
+            own.join(&durations(mine, || drain(mine, SLOW, buckets).map(drop))?);
+            pushed(bare, jobs, buckets)?;
+            beside.join(&durations(bare, || drain_bare(bare, buckets, batch))?);
         }
-        let row = Row::of("drain", format!("p99.9 of calls, jobs of {what}"), Spread::of(&worst), "ms");
+        let what = format!(
+            "p99.9 of {} calls, jobs of {what}; p50 {:.2}, p99 {:.2}, max {:.2} ms",
+            figure(own.len() as f64),
+            own.ms(50.0),
+            own.ms(99.0),
+            own.ms(100.0)
+        );
+        let row =
+            Row::new("drain", what, own.ms(99.9), "ms").beside("a bare function, the same calls", beside.ms(99.9));
         report.add(row.value_goal(Bound::AtMost(most)));
     }
     Ok(())
 }
 
-/// The p99.9 of the durations of the daemon's calls, in milliseconds.
-fn slowest(server: &Server, jobs: &[String], buckets: usize) -> io::Result<f64> {
+/// So many buckets with a job each, of these in turns.
+fn pushed(server: &Server, jobs: &[String], buckets: usize) -> io::Result<()> {
     let mut wire = server.wire()?;
     wire.call(&["FLUSHALL"])?;
     server.record(SLOW)?;
-    for n in 0..buckets {
-        wire.send(&["FCALL", "drip_push", "1", &queue(&format!("call-{n}")), &jobs[n % jobs.len()]])?;
-        wire.read()?;
+    wire.call(&["FUNCTION", "LOAD", "REPLACE", FLOORS])?;
+    let queues: Vec<String> = (0..buckets).map(|n| queue(&format!("call-{n}"))).collect();
+    let pushes = queues.iter().enumerate();
+    let mut load =
+        Load::of(pushes.map(|(n, queue)| vec!["FCALL", "drip_push", "1", queue.as_str(), &jobs[n % jobs.len()]]));
+    wire.run(&mut load, buckets, 20)
+}
+
+/// Let them out by the bare function.
+fn drain_bare(server: &Server, buckets: usize, batch: &str) -> io::Result<()> {
+    let mut wire = server.wire()?;
+    while wire.int(&["XLEN", &ready()])? < buckets as i64 {
+        wire.call(&["FCALL", "floor_drain", "1", &keys().schedule(), batch])?;
     }
-    wire.call(&["CONFIG", "SET", "slowlog-log-slower-than", "100", "slowlog-max-len", "100000"])?;
+    Ok(())
+}
+
+/// Calls and commands inside of calls that take less are not logged one by one, in microseconds: they would flood the log.
+const LOGGED_US: u64 = 100;
+
+/// How long the calls took that something made.
+fn durations(server: &Server, made: impl FnOnce() -> io::Result<()>) -> io::Result<Times> {
+    let mut wire = server.wire()?;
+    wire.call(&["CONFIG", "SET", "slowlog-log-slower-than", &LOGGED_US.to_string(), "slowlog-max-len", "100000"])?;
     wire.call(&["SLOWLOG", "RESET"])?;
     wire.call(&["CONFIG", "RESETSTAT"])?;
-    let (_, daemon) = drain(server, SLOW, buckets)?;
-    drop(daemon);
-    let (calls, _) = wire.cost("fcall")?;
-    let log = wire.call(&["SLOWLOG", "GET", "-1"])?;
+    made()?;
     wire.call(&["CONFIG", "SET", "slowlog-log-slower-than", "10000"])?;
+    let log = wire.call(&["SLOWLOG", "GET", "-1"])?;
     let is_fcall = |entry: &&_| parts(entry).get(3).and_then(|words| text(parts(words).first()?)) == Some("FCALL");
-    let mut slow: Vec<i64> = parts(&log)
-        .iter()
-        .filter(is_fcall)
-        .filter_map(|entry| match parts(entry).get(2) {
-            Some(Reply::Integer(us)) => Some(*us),
-            _ => None,
-        })
-        .collect();
-    slow.sort_unstable_by(|a, b| b.cmp(a));
-    let nth = (calls / 1_000.0) as usize; // so many may be slower
-    Ok(slow.get(nth).copied().unwrap_or(100) as f64 / 1_000.0)
+    let mut times = Times::new();
+    for entry in parts(&log).iter().filter(is_fcall) {
+        if let Some(Reply::Integer(us)) = parts(entry).get(2) {
+            times.add_us(us.unsigned_abs());
+        }
+    }
+    let (calls, _) = wire.cost("fcall")?;
+    (times.len()..calls as u64).for_each(|_| times.add_us(LOGGED_US));
+    Ok(times)
 }

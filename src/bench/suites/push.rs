@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use super::drain::wait_for_jobs;
 use super::{FLOORS, JOB, SLOW};
-use crate::bench::lab::{Server, keys, queue, wait_for};
-use crate::bench::measure::Over;
+use crate::bench::lab::{Server, keys, queue};
+use crate::bench::measure::{Over, Pairs};
 use crate::bench::report::{Bound, Report, Row};
 use crate::bench::wire::{Load, Wire};
 
 const MANY: usize = 100_000;
+const LPUSH: &[&str] = &["LPUSH"];
+const PUSH: &[&str] = &["FCALL", "drip_push", "1"];
+const FLOOR: &[&str] = &["FCALL", "floor_push", "1"];
+const EMPTY: &[&str] = &["FCALL", "floor_empty", "1"];
 const SAMPLE: Duration = Duration::from_millis(300);
 
 /// One bucket, or many.
@@ -71,63 +75,58 @@ impl<'a> Place<'a> {
             self.rate(load, pipeline)
         })
     }
-
-    /// Begin again with nothing.
-    fn clear(&mut self, has_daemon: bool) -> io::Result<()> {
-        self.wire.call(&["FLUSHALL"])?;
-        let id = || self.server.wire()?.int(&["HEXISTS", &keys().policy(), "id"]);
-        if has_daemon { wait_for("the policies", || Ok(id()? == 1)) } else { Ok(()) }
-    }
 }
 
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let (watched, bare) = (Server::start()?, Server::start()?);
     let _daemon = watched.daemon(SLOW)?;
     bare.record(SLOW)?;
-    bare.wire()?.call(&["FUNCTION", "LOAD", FLOORS])?;
     let (mut with, mut without) = (Place::at(&watched)?, Place::at(&bare)?);
-    plain(report, &mut with, &mut without)?;
-    with.clear(true)?;
+    fill(&mut with, &mut without)?;
+    with_daemon(report, &mut with, &mut without)?;
     without.wire.call(&["FLUSHALL"])?;
     bare.record(SLOW)?;
-    atomic(report, &mut without)?;
-    pushed_with_daemon(report, &mut with, &mut without)
+    bare.wire()?.call(&["FUNCTION", "LOAD", FLOORS])?;
+    atomic(report, &mut without)
 }
 
-/// Plain pushes with the daemon, beside the same without it. The hundred thousand buckets have jobs already: what it takes to
-/// dispatch their first ones is the business of other suites.
-fn plain(report: &mut Report, with: &mut Place, without: &mut Place) -> io::Result<()> {
-    for wire in [&mut with.wire, &mut without.wire] {
-        wire.run(&mut Spread::Many.load(&["LPUSH"]), MANY, 64)?;
-    }
+/// A hundred thousand buckets have jobs already and are scheduled: what it takes to dispatch their first ones is the business of
+/// other suites.
+fn fill(with: &mut Place, without: &mut Place) -> io::Result<()> {
+    with.wire.run(&mut Spread::Many.load(LPUSH), MANY, 64)?;
     wait_for_jobs(&mut with.wire, MANY)?;
-    for (spread, pipeline, goal) in [
-        (Spread::One, 1, Some(0.9)),
-        (Spread::Many, 1, Some(0.9)),
-        (Spread::One, 16, None),
-        (Spread::Many, 16, Some(0.4)),
-        (Spread::One, 64, None),
-        (Spread::Many, 64, None),
+    without.wire.run(&mut Spread::Many.load(PUSH), MANY, 64)
+}
+
+/// Pushes with the daemon, beside the same without it.
+fn with_daemon(report: &mut Report, with: &mut Place, without: &mut Place) -> io::Result<()> {
+    for (name, command, spread, pipeline, goal) in [
+        ("LPUSH", LPUSH, Spread::One, 1, Some(0.9)),
+        ("LPUSH", LPUSH, Spread::Many, 1, Some(0.9)),
+        ("LPUSH", LPUSH, Spread::One, 16, None),
+        ("LPUSH", LPUSH, Spread::Many, 16, Some(0.4)),
+        ("LPUSH", LPUSH, Spread::One, 64, None),
+        ("LPUSH", LPUSH, Spread::Many, 64, None),
+        ("drip_push", PUSH, Spread::One, 1, None),
+        ("drip_push", PUSH, Spread::Many, 1, None),
+        ("drip_push", PUSH, Spread::One, 16, None),
+        ("drip_push", PUSH, Spread::Many, 16, None),
+        ("drip_push", PUSH, Spread::One, 64, None),
+        ("drip_push", PUSH, Spread::Many, 64, None),
     ] {
-        let (mut mine, mut other) = (spread.load(&["LPUSH"]), spread.load(&["LPUSH"]));
-        let what = format!("LPUSH, pipeline {pipeline}, {}, with the daemon", spread.words());
+        let (mut mine, mut other) = (spread.load(command), spread.load(command));
+        let what = format!("{name}, pipeline {pipeline}, {}, with the daemon", spread.words());
         report.pairs(
-            |pairs| {
-                let row = Row::new("push", &what, pairs.mine.median, "/s").beside("without", pairs.beside.median);
-                let row = row.ratio(pairs.ratio);
-                if let Some(goal) = goal { row.ratio_goal(Bound::AtLeast(goal)) } else { row }
-            },
+            |pairs| row(&what, "without", pairs, goal),
             || with.rate(&mut mine, pipeline),
             || without.rate(&mut other, pipeline),
         )?;
     }
-    let (mut mine, mut other) = (Spread::One.load(&["LPUSH"]), Spread::One.load(&["LPUSH"]));
+    let (mut mine, mut other) = (Spread::One.load(LPUSH), Spread::One.load(LPUSH));
     report.pairs(
         |pairs| {
-            Row::new("push", "LPUSH, pipeline 16, one bucket, with the daemon", pairs.mine.median, "/s")
-                .beside("with a passive tracking reader", pairs.beside.median)
-                .ratio(pairs.ratio)
-                .ratio_goal(Bound::AtLeast(0.9))
+            let what = "LPUSH, pipeline 16, one bucket, with the daemon";
+            row(what, "with a passive tracking reader", pairs, Some(0.9))
         },
         || with.rate(&mut mine, 16),
         || without.rate_with_reader(&mut other, 16),
@@ -137,24 +136,23 @@ fn plain(report: &mut Report, with: &mut Place, without: &mut Place) -> io::Resu
 
 /// Atomic pushes beside plain ones, an empty function, and one that makes the same calls.
 fn atomic(report: &mut Report, place: &mut Place) -> io::Result<()> {
-    const PUSH: [&str; 3] = ["FCALL", "drip_push", "1"];
-    for (spread, pipeline, beside, name, goal) in [
-        (Spread::One, 1, &["LPUSH"] as &[&str], "LPUSH", Some(0.9)),
-        (Spread::One, 16, &["FCALL", "floor_push", "1"], "the same calls and no more", Some(0.7)),
-        (Spread::Many, 16, &["FCALL", "floor_push", "1"], "the same calls and no more", None),
-        (Spread::One, 64, &["FCALL", "floor_push", "1"], "the same calls and no more", None),
-        (Spread::One, 16, &["FCALL", "floor_empty", "1"], "an empty FCALL", None),
-        (Spread::One, 16, &["LPUSH"], "LPUSH", None),
+    const SAME: &str = "the same calls and no more";
+    for (spread, pipeline, beside, command, goal) in [
+        (Spread::One, 1, "LPUSH", LPUSH, Some(0.9)),
+        (Spread::One, 1, SAME, FLOOR, None),
+        (Spread::Many, 1, SAME, FLOOR, None),
+        (Spread::One, 16, SAME, FLOOR, Some(0.7)),
+        (Spread::Many, 16, SAME, FLOOR, None),
+        (Spread::One, 64, SAME, FLOOR, None),
+        (Spread::Many, 64, SAME, FLOOR, None),
+        (Spread::One, 16, "an empty FCALL", EMPTY, None),
+        (Spread::One, 16, "LPUSH", LPUSH, None),
     ] {
-        let (mut mine, mut other) = (spread.load(&PUSH), spread.load(beside));
+        let (mut mine, mut other) = (spread.load(PUSH), spread.load(command));
         let place = std::cell::RefCell::new(&mut *place);
+        let what = format!("drip_push, pipeline {pipeline}, {}", spread.words());
         report.pairs(
-            |pairs| {
-                let what = format!("drip_push, pipeline {pipeline}, {}", spread.words());
-                let row = Row::new("push", what, pairs.mine.median, "/s").beside(name, pairs.beside.median);
-                let row = row.ratio(pairs.ratio);
-                if let Some(goal) = goal { row.ratio_goal(Bound::AtLeast(goal)) } else { row }
-            },
+            |pairs| row(&what, beside, pairs, goal),
             || place.borrow_mut().rate(&mut mine, pipeline),
             || place.borrow_mut().rate(&mut other, pipeline),
         )?;
@@ -162,17 +160,7 @@ fn atomic(report: &mut Report, place: &mut Place) -> io::Result<()> {
     Ok(())
 }
 
-fn pushed_with_daemon(report: &mut Report, with: &mut Place, without: &mut Place) -> io::Result<()> {
-    let mut loads = [Spread::One.load(&["FCALL", "drip_push", "1"]), Spread::One.load(&["FCALL", "drip_push", "1"])];
-    let [mine, other] = &mut loads;
-    report.pairs(
-        |pairs| {
-            Row::new("push", "drip_push, pipeline 16, one bucket, with the daemon", pairs.mine.median, "/s")
-                .beside("without", pairs.beside.median)
-                .ratio(pairs.ratio)
-        },
-        || with.rate(mine, 16),
-        || without.rate(other, 16),
-    )?;
-    Ok(())
+fn row(what: &str, beside: &str, pairs: &Pairs, goal: Option<f64>) -> Row {
+    let row = Row::new("push", what, pairs.mine.median, "/s").beside(beside, pairs.beside.median).ratio(pairs.ratio);
+    if let Some(goal) = goal { row.ratio_goal(Bound::AtLeast(goal)) } else { row }
 }

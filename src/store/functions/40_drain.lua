@@ -121,6 +121,7 @@ local function piece_of(ctx, s, most, largest)
 end
 
 local one = {} -- used again for every piece of one job
+local SMALL = 4096 -- bytes of a job that may be copied once more
 
 -- dispatch_queue: let out jobs from the right end of the queue, read in growing pieces. A job is taken from its queue only
 -- after it is in a stream: whatever stops or raises in between, none is lost, and one that may not leave is not touched.
@@ -143,7 +144,8 @@ local function dispatch_queue(ctx, s, quota)
       out = out + 1
     end
     one[1] = nil
-    if out == 1 then call('RPOP', queue) elseif out > 1 then call('LTRIM', queue, '0', -(out + 1)) end
+    -- RPOP is a little less work, but replies the job once more.
+    if out == 1 and largest < SMALL then call('RPOP', queue) elseif out > 0 then call('LTRIM', queue, '0', -(out + 1)) end
     s.len, quota, piece = s.len - out, quota - out, min(32, piece * 8)
     if out < n or s.len == 0 then break end
     r = may_dispatch(ctx, s, quota)
@@ -198,7 +200,11 @@ local function visit_all(ctx, work)
     local given = min(work.quota, work.share)
     local left, place = visit(ctx, s, given, retrying[i])
     work.quota = work.quota - given + left
-    settled[bucket] = place == 'keep' and s.over == 0 and s.len or nil
+    if place == 'keep' and s.len > 0 and s.over == 0 then
+      settled[bucket] = s.len
+    elseif settled[bucket] then
+      settled[bucket] = nil
+    end
     if place == 'gone' then
       gone[#gone + 1] = bucket
     elseif place == 'keep' then

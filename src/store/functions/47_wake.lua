@@ -70,6 +70,8 @@ local function filled_queues(ctx, keys)
       elseif len > 0 and len ~= settled[bucket] then
         local n = #names + 1
         names[n], at[n], lens[n] = bucket, i, len
+      elseif len > 0 then
+        settled[bucket] = nil -- once: it is only for the echo
       end
     else
       note(ctx, 'bad name', key)
