@@ -215,14 +215,21 @@ impl Wire {
         Ok((field("calls").unwrap_or(0.0), field("usec").unwrap_or(0.0)))
     }
 
-    /// Read what is there, for at most 50 ms, and forget it.
-    pub(super) fn discard(&mut self) -> io::Result<()> {
+    /// Read what is there, for at most 50 ms, and forget it. Replies whether there was something.
+    pub(super) fn discard(&mut self) -> io::Result<bool> {
         self.socket.set_read_timeout(Some(Duration::from_millis(50)))?;
         match self.socket.read(&mut self.buffer) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(why) if why.kind() != io::ErrorKind::WouldBlock => Err(why),
-            _ => Ok(()),
+            Ok(_) => Ok(true),
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(why) => Err(why),
         }
+    }
+
+    /// Have every change of a key that begins so reported to this connection.
+    pub(super) fn track(&mut self, prefix: &str) -> io::Result<()> {
+        self.send(&["HELLO", "3"])?;
+        self.send(&["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", prefix])
     }
 }
 

@@ -66,8 +66,7 @@ impl<'a> Place<'a> {
     /// The same, beside a connection that has every change under the queues reported to it and reads it, no more.
     fn rate_with_reader(&mut self, load: &mut Load, pipeline: usize) -> io::Result<f64> {
         let mut reader = self.server.wire()?;
-        reader.send(&["HELLO", "3"])?;
-        reader.send(&["CLIENT", "TRACKING", "ON", "BCAST", "PREFIX", keys().queues()])?;
+        reader.track(keys().queues())?;
         let over = Over::default();
         std::thread::scope(|scope| {
             scope.spawn(|| while !over.is_set() && reader.discard().is_ok() {});
