@@ -13,12 +13,14 @@ test: setup ## run every test on a real Redis (some minutes)
 
 bench: setup ## measure it beside what it cannot be faster than (under ten minutes); figures and plots in target/bench
 	@mkdir -p target/bench
-	@cargo run --quiet --release --features bench -- bench --json target/bench/figures.json --plots target/bench
+	@cargo run --quiet --release --features bench -- bench --json target/bench/figures.json --plots target/bench > target/bench/figures.md
+	@cat target/bench/figures.md
 
 bench-peers: setup ## run the same work on other tools (a quarter of an hour; installs them below benches/peers)
 	@sh benches/peers/setup.sh
 	@mkdir -p target/bench
-	@cargo run --quiet --release --features bench -- bench peers --json target/bench/peers.json
+	@cargo run --quiet --release --features bench -- bench peers --json target/bench/peers.json > target/bench/peers.md
+	@cat target/bench/peers.md
 
 check: ## formatting, clippy and docs, warnings as errors
 	cargo fmt --check

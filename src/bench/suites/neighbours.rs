@@ -91,9 +91,14 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
         let most = seen.ping.ms(99.0) + alone.late.ms(99.0) + 0.5;
         let samples = seen.late.len();
         report.add(
-            Row::new("neighbours", format!("the same while {what} ({samples} jobs)"), seen.late.ms(99.0), "ms")
-                .beside("a PING meanwhile, p99", seen.ping.ms(99.0))
-                .value_goal(Bound::AtMost(most)),
+            Row::new(
+                "neighbours",
+                format!("lateness p99 of a bucket at 100/s while {what} ({samples} jobs)"),
+                seen.late.ms(99.0),
+                "ms",
+            )
+            .beside("a PING meanwhile, p99", seen.ping.ms(99.0))
+            .value_goal(Bound::AtMost(most)),
         );
     }
     Ok(())

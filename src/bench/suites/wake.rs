@@ -101,7 +101,7 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
         let p50 = || Row::new("wake", "LPUSH to a blocked worker, p50", mine.times.ms(50.0), "ms");
         report.add(beside(p50(), "LPUSH to BRPOP", direct).ratio_goal(Bound::AtMost(3.0)));
         report.add(beside(p50(), "through a relay that decides nothing", relayed));
-        let p99 = Row::new("wake", "the same, p99", mine.times.ms(99.0), "ms");
+        let p99 = Row::new("wake", "LPUSH to a blocked worker, p99", mine.times.ms(99.0), "ms");
         report.add(p99.beside("LPUSH to BRPOP", direct.times.ms(99.0)));
         Ok(())
     })
