@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::wire::Wire;
 use crate::config::{Fsync, RedisSettings};
@@ -57,7 +58,7 @@ impl Drop for Guarded {
 /// A Redis of the bench.
 pub(super) struct Server {
     // The daemons of a server are dropped before it: whoever holds both declares the daemon first.
-    _process: Guarded,
+    process: Guarded,
     /// Its loopback port.
     pub(super) port: u16,
     home: PathBuf,
@@ -85,7 +86,7 @@ impl Server {
         // A rewrite of the append-only file forks in the middle of a sample; how often depends on what ran before.
         let args = [conf, "--auto-aof-rewrite-percentage", "0"];
         let process = Guarded::start(&program, &args, &home.join("redis.log"), "KILL", Some(&home))?;
-        let server = Self { _process: process, port, home, daemons: std::cell::Cell::new(0) };
+        let server = Self { process: process, port, home, daemons: std::cell::Cell::new(0) };
         wait_for("redis", || Ok(server.wire().and_then(|mut wire| wire.call(&["PING"])).is_ok()))?;
         Ok(server)
     }
@@ -121,6 +122,36 @@ impl Server {
     /// Put policies into force, with no daemon running afterwards.
     pub(super) fn record(&self, policies: &str) -> io::Result<()> {
         self.daemon(policies).map(drop)
+    }
+}
+
+/// A core of its own for the load, and another for the servers, as on separate machines; until it is dropped. A round trip takes
+/// twice as long from core to core as within one, and the kernel moves processes between samples.
+pub(super) struct Apart(CpuSet);
+
+impl Apart {
+    /// Put the calling thread and some servers on different cores; where there is only one, nothing is changed.
+    pub(super) fn of(servers: &[&Server]) -> io::Result<Self> {
+        let allowed = sched_getaffinity(None)?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+        if let (Some(first), Some(second)) = (cores.next(), cores.next()) {
+            let only = |core| {
+                let mut set = CpuSet::new();
+                set.set(core);
+                set
+            };
+            for server in servers {
+                sched_setaffinity(Some(server.process.pid), &only(first))?;
+            }
+            sched_setaffinity(None, &only(second))?;
+        }
+        Ok(Self(allowed))
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.0);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::drain::wait_for_jobs;
 use super::{FLOORS, JOB, SLOW};
-use crate::bench::lab::{Server, keys, queue};
+use crate::bench::lab::{Apart, Server, keys, queue};
 use crate::bench::measure::{Over, Pairs};
 use crate::bench::report::{Bound, Report, Row};
 use crate::bench::wire::{Load, Wire};
@@ -81,10 +81,13 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let _daemon = watched.daemon(SLOW)?;
     bare.record(SLOW)?;
     let (mut with, mut without) = (Place::at(&watched)?, Place::at(&bare)?);
+    let apart = Apart::of(&[&watched, &bare])?;
     fill(&mut with, &mut without)?;
     with_daemon(report, &mut with, &mut without)?;
     without.wire.call(&["FLUSHALL"])?;
+    drop(apart);
     bare.record(SLOW)?;
+    let _apart = Apart::of(&[&bare])?;
     bare.wire()?.call(&["FUNCTION", "LOAD", FLOORS])?;
     atomic(report, &mut without)
 }
