@@ -86,7 +86,7 @@ impl Server {
         // A rewrite of the append-only file forks in the middle of a sample; how often depends on what ran before.
         let args = [conf, "--auto-aof-rewrite-percentage", "0"];
         let process = Guarded::start(&program, &args, &home.join("redis.log"), "KILL", Some(&home))?;
-        let server = Self { process: process, port, home, daemons: std::cell::Cell::new(0) };
+        let server = Self { process, port, home, daemons: std::cell::Cell::new(0) };
         wait_for("redis", || Ok(server.wire().and_then(|mut wire| wire.call(&["PING"])).is_ok()))?;
         Ok(server)
     }
