@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{FAST, FLOORS, JOB, SLOW};
 use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
-use crate::bench::measure::{PAIRS, Pairs, Times};
+use crate::bench::measure::{Pairs, Times};
 use crate::bench::report::{Bound, Report, Row, figure};
 use crate::bench::wire::{Load, Reply, Wire, parts, text};
 use crate::policy::Route;
@@ -123,7 +123,7 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
         report.point("drain", "dripd", buckets as f64, pairs.mine.median);
         report.point("drain", "XADD + RPOP, pipelined", buckets as f64, pairs.beside.median);
     }
-    let jobs = 300_000;
+    let jobs = 200_000;
     report.pairs(
         |pairs| row("one fast bucket", pairs, Some(400_000.0)),
         || drain_one(&mine, jobs),
@@ -250,13 +250,14 @@ fn cost(report: &mut Report) -> io::Result<()> {
 /// How long single calls take, as SLOWLOG has it, with jobs of 100 bytes and of up to a megabyte, beside those of a bare function
 /// that lets out as many: of all the calls of several drains together.
 fn calls(report: &mut Report, mine: &Server, bare: &Server) -> io::Result<()> {
+    const ROUNDS: usize = 3;
     let large: Vec<String> = [100, 10_000, 100_000, 1_000_000].iter().map(|n| ".".repeat(*n)).collect();
     for (what, jobs, buckets, batch, most) in [
         ("100 bytes", &[JOB.to_owned()] as &[String], 100_000, "100", 1.0),
         ("100 bytes to 1 MB", &large, 1_000, "4", 3.0),
     ] {
         let (mut own, mut beside) = (Times::new(), Times::new());
-        for _ in 0..PAIRS {
+        for _ in 0..ROUNDS {
             pushed(mine, jobs, buckets)?;
             own.join(&durations(mine, || drain(mine, SLOW, buckets).map(drop))?);
             pushed(bare, jobs, buckets)?;

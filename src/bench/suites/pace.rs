@@ -20,7 +20,7 @@ const WARM_UP: Duration = Duration::from_millis(500);
 
 /// How long the first pushes take, at least. A bucket keeps the phase that its first push gave it, so pushes that come as fast as
 /// they can leave dues in heaps, and each interval repeats them.
-const FILL: Duration = Duration::from_secs(3);
+const FILL: Duration = Duration::from_secs(2);
 
 /// Buckets of one rate.
 struct Kind {

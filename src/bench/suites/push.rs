@@ -15,7 +15,7 @@ const LPUSH: &[&str] = &["LPUSH"];
 const PUSH: &[&str] = &["FCALL", "drip_push", "1"];
 const FLOOR: &[&str] = &["FCALL", "floor_push", "1"];
 const EMPTY: &[&str] = &["FCALL", "floor_empty", "1"];
-const SAMPLE: Duration = Duration::from_millis(300);
+const SAMPLE: Duration = Duration::from_millis(150);
 
 /// One bucket, or many.
 #[derive(Clone, Copy)]
