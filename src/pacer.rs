@@ -18,7 +18,7 @@ use crate::timer::Timer;
 const LONGEST_NAP: Duration = Duration::from_secs(10);
 
 /// How many names go with one call at least, and at most.
-const NAMES: (usize, usize) = (100, 1_000);
+const NAMES: (usize, usize) = (100, 500);
 
 /// In so long, at most two calls look at names, unless the names fill them. An idle bucket is looked at as soon as it is reported;
 /// under a flood, one call stands for what would be thousands.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
+use super::report::Bound;
 use super::wire::Wire;
 
 /// How many interleaved pairs a ratio is made of.
@@ -40,6 +41,11 @@ impl Spread {
             sorted[below] + (sorted[above] - sorted[below]) * part
         };
         Self { low: at(1), median: at(2), high: at(3) }
+    }
+
+    /// Whether they lie too far apart and do not agree about a goal.
+    pub(super) fn is_noisy_about(&self, goal: Bound) -> bool {
+        self.is_noisy() && goal.is_met(self.low) != goal.is_met(self.high)
     }
 
     /// Whether the samples lie too far apart to say anything by themselves.

@@ -18,7 +18,8 @@ pub(super) enum Bound {
 }
 
 impl Bound {
-    fn is_met(self, figure: f64) -> bool {
+    /// Whether a figure reaches it.
+    pub(super) fn is_met(self, figure: f64) -> bool {
         match self {
             Self::AtLeast(bound) => figure >= bound,
             Self::AtMost(bound) => figure <= bound,
@@ -111,7 +112,7 @@ impl Row {
     }
 
     fn judged(mut self, goal: Goal, bound: Bound, [low, median, high]: [f64; 3]) -> Self {
-        let noisy = Spread { low, median, high }.is_noisy() && bound.is_met(low) != bound.is_met(high);
+        let noisy = Spread { low, median, high }.is_noisy_about(bound);
         self.goal = Some(goal);
         self.verdict = Some(match (noisy, bound.is_met(median)) {
             (true, _) => Verdict::Noisy,

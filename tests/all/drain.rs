@@ -104,6 +104,59 @@ fn a_queue_that_is_as_a_dispatch_left_it_needs_no_look_and_any_other_does() {
 }
 
 #[test]
+fn what_a_dispatch_left_is_forgotten_with_the_schedule_the_record_and_the_clock() {
+    for what in ["schedule", "queue", "everything", "clock"] {
+        let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 10\n");
+        case.lpush("b", &["1", "2"]);
+        case.wake_at(T0, &["b"]);
+        let names = [case.key("schedule"), case.queue("b"), case.key("policy")];
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let mut now = T0 + MS;
+        match what {
+            "schedule" => drop(case.cmd::<u64>(&["DEL", names[0]])),
+            "queue" => {
+                let _: u64 = case.cmd(&["DEL", names[1]]);
+                case.wake_at(now, &["b"]);
+                let _: u64 = case.cmd(&["DEL", names[0]]);
+                case.lpush("b", &["3"]);
+            }
+            "everything" => {
+                let _: u64 = case.cmd(&["DEL", names[0], names[1], names[2]]);
+                case.lpush("b", &["3"]);
+            }
+            _ => now = T0 - MS,
+        }
+        case.wake_at(now, &["b"]);
+        let due = case.due("b").expect("scheduled");
+        assert!(due <= now + 100 * MS, "{what}: due {due} at {now}");
+    }
+    // No record is stored, and none after a flush: two functions alone, without a daemon.
+    let mut case = Case::new();
+    case.lpush("b", &["1", "2"]);
+    case.wake_at(T0, &["b"]);
+    let names = [case.key("schedule"), case.queue("b")];
+    let _: u64 = case.cmd(&["DEL", &names[0], &names[1]]);
+    case.lpush("b", &["3"]);
+    case.push_at(T0, "other", &["x", "x"]);
+    case.wake_at(T0 + MS, &["b"]);
+    assert!(case.due("b").is_some());
+}
+
+#[test]
+fn what_dispatches_left_takes_little_memory_though_no_echo_comes() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\n[limits]\nbatch = 1000\nmax_ready = 1000000\n");
+    let name = "n".repeat(190);
+    for n in 0..30_000 {
+        case.push_at(T0, &format!("{name}{n}"), &["1", "2"]);
+    }
+    case.settle_at(T0);
+    let info: String = case.cmd(&["INFO", "memory"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("used_memory_vm_functions:"));
+    let bytes: u64 = line.and_then(|text| text.trim().parse().ok()).expect("Redis says it");
+    assert!(bytes < 8 << 20, "{bytes} bytes of Lua");
+}
+
+#[test]
 fn a_held_bucket_that_is_as_a_dispatch_left_it_leaves_when_there_is_room() {
     let mut case = Case::with("[defaults]\nrate = '1/s'\n[limits]\nmax_ready = 1\n");
     case.push_at(T0, "b", &["1", "2"]);

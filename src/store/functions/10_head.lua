@@ -17,6 +17,7 @@ local CUT_BYTES = 16 * MIB       -- bytes of cut jobs read in one call; the rest
 local REJECTED_BYTES = 64 * MIB  -- size of the rejected stream
 local HOLD_POLL_US = 20000       -- how often a held route is looked at: reading from a stream wakes nobody
 local SETTLED_US = 250000        -- how long it is remembered how a dispatch left a queue, unless its echo comes sooner
+local SETTLED_MOST = 10000       -- and of how many queues
 local STEP_BACK_US = 1000        -- a clock that went back further than this starts a sweep
 local LEASE_MIN_MS = 1000
 local DELAY_MAX_MS = 366 * 86400000
@@ -66,6 +67,9 @@ local function clock(now_us)
   return t[1] * 1000000 + t[2]
 end
 
+-- tail: whether a byte goes on with a character of UTF-8.
+local function tail(x) return x and x >= 0x80 and x <= 0xBF end
+
 -- valid_name: 1 to 200 bytes of UTF-8 without control characters (Unicode Cc), `{` or `}`.
 local function valid_name(name)
   if #name < 1 or #name > 200 then return false end
@@ -75,7 +79,6 @@ local function valid_name(name)
   local i, n = 1, #name
   while i <= n do
     local a, b, c, d = byte(name, i, i + 3)
-    local function tail(x) return x and x >= 0x80 and x <= 0xBF end
     if a < 0x80 then i = i + 1
     elseif a >= 0xC2 and a <= 0xDF and tail(b) and not (a == 0xC2 and b < 0xA0) then i = i + 2
     elseif a >= 0xE0 and a <= 0xEF and tail(b) and tail(c) and not (a == 0xE0 and b < 0xA0)

@@ -190,7 +190,8 @@ end
 -- What this server remembers of a prefix between calls: nothing that is missed when it is gone.
 --   clock   the time of the last call            sweep   where the sweep stands (45_sweep)
 --   counts, lates  figures not yet written       leases  lease_ms of entries seen by reap
---   settled  how many jobs the last dispatches left in their queues, of buckets that are scheduled (47_wake)
+--   settled  how many jobs the last dispatches left in their queues, of buckets that are scheduled (47_wake); settled_count
+--            of them were noted since settled_us
 local memories, memory_count = {}, 0
 
 local function memory_name(prefix, id)
@@ -204,11 +205,16 @@ local function memory_of(prefix, id)
     if memory_count >= 256 then memories, memory_count = {}, 0 end
     memory = {
       clock = 0, counts = {}, lates = {}, flushed_us = 0, leases = {}, lease_count = 0, late_from = 0, late_to = 0,
-      settled = {}, settled_us = 0,
+      settled = {}, settled_us = 0, settled_count = 0,
     }
     memories[name], memory_count = memory, memory_count + 1
   end
   return memory
+end
+
+-- forget_settled: what was true of the queues may not be true any more.
+local function forget_settled(memory, now)
+  memory.settled, memory.settled_us, memory.settled_count = {}, now, 0
 end
 
 -- hand_over: a new record begins with what is remembered under the old one, save the sweep, which begins anew.
@@ -217,7 +223,8 @@ local function hand_over(prefix, old_id, new_id)
   local old = memories[name]
   if not old then return end
   memories[name], memories[memory_name(prefix, new_id)] = nil, old
-  old.sweep, old.settled = nil, {}
+  old.sweep = nil
+  forget_settled(old, 0)
 end
 
 -- The context of a call, by prefix: made once and filled anew by each call, for making one costs more than most calls do.
@@ -245,8 +252,8 @@ local function open(prefix, now_us)
   ctx.prev = head[2] and record_of(ctx.policy_key, head[2], 'prev') or nil
   if not memory or ctx.id ~= id then memory = memory_of(prefix, id) end
   if now < memory.clock - STEP_BACK_US then memory.sweep = nil end
+  if now - memory.settled_us > SETTLED_US or now < memory.clock then forget_settled(memory, now) end
   memory.clock = now
-  if now - memory.settled_us > SETTLED_US or now < memory.settled_us then memory.settled, memory.settled_us = {}, now end
   ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', ctx.record.limits, memory
   ctx.rooms, ctx.notes, ctx.bytes, ctx.entries = {}, {}, 0, 0
   ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels = 0, 0, 0, 0, nil

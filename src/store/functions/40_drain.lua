@@ -180,7 +180,7 @@ end
 -- visit_all: visit the buckets of `work`, from where it stands.
 local function visit_all(ctx, work)
   local s, names, due, levels, retrying = work.s, work.names, work.due, work.levels, work.retrying
-  local head, keep, gone, settled = ctx.queues, work.keep, work.gone, ctx.memory.settled
+  local head, keep, gone, memory = ctx.queues, work.keep, work.gone, ctx.memory
   while work.at < #names do
     if work.quota <= 0 or spent(ctx) then
       work.more = true
@@ -200,10 +200,11 @@ local function visit_all(ctx, work)
     local given = min(work.quota, work.share)
     local left, place = visit(ctx, s, given, retrying[i])
     work.quota = work.quota - given + left
-    if place == 'keep' and s.len > 0 and s.over == 0 then
-      settled[bucket] = s.len
-    elseif settled[bucket] then
-      settled[bucket] = nil
+    if place == 'keep' and s.len > 0 and s.over == 0 and ctx.id then
+      if memory.settled_count >= SETTLED_MOST then forget_settled(memory, ctx.now) end
+      memory.settled[bucket], memory.settled_count = s.len, memory.settled_count + 1
+    elseif memory.settled[bucket] then
+      memory.settled[bucket] = nil
     end
     if place == 'gone' then
       gone[#gone + 1] = bucket

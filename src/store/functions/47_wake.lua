@@ -57,6 +57,7 @@ end
 -- has cut and scheduled it.
 local function filled_queues(ctx, keys)
   local names, at, lens, head, most = {}, {}, {}, ctx.queues, max(1, floor(ctx.limits.batch / 2))
+  if call('EXISTS', ctx.schedule) == 0 then forget_settled(ctx.memory, ctx.now) end
   local settled = ctx.memory.settled
   if #keys > 1 and call('EXISTS', unpack(keys)) == 0 then return names, at, lens, #keys end
   for i = 1, #keys do
@@ -70,7 +71,7 @@ local function filled_queues(ctx, keys)
       elseif len > 0 and len ~= settled[bucket] then
         local n = #names + 1
         names[n], at[n], lens[n] = bucket, i, len
-      elseif len > 0 then
+      elseif settled[bucket] then
         settled[bucket] = nil -- once: it is only for the echo
       end
     else
