@@ -244,7 +244,7 @@ impl Machine {
         Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             processor: processor.unwrap_or("unknown").to_owned(),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            kernel: read("/proc/sys/kernel/osrelease").split('-').next().unwrap_or_default().trim().to_owned(),
             dripd: env!("CARGO_PKG_VERSION"),
             stolen_percent: 0.0,
             before: stolen_and_all(),
