@@ -1,6 +1,6 @@
 //! Drain: order, bounds of a call, fairness, backpressure, and a clock that steps.
 
-use crate::rig::{Case, MS, S, T0};
+use crate::rig::{Case, MS, S, Server, T0};
 
 #[test]
 fn a_dispatched_job_carries_its_bucket_attempt_due_time_and_lease() {
@@ -144,7 +144,8 @@ fn what_a_dispatch_left_is_forgotten_with_the_schedule_the_record_and_the_clock(
 
 #[test]
 fn what_dispatches_left_takes_little_memory_though_no_echo_comes() {
-    let mut case = Case::with("[defaults]\nrate = '1/h'\n[limits]\nbatch = 1000\nmax_ready = 1000000\n");
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\nrate = '1/h'\n[limits]\nbatch = 1000\nmax_ready = 1000000\n");
     let name = "n".repeat(190);
     for n in 0..30_000 {
         case.push_at(T0, &format!("{name}{n}"), &["1", "2"]);
@@ -153,7 +154,8 @@ fn what_dispatches_left_takes_little_memory_though_no_echo_comes() {
     let info: String = case.cmd(&["INFO", "memory"]);
     let line = info.lines().find_map(|line| line.strip_prefix("used_memory_vm_functions:"));
     let bytes: u64 = line.and_then(|text| text.trim().parse().ok()).expect("Redis says it");
-    assert!(bytes < 8 << 20, "{bytes} bytes of Lua");
+    println!("{bytes} bytes of Lua");
+    assert!(bytes < 7 << 20, "{bytes} bytes of Lua");
 }
 
 #[test]

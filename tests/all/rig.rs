@@ -145,6 +145,14 @@ impl Case {
         case
     }
 
+    /// The same on a server of its own.
+    pub fn on(server: &Server, toml: &str) -> Self {
+        let mut case = Self { redis: server.connect(), prefix: "t".to_owned() };
+        load_library(&mut case.redis);
+        assert_eq!(case.configure(toml), 1, "stored");
+        case
+    }
+
     /// Put a configuration into force, as a daemon would.
     pub fn configure(&mut self, toml: &str) -> i64 {
         let json = record(toml);
