@@ -16,7 +16,7 @@ bench: setup ## measure it beside what it cannot be faster than (under ten minut
 	@cargo run --quiet --release --features bench -- bench --json target/bench/figures.json --plots target/bench > target/bench/figures.md
 	@cat target/bench/figures.md
 
-bench-peers: setup ## run the same work on other tools (a quarter of an hour; installs them below benches/peers)
+bench-peers: setup ## run the same work on other tools (some five minutes; installs them below benches/peers)
 	@sh benches/peers/setup.sh
 	@mkdir -p target/bench
 	@cargo run --quiet --release --features bench -- bench peers --json target/bench/peers.json > target/bench/peers.md

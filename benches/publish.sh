@@ -3,6 +3,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 own=target/bench/figures.md peers=target/bench/peers.md
+for file in "$own" "$peers"; do
+  [ -s "$file" ] || { echo "$file is missing: run make bench and make bench-peers first" >&2; exit 1; }
+done
 
 # The tables are printed with wide columns; a page needs none.
 narrow() { sed -E 's/ +/ /g; s/-{4,}/---/g; s/\| not met \|/| **not met** |/'; }

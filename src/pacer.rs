@@ -17,8 +17,9 @@ use crate::timer::Timer;
 /// The longest sleep: the safety net behind the wake-ups.
 const LONGEST_NAP: Duration = Duration::from_secs(10);
 
-/// How many names go with one call at least, and at most.
-const NAMES: (usize, usize) = (100, 500);
+/// How many names may go with a call, however few or many jobs left with the last one.
+const FEWEST_NAMES: usize = 100;
+const MOST_NAMES: usize = 500;
 
 /// In so long, at most two calls look at names, unless the names fill them. An idle bucket is looked at as soon as it is reported;
 /// under a flood, one call stands for what would be thousands.
@@ -53,7 +54,7 @@ impl Pacer {
     /// When the kernel gives no timer.
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let (timer, now) = (Timer::new()?, Instant::now());
-        Ok(Self { store, hints, progress, timer, due: now, looked: [now; 2], names: NAMES.0, noted: None })
+        Ok(Self { store, hints, progress, timer, due: now, looked: [now; 2], names: FEWEST_NAMES, noted: None })
     }
 
     /// Drain until stopped; the calls in hand are finished.
@@ -90,6 +91,8 @@ impl Pacer {
             self.take_in(&woken, &drained?);
             while self.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
                 calls.push_back(tokio::spawn(self.call()));
+                // It is written before the next reply is looked at: two calls written together would be answered together, and
+                // Redis would have nothing to do in between.
                 tokio::task::yield_now().await;
             }
         }
@@ -112,8 +115,8 @@ impl Pacer {
 
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
         self.hints.put_back(woken.get(drained.looked..).unwrap_or_default());
-        let left = usize::try_from(drained.dispatched).unwrap_or(NAMES.1);
-        self.names = (left + left / 2).clamp(NAMES.0, NAMES.1);
+        let left = usize::try_from(drained.dispatched).unwrap_or(MOST_NAMES);
+        self.names = (left + left / 2).clamp(FEWEST_NAMES, MOST_NAMES);
         self.log(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
         self.due = Instant::now() + drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);

@@ -11,9 +11,7 @@ use crate::bench::lab::{Server, queue};
 use crate::bench::measure::{Floor, Over, PAIRS, Spread, Times};
 use crate::bench::report::{Bound, Report, Row, figure};
 use crate::bench::wire::{Load, Wire, parts, text};
-
-/// How much lateness is made up unless a policy says otherwise, in microseconds.
-const CATCH_UP_US: u64 = 20_000;
+use crate::policy::Policy;
 
 /// What does not count after the last push.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -145,8 +143,9 @@ impl Run {
 
     /// What a bucket was later than `catch_up` and may not make up (promise 1), in microseconds.
     fn lost_us(&self, bucket: &str) -> u64 {
+        let catch_up_us = Policy::default().catch_up.as_micros() as u64;
         let of_bucket = self.taken.iter().filter(|job| job.bucket == bucket);
-        of_bucket.map(|job| (job.at_us - job.due_us.min(job.at_us)).saturating_sub(CATCH_UP_US)).sum()
+        of_bucket.map(|job| job.at_us.saturating_sub(job.due_us).saturating_sub(catch_up_us)).sum()
     }
 
     /// How far the gaps between the jobs of a bucket are from its interval.

@@ -177,10 +177,21 @@ local function visit(ctx, s, quota, retrying)
   return min(left, quota - 1), place
 end
 
+-- remember_settled: note how a visit left a queue, for the echo of what it wrote (47_wake).
+local function remember_settled(ctx, s, scheduled)
+  local memory = ctx.memory
+  if scheduled and s.len > 0 and s.over == 0 and ctx.id then
+    if memory.settled_count >= SETTLED_MOST then forget_settled(memory, ctx.now) end
+    memory.settled[s.bucket], memory.settled_count = s.len, memory.settled_count + 1
+  elseif memory.settled[s.bucket] then
+    memory.settled[s.bucket] = nil
+  end
+end
+
 -- visit_all: visit the buckets of `work`, from where it stands.
 local function visit_all(ctx, work)
   local s, names, due, levels, retrying = work.s, work.names, work.due, work.levels, work.retrying
-  local head, keep, gone, memory = ctx.queues, work.keep, work.gone, ctx.memory
+  local head, keep, gone = ctx.queues, work.keep, work.gone
   while work.at < #names do
     if work.quota <= 0 or spent(ctx) then
       work.more = true
@@ -200,12 +211,7 @@ local function visit_all(ctx, work)
     local given = min(work.quota, work.share)
     local left, place = visit(ctx, s, given, retrying[i])
     work.quota = work.quota - given + left
-    if place == 'keep' and s.len > 0 and s.over == 0 and ctx.id then
-      if memory.settled_count >= SETTLED_MOST then forget_settled(memory, ctx.now) end
-      memory.settled[bucket], memory.settled_count = s.len, memory.settled_count + 1
-    elseif memory.settled[bucket] then
-      memory.settled[bucket] = nil
-    end
+    remember_settled(ctx, s, place == 'keep')
     if place == 'gone' then
       gone[#gone + 1] = bucket
     elseif place == 'keep' then
