@@ -1,39 +1,31 @@
 //! dripd turns bursts into a steady drip: per-key queues in Redis, each a leaky bucket as a queue, emptied at a constant
 //! rate by a timer.
 //!
-//! Layers, imports pointing down only:
+//! A folder is a layer. Imports point down this list only (a test checks it):
 //!
-//! | layer | modules | may use |
+//! | folder | job | may import |
 //! |---|---|---|
-//! | words | [`bucket`], [`duration`], [`limiter`], [`policy`] | std and serde; no I/O, no clock |
-//! | config | [`config`] | words |
-//! | outside | [`store`] (the only place that names a key, a function or the redis crate), [`managed_redis`], [`signals`], [`notify`], [`control`], [`timer`] | words, config |
-//! | loops | [`pacer`], [`reaper`], [`reconcile`], [`worker`]; none imports another; [`progress`] is what the pacer tells of itself | everything above |
-//! | assembly | [`daemon`], [`cli`] | everything |
-//! | bench | `bench`, with the feature of that name: measures the program from outside, as a client of the same Redis | words, keys, own Redis |
+//! | [`cli`] | the commands, a file for each family | everything |
+//! | [`daemon`] | what runs together: start list, supervision, reload | everything but `cli` |
+//! | [`loops`], [`worker`] | the loops of a daemon, and the ready-made worker; no loop imports another | what is below |
+//! | [`system`] | the built-in Redis, signals, systemd, a precise timer, the control socket | store, config, words |
+//! | [`store`] | the only place that names a key, a function or the redis crate; the Lua library lives here | config, words |
+//! | [`config`] | what the operator wrote, and what it means | words |
+//! | [`words`] | names, rates, durations, policies, limiters: parse, print, bounds | std and serde; no I/O, no clock |
 //!
-//! The main paths: a plain `LPUSH` is [`store::wake`] → [`pacer`] → `Store::drain` → `FCALL`; the clock is [`pacer`] →
-//! `Store::drain` → `FCALL`; a worker's slot is [`worker`] → `Store::take` → run → `Store::ack` or `Store::fail`.
+//! The main paths: a plain `LPUSH` is [`store::wake`] → [`loops::pacer`] → `Store::drain` → `FCALL`; the clock is
+//! [`loops::pacer`] → `Store::drain` → `FCALL`; a worker's slot is [`worker`] → `Store::take` → run → `Store::ack` or
+//! `Store::fail`.
 //!
 //! The glossary is in the README; the words there are the words here.
 
 #[cfg(feature = "bench")]
 pub mod bench;
-pub mod bucket;
 pub mod cli;
 pub mod config;
-pub mod control;
 pub mod daemon;
-pub mod duration;
-pub mod limiter;
-pub mod managed_redis;
-pub mod notify;
-pub mod pacer;
-pub mod policy;
-pub mod progress;
-pub mod reaper;
-pub mod reconcile;
-pub mod signals;
+pub mod loops;
 pub mod store;
-pub mod timer;
+pub mod system;
+pub mod words;
 pub mod worker;

@@ -14,8 +14,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::wire::Wire;
 use crate::config::{Fsync, RedisSettings};
-use crate::managed_redis;
 use crate::store::keys::Keys;
+use crate::system::built_in_redis;
 
 /// How long a server or a daemon may take until it serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(20);
@@ -68,7 +68,7 @@ pub(super) struct Server {
 impl Server {
     /// Start one, as dripd starts its own: append-only file, fsync every second.
     pub(super) fn start() -> io::Result<Self> {
-        let program = tokio::runtime::Handle::current().block_on(managed_redis::find_program());
+        let program = tokio::runtime::Handle::current().block_on(built_in_redis::find_program());
         let program = program.map_err(io::Error::other)?;
         let home = tempfile::Builder::new().prefix("dripd-bench-").tempdir()?.keep();
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
@@ -80,7 +80,7 @@ impl Server {
             port,
             fsync: Fsync::EverySecond,
         };
-        let conf = managed_redis::write_conf(&settings)?;
+        let conf = built_in_redis::write_conf(&settings)?;
         let conf =
             conf.to_str().ok_or_else(|| io::Error::other("the temporary directory has a name that is no text"))?;
         // A rewrite of the append-only file forks in the middle of a sample; how often depends on what ran before.

@@ -7,10 +7,10 @@ use clap::Args;
 
 use super::{Exit, Failure, say};
 use crate::config::{Config, Environment, hide_password};
-use crate::control::{self, Answer, Reload};
-use crate::duration;
-use crate::policy::{Overflow, Policy};
 use crate::store::library;
+use crate::system::control::{self, Answer, Reload};
+use crate::words::duration;
+use crate::words::policy::{Overflow, Policy};
 
 /// `dripd check [config]`.
 #[derive(Debug, Args)]

@@ -20,8 +20,8 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) async fn run(self) -> Result<Exit, Failure> {
         let measured = tokio::task::spawn_blocking(move || crate::bench::run(&self.suites, &self.output));
-        let mut signals = crate::signals::Signals::listen()?;
-        let interrupted = async { while signals.next().await == crate::signals::Signal::Status {} };
+        let mut signals = crate::system::signals::Signals::listen()?;
+        let interrupted = async { while signals.next().await == crate::system::signals::Signal::Status {} };
         tokio::select! {
             measured = measured => {
                 let table = measured.map_err(std::io::Error::other)??;

@@ -15,11 +15,11 @@ use rustix::process::{Pid, Signal as Kill, kill_process};
 use tokio::task::JoinSet;
 
 use super::{Exit, Failure, say};
-use crate::bucket::BucketName;
 use crate::config::{Config, Environment};
-use crate::policy::{Policy, Rate, Route};
-use crate::signals::{Signal, Signals};
 use crate::store::{Address, Store, StoreError};
+use crate::system::signals::{Signal, Signals};
+use crate::words::bucket::BucketName;
+use crate::words::policy::{Policy, Rate, Route};
 
 /// The buckets of the demo: name, rate, capacity, and how many jobs a burst brings.
 const BUCKETS: [(&str, &str, u32, usize); 3] =

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use super::{Exit, Failure, connect, say};
 use crate::config::{BadConfig, Config};
-use crate::duration::{self, count_per_period};
-use crate::limiter::{Kind, Limiter};
 use crate::store::reply::Verdict;
+use crate::words::duration::{self, count_per_period};
+use crate::words::limiter::{Kind, Limiter};
 
 /// Ask a limiter whether something may be done now; needs no daemon.
 #[derive(Debug, Args)]

@@ -19,8 +19,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Environment};
 use crate::daemon::DaemonError;
-use crate::managed_redis::OwnRedisError;
 use crate::store::{Address, Store, StoreError};
+use crate::system::built_in_redis::BuiltInRedisError;
 
 /// How long a command tries to reach Redis.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -120,10 +120,10 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<OwnRedisError> for Failure {
-    fn from(why: OwnRedisError) -> Self {
+impl From<BuiltInRedisError> for Failure {
+    fn from(why: BuiltInRedisError) -> Self {
         match why {
-            OwnRedisError::Address(why) => why.into(),
+            BuiltInRedisError::Address(why) => why.into(),
             why => Self::new(Exit::Unavailable, why.to_string()),
         }
     }
@@ -133,7 +133,7 @@ impl From<DaemonError> for Failure {
     fn from(why: DaemonError) -> Self {
         match why {
             DaemonError::Config(why) => why.into(),
-            DaemonError::OwnRedis(why) => why.into(),
+            DaemonError::BuiltInRedis(why) => why.into(),
             DaemonError::Store(why) => Self::new(Exit::Unavailable, why.to_string()),
             why @ DaemonError::System { .. } => Self::new(Exit::Failed, why.to_string()),
         }

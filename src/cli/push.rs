@@ -15,10 +15,10 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::sync::mpsc;
 
 use super::{Exit, Failure, connect, say, say_err};
-use crate::bucket::BucketName;
 use crate::config::Config;
 use crate::store::reply::Pushed;
 use crate::store::{Store, StoreError};
+use crate::words::bucket::BucketName;
 
 /// How many lines, and about how many bytes of them, may be read and not yet accepted.
 const MOST_LINES: usize = 1_000;

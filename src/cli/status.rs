@@ -3,10 +3,10 @@
 use clap::Args;
 
 use super::{Exit, Failure, connect};
-use crate::bucket::BucketName;
 use crate::config::Config;
-use crate::duration;
 use crate::store::view::{BucketStatus, Status};
+use crate::words::bucket::BucketName;
+use crate::words::duration;
 
 /// Say how things stand.
 #[derive(Debug, Args)]

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Exit, Failure, connect, log_to_stderr};
 use crate::config::Config;
-use crate::duration;
-use crate::policy::Route;
-use crate::signals::{Signal, Signals};
 use crate::store::Address;
+use crate::system::signals::{Signal, Signals};
+use crate::words::duration;
+use crate::words::policy::Route;
 use crate::worker::{Exec, Http, Print, Runner, Worker};
 
 /// How long a POST may take unless `--timeout` says otherwise.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use policies::{read_limits, read_policy};
 use section::{Problems, Section};
 
-use crate::policy::{Matched, Policy, Record};
+use crate::words::policy::{Matched, Policy, Record};
 
 /// Where the own Redis listens unless `redis.port` says otherwise.
 pub const OWN_PORT: u16 = 7379;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::section::{Problems, Section};
-use crate::duration;
-use crate::limiter::{Kind, Limiter};
-use crate::policy::{Limits, Overflow, Policy, Rate, Route};
+use crate::words::duration;
+use crate::words::limiter::{Kind, Limiter};
+use crate::words::policy::{Limits, Overflow, Policy, Rate, Route};
 
 /// How many gates a policy may have: each costs a read in every push.
 const MOST_GATES: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::duration;
+use crate::words::duration;
 
 /// What is wrong with a file, in the order found.
 #[derive(Debug, Default)]

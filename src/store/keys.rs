@@ -1,7 +1,7 @@
 //! Every key by its name, spelled here and nowhere else.
 
-use crate::bucket::BucketName;
-use crate::policy::Route;
+use crate::words::bucket::BucketName;
+use crate::words::policy::Route;
 
 /// The consumer group that counts.
 pub const GROUP: &str = "workers";

@@ -8,9 +8,9 @@ use redis::Value;
 use super::keys::GROUP;
 use super::reply::{self, Drained, Failed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
-use crate::bucket::BucketName;
-use crate::limiter::{Kind, Limiter};
-use crate::policy::{Record, Route};
+use crate::words::bucket::BucketName;
+use crate::words::limiter::{Kind, Limiter};
+use crate::words::policy::{Record, Route};
 
 /// What a [`Store::put_record`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

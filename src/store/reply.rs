@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::StoreError;
-use crate::bucket::BucketName;
+use crate::words::bucket::BucketName;
 
 /// What a drain or a wake did.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::keys::GROUP;
 use super::reply::unexpected;
 use super::{Store, StoreError};
-use crate::bucket::BucketName;
-use crate::policy::{Record, Route};
+use crate::words::bucket::BucketName;
+use crate::words::policy::{Record, Route};
 
 /// How things stand under one prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use super::keys::Keys;
-use crate::bucket::BucketName;
+use crate::words::bucket::BucketName;
 
 /// How long a bucket is left alone after a look.
 const QUIET: Duration = Duration::from_millis(5);

@@ -6,10 +6,10 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tracing::warn;
 
-use crate::policy::Route;
 use crate::store::ops::Fail;
 use crate::store::reply::Failed;
 use crate::store::{Address, Store, StoreError};
+use crate::words::policy::Route;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

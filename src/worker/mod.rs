@@ -21,12 +21,12 @@ pub use http::Http;
 use link::Link;
 pub use print::Print;
 
-use crate::bucket::BucketName;
-use crate::policy::Route;
 use crate::store::ops::Fail;
 use crate::store::reply::Failed;
 use crate::store::reply::Job as Entry;
 use crate::store::{Address, Store, StoreError};
+use crate::words::bucket::BucketName;
+use crate::words::policy::Route;
 
 /// How long one read waits for jobs. A stop has to wait for it: a read that is given up may still take a job.
 const BLOCK: Duration = Duration::from_secs(1);

@@ -12,17 +12,17 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
 #[test]
 fn only_the_store_names_the_redis_crate_and_no_loop_imports_another() {
     for path in files(Path::new("src"), "rs") {
-        let source = std::fs::read_to_string(&path).expect("a file").replace("managed_redis::", "");
+        let source = std::fs::read_to_string(&path).expect("a file").replace("built_in_redis::", "");
         assert!(
             path.starts_with("src/store") || !source.contains("redis::"),
             "{} names the redis crate",
             path.display()
         );
         let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
-        for other in ["pacer", "reaper", "reconcile", "worker"] {
-            let is_loop = ["pacer", "reaper", "reconcile"].contains(&stem) || path.starts_with("src/worker");
+        for other in ["pacer", "reaper", "reconciler", "worker"] {
+            let is_loop = ["pacer", "reaper", "reconciler"].contains(&stem) || path.starts_with("src/worker");
             let itself = stem == other || path.starts_with(format!("src/{other}"));
-            let imports = source.contains(&format!("use crate::{other}"));
+            let imports = source.contains(&format!("::{other}::"));
             assert!(!is_loop || itself || !imports, "{} imports {other}", path.display());
         }
     }

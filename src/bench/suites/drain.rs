@@ -9,7 +9,7 @@ use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
 use crate::bench::measure::{Pairs, Times};
 use crate::bench::report::{Bound, Report, Row, figure};
 use crate::bench::wire::{Load, Reply, Wire, parts, text};
-use crate::policy::Route;
+use crate::words::policy::Route;
 
 fn ready() -> String {
     keys().ready(&Route::default())

@@ -8,8 +8,8 @@ use super::{JOB, SLOW};
 use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
 use crate::bench::report::{Bound, Report, Row};
 use crate::bench::wire::{Load, Wire, parts};
-use crate::policy::Route;
 use crate::store::keys::GROUP;
+use crate::words::policy::Route;
 
 const BUCKETS: usize = 100_000;
 

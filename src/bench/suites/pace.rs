@@ -11,7 +11,7 @@ use crate::bench::lab::{Server, queue};
 use crate::bench::measure::{Floor, Over, PAIRS, Spread, Times};
 use crate::bench::report::{Bound, Report, Row, figure};
 use crate::bench::wire::{Load, Wire, parts, text};
-use crate::policy::Policy;
+use crate::words::policy::Policy;
 
 /// What does not count after the last push.
 const WARM_UP: Duration = Duration::from_millis(500);

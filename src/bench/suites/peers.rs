@@ -12,8 +12,8 @@ use crate::bench::lab::{Server, keys, queue};
 use crate::bench::measure::{Spread, Times};
 use crate::bench::report::{Compared, Report};
 use crate::bench::wire::{Load, parts, text};
-use crate::policy::Route;
 use crate::store::keys::GROUP;
+use crate::words::policy::Route;
 
 const DIRECTORY: &str = "benches/peers";
 const ROUNDS: usize = 3;

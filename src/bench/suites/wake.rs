@@ -9,8 +9,8 @@ use crate::bench::lab::{Server, keys, queue};
 use crate::bench::measure::{Over, PAIRS, Pairs, Times};
 use crate::bench::report::{Bound, Report, Row};
 use crate::bench::wire::{Wire, parts};
-use crate::policy::Route;
 use crate::store::keys::GROUP;
+use crate::words::policy::Route;
 
 const PUSHES: usize = 100;
 

@@ -9,8 +9,8 @@ use crate::bench::lab::{Server, keys, queue};
 use crate::bench::measure::Over;
 use crate::bench::report::{Report, Row};
 use crate::bench::wire::{Load, Wire, parts, text};
-use crate::policy::Route;
 use crate::store::keys::GROUP;
+use crate::words::policy::Route;
 
 const BUCKETS: usize = 10;
 

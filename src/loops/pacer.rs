@@ -8,11 +8,11 @@ use futures_util::stream::FuturesOrdered;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::progress::Progress;
+use crate::loops::progress::Progress;
 use crate::store::reply::Drained;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
-use crate::timer::Timer;
+use crate::system::timer::Timer;
 
 /// The longest sleep: the safety net behind the wake-ups.
 const LONGEST_NAP: Duration = Duration::from_secs(10);

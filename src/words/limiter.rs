@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use crate::duration::{show, show_per_period};
+use crate::words::duration::{show, show_per_period};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

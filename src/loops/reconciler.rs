@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::progress::Progress;
+use crate::loops::progress::Progress;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
@@ -21,14 +21,14 @@ const NAMES: usize = 100;
 const POLL: Duration = Duration::from_millis(20);
 
 /// The loop that looks for queues.
-pub struct Reconcile {
+pub struct Reconciler {
     store: Store,
     hints: Arc<Hints>,
     tracking: bool,
     cursor: u64,
 }
 
-impl Reconcile {
+impl Reconciler {
     /// A reconcile over one connection; without `tracking` it is the only way to find a push.
     #[must_use]
     pub fn new(store: Store, hints: Arc<Hints>, tracking: bool) -> Self {

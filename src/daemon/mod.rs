@@ -10,18 +10,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BadConfig, Config, Environment};
-use crate::control::{Answer, Control, Request};
-use crate::managed_redis::{OwnRedis, OwnRedisError};
-use crate::notify;
-use crate::pacer::Pacer;
-use crate::policy::Record;
-use crate::progress::Progress;
-use crate::reaper::Reaper;
-use crate::reconcile::{Reconcile, look_at_all};
-use crate::signals::{Signal, Signals};
+use crate::loops::pacer::Pacer;
+use crate::loops::progress::Progress;
+use crate::loops::reaper::Reaper;
+use crate::loops::reconciler::{Reconciler, look_at_all};
 use crate::store::ops::Put;
 use crate::store::wake::Hints;
 use crate::store::{Address, Server, Store, StoreError};
+use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
+use crate::system::control::{Answer, Control, Request};
+use crate::system::signals::{Signal, Signals};
+use crate::system::systemd;
+use crate::words::policy::Record;
 
 /// How long Redis may be of no use at the start before the daemon gives up.
 const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ pub enum DaemonError {
     Config(#[from] BadConfig),
     /// There is no own Redis.
     #[error(transparent)]
-    OwnRedis(#[from] OwnRedisError),
+    BuiltInRedis(#[from] BuiltInRedisError),
     /// Redis could not be used once.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -92,7 +92,7 @@ pub struct Daemon {
     address: Address,
     hints: Arc<Hints>,
     progress: Arc<Progress>,
-    own: Option<OwnRedis>,
+    own: Option<BuiltInRedis>,
     signals: Signals,
     control: Option<Control>,
     /// The record must replace the one in force: at the start, and when a reload came while Redis was away.
@@ -118,7 +118,7 @@ impl Daemon {
             .ok();
         let own = if config.redis.url.is_none() {
             tokio::select! {
-                own = OwnRedis::start(&config.redis) => Some(own?),
+                own = BuiltInRedis::start(&config.redis) => Some(own?),
                 () = signals.stop() => return Ok(()),
             }
         } else {
@@ -145,7 +145,7 @@ impl Daemon {
             waited_for: None,
         };
         let ended = daemon.serve_until_stopped().await;
-        notify::stopping();
+        systemd::stopping();
         if let Some(own) = daemon.own.take() {
             own.stop().await;
         }
@@ -197,7 +197,7 @@ impl Daemon {
     /// Say why there is no Redis: in the status always, in the log when it is new or was said a minute ago.
     fn say_that_it_waits(&mut self, why: &StoreError) {
         let why = why.to_string();
-        notify::status(&format!("waiting for redis: {why}"));
+        systemd::status(&format!("waiting for redis: {why}"));
         let said = self.waited_for.as_ref();
         if said.is_none_or(|(said, at)| *said != why || at.elapsed() >= SAY_AGAIN) {
             warn!(why, "redis cannot be used, trying again");
@@ -232,7 +232,7 @@ impl Daemon {
         self.served = true;
         self.waited_for = None;
         info!(redis = self.address.shown(), version = server.version, tracking = server.tracking, "serving");
-        notify::ready();
+        systemd::ready();
         let end = self.watch(&mut tasks, &store).await;
         stop.cancel();
         let finish = async {
@@ -285,9 +285,9 @@ impl Daemon {
 
     /// Redis is away, or being made ready: nothing is stuck, and a start may take longer.
     fn tell_that_it_waits(&self) {
-        notify::watchdog();
+        systemd::watchdog();
         if !self.served {
-            notify::still_starting(Duration::from_secs(30));
+            systemd::still_starting(Duration::from_secs(30));
         }
     }
 
@@ -303,7 +303,7 @@ impl Daemon {
             StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
         })?;
         let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
-        let reconcile = Reconcile::new(store.clone(), Arc::clone(&self.hints), server.tracking);
+        let reconcile = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
         let (a, b, c) = (stop.clone(), stop.clone(), stop.clone());
         tasks.spawn(async move { Ended::Loop("pacer", pacer.run(a).await) });
         tasks.spawn(async move { Ended::Loop("reaper", reaper.run(b).await) });
@@ -314,7 +314,7 @@ impl Daemon {
     /// Serve until a loop fails, the connection ends, or a signal stops the daemon.
     async fn watch(&mut self, tasks: &mut JoinSet<Ended>, store: &Store) -> End {
         let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-        let watchdog = notify::watchdog_every();
+        let watchdog = systemd::watchdog_every();
         let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
         let mut told = Instant::now().checked_sub(STATUS_EVERY);
         loop {
@@ -348,11 +348,11 @@ impl Daemon {
                 request = next_request(self.control.as_ref()) => self.reload(Some(request), tasks, store).await,
                 _ = beat.tick() => {
                     if watchdog.is_some() && !self.progress.is_stuck() {
-                        notify::watchdog();
+                        systemd::watchdog();
                     }
                     if told.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
                         told = Some(Instant::now());
-                        notify::status(&self.status_line());
+                        systemd::status(&self.status_line());
                     }
                 }
             }
@@ -414,7 +414,7 @@ impl Daemon {
         if let Err(answer) = self.read_again(request.as_ref()) {
             return finish_reload(request, answer).await;
         }
-        notify::reloading();
+        systemd::reloading();
         let (mut store, record) = (store.clone(), self.config.record.clone());
         let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
         tasks.spawn(async move {
@@ -437,7 +437,7 @@ impl Daemon {
     /// A reload came to its end. One that is not live is made so with the next connection.
     async fn end_reload(&mut self, request: Option<Request>, answer: Answer) {
         self.must_put |= answer != Answer::Live;
-        notify::ready();
+        systemd::ready();
         finish_reload(request, answer).await;
     }
 

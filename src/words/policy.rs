@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use crate::duration::{count_per_period, show_per_period};
-use crate::limiter::Limiter;
+use crate::words::duration::{count_per_period, show_per_period};
+use crate::words::limiter::Limiter;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

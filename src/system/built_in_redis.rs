@@ -32,7 +32,7 @@ const LONGEST_SOCKET: usize = 100;
 
 /// Why there is no own Redis. Each says the way out.
 #[derive(Debug, thiserror::Error)]
-pub enum OwnRedisError {
+pub enum BuiltInRedisError {
     /// The directory is of no use.
     #[error("cannot use the data directory {path}: {why}; set redis.data_dir to a directory that dripd may write to")]
     Directory {
@@ -94,21 +94,21 @@ enum Role {
 
 /// A Redis of dripd's own.
 #[derive(Debug)]
-pub struct OwnRedis {
+pub struct BuiltInRedis {
     settings: RedisSettings,
     address: Address,
     role: Role,
 }
 
-impl OwnRedis {
+impl BuiltInRedis {
     /// Take the data directory, and run or find its server.
     ///
     /// # Errors
     ///
     /// Each names what is in the way and the way out.
-    pub async fn start(settings: &RedisSettings) -> Result<Self, OwnRedisError> {
+    pub async fn start(settings: &RedisSettings) -> Result<Self, BuiltInRedisError> {
         let dir = &settings.data_dir;
-        let unusable = |why| OwnRedisError::Directory { path: dir.clone(), why };
+        let unusable = |why| BuiltInRedisError::Directory { path: dir.clone(), why };
         if !dir.is_dir() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
         }
@@ -134,7 +134,7 @@ impl OwnRedis {
     /// # Errors
     ///
     /// As [`Self::start`].
-    pub async fn ensure(&mut self) -> Result<(), OwnRedisError> {
+    pub async fn ensure(&mut self) -> Result<(), BuiltInRedisError> {
         if matches!(self.role, Role::Guest) {
             let Some(lock) = self.lock()? else { return Ok(()) };
             self.role = Role::Supervisor { lock, child: None };
@@ -157,9 +157,9 @@ impl OwnRedis {
         Ok(())
     }
 
-    fn lock(&self) -> Result<Option<File>, OwnRedisError> {
+    fn lock(&self) -> Result<Option<File>, BuiltInRedisError> {
         let path = self.settings.data_dir.join("dripd.lock");
-        let unusable = |why| OwnRedisError::Directory { path: path.clone(), why };
+        let unusable = |why| BuiltInRedisError::Directory { path: path.clone(), why };
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).map_err(unusable)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
@@ -189,11 +189,11 @@ impl OwnRedis {
         }
     }
 
-    async fn spawn(&self) -> Result<Child, OwnRedisError> {
+    async fn spawn(&self) -> Result<Child, BuiltInRedisError> {
         let program = find_program().await?;
         self.check_port().await?;
         let dir = &self.settings.data_dir;
-        let unusable = |why| OwnRedisError::Directory { path: dir.clone(), why };
+        let unusable = |why| BuiltInRedisError::Directory { path: dir.clone(), why };
         let conf = write_conf(&self.settings).map_err(unusable)?;
         let log_path = dir.join("redis.log");
         let log = || OpenOptions::new().create(true).append(true).mode(0o600).open(&log_path);
@@ -201,20 +201,20 @@ impl OwnRedis {
         command.arg(conf).stdin(Stdio::null());
         command.stdout(log().map_err(unusable)?).stderr(log().map_err(unusable)?);
         std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C is for dripd: it stops redis last
-        let mut child = command
-            .spawn()
-            .map_err(|why| OwnRedisError::NoServer { found: format!("{} does not run: {why}", program.display()) })?;
+        let mut child = command.spawn().map_err(|why| BuiltInRedisError::NoServer {
+            found: format!("{} does not run: {why}", program.display()),
+        })?;
         let since = Instant::now();
         loop {
             if let Ok(Some(status)) = child.try_wait() {
                 let (status, tail) = (status.to_string(), tail(&log_path));
-                return Err(OwnRedisError::Ended { program, status, log: log_path, tail });
+                return Err(BuiltInRedisError::Ended { program, status, log: log_path, tail });
             }
             match Store::connect(&self.address).await {
                 Ok(_) | Err(StoreError::Loading { .. }) => break,
                 Err(why) if since.elapsed() > ANSWERS_WITHIN => {
                     let _ = child.kill();
-                    return Err(OwnRedisError::Silent { path: dir.clone(), why });
+                    return Err(BuiltInRedisError::Silent { path: dir.clone(), why });
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
@@ -223,7 +223,7 @@ impl OwnRedis {
         Ok(child)
     }
 
-    async fn check_port(&self) -> Result<(), OwnRedisError> {
+    async fn check_port(&self) -> Result<(), BuiltInRedisError> {
         let port = self.settings.port;
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(());
@@ -235,7 +235,7 @@ impl OwnRedis {
             },
             Err(_) => "another program".to_owned(),
         };
-        Err(OwnRedisError::PortTaken { port, by })
+        Err(BuiltInRedisError::PortTaken { port, by })
     }
 
     /// Stop the server, if it is this process that supervises it. What cannot be stopped in time is left to be adopted.
@@ -314,8 +314,8 @@ fn same_file(a: &Path, b: &Path) -> bool {
 ///
 /// # Errors
 ///
-/// [`OwnRedisError::NoServer`] with what was found instead.
-pub(crate) async fn find_program() -> Result<PathBuf, OwnRedisError> {
+/// [`BuiltInRedisError::NoServer`] with what was found instead.
+pub(crate) async fn find_program() -> Result<PathBuf, BuiltInRedisError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = Vec::new();
     for name in PROGRAMS {
@@ -332,7 +332,7 @@ pub(crate) async fn find_program() -> Result<PathBuf, OwnRedisError> {
     if found.is_empty() {
         found.push("neither valkey-server nor redis-server is on the PATH".to_owned());
     }
-    Err(OwnRedisError::NoServer { found: found.join("; ") })
+    Err(BuiltInRedisError::NoServer { found: found.join("; ") })
 }
 
 /// The end of a log, on one line.

@@ -1,0 +1,6 @@
+//! The loops of a daemon. Each is a `select!` around a step; none imports another.
+
+pub mod pacer;
+pub mod progress;
+pub mod reaper;
+pub mod reconciler;

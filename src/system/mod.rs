@@ -1,0 +1,7 @@
+//! What surrounds the daemon on its machine: the built-in Redis, signals, systemd, a precise timer, the control socket.
+
+pub mod built_in_redis;
+pub mod control;
+pub mod signals;
+pub mod systemd;
+pub mod timer;

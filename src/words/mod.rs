@@ -1,0 +1,6 @@
+//! The words of dripd, as types that cannot be wrong: parsed, printed and bounded here. No I/O, no clock.
+
+pub mod bucket;
+pub mod duration;
+pub mod limiter;
+pub mod policy;
