@@ -275,6 +275,10 @@ impl Store {
     async fn load_library(&mut self) -> Result<(), StoreError> {
         let loaded = match self.call("drip__version", redis::cmd("FCALL_RO").arg("drip__version").arg(0)).await {
             Ok(Value::Int(version)) => Some(version),
+            Ok(Value::Array(both)) => match both.first() {
+                Some(Value::Int(version)) => Some(*version),
+                _ => return Err(reply::unexpected("drip__version", &Value::Array(both))),
+            },
             Ok(other) => return Err(reply::unexpected("drip__version", &other)),
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => None,
             Err(other) => return Err(other),

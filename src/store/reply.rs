@@ -139,7 +139,7 @@ fn list(value: &Value) -> Option<&[Value]> {
 
 fn pairs(value: &Value) -> Option<Vec<(String, String)>> {
     let texts = list(value)?.iter().map(text).collect::<Option<Vec<_>>>()?;
-    Some(texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+    Some(texts.chunks_exact(4).map(|note| (note[0].clone(), note[1].clone())).collect())
 }
 
 /// A wait as the functions reply it: −1 stands for none.
@@ -155,7 +155,7 @@ pub(super) fn drained(call: &'static str, reply: &Value) -> Result<Drained, Stor
             dispatched: count(items.get(1)?)?,
             rejected: count(items.get(2)?)?,
             latest: Duration::from_micros(count(items.get(3)?)?),
-            has_record: count(items.get(4)?)? == 1,
+            has_record: !text(items.get(4)?)?.is_empty(),
             spreading: count(items.get(5)?)? == 1,
             notes: pairs(items.get(6)?)?,
             looked: items.get(7).and_then(count).and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
