@@ -155,7 +155,7 @@ do
           work.quota = work.quota - given + rest
         else
           rejected.settle(ctx, s)
-          bucket.commit(ctx, s, s.place == k.rest and k.schedule or s.place)
+          bucket.commit(ctx, s, bucket.place(ctx, s))
         end
       end
     end
