@@ -59,10 +59,9 @@ do
     return places, dues
   end
 
-  -- levels_of: the levels of some buckets, in their order; where no bucket has one nothing is read.
+  -- levels_of: the levels of some buckets, in their order; where no bucket has one (see `drain`) nothing is read.
   function bucket.levels_of(ctx, names)
     local levels = {}
-    if ctx.has_levels == nil then ctx.has_levels = call('EXISTS', ctx.k.level) == 1 end
     if #names == 0 or not ctx.has_levels then return levels end
     local found = call('HMGET', ctx.k.level, unpack(names))
     for i = 1, #names do levels[i] = tonumber(found[i] or nil) end
@@ -144,6 +143,24 @@ do
     end
   end
 
+  -- commit_all: the same for many plain buckets (58_dispatch): lists of dues and names that are added, and of names that leave.
+  function bucket.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
+    local k, moves = ctx.k, ctx.moves
+    if not moves then
+      ctx.moves = { add = { [k.schedule] = to_schedule, [k.rest] = to_rest },
+        remove = { [k.schedule] = from_schedule, [k.rest] = from_rest } }
+      return
+    end
+    local function join(lists, key, more)
+      local list = list_of(lists, key)
+      for i = 1, #more do list[#list + 1] = more[i] end
+    end
+    join(moves.add, k.schedule, to_schedule)
+    join(moves.add, k.rest, to_rest)
+    join(moves.remove, k.schedule, from_schedule)
+    join(moves.remove, k.rest, from_rest)
+  end
+
   -- add_to: write buckets to a set other than the schedule. Where its key holds something else they go on the schedule: what
   -- has left must count.
   local function add_to(ctx, key, list)
@@ -168,10 +185,13 @@ do
     if not moves then return end
     ctx.moves = nil
     local schedule = ctx.k.schedule
-    for key, list in pairs(moves.remove) do call('ZREM', key, unpack(list)) end
-    if moves.add[schedule] then call('ZADD', schedule, unpack(moves.add[schedule])) end
-    for key, list in pairs(moves.add) do
-      if key ~= schedule then add_to(ctx, key, list) end
+    for key, list in pairs(moves.remove) do
+      if list[1] then call('ZREM', key, unpack(list)) end
+    end
+    local list = moves.add[schedule]
+    if list and list[1] then call('ZADD', schedule, unpack(list)) end
+    for key, other in pairs(moves.add) do
+      if key ~= schedule and other[1] then add_to(ctx, key, other) end
     end
   end
 

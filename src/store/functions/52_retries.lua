@@ -52,12 +52,6 @@ do
     return not earliest[2] or ends < earliest[2] + 0
   end
 
-  -- any: whether any job waits for another try; asked once a call.
-  function retries.any(ctx)
-    ctx.has_retries = call('EXISTS', ctx.k.retries) == 1
-    return ctx.has_retries
-  end
-
   -- first_end: the earliest end of a back-off, or `huge`.
   function retries.first_end(ctx)
     if not ctx.has_retries then return huge end

@@ -7,12 +7,29 @@ local sweep = {}
 do
   local spent = context.spent
 
+  -- ahead: of a page of a set, what lies too far ahead; all that is to be found on the schedule and at rest while no change
+  -- spreads. Replies whether it was the last page.
+  local function ahead(ctx, at, place)
+    local names, dues, cursor = bucket.page(ctx, place, at.cursor)
+    local now, rec, s = ctx.now, ctx.rec, {}
+    for i, name in ipairs(names) do
+      if dues[i] > now + (rec.plain or record.policy_of(rec, name)).interval_us then
+        bucket.decide(ctx, s, name, nil, 0, place, dues[i], nil)
+        bucket.commit(ctx, s, place)
+      end
+    end
+    bucket.flush(ctx)
+    at.cursor = cursor
+    return cursor == '0'
+  end
+
   -- page_of: a page of one of the sets. A held bucket whose policy names another route now, or which is not due any more, goes
   -- back on the schedule. Replies whether it was the last page.
   local function page_of(ctx, at, place)
+    local is_held = place ~= ctx.k.schedule and place ~= ctx.k.rest
+    if not ctx.prev and not is_held then return ahead(ctx, at, place) end
     local names, dues, cursor = bucket.page(ctx, place, at.cursor)
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
-    local is_held = place ~= ctx.k.schedule and place ~= ctx.k.rest
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)

@@ -4,47 +4,86 @@
 local drain = {}
 do
   local refuse, is_error, digits = base.refuse, base.is_error, base.digits
-  local note, spent = context.note, context.spent
+  local note, spent, policy_of = context.note, context.spent, record.policy_of
 
   local HOLD_POLL_US = 20000 -- how often a held route is looked at: reading from a stream wakes nobody
 
+  -- general: the turn of the i-th bucket of `work`, whatever is true of it. Replies whether it is due again at once.
+  local function general(ctx, work, i, queue, len, due, given)
+    local s = work.s
+    bucket.decide(ctx, s, work.names[i], queue, len, work.place or work.places[i], due, work.levels[i])
+    work.decided, s.due = i, s.due or ctx.now
+    local rest, is_due = dispatch.turn(ctx, s, given, work.announced[i])
+    work.quota = work.quota - given + rest
+    return is_due
+  end
+
+  -- turn: the turn of the i-th bucket: on the plain way if it can be, else in general.
+  local function turn(ctx, work, i, queue, len, due, due_text)
+    local left_at = nil
+    if work.is_plain and len > 0 then
+      local name, done = work.names[i], nil
+      work.decided = i
+      done, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, work.place or work.places[i],
+        due, due_text)
+      if done then
+        work.quota = work.quota - 1
+        return false
+      end
+      dispatch.pause(ctx)
+    end
+    local given = min(work.quota, work.share)
+    local is_due
+    if left_at then -- one job has left
+      work.quota = work.quota - 1
+      bucket.decide(ctx, work.s, work.names[i], queue, len - 1, work.place or work.places[i], left_at, nil)
+      work.s.stored_due = nil -- what is stored is older
+      local rest
+      rest, is_due = dispatch.turn(ctx, work.s, given - 1, false)
+      work.quota = work.quota - given + 1 + rest
+    else
+      if work.dues then due = work.dues[i] end -- as it is stored, if at all: it may have to be put right
+      is_due = general(ctx, work, i, queue, len, due, given)
+    end
+    if work.is_plain then dispatch.resume(ctx) end
+    return is_due
+  end
+
   -- take_turns: the turns of the due buckets in `work`, from where it stands.
   local function take_turns(ctx, work)
-    local s, names, due, levels, announced = work.s, work.names, work.due, work.levels, work.announced
-    local queues, schedule = ctx.k.queues, ctx.k.schedule
-    while work.at < #names do
+    local names, due, queues = work.names, work.due, ctx.k.queues
+    local n = #names
+    while work.at < n do
       if work.quota <= 0 or spent(ctx) then
         work.more = true
         return
       end
       local i = work.at + 1
       work.at = i
-      local name, due_text = names[i], due[2 * i]
-      local queue = queues .. name
-      bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, schedule, due_text + 0, levels[i])
-      if s.due == s.stored_due then s.due_text = due_text end
-      work.decided = i
-      local given = min(work.quota, work.share)
-      local rest, is_due = dispatch.turn(ctx, s, given, announced[i])
-      work.quota = work.quota - given + rest
-      if is_due then work.more = true end
+      local queue, due_text = queues .. names[i], due[2 * i]
+      if turn(ctx, work, i, queue, bucket.length_of(ctx, queue) or 0, due_text + 0, due_text) then work.more = true end
     end
   end
 
   -- guarded: run the turns. One that raises (a key of the wrong type, in the middle of it) costs its bucket a wait and no other
   -- bucket anything: the dues of what has left by then must be stored.
   local function guarded(ctx, work, turns)
+    work.is_plain = dispatch.is_plain(ctx)
+    if work.is_plain then dispatch.open(ctx) end
     repeat
       local whole, why = pcall(turns, ctx, work)
       if not whole then
         -- Redis' pcall replies a text; a table keeps its code.
         if work.decided ~= work.at then error(type(why) == 'table' and why or { err = why }) end
-        local s = work.s
-        note(ctx, 'raised', s.queue, type(why) == 'table' and why.err or tostring(why))
+        local s, name = work.s, work.names[work.at]
+        note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
         work.quota = work.quota - 1
+        s.bucket, s.p, s.due, s.stored_due = name, policy_of(ctx.rec, name), ctx.now, nil
+        s.place = work.place or work.places[work.at]
         bucket.stick(ctx, s)
       end
     until whole
+    if work.is_plain then dispatch.close(ctx) end
     bucket.flush(ctx)
   end
 
@@ -58,17 +97,21 @@ do
     for i = 1, #due, 2 do names[#names + 1] = due[i] end
     local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
     local work = {
-      s = {}, names = names, due = due, levels = bucket.levels_of(ctx, names), announced = retries.announced(ctx, names), at = 0,
-      decided = 0, quota = batch, share = share, more = #names == batch,
+      s = {}, names = names, due = due, place = ctx.k.schedule, levels = bucket.levels_of(ctx, names),
+      announced = retries.announced(ctx, names), at = 0, decided = 0, quota = batch, share = share, more = #names == batch,
     }
     guarded(ctx, work, take_turns)
     return work.more
   end
 
-  -- begin: what comes before the turns: who may go on is put back on the schedule.
+  -- begin: what comes before the turns: what there is to be asked for, and who may go on is put back on the schedule.
   local function begin(ctx)
     if ctx.held ~= '' then bucket.release_where_room(ctx) end
-    if retries.any(ctx) then retries.announce(ctx) end
+    ctx.has_levels, ctx.has_retries = false, false
+    if call('EXISTS', ctx.k.level, ctx.k.retries) > 0 then
+      ctx.has_levels, ctx.has_retries = call('EXISTS', ctx.k.level) == 1, call('EXISTS', ctx.k.retries) == 1
+      if ctx.has_retries then retries.announce(ctx) end
+    end
   end
 
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Buckets at rest wait for nothing.
@@ -133,27 +176,24 @@ do
   end
 
   -- look: cut what is over, and let out what came into a bucket that may go; schedule what must wait, and write nothing
-  -- otherwise. Work is as in take_turns. A bucket that stood on the schedule keeps its turn there, for the longest due go first.
+  -- otherwise. A bucket that stood on the schedule keeps its turn there, for the longest due go first.
   local function look(ctx, work)
     local s, found, k = work.s, work.names, ctx.k
     while work.at < #found do
       if spent(ctx) then return end -- a call that has cut as much as one may stops before the next
       local i = work.at + 1
       work.at = i
-      local name, queue = found[i], work.keys[work.key_at[i]]
-      local len = work.lens[i]
-      bucket.decide(ctx, s, name, queue, len, work.places[i], work.dues[i], work.levels[i])
-      -- A queue that was named twice may have been cut, or have let out a job, since its length was read.
+      local name, queue, place, due = found[i], work.keys[work.key_at[i]], work.places[i], work.dues[i]
       if work.seen[name] then
-        work.decided = i
+        work.decided = i -- named twice: it has been cut, or has let out a job, since its length was read
       else
-        work.seen[name], work.decided = true, i
-        if (s.place == nil or s.place == k.rest) and (s.due or 0) <= ctx.now then
-          s.due = ctx.now
-          local given = min(work.quota, work.share)
-          local rest = dispatch.turn(ctx, s, given, false)
-          work.quota = work.quota - given + rest
+        work.seen[name] = true
+        if not work.is_plain then due = bucket.decide(ctx, s, name, queue, work.lens[i], place, due, work.levels[i]).due end
+        if (place == nil or place == k.rest) and (due or 0) <= ctx.now and work.quota > 0 then
+          turn(ctx, work, i, queue, work.lens[i], ctx.now, ctx.now_text)
         else
+          bucket.decide(ctx, s, name, queue, work.lens[i], place, work.dues[i], work.levels[i])
+          work.decided, s.due = i, s.due or ctx.now
           rejected.settle(ctx, s)
           bucket.commit(ctx, s, bucket.place(ctx, s))
         end
@@ -170,7 +210,7 @@ do
     local quota = max(1, floor(ctx.limits.batch / 2))
     local work = {
       s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,
-      levels = bucket.levels_of(ctx, found), seen = {}, at = 0, decided = 0, quota = quota,
+      levels = bucket.levels_of(ctx, found), announced = {}, seen = {}, at = 0, decided = 0, quota = quota,
       share = min(ctx.rec.quarter, max(1, floor(quota / #found))),
     }
     guarded(ctx, work, look)
