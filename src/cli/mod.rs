@@ -21,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Environment};
 use crate::daemon::DaemonError;
-use crate::store::{Address, Store, StoreError};
+use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::BuiltInRedisError;
 
 /// How long a command tries to reach Redis.
@@ -198,10 +198,10 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
 
 /// Connect as every command but `run` does: for at most five seconds.
 async fn connect(config: &Config) -> Result<Store, Failure> {
-    let address = Address::of(&config.redis)?;
+    let (address, partition) = (Address::of(&config.redis)?, Partition::of(&config.redis));
     let since = Instant::now();
     loop {
-        match Store::connect(&address).await {
+        match Store::connect(&address, &partition).await {
             Ok(store) => return Ok(store),
             Err(why) if since.elapsed() >= TRY_FOR => return Err(why.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,

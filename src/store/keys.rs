@@ -1,33 +1,26 @@
-//! Every key by its name, spelled here and nowhere else.
+//! Every key of a partition by its name, spelled here and nowhere else.
 
+use super::Partition;
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 
 /// The consumer group that counts.
 pub const GROUP: &str = "workers";
 
-/// The keys under one prefix.
-#[derive(Debug, Clone)]
-pub struct Keys {
-    prefix: String,
-    queues: String,
+/// What the key of every queue under `prefix` begins with.
+pub(super) fn queues_under(prefix: &str) -> String {
+    format!("{prefix}:queue:")
 }
 
-impl Keys {
-    /// The keys under `prefix`.
-    #[must_use]
-    pub fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned(), queues: format!("{prefix}:queue:") }
-    }
-
+impl Partition {
     fn under(&self, name: &str) -> String {
-        format!("{}:{name}", self.prefix)
+        format!("{}:{name}", self.prefix())
     }
 
     /// The waiting jobs of a bucket.
     #[must_use]
     pub fn queue(&self, bucket: &BucketName) -> String {
-        format!("{}{bucket}", self.queues)
+        format!("{}{bucket}", self.queues())
     }
 
     /// What the key of every queue begins with.
@@ -40,7 +33,7 @@ impl Keys {
     #[must_use]
     pub fn queue_pattern(&self) -> Vec<u8> {
         let mut pattern = Vec::new();
-        for &byte in self.queues.as_bytes() {
+        for &byte in self.queues().as_bytes() {
             if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
                 pattern.push(b'\\');
             }

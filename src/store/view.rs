@@ -286,7 +286,7 @@ impl Store {
             pipeline.cmd("LLEN").arg(self.keys().queue(bucket));
         }
         let reply = pipeline.query_async(&mut self.connection).await;
-        reply.map_err(|why| StoreError::of_call(&self.address.shown, "LLEN", &why))
+        reply.map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))
     }
 
     /// The job and the bucket of every entry of the rejected stream that has them.

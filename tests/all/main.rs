@@ -6,6 +6,7 @@ mod rig;
 
 mod bench;
 mod bucket;
+mod built_in_redis;
 mod cli;
 mod daemon;
 mod drain;
@@ -16,6 +17,5 @@ mod limit;
 mod limiters;
 mod limiters_model;
 mod model;
-mod own_redis;
 mod rate;
 mod systemd;
