@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BadConfig, Config, Environment};
+use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
 use crate::loops::progress::Progress;
 use crate::loops::reaper::Reaper;
@@ -25,6 +26,7 @@ use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
 use crate::system::control::{Answer, Control, Request};
 use crate::system::signals::{Signal, Signals};
 use crate::system::systemd;
+use crate::words::policy::Record;
 
 /// How long Redis may be of no use at the start before the daemon gives up.
 const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
@@ -74,6 +76,8 @@ pub enum DaemonError {
 enum Ended {
     /// A loop was stopped, or failed.
     Loop(&'static str, Result<(), StoreError>),
+    /// The record in force was compared with this daemon's own.
+    Record(Result<bool, StoreError>),
     /// A reload came to its end.
     Reload(Option<Request>, Answer),
 }
@@ -94,12 +98,15 @@ pub struct Daemon {
     hints: Arc<Hints>,
     progress: Arc<Progress>,
     built_in: Option<BuiltInRedis>,
+    identity: Identity,
     signals: Signals,
     control: Option<Control>,
     /// The record must replace the one in force: at the start, and when a reload came while Redis was away.
     must_put: bool,
     served: bool,
     warned: Vec<String>,
+    /// Whether the log says that another daemon's record is in force.
+    obeys_another: bool,
     /// Why there is no Redis, and when that was last said.
     waited_for: Option<(String, Instant)>,
 }
@@ -140,11 +147,13 @@ impl Daemon {
             hints,
             progress: Arc::default(),
             built_in,
+            identity: Identity::of_this_process(),
             signals,
             control,
             must_put: true,
             served: false,
             warned: Vec::new(),
+            obeys_another: false,
             waited_for: None,
         };
         let ended = daemon.serve_until_stopped().await;
@@ -271,11 +280,13 @@ impl Daemon {
             StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
         })?;
         let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
-        let reconcile = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
-        let (a, b, c) = (stop.clone(), stop.clone(), stop.clone());
+        let reconciler = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
+        let heartbeat = Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress));
+        let (a, b, c, d) = (stop.clone(), stop.clone(), stop.clone(), stop.clone());
         tasks.spawn(async move { Ended::Loop("pacer", pacer.run(a).await) });
         tasks.spawn(async move { Ended::Loop("reaper", reaper.run(b).await) });
-        tasks.spawn(async move { Ended::Loop("reconcile", reconcile.run(c).await) });
+        tasks.spawn(async move { Ended::Loop("reconciler", reconciler.run(c).await) });
+        tasks.spawn(async move { Ended::Loop("heartbeat", heartbeat.run(d).await) });
         Ok(())
     }
 
@@ -291,6 +302,8 @@ impl Daemon {
                     Some(Ok(Ended::Loop(name, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
                     Some(Ok(Ended::Loop(..))) | None => {}
                     Some(Ok(Ended::Reload(request, answer))) => self.end_reload(request, answer).await,
+                    Some(Ok(Ended::Record(Ok(is_own)))) => self.say_whose_record(is_own),
+                    Some(Ok(Ended::Record(Err(why)))) => return End::Lost(why),
                     Some(Err(why)) => {
                         error!(%why, "a task broke");
                         let address = self.address.shown().to_owned();
@@ -301,12 +314,9 @@ impl Daemon {
                     let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
                 }
-                () = progress.record_missing.notified() => {
-                    // Somebody flushed Redis: without a record the built-in defaults would hold.
-                    info!("no policy record is stored: storing it again");
-                    if let Err(why) = store.clone().put_record(&self.config.record, true).await {
-                        return End::Lost(why);
-                    }
+                () = progress.record_changed.notified() => {
+                    let (store, record) = (store.clone(), self.config.record.clone());
+                    tasks.spawn(async move { Ended::Record(settle_record(store, &record).await) });
                 }
                 signal = self.signals.next() => match signal {
                     Signal::Stop => { info!("stopping"); return End::Stop }
@@ -345,6 +355,18 @@ impl Daemon {
         info!(redis = self.address.shown(), dispatched, rejected, calls, ?latest, bad_names, "status");
     }
 
+    /// Say when another daemon's record came into force, and when this one's own is in force again.
+    fn say_whose_record(&mut self, is_own: bool) {
+        self.progress.set_obeys_own_record(is_own);
+        if is_own && self.obeys_another {
+            info!("the policies of this daemon's own file are in force again");
+        }
+        if !is_own && !self.obeys_another {
+            warn!("another daemon's policies are in force: this daemon obeys them; its own file differs");
+        }
+        self.obeys_another = !is_own;
+    }
+
     /// Say once what the server lacks.
     fn warn_about(&mut self, server: &Server) {
         for warning in &server.warnings {
@@ -357,6 +379,18 @@ impl Daemon {
             warn!(redis = self.address.shown(), "{warning}");
             self.warned.push(warning.to_owned());
         }
+    }
+}
+
+/// Whether the record in force is `record`; where none is stored it is stored now. (Somebody flushed Redis: without a record
+/// the built-in defaults would hold.)
+async fn settle_record(mut store: Store, record: &Record) -> Result<bool, StoreError> {
+    loop {
+        if let Some(is_own) = store.has_record(record).await? {
+            return Ok(is_own);
+        }
+        info!("no policy record is stored: storing it again");
+        store.put_record(record, true).await?;
     }
 }
 

@@ -44,9 +44,7 @@ impl Daemon {
             };
             let (store, server, same_record) = made.inspect_err(|_| self.must_put |= put)?;
             self.warn_about(&server);
-            if !same_record {
-                self.warn_once("another daemon's policies are in force: this daemon obeys them; its own file differs");
-            }
+            self.say_whose_record(same_record);
             if !self.must_put {
                 return Ok(Some((store, server)));
             }

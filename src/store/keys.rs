@@ -103,6 +103,12 @@ impl Partition {
         self.under(&format!("held:{route}"))
     }
 
+    /// The daemons that are alive.
+    #[must_use]
+    pub fn daemons(&self) -> String {
+        self.under("daemons")
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> String {
@@ -121,6 +127,7 @@ impl Partition {
             (self.retries(), "zset"),
             (self.routes(), "set"),
             (self.stats(), "hash"),
+            (self.daemons(), "hash"),
             (self.under("level"), "hash"),
             (self.under("spread"), "set"),
         ]

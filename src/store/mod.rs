@@ -133,7 +133,7 @@ impl Store {
         command.arg(name).arg(keys.len()).arg(keys).arg(args);
         match self.call(name, &command).await {
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
-                self.load_library().await?;
+                self.load_library(&library::CURRENT).await?;
                 self.call(name, &command).await
             }
             other => other,

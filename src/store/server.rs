@@ -3,6 +3,7 @@
 
 use redis::Value;
 
+use super::library;
 use super::reply::unexpected;
 use super::wake::Hints;
 use super::{Store, StoreError};
@@ -30,7 +31,7 @@ impl Store {
         let (version, warnings) = (self.version().await?, self.lacks().await?);
         let mut server = Server { version, warnings, tracking: false };
         self.check_types().await?;
-        self.load_library().await?;
+        self.load_library(&library::CURRENT).await?;
         let mut tracking = redis::cmd("CLIENT");
         tracking.arg("TRACKING").arg("ON").arg("BCAST");
         for prefix in hints.prefixes() {

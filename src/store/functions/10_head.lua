@@ -9,7 +9,8 @@
 -- Rules: check everything, then write (Redis does not roll back). No loop without a bound. Times are whole
 -- microseconds since the epoch on the server's clock; they fit a double exactly until the year 2255.
 
-local VERSION = 4
+local VERSION = 5
+local OLDEST_DAEMON = 5 -- the oldest version of dripd that understands the replies of this library
 
 local MIB = 1048576
 local EXCERPT = 4096             -- bytes kept of a job in the rejected stream

@@ -260,12 +260,21 @@ local function open(prefix, now_us)
   return ctx
 end
 
--- note: something that the daemon should log; at most 20 a call.
-local function note(ctx, what, subject)
-  if #ctx.notes < 40 then
-    ctx.notes[#ctx.notes + 1] = what
-    ctx.notes[#ctx.notes + 1] = subject
+-- note: something that the daemon should log: an example of each kind, and how many of it this call met.
+local function note(ctx, kind, subject, detail)
+  local noted = ctx.notes[kind]
+  if noted then noted.count = noted.count + 1 return end
+  ctx.notes[kind] = { subject = subject, detail = detail or '', count = 1 }
+end
+
+-- notes_of: the notes of a call as it replies them: kind, subject, detail, count, and so on.
+local function notes_of(ctx)
+  local list = {}
+  for kind, noted in pairs(ctx.notes) do
+    local n = #list
+    list[n + 1], list[n + 2], list[n + 3], list[n + 4] = kind, noted.subject, noted.detail, digits(noted.count)
   end
+  return list
 end
 
 local function count(ctx, counter, n)

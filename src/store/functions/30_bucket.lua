@@ -61,7 +61,7 @@ local function reject(ctx, bucket, reason, field, value)
   else
     added = pcall_redis('XADD', stream, 'MAXLEN', keep, '*', 'bucket', bucket, field, value, 'reason', reason)
   end
-  if is_error(added) then note(ctx, 'wrong type', stream) return false end
+  if is_error(added) then note(ctx, 'refused', stream, is_error(added)) return false end
   ctx.entries = ctx.entries + 1
   -- 12,000 entries are less than 64 MiB whatever they hold, so only a stream that may have more is measured: every 256
   -- entries, all of it, for what is sampled is its oldest part.

@@ -30,7 +30,7 @@ local function room(ctx, name, exact)
     if not err and length == 0 and call('EXISTS', r.stream) == 0 then err = open_route(ctx.prefix, name) end
     if err then
       r.exact = true
-      note(ctx, 'wrong type', r.stream)
+      note(ctx, 'wrong-type', r.stream, err)
     else
       r.left = ctx.limits.max_ready - length
     end

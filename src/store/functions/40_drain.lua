@@ -53,7 +53,7 @@ local function deliver(ctx, s, r, job, attempt, id)
   end
   if added.err then -- a text has no such field
     r.left, r.exact = 0, true
-    note(ctx, added.err, r.stream)
+    note(ctx, 'refused', r.stream, added.err)
     return false
   end
   r.left = r.left - 1
@@ -203,7 +203,7 @@ local function visit_all(ctx, work)
     local queue = head .. bucket
     local len = pcall_redis('LLEN', queue)
     if type(len) ~= 'number' then
-      note(ctx, 'wrong type', queue)
+      note(ctx, 'wrong-type', queue)
       len = 0
     end
     look(ctx, s, bucket, queue, len, due_text + 0, levels[i])
@@ -250,7 +250,7 @@ local function drain_due(ctx)
       -- A visit that raises (a key of the wrong type, in the middle of it) costs its bucket an interval and no other bucket
       -- anything: the dues of what has left by then must be stored.
       local s = work.s
-      note(ctx, type(why) == 'table' and why.err or tostring(why), s.queue)
+      note(ctx, 'raised', s.queue, type(why) == 'table' and why.err or tostring(why))
       work.quota = work.quota - 1
       work.keep[#work.keep + 1] = digits(max(s.due, ctx.now + s.p.interval_us))
       work.keep[#work.keep + 1] = s.bucket

@@ -34,8 +34,8 @@ local function drained(ctx)
   local sweeping = sweep(ctx, more)
   flush_counts(ctx)
   return {
-    wait_us(ctx, more or sweeping), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id and 1 or 0, ctx.prev and 1 or 0,
-    ctx.notes,
+    wait_us(ctx, more or sweeping), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id or '', ctx.prev and 1 or 0,
+    notes_of(ctx),
   }
 end
 
@@ -43,7 +43,7 @@ end
 -- keys   <prefix>:schedule
 -- args   now_us
 -- reply  { wait_us (0 = call again, -1 = nothing waits), dispatched, rejected, latest_us (the latest of this call),
---          record (0 = none is stored), spreading, notes { what, subject, ... } }
+--          record_id ('' = none is stored), spreading, notes { kind, subject, detail, count, ... } }
 -- cost   O(batch)
 local function drain(keys, args)
   local prefix = match(keys[1] or '', '^(.+):schedule$')
@@ -67,7 +67,7 @@ local function filled_queues(ctx, keys)
     if bucket and valid_name(bucket) then
       local len = pcall_redis('LLEN', key)
       if type(len) ~= 'number' then
-        note(ctx, 'wrong type', key)
+        note(ctx, 'wrong-type', key)
       elseif len > 0 and len ~= settled[bucket] then
         local n = #names + 1
         names[n], at[n], lens[n] = bucket, i, len
@@ -75,7 +75,7 @@ local function filled_queues(ctx, keys)
         settled[bucket] = nil -- once: it is only for the echo
       end
     else
-      note(ctx, 'bad name', key)
+      note(ctx, 'bad-name', key)
     end
   end
   return names, at, lens, #keys

@@ -187,7 +187,7 @@ local function expire(ctx, pass, stream, route_name, id, idle_ms)
     end
     ctx.bytes = ctx.bytes + #(fields.job or '')
     local outcome = take_back(ctx, stream, route_name, id, fields, list, { reason = 'lease expired' })
-    if is_error(outcome) then note(ctx, is_error(outcome), stream) return end
+    if is_error(outcome) then note(ctx, 'refused', stream, is_error(outcome)) return end
     pass.taken_back = pass.taken_back + 1
     count(ctx, 'lease_expired', 1)
   end
@@ -224,7 +224,7 @@ end
 local function reap_route(ctx, pass, name, from)
   local stream = ready_key(ctx.prefix, name)
   local length = pcall_redis('XLEN', stream)
-  if is_error(length) then note(ctx, 'wrong type', stream) return nil end
+  if is_error(length) then note(ctx, 'wrong-type', stream) return nil end
   pass.live = pass.live + length
   if length == 0 then
     if not pass.named[name] then call('SREM', ctx.prefix .. ':routes', name) end
@@ -288,6 +288,6 @@ local function reap(keys, args)
   local dead = pcall_redis('XLEN', prefix .. ':dead')
   return {
     at, from or '', pass.left_ms == huge and -1 or pass.left_ms, pass.taken_back, pass.removed, pass.live,
-    is_error(dead) and 0 or dead, ctx.notes,
+    is_error(dead) and 0 or dead, notes_of(ctx),
   }
 end
