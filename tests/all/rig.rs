@@ -54,6 +54,20 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        let info: String = redis::cmd("INFO").arg("server").query(&mut self.connect()).expect("INFO");
+        info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a pid").trim().parse().expect("a number")
+    }
+
+    /// A directory with a configuration for this server.
+    pub fn home(&self, toml: &str) -> tempfile::TempDir {
+        let home = tempfile::tempdir().expect("a directory");
+        let text = format!("[redis]\nurl = '{}'\n{toml}", self.url());
+        std::fs::write(home.path().join("config.toml"), text).expect("written");
+        home
+    }
+
     fn try_connect(&self) -> Option<Connection> {
         let client = redis::Client::open(self.url()).expect("a good url");
         client.get_connection_with_timeout(Duration::from_secs(2)).ok()

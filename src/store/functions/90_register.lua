@@ -55,6 +55,8 @@ do
   internal('policy', policy.put)
   internal('route', policy.make_route)
   internal('look', push.look, { 'no-writes' })
+  internal('beat', daemons.beat)
+  internal('daemons', daemons.living, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.
   -- reply  { its version, the oldest library version whose daemons understand its replies }
