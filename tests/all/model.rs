@@ -327,13 +327,13 @@ impl Model {
         for bucket in buckets {
             if self.len(bucket) > 0 {
                 let mut state = self.look(now, bucket);
-                if state.due.is_none() {
+                if let Some(due) = state.due {
+                    self.settle(bucket, &state);
+                    self.store_due(now, bucket, due);
+                } else {
                     self.rest.remove(*bucket);
                     state.due = Some(now);
                     left += self.visit(now, bucket, state);
-                } else {
-                    self.settle(bucket, &state);
-                    self.store_due(now, bucket, state.due.expect("it has one"));
                 }
             }
         }
@@ -639,6 +639,7 @@ impl Pair {
                         let key = self.case.key(&stream);
                         prop_assert_eq!(self.case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]), 1);
                         self.reap_real(false);
+                        self.model.rest.retain(|_, due| *due > now);
                     }
                     prop_assert_eq!(self.case.fcall::<i64>("drip_ack", &[&stream], &[&entry.id]), 0);
                 }
@@ -664,6 +665,7 @@ impl Pair {
             }
             Op::Reap => {
                 self.reap_real(true);
+                self.model.rest.retain(|_, due| *due > now);
                 for route in ["default", "mail"] {
                     let now_ms = now / MS;
                     while let Some(at) = self.model.pending().into_iter().find(|at| {
