@@ -19,7 +19,8 @@ use crate::config::{Config, Environment};
 use crate::store::{Address, Store, StoreError};
 use crate::system::signals::{Signal, Signals};
 use crate::words::bucket::BucketName;
-use crate::words::policy::{Policy, Rate, Route};
+use crate::words::policy::{Policy, Route};
+use crate::words::rate::Rate;
 
 /// The buckets of the demo: name, rate, capacity, and how many jobs a burst brings.
 const BUCKETS: [(&str, &str, u32, usize); 3] =

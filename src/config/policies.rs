@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::section::{Problems, Section};
 use crate::words::duration;
 use crate::words::limiter::{Kind, Limiter};
-use crate::words::policy::{Limits, Overflow, Policy, Rate, Route};
+use crate::words::policy::{Limits, Overflow, Policy, Route};
+use crate::words::rate::Rate;
 
 /// How many gates a policy may have: each costs a read in every push.
 const MOST_GATES: usize = 8;

@@ -4,3 +4,4 @@ pub mod bucket;
 pub mod duration;
 pub mod limiter;
 pub mod policy;
+pub mod rate;
