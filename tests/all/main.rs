@@ -10,6 +10,7 @@ mod cli;
 mod daemon;
 mod drain;
 mod gates;
+mod globs;
 mod jobs;
 mod layers;
 mod limit;
