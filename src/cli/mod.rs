@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench;
+mod check;
 mod demo;
 mod limit;
 mod push;
@@ -55,7 +56,7 @@ enum Command {
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
-    Check(admin::Check),
+    Check(check::Check),
     /// Print the Lua function library
     Functions,
     /// Show the main job: bursts in, a steady drip out
