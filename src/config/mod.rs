@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn of_globs_that_are_neither_names_nor_plain_prefixes_100_are_allowed() {
         let entries = |n: usize, glob: fn(usize) -> String| {
-            (0..n).map(|i| format!("[[bucket]]\nmatch = {:?}\n", glob(i))).collect::<String>()
+            (0..n).fold(String::new(), |text, i| text + &format!("[[bucket]]\nmatch = {:?}\n", glob(i)))
         };
         let plain = entries(300, |i| format!("name{i}")) + &entries(300, |i| format!("prefix{i}:*"));
         let patterns = |n| plain.clone() + &entries(n, |i| format!("*:{i}"));
@@ -288,7 +288,8 @@ mod tests {
     #[test]
     fn an_entry_that_is_never_used_is_warned_of() {
         let warnings = |globs: &[&str]| {
-            let text: String = globs.iter().map(|glob| format!("[[bucket]]\nmatch = {glob:?}\n")).collect();
+            let entry = |text: String, glob: &&str| text + &format!("[[bucket]]\nmatch = {glob:?}\n");
+            let text = globs.iter().fold(String::new(), entry);
             parse(&text).expect("good").warnings()
         };
         assert_eq!(warnings(&["sms:ch", "sms:*", "*"]), [""; 0]);
