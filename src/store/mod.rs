@@ -8,6 +8,7 @@ mod admin;
 mod error;
 pub mod keys;
 pub mod library;
+pub mod link;
 pub mod ops;
 pub mod reply;
 pub mod view;
