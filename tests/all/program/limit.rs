@@ -22,10 +22,47 @@ fn limit_answers_in_words_in_json_and_by_its_exit_code() {
     let (code, out, err) = limit(&[]);
     assert_eq!((code, err.as_str()), (75, ""));
     assert!(out.starts_with("refused: 0 of 2 left, try again in 3"), "{out}");
-    let (code, out, _) = limit(&["--quantity", "3", "--json"]);
-    assert!(code == 75 && out.contains("\"retry_after_ms\":-1"), "{out}");
-    let (code, _, err) = limit(&["--quantity", "3", "--wait"]);
-    assert_eq!((code, err.as_str()), (1, "dripd limit: 3 at once never pass: the limit is 2\n"));
+}
+
+#[test]
+fn more_than_the_limit_at_once_is_an_error_and_no_matter_of_trying_later() {
+    let shell = Shell::new("");
+    for (limiter, rate, options) in [
+        ("fixed-window", "2/h", &[][..]),
+        ("sliding-window", "2/h", &[]),
+        ("sliding-counter", "2/h", &[]),
+        ("token-bucket", "5/h", &["--capacity", "2"]),
+        ("leaky-meter", "5/h", &["--capacity", "2"]),
+        ("throttle", "5/h", &["--burst", "1"]),
+    ] {
+        let key = shell.case.key(limiter);
+        let limit =
+            |args: &[&str]| shell.run(&[&["limit", limiter, &key, rate, "--quantity", "3"], options, args].concat());
+        let said = "dripd limit: 3 at once can never pass: the limit is 2; ask for less, or in parts\n";
+        assert_eq!(limit(&[]), (1, String::new(), said.to_owned()), "{limiter}");
+        assert_eq!(limit(&["--wait"]), (1, String::new(), said.to_owned()), "{limiter}");
+        let (code, out, err) = limit(&["--json"]);
+        assert_eq!((code, err.as_str()), (1, said), "{limiter}");
+        assert!(out.contains("\"limited\":true") && out.contains("\"retry_after_ms\":-1"), "{limiter}: {out}");
+    }
+}
+
+#[test]
+fn a_quantity_of_0_looks_and_says_when_nothing_is_left() {
+    let shell = Shell::new("");
+    for limiter in ["fixed-window", "sliding-window", "sliding-counter", "token-bucket", "leaky-meter", "throttle"] {
+        let left = "nothing left: 0 of 1 left, all again in ";
+        let key = shell.case.key(limiter);
+        let limit = |args: &[&str]| shell.run(&[&["limit", limiter, &key, "1/h"], args].concat());
+        assert_eq!(limit(&["--quantity", "0"]), (0, "allowed: 1 of 1 left\n".to_owned(), String::new()), "{limiter}");
+        assert!(limit(&["--quantity", "0", "--json"]).1.contains("\"limited\":false"), "{limiter}");
+        assert_eq!(limit(&[]).0, 0, "{limiter}");
+        let (code, out, err) = limit(&["--quantity", "0"]);
+        assert!(code == 0 && out.starts_with(left) && err.is_empty(), "{limiter}: {code} {out}{err}");
+        let (code, out, _) = limit(&["--quantity", "0", "--json"]);
+        assert!(code == 0 && out.contains("\"limited\":true") && out.contains("\"remaining\":0"), "{limiter}: {out}");
+        assert_eq!(limit(&["--quantity", "0", "--wait"]).0, 0, "it waits for nothing: {limiter}");
+    }
 }
 
 #[test]
