@@ -10,6 +10,7 @@ pub mod keys;
 pub mod library;
 pub mod link;
 pub mod ops;
+mod record;
 pub mod reply;
 pub mod view;
 pub mod wake;

@@ -1,6 +1,7 @@
 //! The built binary from outside: what its commands say, their exit codes, and what they leave in Redis.
 
 use std::io::Write as _;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -66,16 +67,48 @@ impl Shell {
         said(&output)
     }
 
-    pub fn spawn(&self, args: &[&str]) -> Child {
+    pub fn spawn(&self, args: &[&str]) -> Running {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().expect("it runs")
+        Running(Some(command.spawn().expect("it runs")))
     }
 
     pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.home.path().join(name);
         std::fs::write(&path, text).expect("written");
         path.to_str().expect("a path").to_owned()
+    }
+}
+
+/// A program that is ended when its test is over, however that ends.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn wait_with_output(mut self) -> std::io::Result<Output> {
+        self.0.take().expect("it runs until here").wait_with_output()
+    }
+}
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("it is only taken at its end")
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it is only taken at its end")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 

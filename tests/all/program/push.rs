@@ -3,8 +3,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Shell, said};
-use crate::rig::dripd;
+use super::{Shell, said, signal};
+use crate::rig::{Server, dripd, eventually};
 
 #[test]
 fn push_says_what_became_of_one_job() {
@@ -59,4 +59,17 @@ fn commands_say_in_one_line_that_redis_cannot_be_used() {
         assert_eq!(err.lines().count(), 1, "{err}");
         assert!(since.elapsed() >= Duration::from_secs(5), "it tries for 5 s");
     }
+}
+
+#[test]
+fn a_push_that_waits_for_room_can_be_interrupted() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 1\n");
+    assert_eq!(shell.run(&["push", "b", "one"]).0, 0);
+    let child = shell.spawn(&["push", "b", "two", "--wait"]);
+    eventually("it has tried", || shell.case.cmd::<String>(&["CLIENT", "LIST"]).contains("cmd=fcall"));
+    signal(child.id(), "INT");
+    let said = said(&child.wait_with_output().expect("it ends"));
+    assert_eq!(said, (130, String::new(), "dripd push: interrupted: nothing was accepted\n".to_owned()));
+    assert_eq!(shell.case.waiting("b"), ["one"]);
 }

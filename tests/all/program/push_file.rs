@@ -3,8 +3,12 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::{Shell, proc};
-use crate::rig::{Daemon, eventually};
+use super::{Shell, proc, said, signal};
+use crate::daemon::configure;
+use crate::rig::{Daemon, Server, eventually};
+
+/// More memory than a push ever needs, in KiB, and far less than the input of the tests that look at it.
+const MOST_MEMORY: u64 = 48 * 1_024;
 
 #[test]
 fn push_takes_a_job_a_line_and_the_bucket_from_a_field() {
@@ -108,4 +112,119 @@ fn push_wait_lets_a_trickle_through_line_by_line() {
     }
     drop(stdin);
     assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn lines_that_are_too_large_are_named_and_skipped_without_being_kept() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    let mut child = shell.spawn(&["push", "b", "--file", "-"]);
+    let (mut stdin, pid) = (child.stdin.take().expect("piped"), child.id());
+    let large = [vec![b'x'; 10_000_000], b"\n".to_vec()].concat();
+    for n in 1..=12 {
+        stdin.write_all(&large).expect("read");
+        writeln!(stdin, "{n}").expect("read");
+    }
+    eventually("the last line is pushed", || shell.case.waiting("b").len() == 12);
+    let peak = proc(pid, "status", "VmHWM:").expect("it still reads");
+    assert!(peak < MOST_MEMORY, "{peak} KiB for 12 lines of 10 MB");
+    drop(stdin);
+    let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
+    assert_eq!(code, 1, "{err}");
+    for line in ["line 1 is too large, 10000000 bytes: see limits.max_job_bytes; skipped", "line 23 is too large"] {
+        assert!(err.contains(line), "{line} is not in\n{err}");
+    }
+    assert!(err.ends_with("12 accepted, 0 rejected, 12 skipped\n"), "{err}");
+    assert_eq!(shell.case.waiting("b").join(" "), "1 2 3 4 5 6 7 8 9 10 11 12");
+}
+
+#[test]
+fn a_line_without_an_end_needs_no_memory_and_can_be_interrupted() {
+    let mut shell = Shell::new("");
+    let child = shell.spawn(&["push", "b", "--file", "/dev/zero"]);
+    let pid = child.id();
+    eventually("it reads a lot", || proc(pid, "io", "rchar:").expect("it runs") > 256 * 1_048_576);
+    let peak = proc(pid, "status", "VmHWM:").expect("it still reads");
+    assert!(peak < MOST_MEMORY, "{peak} KiB");
+    signal(pid, "INT");
+    let said = said(&child.wait_with_output().expect("it ends"));
+    let message = "dripd push: interrupted: 0 accepted, 0 rejected, 0 skipped; go on from line 1\n";
+    assert_eq!(said, (130, String::new(), message.to_owned()));
+    assert_eq!(shell.case.waiting("b"), [""; 0]);
+}
+
+#[test]
+fn the_record_in_force_says_what_is_too_large_and_not_the_file_at_hand() {
+    let small = "[limits]\nmax_job_bytes = 10\n";
+    let mut shell = Shell::new(small);
+    configure(shell.home(), &shell.case, "");
+    let (code, _, err) = shell.pipe(&["push", "b", "--file", "-"], b"much too large\nfits\n");
+    assert!(code == 1 && err.starts_with("line 1 is too large, 14 bytes"), "{code} {err}");
+    assert_eq!(shell.case.waiting("b"), ["fits"]);
+    let mut shell = Shell::new("");
+    configure(shell.home(), &shell.case, small);
+    let (code, _, err) = shell.pipe(&["push", "b", "--file", "-"], b"not too large any more\n");
+    assert_eq!((code, err.as_str()), (0, "1 accepted, 0 rejected, 0 skipped\n"));
+    assert_eq!(shell.case.waiting("b").len(), 1);
+}
+
+#[test]
+fn a_push_that_is_interrupted_says_from_which_line_to_go_on() {
+    for name in ["INT", "TERM"] {
+        let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 3\n");
+        let mut child = shell.spawn(&["push", "b", "--file", "-", "--wait"]);
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin.write_all(b"one\n\ntwo\nthree\nfour\nfive\nsi").expect("read");
+        eventually("it is full", || shell.case.waiting("b").len() == 3);
+        signal(child.id(), name);
+        let (code, _, err) = said(&child.wait_with_output().expect("it ends, though the pipe is open"));
+        drop(stdin);
+        let message = "dripd push: interrupted: 3 accepted, 0 rejected, 0 skipped; go on from line 5\n";
+        assert_eq!((code, err.as_str()), (130, message), "{name}");
+        assert_eq!(shell.case.waiting("b"), ["one", "two", "three"]);
+    }
+}
+
+#[test]
+fn where_lines_of_several_buckets_wait_the_first_of_them_is_the_one_to_go_on_from() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n[[bucket]]\nmatch = 'wide'\ncapacity = 100\n");
+    let mut child = shell.spawn(&["push", "--file", "-", "--bucket-from", ".t", "--wait"]);
+    let mut stdin = child.stdin.take().expect("piped");
+    let mut text = String::new();
+    for to in ["wide", "a", "b", "a", "a", "b", "?", "wide", "b", "", "wide", "a", "wide"] {
+        match to {
+            "" => text += "\n",
+            "?" => text += "no json\n",
+            to => text += &format!("{{\"t\":\"{to}\"}}\n"),
+        }
+    }
+    stdin.write_all(text.as_bytes()).expect("read");
+    let mut waiting = |bucket: &str| shell.case.waiting(bucket).len();
+    eventually("all that fits is in", || (waiting("wide"), waiting("a"), waiting("b")) == (4, 2, 2));
+    signal(child.id(), "INT");
+    let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
+    drop(stdin);
+    // Lines 5, 9 and 12 wait; of those after line 5 the 6th, 8th, 11th and 13th are in.
+    let message = "dripd push: interrupted: 8 accepted, 0 rejected, 1 skipped; go on from line 5; \
+                   4 lines after it are accepted already\n";
+    assert_eq!(code, 130, "{err}");
+    assert!(err.starts_with("line 7 is no JSON") && err.ends_with(message), "{err}");
+}
+
+#[test]
+fn an_interrupted_push_finishes_the_call_in_hand() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 100000\n");
+    let file = shell.file("jobs", &"job\n".repeat(50_000));
+    let _: String = shell.case.cmd(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let child = shell.spawn(&["push", "b", "--file", &file]);
+    eventually("the call is made", || shell.case.cmd::<String>(&["CLIENT", "LIST"]).contains("cmd=fcall"));
+    signal(child.id(), "INT");
+    let _: String = shell.case.cmd(&["CLIENT", "UNPAUSE"]);
+    let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
+    // The signal may be seen some calls later than the answer.
+    let queue = shell.case.queue("b");
+    let n: u64 = shell.case.cmd(&["LLEN", &queue]);
+    let message = format!("dripd push: interrupted: {n} accepted, 0 rejected, 0 skipped; go on from line {}\n", n + 1);
+    assert_eq!((code, err), (130, message));
+    assert!((1_000..50_000).contains(&n), "at least the call in hand, and not all: {n}");
 }
