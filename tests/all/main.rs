@@ -7,6 +7,7 @@ mod rig;
 mod bench;
 mod bucket;
 mod daemon;
+mod defaults;
 mod drain;
 mod gates;
 mod globs;

@@ -50,6 +50,7 @@ impl Shell {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = dripd();
         command.args(args).current_dir(self.home.path()).env("RUST_LOG", "info");
+        command.env("RUNTIME_DIRECTORY", self.home.path().join("run")); // where its daemon's control socket is
         command
     }
 
