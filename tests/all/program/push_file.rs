@@ -179,7 +179,7 @@ fn a_push_that_is_interrupted_says_from_which_line_to_go_on() {
         let (code, _, err) = said(&child.wait_with_output().expect("it ends, though the pipe is open"));
         drop(stdin);
         let message = "dripd push: interrupted: 3 accepted, 0 rejected, 0 skipped; go on from line 5\n";
-        assert_eq!((code, err.as_str()), (130, message), "{name}");
+        assert!(code == 130 && err.ends_with(message), "{name}: {code} {err}");
         assert_eq!(shell.case.waiting("b"), ["one", "two", "three"]);
     }
 }
