@@ -92,7 +92,7 @@ fn a_failed_job_that_may_go_earlier_than_anybody_knows_writes_the_wake_key_and_n
     }
     let taken = case.take("ready", 3);
     let wake = case.key("wake");
-    let mut wrote = |case: &mut Case| case.cmd::<i64>(&["DEL", &wake]) == 1;
+    let wrote = |case: &mut Case| case.cmd::<i64>(&["DEL", &wake]) == 1;
     assert_eq!(fail_at(&mut case, T0 + S, &taken[0].id, &[]), 1);
     assert!(wrote(&mut case), "the first back-off to end");
     assert_eq!(fail_at(&mut case, T0 + 2 * S, &taken[1].id, &[]), 1);
