@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::SLOW;
 use super::drain::{dispatches_a_second, schedule, wait_for_jobs};
-use crate::bench::lab::Server;
-use crate::bench::measure::{PAIRS, Pairs};
-use crate::bench::proxy;
-use crate::bench::report::{Report, Row};
+use super::lab::Server;
+use super::measure::{PAIRS, Pairs};
+use super::proxy;
+use super::report::{Report, Row};
 
 const BUCKETS: usize = 30_000;
 

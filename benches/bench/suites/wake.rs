@@ -5,12 +5,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::JOB;
-use crate::bench::lab::{Server, keys, queue};
-use crate::bench::measure::{Over, PAIRS, Pairs, Times};
-use crate::bench::report::{Bound, Report, Row};
-use crate::bench::wire::{Wire, parts};
-use crate::store::keys::GROUP;
-use crate::words::policy::Route;
+use super::lab::{Server, keys, queue};
+use super::measure::{Over, PAIRS, Pairs, Times};
+use super::report::{Bound, Report, Row};
+use super::wire::{Wire, parts};
+use dripd::store::keys::GROUP;
+use dripd::words::policy::Route;
 
 const PUSHES: usize = 100;
 

@@ -4,12 +4,12 @@ use std::io;
 use std::time::Duration;
 
 use super::drain::{schedule, wait_for_jobs};
+use super::lab::{Daemon, Server, keys, queue, wait_for};
+use super::report::{Bound, Report, Row};
+use super::wire::{Load, Wire, parts};
 use super::{JOB, SLOW};
-use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
-use crate::bench::report::{Bound, Report, Row};
-use crate::bench::wire::{Load, Wire, parts};
-use crate::store::keys::GROUP;
-use crate::words::policy::Route;
+use dripd::store::keys::GROUP;
+use dripd::words::policy::Route;
 
 const BUCKETS: usize = 100_000;
 

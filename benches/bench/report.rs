@@ -60,7 +60,7 @@ pub(super) struct Row {
     /// The quartiles of the ratio of value to what is beside it.
     ratio: Option<[f64; 3]>,
     goal: Option<Goal>,
-    verdict: Option<Verdict>,
+    pub(super) verdict: Option<Verdict>,
 }
 
 impl Row {
@@ -356,31 +356,4 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let shown =
         |line: &Vec<String>| format!("| {} |\n", line.iter().zip(&widths).map(padded).collect::<Vec<_>>().join(" | "));
     lines.iter().map(shown).collect::<String>() + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn verdict(ratio: [f64; 3], bound: Bound) -> Option<Verdict> {
-        let [low, median, high] = ratio;
-        Row::new("push", "x", 1.0, "").ratio(Spread { low, median, high }).ratio_goal(bound).verdict
-    }
-
-    #[test]
-    fn a_noisy_row_is_never_not_met_unless_its_quartiles_agree() {
-        assert_eq!(verdict([0.88, 0.9, 0.91], Bound::AtLeast(0.9)), Some(Verdict::Met));
-        assert_eq!(verdict([0.88, 0.89, 0.91], Bound::AtLeast(0.9)), Some(Verdict::NotMet));
-        assert_eq!(verdict([0.7, 0.8, 1.2], Bound::AtLeast(0.9)), Some(Verdict::Noisy));
-        assert_eq!(verdict([1.0, 1.5, 2.0], Bound::AtLeast(0.9)), Some(Verdict::Met));
-        assert_eq!(verdict([4.0, 5.0, 6.0], Bound::AtMost(3.0)), Some(Verdict::NotMet));
-    }
-
-    #[test]
-    fn figures_have_three_digits_that_matter() {
-        assert_eq!(
-            [1_234_567.8, 0.0, 99.94, 5.0, 0.1234, -1_500.0].map(figure),
-            ["1,234,568", "0", "99.9", "5.00", "0.123", "-1,500"]
-        );
-    }
 }

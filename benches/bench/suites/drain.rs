@@ -4,12 +4,12 @@
 use std::io;
 use std::time::Duration;
 
+use super::lab::{Daemon, Server, keys, queue, wait_for};
+use super::measure::{Pairs, Times};
+use super::report::{Bound, Report, Row, figure};
+use super::wire::{Load, Reply, Wire, parts, text};
 use super::{FAST, FLOORS, JOB, SLOW};
-use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
-use crate::bench::measure::{Pairs, Times};
-use crate::bench::report::{Bound, Report, Row, figure};
-use crate::bench::wire::{Load, Reply, Wire, parts, text};
-use crate::words::policy::Route;
+use dripd::words::policy::Route;
 
 fn ready() -> String {
     keys().ready(&Route::default())

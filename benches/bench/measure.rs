@@ -192,39 +192,3 @@ impl Floor {
         Ok(floor)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quartiles_are_those_of_the_textbook_and_noise_is_a_spread_over_15_percent() {
-        let spread = Spread::of(&[5.0, 1.0, 3.0, 2.0, 4.0]);
-        assert_eq!(spread, Spread { low: 2.0, median: 3.0, high: 4.0 });
-        assert!(spread.is_noisy());
-        assert!(!Spread::of(&[1.0, 1.0, 1.1, 1.1, 1.1]).is_noisy());
-        assert_eq!(Spread::of(&[7.0]), Spread { low: 7.0, median: 7.0, high: 7.0 });
-    }
-
-    #[test]
-    fn pairs_are_taken_in_turns_and_the_first_one_does_not_count() {
-        let order = std::cell::RefCell::new(String::new());
-        let step = |name| {
-            order.borrow_mut().push(name);
-            Ok(if name == 'a' { 3.0 } else { 2.0 })
-        };
-        let pairs = Pairs::measure(|| step('a'), || step('b')).expect("nothing fails");
-        assert_eq!(*order.borrow(), "abbaabbaabba");
-        assert!((pairs.ratio.median - 1.5).abs() < 1e-9, "{pairs:?}");
-    }
-
-    #[test]
-    fn percentiles_are_of_all_the_times_together() {
-        let (mut a, mut b) = (Times::new(), Times::new());
-        (1..=98).for_each(|_| a.add_us(100));
-        (1..=2).for_each(|_| b.add_us(900));
-        a.join(&b);
-        assert!((a.ms(50.0) - 0.1).abs() < 0.001 && (a.ms(99.0) - 0.9).abs() < 0.001, "{a:?}");
-        assert_eq!(a.len(), 100);
-    }
-}

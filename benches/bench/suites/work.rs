@@ -4,13 +4,13 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use super::lab::{Server, keys, queue};
+use super::measure::Over;
+use super::report::{Report, Row};
+use super::wire::{Load, Wire, parts, text};
 use super::{FAST, JOB};
-use crate::bench::lab::{Server, keys, queue};
-use crate::bench::measure::Over;
-use crate::bench::report::{Report, Row};
-use crate::bench::wire::{Load, Wire, parts, text};
-use crate::store::keys::GROUP;
-use crate::words::policy::Route;
+use dripd::store::keys::GROUP;
+use dripd::words::policy::Route;
 
 const BUCKETS: usize = 10;
 
