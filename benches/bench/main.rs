@@ -47,6 +47,8 @@ enum Suite {
     Neighbours,
     /// Several daemons, and a network between them and Redis
     Scale,
+    /// Calls a second of each limiter
+    Limiters,
     /// The same work on other tools (only when named: they must be installed)
     Peers,
 }

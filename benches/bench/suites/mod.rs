@@ -2,6 +2,7 @@
 
 mod drain;
 mod idle;
+mod limiters;
 mod memory;
 mod neighbours;
 mod pace;
@@ -50,6 +51,7 @@ impl Bench {
             Suite::Idle => idle::run(&mut self.report),
             Suite::Neighbours => neighbours::run(&mut self.report),
             Suite::Scale => scale::run(&mut self.report),
+            Suite::Limiters => limiters::run(&mut self.report),
             Suite::Peers => peers::run(&mut self.report),
         }
     }
