@@ -15,6 +15,7 @@ use dripd::system::built_in_redis;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::measure::Cost;
 use super::wire::Wire;
 
 /// How long a server or a daemon may take until it serves.
@@ -53,6 +54,21 @@ impl Guarded {
         let pid = line.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other(format!("{} did not start", program.display())))?;
         Ok(Self { shell, pid })
+    }
+
+    /// Processor time so far, in microseconds, of the threads that still run: schedstat counts nanoseconds, stat only ticks.
+    fn cpu_us(&self) -> io::Result<f64> {
+        let mut ns = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()))? {
+            let schedstat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            ns += schedstat.split_whitespace().next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0);
+        }
+        if ns == 0 {
+            return Err(io::Error::other(
+                "this kernel does not count processor time in /proc/<pid>/task/<tid>/schedstat",
+            ));
+        }
+        Ok(ns as f64 / 1e3)
     }
 }
 
@@ -130,6 +146,12 @@ impl Server {
     pub(super) fn record(&self, policies: &str) -> io::Result<()> {
         self.daemon(policies).map(drop)
     }
+}
+
+/// Processor time of a server and of its daemons so far.
+pub(super) fn spent(server: &Server, daemons: &[Daemon]) -> io::Result<Cost> {
+    let of_daemons: io::Result<Vec<f64>> = daemons.iter().map(|daemon| daemon.process.cpu_us()).collect();
+    Ok(Cost { redis_us: server.process.cpu_us()?, daemon_us: of_daemons?.iter().sum() })
 }
 
 /// A core of its own for the load, and another for the servers, as on separate machines; until it is dropped. A round trip takes

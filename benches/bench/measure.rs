@@ -1,10 +1,12 @@
 //! What is made of samples: histograms for times, and pairs for ratios.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 use super::report::Bound;
 use super::wire::Wire;
@@ -91,6 +93,45 @@ impl Pairs {
             }
         }
         Ok(Self::of(&pairs))
+    }
+}
+
+/// Processor time in microseconds: of Redis, and of its daemons together.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub(super) struct Cost {
+    pub(super) redis_us: f64,
+    pub(super) daemon_us: f64,
+}
+
+impl Cost {
+    /// What each of so many jobs took of it.
+    pub(super) fn a_job(self, jobs: usize) -> Self {
+        Self { redis_us: self.redis_us / jobs as f64, daemon_us: self.daemon_us / jobs as f64 }
+    }
+}
+
+impl std::ops::Sub for Cost {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { redis_us: self.redis_us - before.redis_us, daemon_us: self.daemon_us - before.daemon_us }
+    }
+}
+
+/// What a job took in each run of a measurement.
+#[derive(Debug, Default)]
+pub(super) struct Costs(RefCell<Vec<Cost>>);
+
+impl Costs {
+    /// One more run.
+    pub(super) fn add(&self, cost: Cost) {
+        self.0.borrow_mut().push(cost);
+    }
+
+    /// The median of the runs, at least one.
+    pub(super) fn median(&self) -> Cost {
+        let of = |pick: fn(&Cost) -> f64| Spread::of(&self.0.borrow().iter().map(pick).collect::<Vec<_>>()).median;
+        Cost { redis_us: of(|cost| cost.redis_us), daemon_us: of(|cost| cost.daemon_us) }
     }
 }
 

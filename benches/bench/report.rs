@@ -5,7 +5,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::measure::{Pairs, Spread};
+use super::measure::{Cost, Pairs, Spread};
 
 /// What a figure has to reach.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -61,6 +61,8 @@ pub(super) struct Row {
     ratio: Option<[f64; 3]>,
     goal: Option<Goal>,
     pub(super) verdict: Option<Verdict>,
+    /// Processor time of a job.
+    cost: Option<Cost>,
 }
 
 impl Row {
@@ -76,6 +78,7 @@ impl Row {
             ratio: None,
             goal: None,
             verdict: None,
+            cost: None,
         }
     }
 
@@ -96,6 +99,12 @@ impl Row {
     /// The ratio, from pairs taken in turns.
     pub(super) fn ratio(mut self, ratio: Spread) -> Self {
         self.ratio = Some([ratio.low, ratio.median, ratio.high]);
+        self
+    }
+
+    /// The processor time that each job took in all.
+    pub(super) fn cost(mut self, cost: Cost) -> Self {
+        self.cost = Some(cost);
         self
     }
 
@@ -122,7 +131,7 @@ impl Row {
         self
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let ratio = self.ratio.map_or(String::new(), |[low, median, high]| {
             if (low - high).abs() < f64::EPSILON {
                 figure(median)
@@ -141,6 +150,7 @@ impl Row {
             Some(Verdict::Noisy) => "not measured: noisy",
             None => "",
         };
+        let cost = self.cost.map(|cost| format!("{} + {} us", figure(cost.redis_us), figure(cost.daemon_us)));
         let beside = self.beside.as_ref().map(|(what, value)| format!("{} ({what})", amount(*value, self.unit)));
         [
             self.suite.to_owned(),
@@ -150,6 +160,7 @@ impl Row {
             ratio,
             goal,
             verdict.to_owned(),
+            cost.unwrap_or_default(),
         ]
     }
 }
@@ -322,7 +333,16 @@ impl Report {
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         if !self.rows.is_empty() {
-            let head = ["suite", "what", "measured", "beside", "ratio (quartiles)", "goal", "verdict"];
+            let head = [
+                "suite",
+                "what",
+                "measured",
+                "beside",
+                "ratio (quartiles)",
+                "goal",
+                "verdict",
+                "CPU a job: Redis + daemon",
+            ];
             text += &table(&head, self.rows.iter().map(|row| row.cells().to_vec()));
         }
         if let Some(first) = self.compared.first() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::Parser as _;
 
 use super::Cli;
-use super::measure::{Pairs, Spread, Times};
+use super::measure::{Cost, Costs, Pairs, Spread, Times};
 use super::report::{Bound, Point, Row, Verdict, figure};
 use super::wire::{LONGEST_PIPELINE, Load};
 use super::{lab, plots, proxy};
@@ -24,6 +24,7 @@ fn a_suite_measures_prints_a_table_writes_json_and_leaves_nothing_behind() {
     let cli = Cli::try_parse_from(["bench", "wake", "--json", json.to_str().expect("a text"), "--bench"]);
     let table = cli.expect("it has such a suite").run().expect("it measures");
     assert!(table.starts_with("| suite") && table.contains("LPUSH to a blocked worker, p50"), "{table}");
+    assert!(table.contains("CPU a job: Redis + daemon") && table.contains(" us |"), "{table}");
     let figures: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).expect("the file is there")).expect("it is JSON");
     let row = &figures["rows"][0];
@@ -61,6 +62,18 @@ fn pairs_are_taken_in_turns_and_the_first_one_does_not_count() {
     let pairs = Pairs::measure(|| step('a'), || step('b')).expect("nothing fails");
     assert_eq!(*order.borrow(), "abbaabbaabba");
     assert!((pairs.ratio.median - 1.5).abs() < 1e-9, "{pairs:?}");
+}
+
+#[test]
+fn a_job_costs_what_was_spent_since_before_by_the_number_of_jobs() {
+    let cost = |redis_us, daemon_us| Cost { redis_us, daemon_us };
+    let spent = (cost(1_500.0, 300.0) - cost(500.0, 100.0)).a_job(100);
+    assert_eq!((spent.redis_us, spent.daemon_us), (10.0, 2.0));
+    let costs = Costs::default();
+    for run in [cost(1.0, 30.0), cost(3.0, 10.0), cost(2.0, 20.0)] {
+        costs.add(run);
+    }
+    assert_eq!((costs.median().redis_us, costs.median().daemon_us), (2.0, 20.0));
 }
 
 #[test]
