@@ -1,5 +1,6 @@
 //! The suites, and what they share.
 
+mod dispatch;
 mod drain;
 mod idle;
 mod limiters;
@@ -46,6 +47,7 @@ impl Bench {
             Suite::Wake => wake::run(&mut self.report),
             Suite::Pace => pace::run(&mut self.report),
             Suite::Drain => drain::run(&mut self.report),
+            Suite::Dispatch => dispatch::run(&mut self.report),
             Suite::Work => work::run(&mut self.report),
             Suite::Memory => memory::run(&mut self.report),
             Suite::Idle => idle::run(&mut self.report),
