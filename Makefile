@@ -10,7 +10,7 @@ demo: setup ## show the main job: bursts in, a steady drip out (15 seconds)
 test: setup ## run every test on a real Redis (some minutes)
 	cargo test
 
-bench: setup ## measure speed and accuracy next to the theoretical limit (under ten minutes); figures and plots in target/bench
+bench: setup ## measure speed and accuracy next to the theoretical limit (a quarter of an hour); figures and plots in target/bench
 	@mkdir -p target/bench
 	@cargo bench --quiet --bench bench -- --json target/bench/figures.json --plots target/bench > target/bench/figures.md
 	@cat target/bench/figures.md
