@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dripd::config::{Fsync, RedisSettings};
-use dripd::store::keys::Keys;
+use dripd::store::Partition;
 use dripd::system::built_in_redis;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -246,8 +246,8 @@ pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> io::Result<bool>) 
 }
 
 /// The keys that the bench uses, as any producer and worker would.
-pub(super) fn keys() -> Keys {
-    Keys::new("drip")
+pub(super) fn keys() -> Partition {
+    Partition::new("drip")
 }
 
 /// The queue of a bucket.

@@ -1,4 +1,4 @@
-//! `dripd demo`: the main job before your eyes. A daemon with a Redis of its own in a throw-away directory, three buckets
+//! `dripd demo`: the main job before your eyes. A daemon with its built-in Redis in a throw-away directory, three buckets
 //! at different rates, bursts of plain pushes, and workers that take what has dripped out. It measures what is promised
 //! from the outside and fails when a promise was broken.
 
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::{Exit, Failure, say};
 use crate::config::{Config, Environment};
-use crate::store::{Address, Store, StoreError};
+use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::signals::{Signal, Signals};
 use crate::words::bucket::BucketName;
 use crate::words::policy::{Policy, Rate, Route};
@@ -127,7 +127,7 @@ async fn wait_for_daemon(stage: &mut Stage, address: &Address, config: &Config) 
             let exit = if status.code() == Some(69) { Exit::Unavailable } else { Exit::Failed };
             return Err(Failure::new(exit, format!("the daemon ended: {said}")));
         }
-        if let Ok(mut store) = Store::connect(address).await
+        if let Ok(mut store) = Store::connect(address, &Partition::of(&config.redis)).await
             && store.has_record(&config.record).await.unwrap_or(None) == Some(true)
         {
             return Ok(store);
@@ -145,7 +145,13 @@ async fn play(mut stage: Stage, address: &Address, config: &Config) -> Result<Ex
     let (sender, mut taken) = tokio::sync::mpsc::unbounded_channel();
     let mut workers = JoinSet::new();
     for n in 0..WORKERS {
-        workers.spawn(work(address.clone(), route.clone(), format!("demo-{n}"), sender.clone()));
+        workers.spawn(work(
+            address.clone(),
+            Partition::of(&config.redis),
+            route.clone(),
+            format!("demo-{n}"),
+            sender.clone(),
+        ));
     }
     let mut buckets: BTreeMap<BucketName, Bucket> = BTreeMap::new();
     for (name, rate, capacity, _) in BUCKETS {
@@ -201,12 +207,13 @@ async fn play(mut stage: Stage, address: &Address, config: &Config) -> Result<Ex
 /// Take jobs and acknowledge them.
 async fn work(
     address: Address,
+    partition: Partition,
     route: Route,
     name: String,
     sender: tokio::sync::mpsc::UnboundedSender<(BucketName, Taken)>,
 ) -> Result<(), StoreError> {
-    let mut reader = Store::connect_blocking(&address, Duration::from_secs(1)).await?;
-    let mut store = Store::connect(&address).await?;
+    let mut reader = Store::connect_blocking(&address, &partition, Duration::from_secs(1)).await?;
+    let mut store = Store::connect(&address, &partition).await?;
     reader.open_route(&route).await?;
     loop {
         for job in reader.take(&route, &name, 1, Duration::from_secs(1)).await? {

@@ -1,9 +1,11 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
-mod admin;
+mod check;
 mod demo;
+mod functions;
 mod limit;
 mod push;
+mod reload;
 mod run;
 mod status;
 mod work;
@@ -18,7 +20,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, Environment};
 use crate::daemon::DaemonError;
-use crate::store::{Address, Store, StoreError};
+use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::BuiltInRedisError;
 
 /// How long a command tries to reach Redis.
@@ -54,7 +56,7 @@ enum Command {
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
-    Check(admin::Check),
+    Check(check::Check),
     /// Print the Lua function library
     Functions,
     /// Show the main job: bursts in, a steady drip out
@@ -182,19 +184,19 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Work(work) => work.run(&load()?).await,
         Command::Status(show) => show.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,
-        Command::Reload => admin::reload(&load()?).await,
+        Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
-        Command::Functions => admin::functions(),
+        Command::Functions => functions::run(),
         Command::Demo(demo) => demo.run().await,
     }
 }
 
 /// Connect as every command but `run` does: for at most five seconds.
 async fn connect(config: &Config) -> Result<Store, Failure> {
-    let address = Address::of(&config.redis)?;
+    let (address, partition) = (Address::of(&config.redis)?, Partition::of(&config.redis));
     let since = Instant::now();
     loop {
-        match Store::connect(&address).await {
+        match Store::connect(&address, &partition).await {
             Ok(store) => return Ok(store),
             Err(why) if since.elapsed() >= TRY_FOR => return Err(why.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,

@@ -1,10 +1,12 @@
 //! `dripd status`: how things stand, for a person or as JSON.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use clap::Args;
 
 use super::{Exit, Failure, connect};
 use crate::config::Config;
-use crate::store::view::{BucketStatus, Status};
+use crate::store::view::{BucketStatus, DaemonStatus, Status};
 use crate::words::bucket::BucketName;
 use crate::words::duration;
 
@@ -45,6 +47,12 @@ fn describe(status: &Status, config: &Config) -> String {
     for warning in &status.warnings {
         line("warning", warning.clone());
     }
+    if status.daemons.is_empty() {
+        line("DAEMONS", "NONE RUNS: nothing leaves a bucket; start one with `dripd run`".to_owned());
+    }
+    for daemon in &status.daemons {
+        line("daemon", describe_daemon(daemon));
+    }
     let record = match (status.has_record, status.same_record) {
         (false, _) => "none is stored: no daemon has run here, the built-in defaults hold".to_owned(),
         (true, true) => format!("in force as in {}", config.source()),
@@ -66,6 +74,15 @@ fn describe(status: &Status, config: &Config) -> String {
     out
 }
 
+fn describe_daemon(daemon: &DaemonStatus) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let up = now.saturating_sub(daemon.since);
+    let coarse = [3_600, 60, 1].into_iter().find(|unit| up >= 100 * unit).unwrap_or(1);
+    let up = duration::show(Duration::from_secs(up / coarse * coarse));
+    let record = if daemon.has_record { "" } else { ", its own file differs from the policies in force" };
+    format!("{} process {}, version {}, up for {up}{record}", daemon.host, daemon.pid, daemon.version)
+}
+
 fn describe_bucket(status: &BucketStatus) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
@@ -78,9 +95,9 @@ fn describe_bucket(status: &BucketStatus) -> String {
     };
     line("due", due);
     line("retries", status.retries.to_string());
-    let period = duration::show(std::time::Duration::from_micros(status.period_us));
+    let period = duration::show(Duration::from_micros(status.period_us));
     line("rate", format!("{}/{period}", status.count));
-    line("lease", duration::show(std::time::Duration::from_millis(status.lease_ms)));
+    line("lease", duration::show(Duration::from_millis(status.lease_ms)));
     line("attempts", status.attempts.to_string());
     line("overflow", status.overflow.clone());
     line("route", status.route.clone());

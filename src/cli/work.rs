@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Exit, Failure, connect, log_to_stderr};
 use crate::config::Config;
-use crate::store::Address;
+use crate::store::{Address, Partition};
 use crate::system::signals::{Signal, Signals};
 use crate::words::duration;
 use crate::words::policy::Route;
@@ -75,9 +75,9 @@ impl Work {
             }
             (None, None) => Runner::Print(Print::new(closed.clone())),
         };
-        let address = Address::of(&config.redis)?;
+        let (address, partition) = (Address::of(&config.redis)?, Partition::of(&config.redis));
         drop(connect(config).await?);
-        let worker = Worker::new(address, self.route, usize::from(self.concurrency), runner);
+        let worker = Worker::new(address, partition, self.route, usize::from(self.concurrency), runner);
         let mut working = std::pin::pin!(worker.run(stop.clone()));
         loop {
             tokio::select! {

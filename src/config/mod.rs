@@ -11,15 +11,15 @@ use section::{Problems, Section};
 
 use crate::words::policy::{Matched, Policy, Record};
 
-/// Where the own Redis listens unless `redis.port` says otherwise.
-pub const OWN_PORT: u16 = 7379;
+/// Where the built-in Redis listens unless `redis.port` says otherwise.
+pub const BUILT_IN_PORT: u16 = 7379;
 
 /// Everything that a configuration file and the environment say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The file it was read from; none for the built-in defaults.
     pub path: Option<PathBuf>,
-    /// How to reach Redis, or how to run an own one.
+    /// How to reach Redis, or how to run the built-in one.
     pub redis: RedisSettings,
     /// What the functions obey.
     pub record: Record,
@@ -34,15 +34,15 @@ pub struct RedisSettings {
     pub password_file: Option<PathBuf>,
     /// What every key begins with.
     pub prefix: String,
-    /// Where the own Redis keeps its data.
+    /// Where the built-in Redis keeps its data.
     pub data_dir: PathBuf,
-    /// The loopback port of the own Redis.
+    /// The loopback port of the built-in Redis.
     pub port: u16,
-    /// When the own Redis makes a write durable.
+    /// When the built-in Redis makes a write durable.
     pub fsync: Fsync,
 }
 
-/// The own Redis' `appendfsync`.
+/// The built-in Redis' `appendfsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fsync {
     /// Once a second: a crash of Redis may undo the last two.
@@ -248,7 +248,7 @@ fn redis_settings(section: &mut Section, environment: &Environment, problems: &m
     section.finish(problems);
     if password_file.is_some() && url.is_none() && environment.redis_url.is_none() {
         problems.add(format!(
-            "{}.password_file: without redis.url dripd runs a Redis of its own, which has no password; name a url or remove it",
+            "{}.password_file: without redis.url dripd runs its built-in Redis, which has no password; name a url or remove it",
             section.name()
         ));
     }
@@ -259,7 +259,7 @@ fn redis_settings(section: &mut Section, environment: &Environment, problems: &m
         password_file: password_file.or_else(|| credential.filter(|path| path.exists())),
         prefix: prefix.unwrap_or_else(|| "drip".to_owned()),
         data_dir: std::path::absolute(&data_dir).unwrap_or(data_dir),
-        port: port.unwrap_or(OWN_PORT),
+        port: port.unwrap_or(BUILT_IN_PORT),
         fsync: fsync.unwrap_or(Fsync::EverySecond),
     }
 }

@@ -1,5 +1,9 @@
-//! The daemon: the only file that knows all parts. It finds Redis, makes it ready, runs the loops, and when the
-//! connection is lost drops everything and begins again. All state is in Redis, so there is nothing to mend.
+//! The daemon: the only part that knows all others. It finds Redis, makes it ready (`ready`), runs the loops, reads its
+//! configuration again when told to (`reload`), and when the connection is lost drops everything and begins again. All
+//! state is in Redis, so there is nothing to mend.
+
+mod ready;
+mod reload;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BadConfig, Config, Environment};
+use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
 use crate::loops::progress::Progress;
 use crate::loops::reaper::Reaper;
-use crate::loops::reconciler::{Reconciler, look_at_all};
-use crate::store::ops::Put;
+use crate::loops::reconciler::Reconciler;
+use crate::store::server::Server;
 use crate::store::wake::Hints;
-use crate::store::{Address, Server, Store, StoreError};
+use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
 use crate::system::control::{Answer, Control, Request};
 use crate::system::signals::{Signal, Signals};
@@ -45,16 +50,13 @@ const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// How often the status line is told to systemd.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a change of policy may take to spread before `reload` says that it still does.
-const SPREADS_WITHIN: Duration = Duration::from_secs(55);
-
 /// Why the daemon ended on its own.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The configuration is of no use.
     #[error(transparent)]
     Config(#[from] BadConfig),
-    /// There is no own Redis.
+    /// There is no built-in Redis.
     #[error(transparent)]
     BuiltInRedis(#[from] BuiltInRedisError),
     /// Redis could not be used once.
@@ -74,6 +76,8 @@ pub enum DaemonError {
 enum Ended {
     /// A loop was stopped, or failed.
     Loop(&'static str, Result<(), StoreError>),
+    /// The record in force was compared with this daemon's own.
+    Record(Result<bool, StoreError>),
     /// A reload came to its end.
     Reload(Option<Request>, Answer),
 }
@@ -90,15 +94,19 @@ pub struct Daemon {
     environment: Environment,
     config: Config,
     address: Address,
+    partition: Partition,
     hints: Arc<Hints>,
     progress: Arc<Progress>,
-    own: Option<BuiltInRedis>,
+    built_in: Option<BuiltInRedis>,
+    identity: Identity,
     signals: Signals,
     control: Option<Control>,
     /// The record must replace the one in force: at the start, and when a reload came while Redis was away.
     must_put: bool,
     served: bool,
     warned: Vec<String>,
+    /// Whether the log says that another daemon's record is in force.
+    obeys_another: bool,
     /// Why there is no Redis, and when that was last said.
     waited_for: Option<(String, Instant)>,
 }
@@ -116,38 +124,42 @@ impl Daemon {
                 |why| warn!(%why, "there is no control socket: `dripd reload` cannot reach this daemon, HUP can"),
             )
             .ok();
-        let own = if config.redis.url.is_none() {
+        let built_in = if config.redis.url.is_none() {
             tokio::select! {
-                own = BuiltInRedis::start(&config.redis) => Some(own?),
+                started = BuiltInRedis::start(&config.redis) => Some(started?),
                 () = signals.stop() => return Ok(()),
             }
         } else {
             None
         };
-        let address = match &own {
-            Some(own) => own.address().clone(),
+        let address = match &built_in {
+            Some(built_in) => built_in.address().clone(),
             None => Address::of(&config.redis)?,
         };
-        let hints = Arc::new(Hints::new(address.keys().clone()));
+        let partition = Partition::of(&config.redis);
+        let hints = Arc::new(Hints::new(partition.clone()));
         let mut daemon = Self {
             named,
             environment,
             config,
             address,
+            partition,
             hints,
             progress: Arc::default(),
-            own,
+            built_in,
+            identity: Identity::of_this_process(),
             signals,
             control,
             must_put: true,
             served: false,
             warned: Vec::new(),
+            obeys_another: false,
             waited_for: None,
         };
         let ended = daemon.serve_until_stopped().await;
         systemd::stopping();
-        if let Some(own) = daemon.own.take() {
-            own.stop().await;
+        if let Some(built_in) = daemon.built_in.take() {
+            built_in.stop().await;
         }
         ended
     }
@@ -185,9 +197,9 @@ impl Daemon {
             if !self.served && !matches!(why, StoreError::Loading { .. }) {
                 patience = patience.saturating_sub(wait);
             }
-            if let Some(own) = &mut self.own {
+            if let Some(built_in) = &mut self.built_in {
                 tokio::select! {
-                    ensured = own.ensure() => if let Err(why) = ensured { error!(%why, "the own redis does not run") },
+                    ensured = built_in.ensure() => if let Err(why) = ensured { error!(%why, "the built-in redis does not run") },
                     () = self.signals.stop() => return Ok(()),
                 }
             }
@@ -225,7 +237,7 @@ impl Daemon {
 
     /// Connect, make ready, serve.
     async fn session(&mut self) -> Result<End, StoreError> {
-        self.hints = Arc::new(Hints::new(self.address.keys().clone()));
+        self.hints = Arc::new(Hints::new(self.partition.clone()));
         let Some((store, server)) = self.make_ready().await? else { return Ok(End::Stop) };
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         self.start(&mut tasks, &store, &server, &stop)?;
@@ -248,41 +260,6 @@ impl Daemon {
         Ok(end)
     }
 
-    /// Connect and settle the record, which may take a while over many queues; `None` when told to stop meanwhile.
-    async fn make_ready(&mut self) -> Result<Option<(Store, Server)>, StoreError> {
-        let mut beat = tokio::time::interval(BEAT);
-        loop {
-            let put = std::mem::take(&mut self.must_put);
-            let mut ready = std::pin::pin!(make_ready(
-                self.address.clone(),
-                Arc::clone(&self.hints),
-                Arc::clone(&self.progress),
-                self.config.record.clone(),
-                put
-            ));
-            let made = loop {
-                tokio::select! {
-                    made = &mut ready => break made,
-                    signal = self.signals.next() => match signal {
-                        Signal::Stop => return Ok(None),
-                        Signal::Status => info!(redis = self.address.shown(), "making ready"),
-                        Signal::Reload => self.reload_while_away(None).await,
-                    },
-                    request = next_request(self.control.as_ref()) => self.reload_while_away(Some(request)).await,
-                    _ = beat.tick() => self.tell_that_it_waits(),
-                }
-            };
-            let (store, server, same_record) = made.inspect_err(|_| self.must_put |= put)?;
-            self.warn_about(&server);
-            if !same_record {
-                self.warn_once("another daemon's policies are in force: this daemon obeys them; its own file differs");
-            }
-            if !self.must_put {
-                return Ok(Some((store, server)));
-            }
-        }
-    }
-
     /// Redis is away, or being made ready: nothing is stuck, and a start may take longer.
     fn tell_that_it_waits(&self) {
         systemd::watchdog();
@@ -303,11 +280,13 @@ impl Daemon {
             StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
         })?;
         let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
-        let reconcile = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
-        let (a, b, c) = (stop.clone(), stop.clone(), stop.clone());
+        let reconciler = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
+        let heartbeat = Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress));
+        let (a, b, c, d) = (stop.clone(), stop.clone(), stop.clone(), stop.clone());
         tasks.spawn(async move { Ended::Loop("pacer", pacer.run(a).await) });
         tasks.spawn(async move { Ended::Loop("reaper", reaper.run(b).await) });
-        tasks.spawn(async move { Ended::Loop("reconcile", reconcile.run(c).await) });
+        tasks.spawn(async move { Ended::Loop("reconciler", reconciler.run(c).await) });
+        tasks.spawn(async move { Ended::Loop("heartbeat", heartbeat.run(d).await) });
         Ok(())
     }
 
@@ -323,6 +302,8 @@ impl Daemon {
                     Some(Ok(Ended::Loop(name, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
                     Some(Ok(Ended::Loop(..))) | None => {}
                     Some(Ok(Ended::Reload(request, answer))) => self.end_reload(request, answer).await,
+                    Some(Ok(Ended::Record(Ok(is_own)))) => self.say_whose_record(is_own),
+                    Some(Ok(Ended::Record(Err(why)))) => return End::Lost(why),
                     Some(Err(why)) => {
                         error!(%why, "a task broke");
                         let address = self.address.shown().to_owned();
@@ -333,12 +314,9 @@ impl Daemon {
                     let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
                 }
-                () = progress.record_missing.notified() => {
-                    // Somebody flushed Redis: without a record the built-in defaults would hold.
-                    info!("no policy record is stored: storing it again");
-                    if let Err(why) = store.clone().put_record(&self.config.record, true).await {
-                        return End::Lost(why);
-                    }
+                () = progress.record_changed.notified() => {
+                    let (store, record) = (store.clone(), self.config.record.clone());
+                    tasks.spawn(async move { Ended::Record(settle_record(store, &record).await) });
                 }
                 signal = self.signals.next() => match signal {
                     Signal::Stop => { info!("stopping"); return End::Stop }
@@ -377,6 +355,18 @@ impl Daemon {
         info!(redis = self.address.shown(), dispatched, rejected, calls, ?latest, bad_names, "status");
     }
 
+    /// Say when another daemon's record came into force, and when this one's own is in force again.
+    fn say_whose_record(&mut self, is_own: bool) {
+        self.progress.set_obeys_own_record(is_own);
+        if is_own && self.obeys_another {
+            info!("the policies of this daemon's own file are in force again");
+        }
+        if !is_own && !self.obeys_another {
+            warn!("another daemon's policies are in force: this daemon obeys them; its own file differs");
+        }
+        self.obeys_another = !is_own;
+    }
+
     /// Say once what the server lacks.
     fn warn_about(&mut self, server: &Server) {
         for warning in &server.warnings {
@@ -390,101 +380,18 @@ impl Daemon {
             self.warned.push(warning.to_owned());
         }
     }
-
-    /// Read the configuration again, whole or not at all. Replies the refusal.
-    fn read_again(&mut self, request: Option<&Request>) -> Result<(), Answer> {
-        let read = Config::load(self.named.as_deref(), &self.environment);
-        if let Some(request) = request {
-            let source = read.as_ref().map_or_else(|_| self.config.source(), Config::source);
-            if request.reload.source != source && request.reload.source != self.config.source() {
-                return Err(Answer::NotMine { pid: std::process::id(), source });
-            }
-        }
-        let new = read.map_err(|why| Answer::Refused { why: why.to_string() })?;
-        if let Some(why) = self.config.needs_restart(&new) {
-            return Err(Answer::Refused { why: why.to_string() });
-        }
-        self.config = new;
-        self.warned.clear();
-        Ok(())
-    }
-
-    /// Reload while serving: the record is stored at once, and the answer given when it has spread.
-    async fn reload(&mut self, request: Option<Request>, tasks: &mut JoinSet<Ended>, store: &Store) {
-        if let Err(answer) = self.read_again(request.as_ref()) {
-            return finish_reload(request, answer).await;
-        }
-        systemd::reloading();
-        let (mut store, record) = (store.clone(), self.config.record.clone());
-        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-        tasks.spawn(async move {
-            let spread = async {
-                look_at_all(&mut store, &progress).await?;
-                put(&mut store, &record).await?;
-                hints.dues.notify_one();
-                while store.drain(&[]).await?.spreading {}
-                Ok::<_, StoreError>(())
-            };
-            let answer = match tokio::time::timeout(SPREADS_WITHIN, spread).await {
-                Ok(Ok(())) => Answer::Live,
-                Ok(Err(why)) => Answer::Failed { why: why.to_string() },
-                Err(_) => Answer::Failed { why: "the change is stored and still spreads".to_owned() },
-            };
-            Ended::Reload(request, answer)
-        });
-    }
-
-    /// A reload came to its end. One that is not live is made so with the next connection.
-    async fn end_reload(&mut self, request: Option<Request>, answer: Answer) {
-        self.must_put |= answer != Answer::Live;
-        systemd::ready();
-        finish_reload(request, answer).await;
-    }
-
-    /// Reload while Redis is away: checked now, stored with the next connection.
-    async fn reload_while_away(&mut self, request: Option<Request>) {
-        let answer = if let Err(answer) = self.read_again(request.as_ref()) {
-            answer
-        } else {
-            self.must_put = true;
-            Answer::Failed {
-                why: "redis cannot be used now; the configuration is good and will be live with it".to_owned(),
-            }
-        };
-        finish_reload(request, answer).await;
-    }
 }
 
-/// Connect, and see that a record is in force: `record` where it is to be `put`, else any. Replies whether it is `record`.
-async fn make_ready(
-    address: Address,
-    hints: Arc<Hints>,
-    progress: Arc<Progress>,
-    record: Record,
-    must_put: bool,
-) -> Result<(Store, Server, bool), StoreError> {
-    let mut store = Store::connect_tracking(&address, &hints).await?;
-    let server = store.prepare(&hints).await?;
-    let mut same = store.has_record(&record).await?;
-    if must_put {
-        if same != Some(true) {
-            look_at_all(&mut store, &progress).await?;
+/// Whether the record in force is `record`; where none is stored it is stored now. (Somebody flushed Redis: without a record
+/// the built-in defaults would hold.)
+async fn settle_record(mut store: Store, record: &Record) -> Result<bool, StoreError> {
+    loop {
+        if let Some(is_own) = store.has_record(record).await? {
+            return Ok(is_own);
         }
-        put(&mut store, &record).await?;
-        same = Some(true);
-    } else {
-        store.put_record(&record, true).await?;
+        info!("no policy record is stored: storing it again");
+        store.put_record(record, true).await?;
     }
-    store.drain(&[]).await?;
-    Ok((store, server, same != Some(false)))
-}
-
-/// Put a record into force; where another change still spreads, help it to its end first.
-async fn put(store: &mut Store, record: &Record) -> Result<(), StoreError> {
-    while store.put_record(record, false).await? == Put::Busy {
-        store.drain(&[]).await?;
-    }
-    Ok(())
 }
 
 /// The next request, or never, where there is no control socket.
@@ -492,17 +399,5 @@ async fn next_request(control: Option<&Control>) -> Request {
     match control {
         Some(control) => control.next().await,
         None => std::future::pending().await,
-    }
-}
-
-async fn finish_reload(request: Option<Request>, answer: Answer) {
-    match &answer {
-        Answer::Live => info!("the configuration was reloaded and is live"),
-        Answer::Refused { why } => error!("the configuration is refused and the old one stays: {why}"),
-        Answer::Failed { why } => warn!("the configuration is not live yet: {why}"),
-        Answer::NotMine { .. } => {}
-    }
-    if let Some(request) = request {
-        request.answer(&answer).await;
     }
 }

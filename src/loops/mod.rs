@@ -1,5 +1,7 @@
 //! The loops of a daemon. Each is a `select!` around a step; none imports another.
 
+pub mod heartbeat;
+pub mod notes;
 pub mod pacer;
 pub mod progress;
 pub mod reaper;

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
+use crate::loops::notes::Notes;
 use crate::loops::progress::Progress;
 use crate::store::reply::Drained;
 use crate::store::wake::Hints;
@@ -40,7 +41,7 @@ pub struct Pacer {
     looked: [Instant; 2],
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back.
     names: usize,
-    noted: Option<Instant>,
+    notes: Notes,
 }
 
 /// A call that came back: the names that went with it, and the reply.
@@ -54,7 +55,16 @@ impl Pacer {
     /// When the kernel gives no timer.
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let (timer, now) = (Timer::new()?, Instant::now());
-        Ok(Self { store, hints, progress, timer, due: now, looked: [now; 2], names: FEWEST_NAMES, noted: None })
+        Ok(Self {
+            store,
+            hints,
+            progress,
+            timer,
+            due: now,
+            looked: [now; 2],
+            names: FEWEST_NAMES,
+            notes: Notes::default(),
+        })
     }
 
     /// Drain until stopped; the calls in hand are finished.
@@ -117,7 +127,7 @@ impl Pacer {
         self.hints.put_back(woken.get(drained.looked..).unwrap_or_default());
         let left = usize::try_from(drained.dispatched).unwrap_or(MOST_NAMES);
         self.names = (left + left / 2).clamp(FEWEST_NAMES, MOST_NAMES);
-        self.log(&drained.notes);
+        self.notes.say(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
         self.due = Instant::now() + drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
         self.progress.drained(drained, self.nap());
@@ -130,16 +140,5 @@ impl Pacer {
             .next_at()
             .map(|at| if self.hints.is_waiting(self.names) { at } else { at.max(self.looked[0] + GATHER) });
         look.map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
-    }
-
-    /// What the functions could not handle, at most once a minute.
-    fn log(&mut self, notes: &[(String, String)]) {
-        if notes.is_empty() || self.noted.is_some_and(|at| at.elapsed() < Duration::from_secs(60)) {
-            return;
-        }
-        self.noted = Some(Instant::now());
-        for (what, key) in notes {
-            warn!(key, what, "a key is left alone: rename or delete it");
-        }
     }
 }

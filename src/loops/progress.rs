@@ -11,17 +11,21 @@ use crate::store::reply::Drained;
 const SLACK: Duration = Duration::from_secs(10);
 
 /// The pacer's last steps, shared with whoever reports them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Progress {
     inner: Mutex<Inner>,
-    /// The last call found that no policy record is stored.
-    pub record_missing: Notify,
+    /// A call found another record in force than the one before it, or none at all.
+    pub record_changed: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     expected_by: Option<Instant>,
     figures: Figures,
+    /// The id of the record that the last call found, empty where none is stored; `None`: no call has looked yet.
+    record: Option<String>,
+    /// Whether that is this daemon's own.
+    obeys_own: bool,
 }
 
 /// What the pacer did since the start.
@@ -35,15 +39,6 @@ pub struct Figures {
     pub rejected: u64,
     /// The lateness of the latest job since it was last asked for.
     pub latest: Duration,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self {
-            inner: Mutex::new(Inner { expected_by: None, figures: Figures::default() }),
-            record_missing: Notify::new(),
-        }
-    }
 }
 
 impl Progress {
@@ -60,8 +55,11 @@ impl Progress {
     pub fn drained(&self, drained: &Drained, nap: Duration) {
         self.inner().expected_by = Some(Instant::now() + nap + SLACK);
         self.count(drained);
-        if !drained.has_record {
-            self.record_missing.notify_one();
+        let mut inner = self.inner();
+        let found = drained.record.as_deref().unwrap_or_default();
+        if inner.record.as_deref() != Some(found) {
+            inner.record = Some(found.to_owned());
+            self.record_changed.notify_one();
         }
     }
 
@@ -77,7 +75,19 @@ impl Progress {
 
     /// No pacer runs: the daemon waits for Redis.
     pub fn waiting_for_redis(&self) {
-        self.inner().expected_by = None;
+        let mut inner = self.inner();
+        (inner.expected_by, inner.record) = (None, None);
+    }
+
+    /// Whether the record in force is that of this daemon's configuration, as whoever compared them found.
+    pub fn set_obeys_own_record(&self, obeys_own: bool) {
+        self.inner().obeys_own = obeys_own;
+    }
+
+    /// What was last said of that.
+    #[must_use]
+    pub fn obeys_own_record(&self) -> bool {
+        self.inner().obeys_own
     }
 
     /// Whether the pacer should have moved by now and has not.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::loops::notes::Notes;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
@@ -27,13 +28,14 @@ pub struct Reaper {
     hints: Arc<Hints>,
     since: Instant,
     warned: Option<Instant>,
+    notes: Notes,
 }
 
 impl Reaper {
     /// A reaper over one connection, made now.
     #[must_use]
     pub fn new(store: Store, hints: Arc<Hints>) -> Self {
-        Self { store, hints, since: Instant::now(), warned: None }
+        Self { store, hints, since: Instant::now(), warned: None, notes: Notes::default() }
     }
 
     /// Reap until stopped.
@@ -66,7 +68,8 @@ impl Reaper {
                 info!(jobs = reaped.taken_back, "took back jobs whose lease ran out");
             }
             debug!(removed = reaped.removed, live = reaped.live, "reaped");
-            self.warn(reaped.dead, &reaped.notes);
+            self.notes.say(&reaped.notes);
+            self.warn_of_many(reaped.dead);
             live += reaped.live;
             nap = reaped.left.map_or(nap, |left| nap.min(left));
             if reaped.next.is_none() {
@@ -76,18 +79,10 @@ impl Reaper {
         }
     }
 
-    fn warn(&mut self, dead: u64, notes: &[(String, String)]) {
-        if (dead < MANY_DEAD && notes.is_empty())
-            || self.warned.is_some_and(|at| at.elapsed() < Duration::from_secs(60))
-        {
-            return;
-        }
-        self.warned = Some(Instant::now());
-        if dead >= MANY_DEAD {
+    fn warn_of_many(&mut self, dead: u64) {
+        if dead >= MANY_DEAD && self.warned.is_none_or(|at| at.elapsed() >= Duration::from_secs(60)) {
+            self.warned = Some(Instant::now());
             warn!(dead, "the dead stream is long: look at its jobs and delete what nobody needs");
-        }
-        for (what, subject) in notes {
-            warn!(subject, what, "an entry or a stream is left alone");
         }
     }
 }

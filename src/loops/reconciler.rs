@@ -7,15 +7,11 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::loops::progress::Progress;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
 /// The time between two pages of the slow scan.
 const SLOWLY: Duration = Duration::from_secs(10);
-
-/// How many names go with one call.
-const NAMES: usize = 100;
 
 /// The time between two scans where Redis does not report changes.
 const POLL: Duration = Duration::from_millis(20);
@@ -90,26 +86,4 @@ impl Reconciler {
             self.hints.add_queue(queue);
         }
     }
-}
-
-/// Look at every queue once, by the record that is in force: before another one is stored, for what was pushed by then is
-/// judged by what held then.
-///
-/// # Errors
-///
-/// The first call that fails.
-pub async fn look_at_all(store: &mut Store, progress: &Progress) -> Result<(), StoreError> {
-    let mut cursor = Some(0);
-    while let Some(at) = cursor {
-        let page = store.scan_queues(at).await?;
-        let names: Vec<Arc<str>> = page.queues.iter().filter_map(|key| store.bucket_of(key)).collect();
-        let mut rest = &names[..];
-        while !rest.is_empty() {
-            let drained = store.drain(&rest[..rest.len().min(NAMES)]).await?;
-            progress.count(&drained);
-            rest = &rest[drained.looked.min(rest.len())..];
-        }
-        cursor = page.next;
-    }
-    Ok(())
 }

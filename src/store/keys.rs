@@ -1,33 +1,26 @@
-//! Every key by its name, spelled here and nowhere else.
+//! Every key of a partition by its name, spelled here and nowhere else.
 
+use super::Partition;
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 
 /// The consumer group that counts.
 pub const GROUP: &str = "workers";
 
-/// The keys under one prefix.
-#[derive(Debug, Clone)]
-pub struct Keys {
-    prefix: String,
-    queues: String,
+/// What the key of every queue under `prefix` begins with.
+pub(super) fn queues_under(prefix: &str) -> String {
+    format!("{prefix}:queue:")
 }
 
-impl Keys {
-    /// The keys under `prefix`.
-    #[must_use]
-    pub fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned(), queues: format!("{prefix}:queue:") }
-    }
-
+impl Partition {
     fn under(&self, name: &str) -> String {
-        format!("{}:{name}", self.prefix)
+        format!("{}:{name}", self.prefix())
     }
 
     /// The waiting jobs of a bucket.
     #[must_use]
     pub fn queue(&self, bucket: &BucketName) -> String {
-        format!("{}{bucket}", self.queues)
+        format!("{}{bucket}", self.queues())
     }
 
     /// What the key of every queue begins with.
@@ -40,7 +33,7 @@ impl Keys {
     #[must_use]
     pub fn queue_pattern(&self) -> Vec<u8> {
         let mut pattern = Vec::new();
-        for &byte in self.queues.as_bytes() {
+        for &byte in self.queues().as_bytes() {
             if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
                 pattern.push(b'\\');
             }
@@ -110,6 +103,12 @@ impl Keys {
         self.under(&format!("held:{route}"))
     }
 
+    /// The daemons that are alive.
+    #[must_use]
+    pub fn daemons(&self) -> String {
+        self.under("daemons")
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> String {
@@ -122,12 +121,14 @@ impl Keys {
         vec![
             (self.policy(), "hash"),
             (self.schedule(), "zset"),
+            (self.under("rest"), "zset"),
             (self.rejected(), "stream"),
             (self.dead(), "stream"),
             (self.readies(), "stream"),
             (self.retries(), "zset"),
             (self.routes(), "set"),
             (self.stats(), "hash"),
+            (self.daemons(), "hash"),
             (self.under("level"), "hash"),
             (self.under("spread"), "set"),
         ]

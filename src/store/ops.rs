@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
+use serde::{Deserialize, Serialize};
 
 use super::keys::GROUP;
 use super::reply::{self, Drained, Failed, Job, Pushed, Reaped, Verdict, unexpected};
@@ -34,6 +35,21 @@ pub struct Fail {
     pub dead: bool,
     /// Why; at most 1,000 bytes are kept.
     pub reason: String,
+}
+
+/// What a daemon says of itself while it serves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// The name of its machine.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// When it was started, seconds since the epoch on its machine's clock.
+    pub since: u64,
+    /// Whether the record in force is that of its configuration.
+    pub has_record: bool,
 }
 
 impl Store {
@@ -108,7 +124,7 @@ impl Store {
         }
         let queues: Vec<String> = woken.iter().map(|name| format!("{}{name}", self.keys().queues())).collect();
         let reply = self.function("drip__wake", &queues, &[b""]).await?;
-        reply::drained("drip__wake", &reply)
+        reply::woken("drip__wake", &reply)
     }
 
     /// Make sure that the stream and the group of a route exist.
@@ -235,5 +251,24 @@ impl Store {
             Value::Int(-1) => Ok(Put::Busy),
             other => Err(unexpected("drip__policy", &other)),
         }
+    }
+
+    /// Say that a daemon is alive. It counts for 15 seconds.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn beat(&mut self, id: &str, beat: &Beat) -> Result<(), StoreError> {
+        let json = serde_json::to_string(beat).expect("a beat is text and numbers");
+        self.function("drip__beat", &[self.keys().daemons()], &[b"", id.as_bytes(), json.as_bytes()]).await.map(drop)
+    }
+
+    /// Say that a daemon stops.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn stop_beating(&mut self, id: &str) -> Result<(), StoreError> {
+        self.function("drip__beat", &[self.keys().daemons()], &[b"", id.as_bytes(), b""]).await.map(drop)
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::StoreError;
+use super::ops::Beat;
+use super::view::DaemonStatus;
 use crate::words::bucket::BucketName;
 
 /// What a drain or a wake did.
@@ -18,14 +20,60 @@ pub struct Drained {
     pub rejected: u64,
     /// The lateness of the latest job.
     pub latest: Duration,
-    /// Whether a policy record is stored.
-    pub has_record: bool,
+    /// The id of the policy record in force; `None`: none is stored.
+    pub record: Option<String>,
     /// Whether a change of policy still spreads.
     pub spreading: bool,
-    /// What should be logged: what, and of which key.
-    pub notes: Vec<(String, String)>,
-    /// How many of the queues of a wake were looked at; the rest is for the next call.
+    /// What should be logged.
+    pub notes: Vec<Note>,
+    /// How many of the queues of a wake were looked at, the rest is for the next call; 0 of a drain.
     pub looked: usize,
+}
+
+/// Something that a function met and left alone: one of its kind, with their number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Of which kind.
+    pub kind: NoteKind,
+    /// The key, the stream or the entry.
+    pub subject: String,
+    /// The error, where there was one.
+    pub detail: String,
+    /// How many of the kind the call met.
+    pub count: u64,
+}
+
+/// What a note is about; each kind has advice of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoteKind {
+    /// A queue's name is no bucket.
+    BadName,
+    /// A key of dripd's, or a queue, is of another type.
+    WrongType,
+    /// A stream does not take an entry.
+    Refused,
+    /// A bucket's turn raised an error.
+    Raised,
+    /// An entry was deleted while a worker held it.
+    Vanished,
+    /// Something was stored by a newer version.
+    Newer,
+    /// A kind that only a newer library knows.
+    Other(String),
+}
+
+impl NoteKind {
+    fn parse(name: &str) -> Self {
+        match name {
+            "bad-name" => Self::BadName,
+            "wrong-type" => Self::WrongType,
+            "refused" => Self::Refused,
+            "raised" => Self::Raised,
+            "vanished" => Self::Vanished,
+            "newer" => Self::Newer,
+            other => Self::Other(other.to_owned()),
+        }
+    }
 }
 
 /// What a part of a reaping pass did.
@@ -44,7 +92,7 @@ pub struct Reaped {
     /// The length of the dead stream.
     pub dead: u64,
     /// What should be logged.
-    pub notes: Vec<(String, String)>,
+    pub notes: Vec<Note>,
 }
 
 /// What became of a push.
@@ -137,9 +185,21 @@ fn list(value: &Value) -> Option<&[Value]> {
     }
 }
 
-fn pairs(value: &Value) -> Option<Vec<(String, String)>> {
+/// A flat list, four texts a note.
+fn notes(value: &Value) -> Option<Vec<Note>> {
     let texts = list(value)?.iter().map(text).collect::<Option<Vec<_>>>()?;
-    Some(texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+    let (notes, []) = texts.as_chunks::<4>() else { return None };
+    notes
+        .iter()
+        .map(|[kind, subject, detail, count]| {
+            Some(Note {
+                kind: NoteKind::parse(kind),
+                subject: subject.clone(),
+                detail: detail.clone(),
+                count: count.parse().ok()?,
+            })
+        })
+        .collect()
 }
 
 /// A wait as the functions reply it: −1 stands for none.
@@ -147,21 +207,33 @@ fn wait(n: i64, unit: fn(u64) -> Duration) -> Option<Duration> {
     u64::try_from(n).ok().map(unit)
 }
 
+/// What a drain replies.
 pub(super) fn drained(call: &'static str, reply: &Value) -> Result<Drained, StoreError> {
+    list(reply).and_then(drained_items).ok_or_else(|| unexpected(call, reply))
+}
+
+/// What a wake replies: as a drain, and how many queues were looked at. Without that number nobody knows where to go on, and
+/// to take 0 for it would be to send the same names for ever.
+pub(super) fn woken(call: &'static str, reply: &Value) -> Result<Drained, StoreError> {
     let decode = || {
         let items = list(reply)?;
-        Some(Drained {
-            wait: wait(number(items.first()?)?, Duration::from_micros),
-            dispatched: count(items.get(1)?)?,
-            rejected: count(items.get(2)?)?,
-            latest: Duration::from_micros(count(items.get(3)?)?),
-            has_record: count(items.get(4)?)? == 1,
-            spreading: count(items.get(5)?)? == 1,
-            notes: pairs(items.get(6)?)?,
-            looked: items.get(7).and_then(count).and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
-        })
+        let looked = usize::try_from(number(items.get(7)?)?).ok()?;
+        Some(Drained { looked, ..drained_items(items)? })
     };
     decode().ok_or_else(|| unexpected(call, reply))
+}
+
+fn drained_items(items: &[Value]) -> Option<Drained> {
+    Some(Drained {
+        wait: wait(number(items.first()?)?, Duration::from_micros),
+        dispatched: count(items.get(1)?)?,
+        rejected: count(items.get(2)?)?,
+        latest: Duration::from_micros(count(items.get(3)?)?),
+        record: Some(text(items.get(4)?)?).filter(|id| !id.is_empty()),
+        spreading: count(items.get(5)?)? == 1,
+        notes: notes(items.get(6)?)?,
+        looked: 0,
+    })
 }
 
 pub(super) fn reaped(call: &'static str, reply: &Value) -> Result<Reaped, StoreError> {
@@ -175,10 +247,21 @@ pub(super) fn reaped(call: &'static str, reply: &Value) -> Result<Reaped, StoreE
             removed: count(items.get(4)?)?,
             live: count(items.get(5)?)?,
             dead: count(items.get(6)?)?,
-            notes: pairs(items.get(7)?)?,
+            notes: notes(items.get(7)?)?,
         })
     };
     decode().ok_or_else(|| unexpected(call, reply))
+}
+
+/// The daemons that are alive: id, what it says, and how many milliseconds ago. What none of this version says is passed over:
+/// it is of a newer one.
+pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonStatus>, StoreError> {
+    let (beats, []) = list(reply).unwrap_or_default().as_chunks::<3>() else { return Err(unexpected(call, reply)) };
+    let daemon = |[_, json, age]: &[Value; 3]| {
+        let Beat { host, pid, version, since, has_record } = serde_json::from_str(&text(json)?).ok()?;
+        Some(DaemonStatus { host, pid, version, since, has_record, age_ms: count(age)? })
+    };
+    Ok(beats.iter().filter_map(daemon).collect())
 }
 
 pub(super) fn pushed(call: &'static str, reply: &Value) -> Result<Pushed, StoreError> {
@@ -261,4 +344,45 @@ fn job(entry: &Value) -> Option<Job> {
         }
     }
     Some(job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Value {
+        Value::Array(texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec())).collect())
+    }
+
+    fn reply(notes: Value, looked: Option<i64>) -> Value {
+        let mut items: Vec<Value> = [250, 3, 1, 40].into_iter().map(Value::Int).collect();
+        items.extend([Value::BulkString(b"abc".to_vec()), Value::Int(1), notes]);
+        items.extend(looked.map(Value::Int));
+        Value::Array(items)
+    }
+
+    #[test]
+    fn a_drain_and_a_wake_are_decoded_into_names() {
+        let notes = texts(&["wrong-type", "drip:queue:b", "", "2", "odd", "x", "why", "1"]);
+        let drained = drained("drip__drain", &reply(notes.clone(), None)).expect("a reply");
+        assert_eq!((drained.wait, drained.dispatched), (Some(Duration::from_micros(250)), 3));
+        assert_eq!((drained.record.as_deref(), drained.spreading), (Some("abc"), true));
+        let (subject, detail) = ("drip:queue:b".to_owned(), String::new());
+        assert_eq!(drained.notes[0], Note { kind: NoteKind::WrongType, subject, detail, count: 2 });
+        assert_eq!(drained.notes[1].kind, NoteKind::Other("odd".to_owned()));
+        assert_eq!(woken("drip__wake", &reply(notes, Some(7))).expect("a reply").looked, 7);
+    }
+
+    #[test]
+    fn a_missing_number_is_an_error_and_no_zero() {
+        let wake = reply(texts(&[]), None);
+        assert!(matches!(woken("drip__wake", &wake), Err(StoreError::Reply { call: "drip__wake", .. })));
+        for cut in 0..7 {
+            let Value::Array(mut items) = reply(texts(&[]), None) else { unreachable!("a list") };
+            items.truncate(cut);
+            assert!(drained("drip__drain", &Value::Array(items)).is_err(), "{cut} items");
+        }
+        assert!(drained("drip__drain", &reply(texts(&["refused", "x", "y"]), None)).is_err(), "half a note");
+        assert!(drained("drip__drain", &reply(texts(&["refused", "x", "y", "many"]), None)).is_err(), "no number");
+    }
 }

@@ -7,7 +7,8 @@ use redis::{FromRedisValue, Value};
 use serde::Serialize;
 
 use super::keys::GROUP;
-use super::reply::unexpected;
+use super::library::is_missing_function;
+use super::reply::{self, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::policy::{Record, Route};
@@ -31,6 +32,8 @@ pub struct Status {
     pub same_record: bool,
     /// Whether a change of policy still spreads.
     pub spreading: bool,
+    /// The daemons that are alive; with none nothing leaves a bucket.
+    pub daemons: Vec<DaemonStatus>,
     /// The ready streams.
     pub routes: Vec<RouteStatus>,
     /// Entries of the rejected stream.
@@ -41,6 +44,23 @@ pub struct Status {
     pub counters: BTreeMap<String, u64>,
     /// How late jobs left, since the keys were made; to within a fifth. `None` before the first.
     pub lateness: Option<Lateness>,
+}
+
+/// A daemon that is alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DaemonStatus {
+    /// The name of its machine.
+    pub host: String,
+    /// Its process there.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// When it was started, seconds since the epoch.
+    pub since: u64,
+    /// Whether the record in force is that of its configuration.
+    pub has_record: bool,
+    /// How long ago it last said so, in milliseconds.
+    pub age_ms: u64,
 }
 
 /// A ready stream.
@@ -222,12 +242,31 @@ impl Store {
             has_record: same.is_some(),
             same_record: same == Some(true),
             spreading: held.is_some(),
+            daemons: self.daemons().await?,
             routes,
             rejected: self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
             dead: self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
             lateness: Lateness::of(&stats),
             counters: stats.into_iter().filter(|(name, _)| !name.starts_with("late:")).collect(),
         })
+    }
+
+    /// The daemons that are alive, by host and process. A library that does not know them yet counts as none: it is an older
+    /// one, and the first daemon of this version replaces it.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn daemons(&mut self) -> Result<Vec<DaemonStatus>, StoreError> {
+        let mut command = redis::cmd("FCALL_RO");
+        command.arg("drip__daemons").arg(1).arg(self.keys().daemons()).arg("");
+        let reply = match self.call("drip__daemons", &command).await {
+            Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut daemons = reply::daemons("drip__daemons", &reply)?;
+        daemons.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
+        Ok(daemons)
     }
 
     async fn route_status(&mut self, route: &Route) -> Result<RouteStatus, StoreError> {
@@ -286,7 +325,7 @@ impl Store {
             pipeline.cmd("LLEN").arg(self.keys().queue(bucket));
         }
         let reply = pipeline.query_async(&mut self.connection).await;
-        reply.map_err(|why| StoreError::of_call(&self.address.shown, "LLEN", &why))
+        reply.map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))
     }
 
     /// The job and the bucket of every entry of the rejected stream that has them.

@@ -14,7 +14,7 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::keys::Keys;
+use super::Partition;
 use crate::words::bucket::BucketName;
 
 /// How long a bucket is left alone after a look.
@@ -33,7 +33,7 @@ const BAD_NAME_LOG: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Hints {
     names: Mutex<Names>,
-    keys: Keys,
+    keys: Partition,
     /// A queue changed: there is a name to look at, or a moment when there will be one.
     pub queues: Notify,
     /// A due changed in another way: by the end of a back-off, or by a policy.
@@ -158,7 +158,7 @@ impl Names {
 impl Hints {
     /// An empty set for the queues of `keys`.
     #[must_use]
-    pub fn new(keys: Keys) -> Self {
+    pub fn new(keys: Partition) -> Self {
         Self {
             names: Mutex::default(),
             keys,

@@ -1,4 +1,4 @@
-//! The own Redis: with no `redis.url`, dripd runs a server of its own, kept in a data directory.
+//! The built-in Redis: with no `redis.url`, dripd runs a server itself, with its data in a directory.
 //!
 //! A lock in the directory decides who supervises it. The supervisor starts the server in a process group of its own,
 //! starts it again when it died, and stops it last. A server that a crash left behind is adopted: it answers on the
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tracing::{info, warn};
 
 use crate::config::{BadConfig, RedisSettings};
-use crate::store::{Address, Store, StoreError};
+use crate::store::{Address, Partition, Store, StoreError};
 
 /// The programs that may serve, the best first.
 const PROGRAMS: [&str; 2] = ["valkey-server", "redis-server"];
@@ -30,7 +30,7 @@ const STOPS_WITHIN: Duration = Duration::from_millis(3_500);
 /// A path of a socket may not be longer; beyond it, the port has to do.
 const LONGEST_SOCKET: usize = 100;
 
-/// Why there is no own Redis. Each says the way out.
+/// Why there is no built-in Redis. Each says the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum BuiltInRedisError {
     /// The directory is of no use.
@@ -83,7 +83,7 @@ pub enum BuiltInRedisError {
     Address(#[from] BadConfig),
 }
 
-/// What this process is to the own Redis.
+/// What this process is to the built-in Redis.
 #[derive(Debug)]
 enum Role {
     /// It holds the lock, and the server's process where it started it itself.
@@ -92,7 +92,7 @@ enum Role {
     Guest,
 }
 
-/// A Redis of dripd's own.
+/// A Redis that dripd runs itself.
 #[derive(Debug)]
 pub struct BuiltInRedis {
     settings: RedisSettings,
@@ -113,20 +113,23 @@ impl BuiltInRedis {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
         }
         let socket = socket_path(dir);
-        let address =
-            if fits_socket(&socket) { Address::of_socket(&socket, settings)? } else { Address::of(settings)? };
-        let mut own = Self { settings: settings.clone(), address, role: Role::Guest };
-        own.ensure().await?;
-        if matches!(own.role, Role::Guest) {
+        let address = if fits_socket(&socket) { Address::of_socket(&socket)? } else { Address::of(settings)? };
+        let mut built_in = Self { settings: settings.clone(), address, role: Role::Guest };
+        built_in.ensure().await?;
+        if matches!(built_in.role, Role::Guest) {
             info!(path = %dir.display(), "another dripd supervises redis in this directory; serving beside it");
         }
-        Ok(own)
+        Ok(built_in)
     }
 
     /// Where it is.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
+    }
+
+    async fn connect(&self) -> Result<Store, StoreError> {
+        Store::connect(&self.address, &Partition::of(&self.settings)).await
     }
 
     /// See that the server runs: become the supervisor where there is none, start it when it died.
@@ -172,7 +175,7 @@ impl BuiltInRedis {
     async fn is_ours(&self) -> bool {
         let conf = self.settings.data_dir.join("redis.conf");
         loop {
-            match Store::connect(&self.address).await {
+            match self.connect().await {
                 Err(StoreError::Loading { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
                 Err(_) => return false,
                 Ok(mut store) => {
@@ -210,7 +213,7 @@ impl BuiltInRedis {
                 let (status, tail) = (status.to_string(), tail(&log_path));
                 return Err(BuiltInRedisError::Ended { program, status, log: log_path, tail });
             }
-            match Store::connect(&self.address).await {
+            match self.connect().await {
                 Ok(_) | Err(StoreError::Loading { .. }) => break,
                 Err(why) if since.elapsed() > ANSWERS_WITHIN => {
                     let _ = child.kill();
@@ -228,7 +231,7 @@ impl BuiltInRedis {
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(());
         }
-        let by = match Store::connect(&Address::of(&self.settings)?).await {
+        let by = match Store::connect(&Address::of(&self.settings)?, &Partition::of(&self.settings)).await {
             Ok(mut store) => match store.config_file().await {
                 Ok(file) if !file.is_empty() => format!("the redis of {file}"),
                 _ => "another redis".to_owned(),
@@ -247,7 +250,7 @@ impl BuiltInRedis {
             (Role::Guest, Some(lock)) => (None, lock),
             (Role::Guest, None) => return,
         };
-        let Some(pid) = Store::connect(&self.address).await.ok() else {
+        let Some(pid) = Store::connect(&self.address, &Partition::of(&self.settings)).await.ok() else {
             if let Some(mut child) = child {
                 let _ = child.kill(); // it does not answer, so there is nothing to be lost in asking
                 let _ = child.wait();

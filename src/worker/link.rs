@@ -8,7 +8,7 @@ use tracing::warn;
 
 use crate::store::ops::Fail;
 use crate::store::reply::Failed;
-use crate::store::{Address, Store, StoreError};
+use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::policy::Route;
 
 const PAUSE: Duration = Duration::from_millis(50);
@@ -17,12 +17,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that is made when it is needed, and again when it was lost.
 pub(super) struct Link {
     address: Address,
+    partition: Partition,
     store: Mutex<Option<Store>>,
 }
 
 impl Link {
-    pub(super) fn new(address: Address) -> Self {
-        Self { address, store: Mutex::new(None) }
+    pub(super) fn new(address: Address, partition: Partition) -> Self {
+        Self { address, partition, store: Mutex::new(None) }
     }
 
     /// A connection; clones share it.
@@ -31,7 +32,7 @@ impl Link {
         if let Some(store) = &*kept {
             return Ok(store.clone());
         }
-        let store = Store::connect(&self.address).await?;
+        let store = Store::connect(&self.address, &self.partition).await?;
         *kept = Some(store.clone());
         Ok(store)
     }

@@ -24,7 +24,7 @@ pub use print::Print;
 use crate::store::ops::Fail;
 use crate::store::reply::Failed;
 use crate::store::reply::Job as Entry;
-use crate::store::{Address, Store, StoreError};
+use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 
@@ -97,6 +97,7 @@ impl Runner {
 /// A worker on one route.
 pub struct Worker {
     address: Address,
+    partition: Partition,
     route: Route,
     name: String,
     slots: usize,
@@ -107,12 +108,12 @@ pub struct Worker {
 impl Worker {
     /// A worker with `slots` jobs at a time at most.
     #[must_use]
-    pub fn new(address: Address, route: Route, slots: usize, runner: Runner) -> Self {
+    pub fn new(address: Address, partition: Partition, route: Route, slots: usize, runner: Runner) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // Containers may share both the host's name and the process id, and two workers must not share a name.
         let name = format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..));
-        let link = Arc::new(Link::new(address.clone()));
-        Self { address, route, name, slots, runner: Arc::new(runner), link }
+        let link = Arc::new(Link::new(address.clone(), partition.clone()));
+        Self { address, partition, route, name, slots, runner: Arc::new(runner), link }
     }
 
     /// Work until stopped: then finish what is in hand within five seconds, or give it back.
@@ -169,7 +170,7 @@ impl Worker {
     }
 
     async fn reader(&self) -> Result<Store, StoreError> {
-        let mut store = Store::connect_blocking(&self.address, BLOCK).await?;
+        let mut store = Store::connect_blocking(&self.address, &self.partition, BLOCK).await?;
         store.open_route(&self.route).await?;
         Ok(store)
     }

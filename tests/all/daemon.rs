@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Daemon, S, Server, dripd, eventually, load_library, server};
+use crate::rig::{Case, Daemon, S, Server, dripd, eventually, server};
 
 /// A directory with a configuration for a case on the shared server.
 pub fn home(case: &Case, toml: &str) -> tempfile::TempDir {
@@ -537,26 +537,6 @@ impl Server {
 }
 
 #[test]
-fn a_library_is_never_loaded_over_a_newer_one() {
-    let server = Server::start(&[]);
-    let mut redis = server.connect();
-    let line = format!("local VERSION = {}\n", dripd::store::library::VERSION);
-    let newer = dripd::store::library::SOURCE.replace(&line, "local VERSION = 1000\n");
-    redis::cmd("FUNCTION").arg("LOAD").arg(newer).exec(&mut redis).expect("loads");
-    let home = tempfile::tempdir().expect("a directory");
-    std::fs::write(home.path().join("config.toml"), format!("[redis]\nurl = '{}'\n", server.url())).expect("written");
-    let _daemon = Daemon::start(home.path());
-    let version: i64 = redis::cmd("FCALL").arg("drip__version").arg(0).query(&mut redis).expect("FCALL");
-    assert_eq!(version, 1_000);
-    let older = dripd::store::library::SOURCE.replace(&line, "local VERSION = 0\n");
-    redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(older).exec(&mut redis).expect("loads");
-    let _another = Daemon::start(home.path());
-    let version: i64 = redis::cmd("FCALL").arg("drip__version").arg(0).query(&mut redis).expect("FCALL");
-    assert_eq!(version, dripd::store::library::VERSION);
-    load_library(&mut redis);
-}
-
-#[test]
 fn without_tracking_queues_are_polled_and_the_log_says_so() {
     let server = Server::start(&["--requirepass", "secret"]);
     let mut admin = server.connect_with("secret");
@@ -584,6 +564,26 @@ fn a_queue_of_the_wrong_type_or_name_is_logged_and_harms_no_other() {
     eventually("the good one leaves", || case.jobs("ready") == ["1"]);
     eventually("both are named", || daemon.log().contains("queue:wrong") && daemon.log().contains("odd{name}"));
     assert_eq!(case.cmd::<i64>(&["LLEN", &odd]), 1);
+}
+
+#[test]
+fn one_kind_of_note_does_not_hide_another_and_each_has_advice_that_fits() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'broken'\nroute = 'full'\n");
+    let wrong = case.queue("wrong");
+    let _: String = case.cmd(&["SET", &wrong, "x"]);
+    let daemon = Daemon::start(home.path());
+    eventually("a key of the wrong type is named", || daemon.log().contains("queue:wrong"));
+    let stream = case.key("ready:full");
+    let last = "18446744073709551615-18446744073709551615"; // no entry can follow it
+    let _: String = case.cmd(&["XSETID", &stream, last]);
+    case.lpush("broken", &["1"]);
+    eventually("and a stream that takes no entry, within the same minute", || daemon.log().contains("ready:full"));
+    let log = daemon.log();
+    let line = |part: &str| log.lines().find(|line| line.contains(part)).expect("it is there").to_owned();
+    assert!(line("queue:wrong").contains("rename or delete it"), "{log}");
+    assert!(line("ready:full").contains("does not take an entry") && !line("ready:full").contains("rename"), "{log}");
+    assert_eq!(case.waiting("broken"), ["1"], "its job stays");
 }
 
 #[test]

@@ -54,6 +54,20 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        let info: String = redis::cmd("INFO").arg("server").query(&mut self.connect()).expect("INFO");
+        info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a pid").trim().parse().expect("a number")
+    }
+
+    /// A directory with a configuration for this server.
+    pub fn home(&self, toml: &str) -> tempfile::TempDir {
+        let home = tempfile::tempdir().expect("a directory");
+        let text = format!("[redis]\nurl = '{}'\n{toml}", self.url());
+        std::fs::write(home.path().join("config.toml"), text).expect("written");
+        home
+    }
+
     fn try_connect(&self) -> Option<Connection> {
         let client = redis::Client::open(self.url()).expect("a good url");
         client.get_connection_with_timeout(Duration::from_secs(2)).ok()
@@ -272,10 +286,13 @@ impl Case {
         jobs
     }
 
+    /// When a bucket may let its next job out: on the schedule, or at rest.
     pub fn due(&mut self, bucket: &str) -> Option<u64> {
-        let schedule = self.key("schedule");
-        let due: Option<f64> = self.cmd(&["ZSCORE", &schedule, bucket]);
-        due.map(|due| due as u64)
+        let (schedule, rest) = (self.key("schedule"), self.key("rest"));
+        let mut score = |key: &str| self.cmd::<Option<f64>>(&["ZSCORE", key, bucket]);
+        let (scheduled, resting) = (score(&schedule), score(&rest));
+        assert!(scheduled.is_none() || resting.is_none(), "{bucket} stands in one place");
+        scheduled.or(resting).map(|due| due as u64)
     }
 
     /// Deliver up to `most` entries of a ready stream to a worker.

@@ -113,7 +113,7 @@ runs_as_a_dynamic_user() {
 }
 
 # Lua, the fork of a rewrite and all that Redis asks of the kernel at the start get through the sandbox.
-own_redis_is_whole() {
+built_in_redis_is_whole() {
   start
   own bgrewriteaof
   eventually 10 "a rewrite of the append-only file" rewritten
@@ -122,7 +122,7 @@ own_redis_is_whole() {
 rewritten() { own info persistence | grep -q 'aof_rewrites:1' && own info persistence | grep -q 'aof_rewrite_in_progress:0' &&
   own info persistence | grep -q 'aof_last_bgrewrite_status:ok'; }
 
-own_redis_may_be_in_opt() {
+built_in_redis_may_be_in_opt() {
   [ $server = redis-server ] || return 0 # a valkey-server on the PATH goes first
   install -D "$(command -v $server)" /opt/valkey/bin/valkey-server
   start

@@ -1,14 +1,12 @@
-//! `dripd reload`, `check` and `functions`.
+//! `dripd check`: a configuration, and what it means.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Exit, Failure, say};
+use super::{Exit, Failure};
 use crate::config::{Config, Environment, hide_password};
-use crate::store::library;
-use crate::system::control::{self, Answer, Reload};
 use crate::words::duration;
 use crate::words::policy::{Overflow, Policy};
 
@@ -63,34 +61,4 @@ fn describe(policy: &Policy) -> String {
         text += &format!(" admit {gate}");
     }
     text
-}
-
-/// Have every daemon of this machine that reads the same configuration read it again.
-pub(super) async fn reload(config: &Config) -> Result<Exit, Failure> {
-    let source = config.source();
-    let answers = control::ask_all(&Reload { source: source.clone() }).await;
-    let (mut live, mut others) = (0, Vec::new());
-    for answer in answers {
-        match answer {
-            Answer::Live => live += 1,
-            Answer::Refused { why } => return Err(Failure::new(Exit::BadConfig, why)),
-            Answer::Failed { why } => return Err(Failure::new(Exit::Failed, why)),
-            Answer::NotMine { pid, source } => others.push(format!("process {pid} reads {source}")),
-        }
-    }
-    if live > 0 {
-        say(&format!("{source}: live"));
-        return Ok(Exit::Done);
-    }
-    let others = if others.is_empty() { "none runs".to_owned() } else { others.join(", ") };
-    Err(Failure::new(
-        Exit::Failed,
-        format!("no dripd on this machine reads {source}: {others}; name the file with --config"),
-    ))
-}
-
-/// Print the library.
-pub(super) fn functions() -> Result<Exit, Failure> {
-    std::io::stdout().write_all(library::SOURCE.as_bytes())?;
-    Ok(Exit::Done)
 }

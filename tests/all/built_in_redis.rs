@@ -1,4 +1,4 @@
-//! The own Redis: started, supervised, killed, adopted, shared, and every way in which it cannot be had.
+//! The built-in Redis: started, supervised, killed, adopted, shared, and every way in which it cannot be had.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use crate::rig::{Case, Daemon, eventually, free_port};
 
-struct Own {
+struct BuiltIn {
     home: tempfile::TempDir,
     port: u16,
 }
 
-impl Own {
+impl BuiltIn {
     fn new(more: &str) -> Self {
-        let own = Self { home: tempfile::tempdir().expect("a directory"), port: free_port() };
-        let toml = format!("[redis]\nport = {}\n{more}[defaults]\nrate = '1/h'\ncapacity = 10000000\n", own.port);
-        std::fs::write(own.dir().join("config.toml"), toml).expect("written");
-        own
+        let built_in = Self { home: tempfile::tempdir().expect("a directory"), port: free_port() };
+        let toml = format!("[redis]\nport = {}\n{more}[defaults]\nrate = '1/h'\ncapacity = 10000000\n", built_in.port);
+        std::fs::write(built_in.dir().join("config.toml"), toml).expect("written");
+        built_in
     }
 
     fn dir(&self) -> &Path {
@@ -55,7 +55,7 @@ fn is_gone(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
-impl Drop for Own {
+impl Drop for BuiltIn {
     /// A server that a killed daemon left behind.
     fn drop(&mut self) {
         if let Some(mut case) = self.try_case() {
@@ -66,13 +66,13 @@ impl Drop for Own {
 
 #[test]
 fn it_is_started_with_its_data_kept_private_and_stopped_last() {
-    let own = Own::new("");
-    let mut daemon = Daemon::start(own.dir());
-    let (mut case, pid) = (own.case(), own.pid());
+    let built_in = BuiltIn::new("");
+    let mut daemon = Daemon::start(built_in.dir());
+    let (mut case, pid) = (built_in.case(), built_in.pid());
     case.lpush("b", &["1", "2"]);
     eventually("one leaves", || case.stream("ready").len() == 1);
     for (name, mode) in [("dripd-data", 0o700), ("dripd-data/redis.conf", 0o600), ("dripd-data/redis.sock", 0o600)] {
-        let found = std::fs::metadata(own.dir().join(name)).expect(name).permissions().mode() & 0o777;
+        let found = std::fs::metadata(built_in.dir().join(name)).expect(name).permissions().mode() & 0o777;
         assert_eq!(found, mode, "{name}");
     }
     let setting = |case: &mut Case, name: &str| case.cmd::<(String, String)>(&["CONFIG", "GET", name]).1;
@@ -84,18 +84,18 @@ fn it_is_started_with_its_data_kept_private_and_stopped_last() {
     assert_eq!(code, Some(0), "{}", daemon.log());
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(is_gone(pid));
-    let _daemon = Daemon::start(own.dir());
-    assert_eq!(own.case().waiting("b"), ["2"], "what was there is there");
-    assert_eq!(own.case().stream("ready").len(), 1);
+    let _daemon = Daemon::start(built_in.dir());
+    assert_eq!(built_in.case().waiting("b"), ["2"], "what was there is there");
+    assert_eq!(built_in.case().stream("ready").len(), 1);
 }
 
 #[test]
 fn with_fsync_always_nothing_accepted_is_lost_whoever_is_killed() {
-    let own = Own::new("fsync = 'always'\n");
-    let mut daemon = Daemon::start(own.dir());
+    let built_in = BuiltIn::new("fsync = 'always'\n");
+    let mut daemon = Daemon::start(built_in.dir());
     let mut accepted = Vec::new();
     for (round, victims) in ["daemon", "redis", "both", "redis", "daemon"].into_iter().enumerate() {
-        let mut case = own.case();
+        let mut case = built_in.case();
         for n in 0..50 {
             let job = format!("{round}-{n}");
             case.lpush("b", &[&job]);
@@ -105,13 +105,13 @@ fn with_fsync_always_nothing_accepted_is_lost_whoever_is_killed() {
             daemon.kill();
         }
         if victims != "daemon" {
-            own.kill_redis();
+            built_in.kill_redis();
         }
         if victims != "redis" {
-            daemon = Daemon::spawn(own.dir());
+            daemon = Daemon::spawn(built_in.dir());
         }
         eventually("dripd serves", || daemon.log().matches("serving redis").count() >= 1);
-        let mut case = own.case();
+        let mut case = built_in.case();
         eventually("the first has left", || case.stream("ready").len() == 1);
         let mut found = case.jobs("ready");
         found.extend(case.waiting("b"));
@@ -122,9 +122,9 @@ fn with_fsync_always_nothing_accepted_is_lost_whoever_is_killed() {
 
 #[test]
 fn with_everysec_at_most_the_pushes_of_the_last_two_seconds_are_lost() {
-    let own = Own::new("");
-    let mut daemon = Daemon::start(own.dir());
-    let mut case = own.case();
+    let built_in = BuiltIn::new("");
+    let mut daemon = Daemon::start(built_in.dir());
+    let mut case = built_in.case();
     let start = Instant::now();
     let mut pushed = Vec::new();
     while start.elapsed() < Duration::from_millis(3_500) {
@@ -132,10 +132,10 @@ fn with_everysec_at_most_the_pushes_of_the_last_two_seconds_are_lost() {
         pushed.push(Instant::now());
     }
     daemon.kill();
-    own.kill_redis();
+    built_in.kill_redis();
     let killed = Instant::now();
-    let _daemon = Daemon::start(own.dir());
-    let mut case = own.case();
+    let _daemon = Daemon::start(built_in.dir());
+    let mut case = built_in.case();
     eventually("the first has left", || case.stream("ready").len() == 1);
     let mut found = case.jobs("ready");
     found.extend(case.waiting("b"));
@@ -147,41 +147,41 @@ fn with_everysec_at_most_the_pushes_of_the_last_two_seconds_are_lost() {
 
 #[test]
 fn a_second_daemon_in_the_same_directory_serves_beside_and_takes_over() {
-    let own = Own::new("");
-    let mut first = Daemon::start(own.dir());
-    let mut second = Daemon::start(own.dir());
+    let built_in = BuiltIn::new("");
+    let mut first = Daemon::start(built_in.dir());
+    let mut second = Daemon::start(built_in.dir());
     assert!(second.log().contains("another dripd supervises"), "{}", second.log());
-    let pid = own.pid();
-    let mut third = Daemon::start(own.dir());
+    let pid = built_in.pid();
+    let mut third = Daemon::start(built_in.dir());
     assert_eq!(third.stop().0, Some(0));
     assert!(!is_gone(pid), "a guest never stops redis");
     first.kill();
     assert!(!is_gone(pid), "left behind");
-    own.kill_redis();
+    built_in.kill_redis();
     eventually("the second starts it again", || second.log().contains("started redis"));
-    own.case().lpush("b", &["x"]);
-    eventually("and serves", || own.case().stream("ready").len() == 1);
-    let pid = own.pid();
+    built_in.case().lpush("b", &["x"]);
+    eventually("and serves", || built_in.case().stream("ready").len() == 1);
+    let pid = built_in.pid();
     assert_eq!(second.stop().0, Some(0));
     assert!(is_gone(pid));
 }
 
 #[test]
 fn one_left_behind_by_a_crash_is_adopted_and_stopped() {
-    let own = Own::new("");
-    let mut daemon = Daemon::start(own.dir());
-    let pid = own.pid();
+    let built_in = BuiltIn::new("");
+    let mut daemon = Daemon::start(built_in.dir());
+    let pid = built_in.pid();
     daemon.kill();
-    let mut daemon = Daemon::start(own.dir());
+    let mut daemon = Daemon::start(built_in.dir());
     assert!(daemon.log().contains("adopted the redis"), "{}", daemon.log());
-    assert_eq!(own.pid(), pid);
+    assert_eq!(built_in.pid(), pid);
     assert_eq!(daemon.stop().0, Some(0));
     assert!(is_gone(pid));
 }
 
-fn refusal(own: &Own, path: Option<&Path>) -> String {
+fn refusal(built_in: &BuiltIn, path: Option<&Path>) -> String {
     let mut command = crate::rig::dripd();
-    command.arg("run").current_dir(own.dir()).env("RUNTIME_DIRECTORY", own.dir().join("run"));
+    command.arg("run").current_dir(built_in.dir()).env("RUNTIME_DIRECTORY", built_in.dir().join("run"));
     if let Some(path) = path {
         command.env("PATH", path);
     }
@@ -193,21 +193,21 @@ fn refusal(own: &Own, path: Option<&Path>) -> String {
 
 #[test]
 fn a_taken_port_a_missing_server_and_an_old_one_are_named() {
-    let own = Own::new("");
-    let listener = std::net::TcpListener::bind(("127.0.0.1", own.port)).expect("free");
-    let said = refusal(&own, None);
-    assert!(said.contains(&format!("127.0.0.1:{} is taken by another program", own.port)), "{said}");
+    let built_in = BuiltIn::new("");
+    let listener = std::net::TcpListener::bind(("127.0.0.1", built_in.port)).expect("free");
+    let said = refusal(&built_in, None);
+    assert!(said.contains(&format!("127.0.0.1:{} is taken by another program", built_in.port)), "{said}");
     drop(listener);
 
     let foreign = crate::rig::Server::start(&[]);
-    let other = Own { home: tempfile::tempdir().expect("a directory"), port: foreign.port };
+    let other = BuiltIn { home: tempfile::tempdir().expect("a directory"), port: foreign.port };
     std::fs::write(other.dir().join("config.toml"), format!("[redis]\nport = {}\n", foreign.port)).expect("written");
     let said = refusal(&other, None);
     assert!(said.contains("is taken by another redis"), "{said}");
     std::mem::forget(other); // the foreign server is not ours to stop
 
     let empty = tempfile::tempdir().expect("a directory");
-    let said = refusal(&own, Some(empty.path()));
+    let said = refusal(&built_in, Some(empty.path()));
     assert!(
         said.contains("neither valkey-server nor redis-server is on the PATH") && said.contains("apt install"),
         "{said}"
@@ -215,13 +215,13 @@ fn a_taken_port_a_missing_server_and_an_old_one_are_named() {
     let old: PathBuf = empty.path().join("redis-server");
     std::fs::write(&old, "#!/bin/sh\necho 'Redis server v=6.2.7 sha=0'\n").expect("written");
     std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).expect("made");
-    let said = refusal(&own, Some(empty.path()));
+    let said = refusal(&built_in, Some(empty.path()));
     assert!(said.contains("redis-server is 6.2.7, 7.0 or newer is needed"), "{said}");
 }
 
 #[test]
 fn a_newer_server_further_down_the_path_is_found() {
-    let own = Own::new("");
+    let built_in = BuiltIn::new("");
     let old = tempfile::tempdir().expect("a directory");
     let program = old.path().join("redis-server");
     std::fs::write(&program, "#!/bin/sh\necho 'Redis server v=6.2.7 sha=0'\n").expect("written");
@@ -229,23 +229,23 @@ fn a_newer_server_further_down_the_path_is_found() {
     let path = format!("{}:{}", old.path().display(), std::env::var("PATH").expect("a PATH"));
     let mut child = crate::rig::dripd()
         .arg("run")
-        .current_dir(own.dir())
+        .current_dir(built_in.dir())
         .env("PATH", path)
-        .env("RUNTIME_DIRECTORY", own.dir().join("run"))
+        .env("RUNTIME_DIRECTORY", built_in.dir().join("run"))
         .stderr(std::process::Stdio::null())
         .spawn()
         .expect("it runs");
-    own.case();
+    built_in.case();
     Command::new("sh").args(["-c", &format!("kill {}", child.id())]).status().expect("sh runs");
     assert!(child.wait().expect("it ends").success());
 }
 
 #[test]
 fn the_last_daemon_in_a_directory_stops_redis_though_it_was_a_guest() {
-    let own = Own::new("");
-    let mut first = Daemon::start(own.dir());
-    let mut second = Daemon::start(own.dir());
-    let pid = own.pid();
+    let built_in = BuiltIn::new("");
+    let mut first = Daemon::start(built_in.dir());
+    let mut second = Daemon::start(built_in.dir());
+    let pid = built_in.pid();
     first.kill();
     assert_eq!(second.stop().0, Some(0));
     assert!(is_gone(pid));

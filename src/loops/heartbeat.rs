@@ -1,0 +1,87 @@
+//! The heartbeat: says in Redis that this daemon is alive, so that whoever waits can be told when none is.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::loops::progress::Progress;
+use crate::store::ops::Beat;
+use crate::store::{Store, StoreError};
+
+/// The time between two beats; one counts for three times as long.
+const BEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// Who beats: the same from the start of a daemon to its end, whatever happens to its connections.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    id: String,
+    host: String,
+    since: u64,
+}
+
+impl Identity {
+    /// This process, started now.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // Containers may share both the host's name and the process id.
+        let id = format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        Self { id, host, since }
+    }
+}
+
+/// The loop that beats.
+pub struct Heartbeat {
+    store: Store,
+    identity: Identity,
+    progress: Arc<Progress>,
+}
+
+impl Heartbeat {
+    /// A heartbeat over one connection.
+    #[must_use]
+    pub fn new(store: Store, identity: Identity, progress: Arc<Progress>) -> Self {
+        Self { store, identity, progress }
+    }
+
+    /// Beat at once and then every five seconds; when stopped, say so.
+    ///
+    /// # Errors
+    ///
+    /// The first call that is lost; the connection is of no use then.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                beaten = self.step() => beaten?,
+            }
+            tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(BEAT_EVERY) => {} }
+        }
+        if let Err(why) = self.store.stop_beating(&self.identity.id).await {
+            debug!(%why, "the last beat is over in 15 s");
+        }
+        Ok(())
+    }
+
+    /// One beat. What Redis refuses is no reason to stop serving.
+    async fn step(&mut self) -> Result<(), StoreError> {
+        let beat = Beat {
+            host: self.identity.host.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            since: self.identity.since,
+            has_record: self.progress.obeys_own_record(),
+        };
+        match self.store.beat(&self.identity.id, &beat).await {
+            Err(why @ StoreError::Refused { .. }) => {
+                warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the functions met and left alone, in the log: one line a kind a minute, with advice that fits the kind. A kind that
+//! is met in every call must not fill the log, and must not hide another one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use crate::store::reply::{Note, NoteKind};
+
+/// How often a kind is said.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// The slots of the log.
+#[derive(Debug, Default)]
+pub struct Notes {
+    slots: BTreeMap<NoteKind, Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    said: Instant,
+    /// How many were met since and not said.
+    left_out: u64,
+}
+
+impl Notes {
+    /// Say what a call met, as far as it is to be said now.
+    pub fn say(&mut self, notes: &[Note]) {
+        for note in notes {
+            if let Some(met) = self.take(note, Instant::now()) {
+                let Note { kind, subject, detail, .. } = note;
+                let (what, advice) = words(kind);
+                warn!(subject, detail, met, "{what}: {advice}");
+            }
+        }
+    }
+
+    /// How many of this kind were met since the kind was last said, with this note; `None` when it is not to be said now.
+    fn take(&mut self, note: &Note, now: Instant) -> Option<u64> {
+        let Some(slot) = self.slots.get_mut(&note.kind) else {
+            self.slots.insert(note.kind.clone(), Slot { said: now, left_out: 0 });
+            return Some(note.count);
+        };
+        slot.left_out += note.count;
+        if now.duration_since(slot.said) < SAY_EVERY {
+            return None;
+        }
+        slot.said = now;
+        Some(std::mem::take(&mut slot.left_out))
+    }
+}
+
+/// What a kind is in words, and what to do about it.
+fn words(kind: &NoteKind) -> (&str, &'static str) {
+    match kind {
+        NoteKind::BadName => (
+            "a queue is left alone, its name is no bucket",
+            "rename it; a bucket has 1 to 200 bytes of UTF-8 without control characters and braces",
+        ),
+        NoteKind::WrongType => ("a key is left alone, it is of another type than it must be", "rename or delete it"),
+        NoteKind::Refused => (
+            "a stream does not take an entry",
+            "the jobs stay in their buckets; read the error, and look at the stream's type and last id",
+        ),
+        NoteKind::Raised => (
+            "the turn of a bucket failed",
+            "its jobs stay and it is tried again; look at the types of the keys of this bucket",
+        ),
+        NoteKind::Vanished => (
+            "an entry was deleted while a worker held it",
+            "nothing of it is left to take back; a worker finishes a job by acknowledging it, never with XDEL or XTRIM",
+        ),
+        NoteKind::Newer => ("something that a newer version stored is left alone", "update this dripd"),
+        NoteKind::Other(kind) => (kind, "a newer function library says so; update this dripd to learn more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(kind: NoteKind, count: u64) -> Note {
+        Note { kind, subject: "x".to_owned(), detail: String::new(), count }
+    }
+
+    #[test]
+    fn each_kind_is_said_once_a_minute_with_the_count_of_what_was_left_out() {
+        let (mut notes, start) = (Notes::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(notes.take(&note(NoteKind::BadName, 2), start), Some(2));
+        assert_eq!(notes.take(&note(NoteKind::Refused, 1), after(1)), Some(1), "another kind is not hidden by it");
+        assert_eq!(notes.take(&note(NoteKind::BadName, 3), after(30)), None);
+        assert_eq!(notes.take(&note(NoteKind::BadName, 4), after(59)), None);
+        assert_eq!(notes.take(&note(NoteKind::BadName, 1), after(60)), Some(8), "with those that were left out");
+        assert_eq!(notes.take(&note(NoteKind::BadName, 1), after(61)), None);
+        assert_eq!(notes.take(&note(NoteKind::Refused, 1), after(61)), Some(1));
+    }
+
+    #[test]
+    fn the_advice_fits_the_kind() {
+        assert!(words(&NoteKind::WrongType).1.contains("rename or delete"));
+        assert!(!words(&NoteKind::Vanished).1.contains("rename"));
+        assert!(words(&NoteKind::Newer).1.contains("update"));
+        assert_eq!(words(&NoteKind::Other("odd".to_owned())).0, "odd");
+    }
+}

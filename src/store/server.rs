@@ -1,0 +1,146 @@
+//! The server itself: its version, what it lacks to keep the promises, the types of our keys, its reports of changed
+//! queues, and what the supervisor of the built-in Redis asks of it.
+
+use redis::Value;
+
+use super::library;
+use super::reply::unexpected;
+use super::wake::Hints;
+use super::{Store, StoreError};
+use crate::config::Fsync;
+
+/// What is worth saying of a server that can be used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Server {
+    /// Its version, as it says it.
+    pub version: String,
+    /// What it lacks: each a sentence with the way out.
+    pub warnings: Vec<String>,
+    /// Whether Redis reports changed queues; otherwise they are looked for.
+    pub tracking: bool,
+}
+
+impl Store {
+    /// Make the server ready for a daemon: check what it lacks and the types of our keys, load the library, turn the
+    /// reports on.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`] when a key of ours has the wrong type or the library cannot be loaded.
+    pub async fn prepare(&mut self, hints: &Hints) -> Result<Server, StoreError> {
+        let (version, warnings) = (self.version().await?, self.lacks().await?);
+        let mut server = Server { version, warnings, tracking: false };
+        self.check_types().await?;
+        self.load_library(&library::CURRENT).await?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("BCAST");
+        for prefix in hints.prefixes() {
+            tracking.arg("PREFIX").arg(prefix);
+        }
+        match self.call("CLIENT TRACKING", &tracking).await {
+            Ok(_) => server.tracking = true,
+            Err(StoreError::Refused { code, message, .. }) => {
+                server.warnings.push(format!("CLIENT TRACKING is not available ({code} {message}): queues are polled"));
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(server)
+    }
+
+    /// What the server lacks to keep the promises: each a sentence with the way out.
+    pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
+        let (persistence, memory) = (self.info("persistence").await?, self.info("memory").await?);
+        let says = |info: &str, line: &str| info.lines().any(|have| have == line);
+        let mut lacks = Vec::new();
+        if !says(&persistence, "aof_enabled:1") {
+            lacks.push(
+                "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf".to_owned(),
+            );
+        }
+        if !says(&memory, "maxmemory_policy:noeviction") {
+            lacks.push(
+                "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction"
+                    .to_owned(),
+            );
+        }
+        Ok(lacks)
+    }
+
+    async fn check_types(&mut self) -> Result<(), StoreError> {
+        let typed = self.keys().typed();
+        let mut pipeline = redis::pipe();
+        for (key, _) in &typed {
+            pipeline.cmd("TYPE").arg(key);
+        }
+        let found: Vec<String> = pipeline
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|why| StoreError::of_call(self.address.shown(), "TYPE", &why))?;
+        for ((key, wanted), found) in typed.iter().zip(&found) {
+            if found != wanted && found != "none" {
+                return Err(self.unusable(format!(
+                    "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn check_version(&mut self) -> Result<(), StoreError> {
+        let version = self.version().await?;
+        let major: u32 = version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+        if major >= 7 {
+            return Ok(());
+        }
+        Err(self.unusable(format!("server is {version}, 7.0 or newer is needed")))
+    }
+
+    pub(super) async fn version(&mut self) -> Result<String, StoreError> {
+        let info = self.info("server").await?;
+        let find = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        Ok(find("valkey_version:").or_else(|| find("redis_version:")).unwrap_or_else(|| "unknown".to_owned()))
+    }
+
+    pub(super) async fn info(&mut self, section: &str) -> Result<String, StoreError> {
+        match self.call("INFO", redis::cmd("INFO").arg(section)).await? {
+            Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Value::VerbatimString { text, .. } => Ok(text),
+            other => Err(unexpected("INFO", &other)),
+        }
+    }
+
+    /// The configuration file that the server was started from; empty when from none.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn config_file(&mut self) -> Result<String, StoreError> {
+        self.server_field("config_file:").await
+    }
+
+    /// The server's process.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn process_id(&mut self) -> Result<i32, StoreError> {
+        let text = self.server_field("process_id:").await?;
+        text.parse().map_err(|_| unexpected("INFO", &Value::SimpleString(text)))
+    }
+
+    async fn server_field(&mut self, name: &str) -> Result<String, StoreError> {
+        let info = self.info("server").await?;
+        Ok(info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned())
+    }
+
+    /// When the server makes a write durable.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn set_fsync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("appendfsync").arg(fsync.as_str());
+        self.call("CONFIG SET", &command).await.map(drop)
+    }
+}
