@@ -1,6 +1,5 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
-mod bench;
 mod check;
 mod demo;
 mod functions;
@@ -62,8 +61,6 @@ enum Command {
     Functions,
     /// Show the main job: bursts in, a steady drip out
     Demo(demo::Demo),
-    /// Measure what it costs and how true its pace is
-    Bench(bench::Bench),
 }
 
 /// What a command came to.
@@ -165,7 +162,6 @@ pub fn main() -> ExitCode {
         Command::Check(_) => "check",
         Command::Functions => "functions",
         Command::Demo(_) => "demo",
-        Command::Bench(_) => "bench",
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -195,7 +191,6 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
         Command::Demo(demo) => demo.run().await,
-        Command::Bench(bench) => bench.run().await,
     }
 }
 

@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use super::SLOW;
+use super::lab::Server;
 use super::memory::due_in_an_hour;
-use crate::bench::lab::Server;
-use crate::bench::report::{Bound, Report, Row};
+use super::report::{Bound, Report, Row};
 
 const LASTING: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(3);

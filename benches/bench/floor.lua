@@ -1,5 +1,6 @@
 #!lua name=floor
--- Floors: functions that make the redis calls of dripd's and do nothing else.
+-- Floors: functions that make the redis calls of dripd's and decide nothing. What dripd takes beyond its floor is its own
+-- arithmetic.
 
 redis.register_function('floor_empty', function() end)
 
@@ -36,4 +37,49 @@ redis.register_function('floor_drain', function(keys, args)
   end
   if #keep > 0 then call('ZADD', keys[1], unpack(keep)) end
   return #due / 2
+end)
+
+-- What a limiter calls. The floor replies five constants.
+-- keys  what the limiter counts under; args  none that matters
+
+local call
+
+local function limiter(name, step)
+  redis.register_function('floor_' .. name, function(keys)
+    call = call or redis.call
+    step(keys[1])
+    return { 0, 5, 4, -1, 1000 }
+  end)
+end
+
+-- All limiters but the sliding window keep their state in a string.
+local STATE = '123456789012345678901234567890123'
+
+limiter('string_refused', function(key)
+  call('TIME')
+  call('GET', key)
+end)
+
+limiter('string_admitted', function(key)
+  call('TIME')
+  call('GET', key)
+  call('SET', key, STATE, 'PX', '60000')
+end)
+
+-- The sliding window keeps the times of its calls in a sorted set.
+local function read_window(key)
+  local time = call('TIME')
+  call('ZRANGE', key, '-1', '-1', 'WITHSCORES')
+  call('ZRANGEBYSCORE', key, '(1700000000000000', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
+  return time
+end
+
+limiter('window_refused', read_window)
+
+limiter('window_admitted', function(key)
+  local time = read_window(key)
+  local score = time[1] .. time[2]
+  call('ZREMRANGEBYSCORE', key, '-inf', '1700000000000000')
+  call('ZADD', key, score, score)
+  call('PEXPIRE', key, '60000')
 end)

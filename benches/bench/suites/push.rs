@@ -4,11 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use super::drain::wait_for_jobs;
+use super::lab::{Apart, Server, keys, queue};
+use super::measure::{Over, Pairs};
+use super::report::{Bound, Report, Row};
+use super::wire::{Load, Wire};
 use super::{FLOORS, JOB, SLOW};
-use crate::bench::lab::{Apart, Server, keys, queue};
-use crate::bench::measure::{Over, Pairs};
-use crate::bench::report::{Bound, Report, Row};
-use crate::bench::wire::{Load, Wire};
 
 const MANY: usize = 100_000;
 const LPUSH: &[&str] = &["LPUSH"];

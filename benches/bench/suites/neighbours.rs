@@ -4,11 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use super::JOB;
+use super::lab::{Daemon, Server, queue};
+use super::measure::{Floor, Over, PAIRS, Times};
+use super::report::{Bound, Report, Row};
 use super::taken::{lateness, take_until};
-use crate::bench::lab::{Daemon, Server, queue};
-use crate::bench::measure::{Floor, Over, PAIRS, Times};
-use crate::bench::report::{Bound, Report, Row};
-use crate::bench::wire::{Load, Wire};
+use super::wire::{Load, Wire};
 
 const POLICIES: &str =
     "[defaults]\nrate = \"1/h\"\ncapacity = 10000000\n[[bucket]]\nmatch = \"steady\"\nrate = \"100/s\"\n";

@@ -1,10 +1,12 @@
 //! What is made of samples: histograms for times, and pairs for ratios.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 use super::report::Bound;
 use super::wire::Wire;
@@ -91,6 +93,45 @@ impl Pairs {
             }
         }
         Ok(Self::of(&pairs))
+    }
+}
+
+/// Processor time in microseconds: of Redis, and of its daemons together.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub(super) struct Cost {
+    pub(super) redis_us: f64,
+    pub(super) daemon_us: f64,
+}
+
+impl Cost {
+    /// What each of so many jobs took of it.
+    pub(super) fn a_job(self, jobs: usize) -> Self {
+        Self { redis_us: self.redis_us / jobs as f64, daemon_us: self.daemon_us / jobs as f64 }
+    }
+}
+
+impl std::ops::Sub for Cost {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { redis_us: self.redis_us - before.redis_us, daemon_us: self.daemon_us - before.daemon_us }
+    }
+}
+
+/// What a job took in each run of a measurement.
+#[derive(Debug, Default)]
+pub(super) struct Costs(RefCell<Vec<Cost>>);
+
+impl Costs {
+    /// One more run.
+    pub(super) fn add(&self, cost: Cost) {
+        self.0.borrow_mut().push(cost);
+    }
+
+    /// The median of the runs, at least one.
+    pub(super) fn median(&self) -> Cost {
+        let of = |pick: fn(&Cost) -> f64| Spread::of(&self.0.borrow().iter().map(pick).collect::<Vec<_>>()).median;
+        Cost { redis_us: of(|cost| cost.redis_us), daemon_us: of(|cost| cost.daemon_us) }
     }
 }
 
@@ -190,41 +231,5 @@ impl Floor {
             floor.both.add_probe(start.elapsed().saturating_sub(nap));
         }
         Ok(floor)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quartiles_are_those_of_the_textbook_and_noise_is_a_spread_over_15_percent() {
-        let spread = Spread::of(&[5.0, 1.0, 3.0, 2.0, 4.0]);
-        assert_eq!(spread, Spread { low: 2.0, median: 3.0, high: 4.0 });
-        assert!(spread.is_noisy());
-        assert!(!Spread::of(&[1.0, 1.0, 1.1, 1.1, 1.1]).is_noisy());
-        assert_eq!(Spread::of(&[7.0]), Spread { low: 7.0, median: 7.0, high: 7.0 });
-    }
-
-    #[test]
-    fn pairs_are_taken_in_turns_and_the_first_one_does_not_count() {
-        let order = std::cell::RefCell::new(String::new());
-        let step = |name| {
-            order.borrow_mut().push(name);
-            Ok(if name == 'a' { 3.0 } else { 2.0 })
-        };
-        let pairs = Pairs::measure(|| step('a'), || step('b')).expect("nothing fails");
-        assert_eq!(*order.borrow(), "abbaabbaabba");
-        assert!((pairs.ratio.median - 1.5).abs() < 1e-9, "{pairs:?}");
-    }
-
-    #[test]
-    fn percentiles_are_of_all_the_times_together() {
-        let (mut a, mut b) = (Times::new(), Times::new());
-        (1..=98).for_each(|_| a.add_us(100));
-        (1..=2).for_each(|_| b.add_us(900));
-        a.join(&b);
-        assert!((a.ms(50.0) - 0.1).abs() < 0.001 && (a.ms(99.0) - 0.9).abs() < 0.001, "{a:?}");
-        assert_eq!(a.len(), 100);
     }
 }

@@ -115,19 +115,3 @@ impl Plot {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_plot_with_points_becomes_a_file() {
-        let home = tempfile::tempdir().expect("a directory");
-        let point = |plot, x, y| Point { plot, line: "dripd".to_owned(), x, y };
-        let points = [point("drain", 100.0, 5.0), point("drain", 1e6, 6.0), point("lateness", 10.0, 0.0)];
-        draw(&points, home.path()).expect("they are drawn");
-        let text = |name| std::fs::read_to_string(home.path().join(name)).unwrap_or_default();
-        assert!(text("drain.svg").contains("dripd") && text("lateness.svg").contains("<svg"));
-        assert!(text("spacing.svg").is_empty(), "there was nothing to draw");
-    }
-}

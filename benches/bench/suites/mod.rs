@@ -1,7 +1,9 @@
 //! The suites, and what they share.
 
+mod dispatch;
 mod drain;
 mod idle;
+mod limiters;
 mod memory;
 mod neighbours;
 mod pace;
@@ -16,6 +18,7 @@ use std::io;
 
 use super::Suite;
 use super::report::Report;
+use super::{lab, measure, proxy, report, wire}; // so that a suite finds them in its parent
 
 /// A job as most are: 100 bytes.
 pub(super) const JOB: &str =
@@ -44,11 +47,13 @@ impl Bench {
             Suite::Wake => wake::run(&mut self.report),
             Suite::Pace => pace::run(&mut self.report),
             Suite::Drain => drain::run(&mut self.report),
+            Suite::Dispatch => dispatch::run(&mut self.report),
             Suite::Work => work::run(&mut self.report),
             Suite::Memory => memory::run(&mut self.report),
             Suite::Idle => idle::run(&mut self.report),
             Suite::Neighbours => neighbours::run(&mut self.report),
             Suite::Scale => scale::run(&mut self.report),
+            Suite::Limiters => limiters::run(&mut self.report),
             Suite::Peers => peers::run(&mut self.report),
         }
     }

@@ -6,12 +6,12 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::JOB;
+use super::lab::{Server, queue};
+use super::measure::{Floor, Over, PAIRS, Spread, Times};
+use super::report::{Bound, Report, Row, figure};
 use super::taken::{Dispatch, lateness, take_until};
-use crate::bench::lab::{Server, queue};
-use crate::bench::measure::{Floor, Over, PAIRS, Spread, Times};
-use crate::bench::report::{Bound, Report, Row, figure};
-use crate::bench::wire::{Load, Wire, parts, text};
-use crate::words::policy::Policy;
+use super::wire::{Load, Wire, parts, text};
+use dripd::words::policy::Policy;
 
 /// What does not count after the last push.
 const WARM_UP: Duration = Duration::from_millis(500);

@@ -1,5 +1,5 @@
-//! The servers and daemons that are measured: each a process of its own, configured as `dripd run` would configure its own
-//! Redis, in a throw-away directory. A shell stands between each of them and the bench and waits for the end of its
+//! The servers and daemons that are measured: each a process of its own, a server configured as `dripd run` configures its
+//! built-in Redis, in a throw-away directory. A shell stands between each of them and the bench and waits for the end of its
 //! input, so that they end with the bench, however that ends.
 
 use std::fs;
@@ -9,16 +9,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use dripd::config::{Fsync, RedisSettings};
+use dripd::store::Partition;
+use dripd::system::built_in_redis;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::measure::Cost;
 use super::wire::Wire;
-use crate::config::{Fsync, RedisSettings};
-use crate::store::keys::Keys;
-use crate::system::built_in_redis;
 
 /// How long a server or a daemon may take until it serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(20);
+
+/// The program that is measured: cargo builds it together with the bench, with the same profile.
+const DRIPD: &str = env!("CARGO_BIN_EXE_dripd");
+
+/// How the names of the throw-away directories of this process begin.
+pub(super) fn home_prefix() -> String {
+    format!("dripd-bench-{}-", std::process::id())
+}
 
 /// A process under measurement.
 struct Guarded {
@@ -46,6 +55,21 @@ impl Guarded {
         let pid = pid.ok_or_else(|| io::Error::other(format!("{} did not start", program.display())))?;
         Ok(Self { shell, pid })
     }
+
+    /// Processor time so far, in microseconds, of the threads that still run: schedstat counts nanoseconds, stat only ticks.
+    fn cpu_us(&self) -> io::Result<f64> {
+        let mut ns = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()))? {
+            let schedstat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            ns += schedstat.split_whitespace().next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0);
+        }
+        if ns == 0 {
+            return Err(io::Error::other(
+                "this kernel does not count processor time in /proc/<pid>/task/<tid>/schedstat",
+            ));
+        }
+        Ok(ns as f64 / 1e3)
+    }
 }
 
 impl Drop for Guarded {
@@ -68,9 +92,9 @@ pub(super) struct Server {
 impl Server {
     /// Start one, as dripd starts its own: append-only file, fsync every second.
     pub(super) fn start() -> io::Result<Self> {
-        let program = tokio::runtime::Handle::current().block_on(built_in_redis::find_program());
-        let program = program.map_err(io::Error::other)?;
-        let home = tempfile::Builder::new().prefix("dripd-bench-").tempdir()?.keep();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let program = runtime.block_on(built_in_redis::find_program()).map_err(io::Error::other)?;
+        let home = tempfile::Builder::new().prefix(&home_prefix()).tempdir()?.keep();
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let settings = RedisSettings {
             url: None,
@@ -109,9 +133,8 @@ impl Server {
         self.daemons.set(n + 1);
         let (config, log) = (self.home.join(format!("{n}.toml")), self.home.join(format!("{n}.log")));
         fs::write(&config, format!("[redis]\nurl = {url:?}\n[limits]\nmax_ready = 10000000\n{policies}"))?;
-        let program = std::env::current_exe()?;
         let args = ["--config", config.to_str().expect("the home is a text"), "run"];
-        Ok(Daemon { process: Guarded::start(&program, &args, &log, "TERM", None)?, log })
+        Ok(Daemon { process: Guarded::start(Path::new(DRIPD), &args, &log, "TERM", None)?, log })
     }
 
     /// The same, by the socket.
@@ -123,6 +146,12 @@ impl Server {
     pub(super) fn record(&self, policies: &str) -> io::Result<()> {
         self.daemon(policies).map(drop)
     }
+}
+
+/// Processor time of a server and of its daemons so far.
+pub(super) fn spent(server: &Server, daemons: &[Daemon]) -> io::Result<Cost> {
+    let of_daemons: io::Result<Vec<f64>> = daemons.iter().map(|daemon| daemon.process.cpu_us()).collect();
+    Ok(Cost { redis_us: server.process.cpu_us()?, daemon_us: of_daemons?.iter().sum() })
 }
 
 /// A core of its own for the load, and another for the servers, as on separate machines; until it is dropped. A round trip takes
@@ -217,8 +246,8 @@ pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> io::Result<bool>) 
 }
 
 /// The keys that the bench uses, as any producer and worker would.
-pub(super) fn keys() -> Keys {
-    Keys::new("drip")
+pub(super) fn keys() -> Partition {
+    Partition::new("drip")
 }
 
 /// The queue of a bucket.

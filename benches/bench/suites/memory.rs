@@ -3,13 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use super::drain::{schedule, wait_for_jobs};
-use super::{JOB, SLOW};
-use crate::bench::lab::{Daemon, Server, keys, queue, wait_for};
-use crate::bench::report::{Bound, Report, Row};
-use crate::bench::wire::{Load, Wire, parts};
-use crate::store::keys::GROUP;
-use crate::words::policy::Route;
+use super::SLOW;
+use super::drain::{push_plainly, schedule, wait_for_jobs};
+use super::lab::{Daemon, Server, keys, wait_for};
+use super::report::{Bound, Report, Row};
+use super::wire::{Load, Wire, parts};
+use dripd::store::keys::GROUP;
+use dripd::words::policy::Route;
 
 const BUCKETS: usize = 100_000;
 
@@ -25,11 +25,6 @@ fn bytes(what: impl FnOnce(&Server, &mut Wire) -> io::Result<()>) -> io::Result<
     let before = used(&mut wire)?;
     what(&server, &mut wire)?;
     Ok((used(&mut wire)? - before) / BUCKETS as f64)
-}
-
-fn push_plainly(wire: &mut Wire, name: &str, buckets: usize) -> io::Result<()> {
-    let queues: Vec<String> = (0..buckets).map(|n| queue(&format!("{name}-{n}"))).collect();
-    wire.run(&mut Load::of(queues.iter().map(|queue| vec!["LPUSH", queue, JOB])), buckets, 64)
 }
 
 /// What a list and a member of a sorted set with the same names take.

@@ -12,7 +12,7 @@ use redis_protocol::resp2::types::{OwnedFrame, RangeFrame};
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
 /// The most commands that are sent together.
-const LONGEST_PIPELINE: usize = 200;
+pub(super) const LONGEST_PIPELINE: usize = 200;
 
 /// What Redis replied.
 pub(super) type Reply = OwnedFrame;
@@ -59,7 +59,7 @@ impl Load {
     }
 
     /// The bytes of the next `n` commands, from the first again after the last.
-    fn take(&mut self, n: usize) -> (&[u8], usize) {
+    pub(super) fn take(&mut self, n: usize) -> (&[u8], usize) {
         if self.next == self.ends.len() {
             self.next = 0;
         }
@@ -246,23 +246,5 @@ pub(super) fn text(reply: &Reply) -> Option<&str> {
     match reply {
         Reply::BulkString(bytes) | Reply::SimpleString(bytes) => std::str::from_utf8(bytes).ok(),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_load_begins_again_after_its_last_command_and_never_splits_one() {
-        let mut load = Load::default();
-        for word in ["a", "bb", "ccc"] {
-            load.push(&[word]);
-        }
-        assert_eq!(load.take(2), (b"*1\r\n$1\r\na\r\n*1\r\n$2\r\nbb\r\n".as_slice(), 2));
-        assert_eq!(load.take(2), (b"*1\r\n$3\r\nccc\r\n".as_slice(), 1));
-        assert_eq!(load.take(1), (b"*1\r\n$1\r\na\r\n".as_slice(), 1));
-        let mut few = Load::of([vec!["a"]].into_iter());
-        assert_eq!(few.take(LONGEST_PIPELINE).1, LONGEST_PIPELINE, "a pipeline is as long as it was asked to be");
     }
 }

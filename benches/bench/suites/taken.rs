@@ -3,11 +3,11 @@
 use std::io;
 use std::time::Duration;
 
-use crate::bench::lab::keys;
-use crate::bench::measure::{Over, Times};
-use crate::bench::wire::{Reply, Wire, parts, text};
-use crate::store::keys::GROUP;
-use crate::words::policy::Route;
+use super::lab::keys;
+use super::measure::{Over, Times};
+use super::wire::{Reply, Wire, parts, text};
+use dripd::store::keys::GROUP;
+use dripd::words::policy::Route;
 
 /// How often the worker takes what is there. It does not block: a reader that Redis must wake for every dispatch is another
 /// load than the one to be measured.

@@ -5,7 +5,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::measure::{Pairs, Spread};
+use super::measure::{Cost, Pairs, Spread};
 
 /// What a figure has to reach.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -60,7 +60,9 @@ pub(super) struct Row {
     /// The quartiles of the ratio of value to what is beside it.
     ratio: Option<[f64; 3]>,
     goal: Option<Goal>,
-    verdict: Option<Verdict>,
+    pub(super) verdict: Option<Verdict>,
+    /// Processor time of a job.
+    cost: Option<Cost>,
 }
 
 impl Row {
@@ -76,6 +78,7 @@ impl Row {
             ratio: None,
             goal: None,
             verdict: None,
+            cost: None,
         }
     }
 
@@ -96,6 +99,12 @@ impl Row {
     /// The ratio, from pairs taken in turns.
     pub(super) fn ratio(mut self, ratio: Spread) -> Self {
         self.ratio = Some([ratio.low, ratio.median, ratio.high]);
+        self
+    }
+
+    /// The processor time that each job took in all.
+    pub(super) fn cost(mut self, cost: Cost) -> Self {
+        self.cost = Some(cost);
         self
     }
 
@@ -122,7 +131,7 @@ impl Row {
         self
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let ratio = self.ratio.map_or(String::new(), |[low, median, high]| {
             if (low - high).abs() < f64::EPSILON {
                 figure(median)
@@ -141,6 +150,7 @@ impl Row {
             Some(Verdict::Noisy) => "not measured: noisy",
             None => "",
         };
+        let cost = self.cost.map(|cost| format!("{} + {} us", figure(cost.redis_us), figure(cost.daemon_us)));
         let beside = self.beside.as_ref().map(|(what, value)| format!("{} ({what})", amount(*value, self.unit)));
         [
             self.suite.to_owned(),
@@ -150,6 +160,7 @@ impl Row {
             ratio,
             goal,
             verdict.to_owned(),
+            cost.unwrap_or_default(),
         ]
     }
 }
@@ -322,7 +333,16 @@ impl Report {
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         if !self.rows.is_empty() {
-            let head = ["suite", "what", "measured", "beside", "ratio (quartiles)", "goal", "verdict"];
+            let head = [
+                "suite",
+                "what",
+                "measured",
+                "beside",
+                "ratio (quartiles)",
+                "goal",
+                "verdict",
+                "CPU a job: Redis + daemon",
+            ];
             text += &table(&head, self.rows.iter().map(|row| row.cells().to_vec()));
         }
         if let Some(first) = self.compared.first() {
@@ -356,31 +376,4 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let shown =
         |line: &Vec<String>| format!("| {} |\n", line.iter().zip(&widths).map(padded).collect::<Vec<_>>().join(" | "));
     lines.iter().map(shown).collect::<String>() + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn verdict(ratio: [f64; 3], bound: Bound) -> Option<Verdict> {
-        let [low, median, high] = ratio;
-        Row::new("push", "x", 1.0, "").ratio(Spread { low, median, high }).ratio_goal(bound).verdict
-    }
-
-    #[test]
-    fn a_noisy_row_is_never_not_met_unless_its_quartiles_agree() {
-        assert_eq!(verdict([0.88, 0.9, 0.91], Bound::AtLeast(0.9)), Some(Verdict::Met));
-        assert_eq!(verdict([0.88, 0.89, 0.91], Bound::AtLeast(0.9)), Some(Verdict::NotMet));
-        assert_eq!(verdict([0.7, 0.8, 1.2], Bound::AtLeast(0.9)), Some(Verdict::Noisy));
-        assert_eq!(verdict([1.0, 1.5, 2.0], Bound::AtLeast(0.9)), Some(Verdict::Met));
-        assert_eq!(verdict([4.0, 5.0, 6.0], Bound::AtMost(3.0)), Some(Verdict::NotMet));
-    }
-
-    #[test]
-    fn figures_have_three_digits_that_matter() {
-        assert_eq!(
-            [1_234_567.8, 0.0, 99.94, 5.0, 0.1234, -1_500.0].map(figure),
-            ["1,234,568", "0", "99.9", "5.00", "0.123", "-1,500"]
-        );
-    }
 }

@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::JOB;
-use crate::bench::lab::{Server, keys, queue};
-use crate::bench::measure::{Spread, Times};
-use crate::bench::report::{Compared, Report};
-use crate::bench::wire::{Load, parts, text};
-use crate::store::keys::GROUP;
-use crate::words::policy::Route;
+use super::lab::{Server, keys, queue};
+use super::measure::{Spread, Times};
+use super::report::{Compared, Report};
+use super::wire::{Load, parts, text};
+use dripd::store::keys::GROUP;
+use dripd::words::policy::Route;
 
 const DIRECTORY: &str = "benches/peers";
 const ROUNDS: usize = 3;

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use super::lab::{Server, keys, queue, spent};
+use super::measure::{Costs, Over};
+use super::report::{Report, Row};
+use super::wire::{Load, Wire, parts, text};
 use super::{FAST, JOB};
-use crate::bench::lab::{Server, keys, queue};
-use crate::bench::measure::Over;
-use crate::bench::report::{Report, Row};
-use crate::bench::wire::{Load, Wire, parts, text};
-use crate::store::keys::GROUP;
-use crate::words::policy::Route;
+use dripd::store::keys::GROUP;
+use dripd::words::policy::Route;
 
 const BUCKETS: usize = 10;
 
@@ -53,20 +53,27 @@ fn jobs_a_second(server: &Server, load: &mut Load, stream: &str, workers: usize,
 
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let (mine, bare) = (Server::start()?, Server::start()?);
-    let _daemon = mine.daemon(FAST)?;
+    let daemons = [mine.daemon(FAST)?];
     let ready = keys().ready(&Route::default());
     bare.wire()?.call(&["XGROUP", "CREATE", &ready, GROUP, "0", "MKSTREAM"])?;
     let queues: Vec<String> = (0..BUCKETS).map(|n| queue(&format!("work-{n}"))).collect();
     for (workers, jobs) in [(1, 5_000), (10, 10_000), (100, 10_000)] {
         let mut pushes = Load::of(queues.iter().map(|queue| vec!["LPUSH", queue, JOB]));
         let mut adds = Load::of([vec!["XADD", ready.as_str(), "*", "bucket", "work-0", "job", JOB]].into_iter());
+        let costs = Costs::default();
         report.pairs(
             |pairs| {
                 Row::of("work", format!("push to acknowledgement, {workers} workers"), pairs.mine, "/s")
                     .beside("XADD, XREADGROUP, XACK alone", pairs.beside.median)
                     .ratio(pairs.ratio)
+                    .cost(costs.median())
             },
-            || jobs_a_second(&mine, &mut pushes, &ready, workers, jobs),
+            || {
+                let before = spent(&mine, &daemons)?;
+                let rate = jobs_a_second(&mine, &mut pushes, &ready, workers, jobs)?;
+                costs.add((spent(&mine, &daemons)? - before).a_job(jobs));
+                Ok(rate)
+            },
             || jobs_a_second(&bare, &mut adds, &ready, workers, jobs),
         )?;
     }
