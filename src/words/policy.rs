@@ -171,9 +171,31 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record as it is stored: the same configuration always gives the same text.
+    /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
+    /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
     #[must_use]
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("a record holds only numbers and text")
+        let mut record = serde_json::to_value(self).expect("a record holds only numbers and text");
+        let defaults = record["defaults"].clone();
+        for entry in record["buckets"].as_array_mut().into_iter().flatten() {
+            if let Some(policy) = entry["policy"].as_object_mut() {
+                policy.retain(|key, value| defaults[key.as_str()] != *value);
+            }
+        }
+        record.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_a_record_names_only_what_differs_from_the_defaults() {
+        let policy = Policy { capacity: 5, ..Policy::default() };
+        let entry = |glob: &str, policy| Matched { glob: glob.to_owned(), policy };
+        let buckets = vec![entry("a", policy), entry("b*", Policy::default())];
+        let json = Record { buckets, ..Record::default() }.to_json();
+        assert!(json.contains(r#"[{"match":"a","policy":{"capacity":5}},{"match":"b*","policy":{}}]"#), "{json}");
     }
 }

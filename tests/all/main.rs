@@ -21,6 +21,7 @@ mod limiters;
 mod limiters_model;
 mod link;
 mod model;
+mod policies;
 mod program;
 mod rate;
 mod sizes;

@@ -97,8 +97,9 @@ impl Record {
         };
         let entries = self.value["buckets"].as_array().expect("entries");
         let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob")));
-        let p = entry.map_or(&self.value["defaults"], |entry| &entry["policy"]);
-        let n = |name: &str| p[name].as_u64().expect("a number");
+        let own = entry.map(|entry| &entry["policy"]);
+        let p = |name: &str| own.and_then(|own| own.get(name)).unwrap_or(&self.value["defaults"][name]);
+        let n = |name: &str| p(name).as_u64().expect("a number");
         Policy {
             count: n("count").into(),
             period: n("period_us").into(),
@@ -106,8 +107,8 @@ impl Record {
             lease_ms: n("lease_ms"),
             attempts: n("attempts"),
             backoff: (n("backoff_initial_us"), n("backoff_max_us")),
-            drop_oldest: p["overflow"] == "drop-oldest",
-            route: p["route"].as_str().expect("a route").to_owned(),
+            drop_oldest: p("overflow") == "drop-oldest",
+            route: p("route").as_str().expect("a route").to_owned(),
             catch_up: n("catch_up_us"),
         }
     }
