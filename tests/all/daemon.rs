@@ -459,19 +459,6 @@ fn a_reload_judges_what_was_pushed_before_by_what_held_then() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once_with_130() {
-    let case = Case::new();
-    let home = home(&case, "");
-    let mut daemon = Daemon::start(home.path());
-    daemon.signal("STOP");
-    daemon.signal("TERM");
-    daemon.signal("INT");
-    daemon.signal("CONT");
-    let code = daemon.child.wait().expect("it ends").code();
-    assert!(matches!(code, Some(130)), "{code:?}");
-}
-
-#[test]
 fn a_server_that_is_of_no_use_is_named_with_the_way_out() {
     let said = |toml: &str, wait: Duration| {
         let home = tempfile::tempdir().expect("a directory");

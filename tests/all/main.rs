@@ -20,4 +20,6 @@ mod limiters;
 mod limiters_model;
 mod model;
 mod rate;
+mod reload;
+mod stop;
 mod systemd;

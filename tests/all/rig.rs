@@ -16,9 +16,43 @@ pub const T0: u64 = 1_750_000_000_000_000;
 pub const MS: u64 = 1_000;
 pub const S: u64 = 1_000_000;
 
+/// Send a signal to a process.
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill runs");
+    assert!(done.success(), "kill -{name} {pid}");
+}
+
 /// A port that nobody listens on now.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port()
+}
+
+/// The server program of this run: what `$DRIPD_TEST_SERVER` names, else the first `valkey-server` or `redis-server` of 7.0 or
+/// newer on the PATH, as the product finds it.
+pub fn server_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        if let Some(named) = std::env::var_os("DRIPD_TEST_SERVER") {
+            return PathBuf::from(named);
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let find = |name: &str| {
+            let programs = std::env::split_paths(&path).map(|dir| dir.join(name)).filter(|program| program.is_file());
+            programs.into_iter().find(|program| major(program) >= 7)
+        };
+        ["valkey-server", "redis-server"]
+            .into_iter()
+            .find_map(find)
+            .expect("a server of 7.0 or newer: run `make setup`")
+    })
+}
+
+/// The major version of a server program; 0 when it is none.
+fn major(program: &Path) -> u32 {
+    let Ok(output) = Command::new(program).arg("--version").output() else { return 0 };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or_default();
+    version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
 /// A server that ends with the value, and also when the test program ends without dropping it: a shell between the two
@@ -35,7 +69,9 @@ impl Server {
         let port = free_port();
         let script = r#""$@" & pid=$!; trap 'kill -9 $pid' TERM; read -r _; kill -9 $pid; wait"#;
         let shell = Command::new("sh")
-            .args(["-c", script, "sh", "redis-server", "--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["-c", script, "sh"])
+            .arg(server_program())
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .arg("--dir")
             .arg(home.path())
             .args(["--save", "", "--logfile", "redis.log", "--maxmemory-policy", "noeviction"])
@@ -354,6 +390,11 @@ impl Daemon {
 
     /// Start a daemon and do not wait.
     pub fn spawn(dir: &Path) -> Self {
+        Self::spawn_with(dir, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn spawn_with(dir: &Path, environment: &[(&str, &str)]) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let log = dir.join(format!("dripd-{}.log", NEXT.fetch_add(1, Ordering::Relaxed)));
         let file = std::fs::File::create(&log).expect("a log");
@@ -361,6 +402,7 @@ impl Daemon {
             .arg("run")
             .current_dir(dir)
             .env("RUNTIME_DIRECTORY", dir.join("run"))
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)
@@ -378,9 +420,12 @@ impl Daemon {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().expect("sh runs");
-        assert!(done.success(), "kill -{name}");
+        signal(self.child.id(), name);
+    }
+
+    /// Wait for its end. Replies the exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
     }
 
     /// Ask it to stop, and wait. Replies the exit code and how long it took.
