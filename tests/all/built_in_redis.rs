@@ -56,9 +56,11 @@ pub fn is_gone(pid: u32) -> bool {
 }
 
 impl Drop for BuiltIn {
-    /// A server that a killed daemon left behind.
+    /// A server that a killed daemon left behind; one that was started elsewhere is not ours to stop.
     fn drop(&mut self) {
-        if let Some(mut case) = self.try_case() {
+        let Some(mut case) = self.try_case() else { return };
+        let info: String = case.try_cmd(&["INFO", "server"]).unwrap_or_default();
+        if info.contains(self.dir().to_str().expect("a path")) {
             let _ = case.try_cmd::<redis::Value>(&["SHUTDOWN", "NOSAVE"]);
         }
     }
@@ -204,7 +206,6 @@ fn a_taken_port_a_missing_server_and_an_old_one_are_named() {
     std::fs::write(other.dir().join("config.toml"), format!("[redis]\nport = {}\n", foreign.port)).expect("written");
     let said = refusal(&other, None);
     assert!(said.contains("is taken by another redis"), "{said}");
-    std::mem::forget(other); // the foreign server is not ours to stop
 
     let empty = tempfile::tempdir().expect("a directory");
     let said = refusal(&built_in, Some(empty.path()));

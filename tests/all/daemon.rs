@@ -516,29 +516,6 @@ fn a_server_without_aof_or_noeviction_is_used_with_a_loud_warning_and_a_password
     assert!(log.contains("WARN") && log.contains("appendonly is off") && log.contains("noeviction"), "{log}");
 }
 
-impl Server {
-    fn connect_with(&self, password: &str) -> redis::Connection {
-        let client = redis::Client::open(format!("redis://:{password}@127.0.0.1:{}", self.port)).expect("a url");
-        client.get_connection().expect("redis answers")
-    }
-}
-
-#[test]
-fn without_tracking_queues_are_polled_and_the_log_says_so() {
-    let server = Server::start(&["--requirepass", "secret"]);
-    let mut admin = server.connect_with("secret");
-    let acl = ["SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-client|tracking"];
-    redis::cmd("ACL").arg(&acl).exec(&mut admin).expect("ACL");
-    let home = tempfile::tempdir().expect("a directory");
-    let toml = format!("[redis]\nurl = 'redis://limited:pw@127.0.0.1:{}'\n[defaults]\nrate = '1000/s'\n", server.port);
-    std::fs::write(home.path().join("config.toml"), toml).expect("written");
-    let daemon = Daemon::start(home.path());
-    assert!(daemon.log().contains("queues are polled"), "{}", daemon.log());
-    let mut case = Case { redis: admin, prefix: "drip".to_owned() };
-    case.lpush("b", &["1", "2"]);
-    eventually("they leave", || case.stream("ready").len() == 2);
-}
-
 #[test]
 fn a_queue_of_the_wrong_type_or_name_is_logged_and_harms_no_other() {
     let mut case = Case::new();

@@ -19,6 +19,7 @@ mod limit;
 mod limiters;
 mod limiters_model;
 mod model;
+mod polling;
 mod rate;
 mod reload;
 mod stop;

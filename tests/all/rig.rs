@@ -55,8 +55,8 @@ fn major(program: &Path) -> u32 {
     version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// A server that ends with the value, and also when the test program ends without dropping it: a shell between the two
-/// waits for the end of its standard input.
+/// A server that ends with the value, and also when the test program ends without dropping it, as it does with a static: a
+/// shell between the two waits for the end of its standard input, kills the server and removes its directory.
 pub struct Server {
     shell: Child,
     pub port: u16,
@@ -67,9 +67,11 @@ impl Server {
     pub fn start(options: &[&str]) -> Self {
         let home = tempfile::tempdir().expect("a directory");
         let port = free_port();
-        let script = r#""$@" & pid=$!; trap 'kill -9 $pid' TERM; read -r _; kill -9 $pid; wait"#;
+        let script =
+            r#"trap : INT TERM HUP; home=$1; shift; "$@" & pid=$!; read -r _; kill -9 $pid; wait; rm -rf "$home""#;
         let shell = Command::new("sh")
             .args(["-c", script, "sh"])
+            .arg(home.path())
             .arg(server_program())
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .arg("--dir")
