@@ -10,6 +10,7 @@ mod built_in_redis;
 mod cli;
 mod daemon;
 mod drain;
+mod faults;
 mod gates;
 mod heartbeat;
 mod jobs;
