@@ -22,6 +22,11 @@ const POLL: Duration = Duration::from_millis(20);
 /// For each second that a poll takes, so many are left to others: it has a twentieth of the time.
 const LEAVE: u32 = 19;
 
+/// What a page costs at most, by itself and for each queue in it. What took longer was spent waiting for the processor or for
+/// calls of others, and is no reason to look less often.
+const PAGE: Duration = Duration::from_millis(1);
+const QUEUE: Duration = Duration::from_micros(5);
+
 /// The loop that looks for queues.
 pub struct Reconciler {
     store: Store,
@@ -93,7 +98,7 @@ impl Reconciler {
         }
     }
 
-    /// One page of a poll. Replies how long Redis was asked for it.
+    /// One page of a poll. Replies what it cost.
     ///
     /// A queue is handed over when its length changed, for it may be over its capacity, or when its bucket is not scheduled.
     /// One that is scheduled and as it was has its turn.
@@ -101,7 +106,8 @@ impl Reconciler {
         let began = Instant::now();
         let page = self.store.scan_queues(self.cursor).await?;
         let standing = self.store.standing(&page.queues).await?;
-        let cost = began.elapsed();
+        let at_most = PAGE + QUEUE * u32::try_from(standing.len()).unwrap_or(u32::MAX);
+        let cost = began.elapsed().min(at_most);
         let mut changed = Vec::new();
         for (queue, stands) in page.queues.into_iter().zip(standing) {
             if self.seen.is_news(&queue, stands.length) || !stands.scheduled {

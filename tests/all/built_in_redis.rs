@@ -254,7 +254,7 @@ fn the_last_daemon_in_a_directory_stops_redis_though_it_was_a_guest() {
 
 /// A server program that takes some time over each command of the append-only file that it loads.
 fn slow_to_load(dir: &Path, a_command_us: u32) -> String {
-    let program = dir.join("redis-server");
+    let program = dir.join("valkey-server"); // the name that is looked for first
     let script = format!(
         "#!/bin/sh\n[ \"$1\" = --version ] && exec {0} --version\n\
          exec {0} \"$@\" --key-load-delay {a_command_us} --loading-process-events-interval-bytes 1024\n",

@@ -16,7 +16,10 @@ pub fn home(case: &Case, toml: &str) -> tempfile::TempDir {
 
 pub fn configure(home: &Path, case: &Case, toml: &str) {
     let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server().url(), case.prefix);
-    std::fs::write(home.join("config.toml"), text).expect("a configuration");
+    // In one step: a daemon that reads it meanwhile must not find half of it.
+    let new = home.join("config.toml.new");
+    std::fs::write(&new, text).expect("a configuration");
+    std::fs::rename(new, home.join("config.toml")).expect("in its place");
 }
 
 fn is_live(case: &mut Case, bucket: &str, capacity: i64) -> bool {

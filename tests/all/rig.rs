@@ -1,6 +1,14 @@
 //! The rig: a real Redis for the whole run, and a prefix of its own for each case.
+//!
+//! To run the tests on another server than the first one on the PATH, name it:
+//! `DRIPD_TEST_SERVER=/opt/valkey/bin/valkey-server cargo test`. The daemons under test take it as their built-in Redis too.
+//! The tests pass on Redis 7.0 and newer and are meant to pass on Valkey 8 and newer.
+//!
+//! A test asserts order, counts, exact arithmetic on the clock that it passes in, and lower bounds of time. Where it must
+//! guard a speed it compares with a floor measured in the same second, as a ratio with room, and repeats before it fails.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -44,6 +52,22 @@ pub fn server_program() -> &'static Path {
             .into_iter()
             .find_map(find)
             .expect("a server of 7.0 or newer: run `make setup`")
+    })
+}
+
+/// A PATH on which the product finds [`server_program`] first.
+fn path_to_server() -> &'static OsStr {
+    static PATH: OnceLock<OsString> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let name = server_program().display().to_string().replace('/', "_");
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let link = dir.join("valkey-server"); // the name that is looked for first
+        if !link.exists() {
+            std::os::unix::fs::symlink(server_program(), link).expect("a link");
+        }
+        let rest = std::env::var_os("PATH").unwrap_or_default();
+        std::env::join_paths(std::iter::once(dir).chain(std::env::split_paths(&rest))).expect("a PATH")
     })
 }
 
@@ -376,6 +400,9 @@ pub struct Daemon {
 /// The built binary.
 pub fn dripd() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dripd"));
+    if std::env::var_os("DRIPD_TEST_SERVER").is_some() {
+        command.env("PATH", path_to_server());
+    }
     for name in ["DRIPD_CONFIG", "DRIPD_REDIS_URL", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"] {
         command.env_remove(name);
     }
