@@ -16,17 +16,19 @@ use tracing::{error, info, warn};
 use crate::config::{BadConfig, Config, Environment};
 use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
-use crate::loops::progress::Progress;
+use crate::loops::progress::{Progress, Reader};
 use crate::loops::reaper::Reaper;
 use crate::loops::reconciler::Reconciler;
 use crate::store::server::Server;
 use crate::store::wake::Hints;
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
-use crate::system::control::{Answer, Control, Request};
+use crate::system::control::{Control, Request};
 use crate::system::signals::{Signal, Signals};
 use crate::system::systemd;
 use crate::words::policy::Record;
+
+use reload::Reloads;
 
 /// How long Redis may be of no use at the start before the daemon gives up.
 const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
@@ -34,6 +36,12 @@ const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
 /// The wait between two attempts: at the start, and at most.
 const RETRY_AT_START: Duration = Duration::from_secs(1);
 const RETRY_AT_MOST: Duration = Duration::from_secs(2);
+
+/// The first wait after a connection that served was lost; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The wait while Redis loads its data: it says when it is done only to who asks.
+const LOADING_POLL: Duration = Duration::from_millis(50);
 
 /// A session shorter than this does not count as a success: what ended it may end the next one as soon.
 const SERVED_WELL: Duration = Duration::from_secs(5);
@@ -76,10 +84,10 @@ pub enum DaemonError {
 enum Ended {
     /// A loop was stopped, or failed.
     Loop(&'static str, Result<(), StoreError>),
-    /// The record in force was compared with this daemon's own.
-    Record(Result<bool, StoreError>),
+    /// The record in force was compared with one, which was this daemon's own then.
+    Record(Box<Record>, Result<bool, StoreError>),
     /// A reload came to its end.
-    Reload(Option<Request>, Answer),
+    Reload(Result<(), StoreError>),
 }
 
 /// What a session ended with.
@@ -101,8 +109,9 @@ pub struct Daemon {
     identity: Identity,
     signals: Signals,
     control: Option<Control>,
-    /// The record must replace the one in force: at the start, and when a reload came while Redis was away.
+    /// The record must replace the one in force: at the start, and while a reload is not through.
     must_put: bool,
+    reloads: Reloads,
     served: bool,
     warned: Vec<String>,
     /// Whether the log says that another daemon's record is in force.
@@ -118,20 +127,13 @@ impl Daemon {
     ///
     /// When it could not begin to serve; once it has served it ends only when told to.
     pub async fn run(named: Option<PathBuf>, environment: Environment, config: Config) -> Result<(), DaemonError> {
-        let mut signals = Signals::listen().map_err(|why| DaemonError::System { what: "listen for signals", why })?;
+        let signals = Signals::listen().map_err(|why| DaemonError::System { what: "listen for signals", why })?;
         let control = Control::listen()
             .inspect_err(
                 |why| warn!(%why, "there is no control socket: `dripd reload` cannot reach this daemon, HUP can"),
             )
             .ok();
-        let built_in = if config.redis.url.is_none() {
-            tokio::select! {
-                started = BuiltInRedis::start(&config.redis) => Some(started?),
-                () = signals.stop() => return Ok(()),
-            }
-        } else {
-            None
-        };
+        let built_in = if config.redis.url.is_none() { Some(BuiltInRedis::open(&config.redis)?) } else { None };
         let address = match &built_in {
             Some(built_in) => built_in.address().clone(),
             None => Address::of(&config.redis)?,
@@ -151,6 +153,7 @@ impl Daemon {
             signals,
             control,
             must_put: true,
+            reloads: Reloads::default(),
             served: false,
             warned: Vec::new(),
             obeys_another: false,
@@ -165,73 +168,64 @@ impl Daemon {
     }
 
     async fn serve_until_stopped(&mut self) -> Result<(), DaemonError> {
+        match self.ensure_built_in().await {
+            Some(ensured) => ensured?,
+            None => return Ok(()),
+        }
         let mut patience = FIRST_USE_WITHIN;
-        let mut pause = Duration::from_millis(20);
+        let mut pause = FIRST_PAUSE;
         loop {
             let began = Instant::now();
             let why = match self.session().await {
                 Ok(End::Stop) => return Ok(()),
                 Ok(End::Lost(why)) => {
                     if began.elapsed() >= SERVED_WELL {
-                        pause = Duration::from_millis(20);
+                        pause = FIRST_PAUSE;
                     }
                     why
                 }
                 Err(why) => why,
             };
             self.progress.waiting_for_redis();
-            if !self.served {
-                if !matches!(why, StoreError::Loading { .. }) {
-                    patience = patience.saturating_sub(began.elapsed());
-                }
-                if patience.is_zero() {
+            self.say_that_it_waits(&why);
+            let is_loading = matches!(why, StoreError::Loading { .. });
+            let wait = match (is_loading, self.served) {
+                (true, _) => LOADING_POLL,
+                (false, true) => pause.mul_f64(0.5 + fastrand::f64()),
+                (false, false) => RETRY_AT_START,
+            };
+            if !is_loading {
+                pause = (pause * 2).min(RETRY_AT_MOST);
+                patience = patience.saturating_sub(began.elapsed());
+                if !self.served && patience.is_zero() {
                     return Err(why.into());
                 }
-            }
-            self.say_that_it_waits(&why);
-            let wait = if self.served { pause.mul_f64(0.5 + fastrand::f64()) } else { RETRY_AT_START };
-            pause = (pause * 2).min(RETRY_AT_MOST);
-            if self.wait_for_redis(wait).await {
-                return Ok(());
-            }
-            if !self.served && !matches!(why, StoreError::Loading { .. }) {
                 patience = patience.saturating_sub(wait);
             }
-            if let Some(built_in) = &mut self.built_in {
-                tokio::select! {
-                    ensured = built_in.ensure() => if let Err(why) = ensured { error!(%why, "the built-in redis does not run") },
-                    () = self.signals.stop() => return Ok(()),
-                }
+            if self.meanwhile(tokio::time::sleep(wait)).await.is_none() {
+                return Ok(());
+            }
+            match self.ensure_built_in().await {
+                Some(Ok(())) => {}
+                Some(Err(why)) => error!(%why, "the built-in redis does not run"),
+                None => return Ok(()),
             }
         }
     }
 
-    /// Say why there is no Redis: in the status always, in the log when it is new or was said a minute ago.
+    /// Say why there is no Redis: in the status always, in the log when it is new or was said a minute ago. That it loads its
+    /// data is no fault.
     fn say_that_it_waits(&mut self, why: &StoreError) {
-        let why = why.to_string();
-        systemd::status(&format!("waiting for redis: {why}"));
+        let text = why.to_string();
+        systemd::status(&format!("waiting for redis: {text}"));
         let said = self.waited_for.as_ref();
-        if said.is_none_or(|(said, at)| *said != why || at.elapsed() >= SAY_AGAIN) {
-            warn!(why, "redis cannot be used, trying again");
-            self.waited_for = Some((why, Instant::now()));
-        }
-    }
-
-    /// Wait between two attempts. Replies whether the daemon is to stop.
-    async fn wait_for_redis(&mut self, wait: Duration) -> bool {
-        let until = tokio::time::Instant::now() + wait;
-        let mut beat = tokio::time::interval(BEAT);
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => return false,
-                _ = beat.tick() => self.tell_that_it_waits(),
-                signal = self.signals.next() => match signal {
-                    Signal::Stop => return true,
-                    Signal::Status => info!(redis = self.address.shown(), "waiting for redis"),
-                    Signal::Reload => self.reload_while_away(None).await,
-                },
-                request = next_request(self.control.as_ref()) => self.reload_while_away(Some(request)).await,
+        if said.is_none_or(|(said, at)| *said != text || at.elapsed() >= SAY_AGAIN) {
+            if matches!(why, StoreError::Loading { .. }) {
+                info!(redis = self.address.shown(), "redis is loading its data, waiting for it");
+            } else {
+                warn!(why = text, "redis cannot be used, trying again");
             }
+            self.waited_for = Some((text, Instant::now()));
         }
     }
 
@@ -247,16 +241,11 @@ impl Daemon {
         systemd::ready();
         let end = self.watch(&mut tasks, &store).await;
         stop.cancel();
-        let finish = async {
-            while let Some(ended) = tasks.join_next().await {
-                if let Ok(Ended::Reload(request, answer)) = ended {
-                    self.end_reload(request, answer).await;
-                }
-            }
-        };
+        let finish = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(FINISH_WITHIN, finish).await.is_err() {
             warn!("a call in hand did not finish in time");
         }
+        self.cut_off_reloads(matches!(end, End::Stop)).await;
         Ok(end)
     }
 
@@ -301,9 +290,14 @@ impl Daemon {
                 ended = tasks.join_next() => match ended {
                     Some(Ok(Ended::Loop(name, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
                     Some(Ok(Ended::Loop(..))) | None => {}
-                    Some(Ok(Ended::Reload(request, answer))) => self.end_reload(request, answer).await,
-                    Some(Ok(Ended::Record(Ok(is_own)))) => self.say_whose_record(is_own),
-                    Some(Ok(Ended::Record(Err(why)))) => return End::Lost(why),
+                    Some(Ok(Ended::Reload(ended))) => if let Some(end) = self.end_reload(ended, tasks, store).await { return end },
+                    Some(Ok(Ended::Record(_, Err(why)))) => return End::Lost(why),
+                    Some(Ok(Ended::Record(compared, Ok(is_own)))) => {
+                        // A reload that came meanwhile says itself what it came to.
+                        if !self.reloads.is_busy() && *compared == self.config.record {
+                            self.say_whose_record(is_own);
+                        }
+                    }
                     Some(Err(why)) => {
                         error!(%why, "a task broke");
                         let address = self.address.shown().to_owned();
@@ -315,19 +309,23 @@ impl Daemon {
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
                 }
                 () = progress.record_changed.notified() => {
-                    let (store, record) = (store.clone(), self.config.record.clone());
-                    tasks.spawn(async move { Ended::Record(settle_record(store, &record).await) });
+                    let (store, record) = (store.clone(), Box::new(self.config.record.clone()));
+                    tasks.spawn(async move {
+                        let settled = settle_record(store, &record).await;
+                        Ended::Record(record, settled)
+                    });
                 }
                 signal = self.signals.next() => match signal {
                     Signal::Stop => { info!("stopping"); return End::Stop }
                     Signal::Status => self.log_status(),
                     Signal::Reload => self.reload(None, tasks, store).await,
                 },
-                request = next_request(self.control.as_ref()) => self.reload(Some(request), tasks, store).await,
+                request = next_request(self.control.as_mut()) => self.reload(Some(request), tasks, store).await,
                 _ = beat.tick() => {
                     if watchdog.is_some() && !self.progress.is_stuck() {
                         systemd::watchdog();
                     }
+                    self.answer_overdue().await;
                     if told.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
                         told = Some(Instant::now());
                         systemd::status(&self.status_line());
@@ -338,7 +336,7 @@ impl Daemon {
     }
 
     fn status_line(&self) -> String {
-        let figures = self.progress.figures();
+        let figures = self.progress.figures(Reader::StatusLine);
         format!(
             "serving {}: {} jobs dispatched, {} rejected, latest {:.1} ms late",
             self.address.shown(),
@@ -349,7 +347,7 @@ impl Daemon {
     }
 
     fn log_status(&self) {
-        let figures = self.progress.figures();
+        let figures = self.progress.figures(Reader::Log);
         let (dispatched, rejected, calls) = (figures.dispatched, figures.rejected, figures.calls);
         let (latest, bad_names) = (figures.latest, self.hints.bad_names());
         info!(redis = self.address.shown(), dispatched, rejected, calls, ?latest, bad_names, "status");
@@ -395,7 +393,7 @@ async fn settle_record(mut store: Store, record: &Record) -> Result<bool, StoreE
 }
 
 /// The next request, or never, where there is no control socket.
-async fn next_request(control: Option<&Control>) -> Request {
+async fn next_request(control: Option<&mut Control>) -> Request {
     match control {
         Some(control) => control.next().await,
         None => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! Making a server ready: connect, load the library, settle which record is in force, find what waits.
+//! Making a server ready: the built-in one runs, a connection, the library, the record in force, what waits in the queues.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use crate::store::ops::Put;
 use crate::store::server::Server;
 use crate::store::wake::Hints;
 use crate::store::{Address, Partition, Store, StoreError};
+use crate::system::built_in_redis::BuiltInRedisError;
 use crate::system::signals::Signal;
 use crate::words::policy::Record;
 
@@ -17,35 +18,47 @@ use crate::words::policy::Record;
 const NAMES: usize = 100;
 
 impl Daemon {
+    /// Do something that may take long while Redis is away: signals and requests are heard, and systemd is told that nothing
+    /// is stuck. `None` when told to stop meanwhile.
+    pub(super) async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut beat = tokio::time::interval(BEAT);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Some(done),
+                _ = beat.tick() => self.tell_that_it_waits(),
+                signal = self.signals.next() => match signal {
+                    Signal::Stop => return None,
+                    Signal::Status => info!(redis = self.address.shown(), "waiting for redis"),
+                    Signal::Reload => self.reload_while_away(None).await,
+                },
+                request = next_request(self.control.as_mut()) => self.reload_while_away(Some(request)).await,
+            }
+        }
+    }
+
+    /// See that the built-in Redis runs, where this daemon uses it. `None` when told to stop meanwhile.
+    pub(super) async fn ensure_built_in(&mut self) -> Option<Result<(), BuiltInRedisError>> {
+        let Some(mut built_in) = self.built_in.take() else { return Some(Ok(())) };
+        let ensured = self.meanwhile(built_in.ensure()).await;
+        self.built_in = Some(built_in);
+        ensured
+    }
+
     /// Connect and settle the record, which may take a while over many queues; `None` when told to stop meanwhile.
     pub(super) async fn make_ready(&mut self) -> Result<Option<(Store, Server)>, StoreError> {
-        let mut beat = tokio::time::interval(BEAT);
         loop {
             let put = std::mem::take(&mut self.must_put);
-            let mut ready = std::pin::pin!(make_ready(
-                self.address.clone(),
-                self.partition.clone(),
-                Arc::clone(&self.hints),
-                Arc::clone(&self.progress),
-                self.config.record.clone(),
-                put
-            ));
-            let made = loop {
-                tokio::select! {
-                    made = &mut ready => break made,
-                    signal = self.signals.next() => match signal {
-                        Signal::Stop => return Ok(None),
-                        Signal::Status => info!(redis = self.address.shown(), "making ready"),
-                        Signal::Reload => self.reload_while_away(None).await,
-                    },
-                    request = next_request(self.control.as_ref()) => self.reload_while_away(Some(request)).await,
-                    _ = beat.tick() => self.tell_that_it_waits(),
-                }
-            };
-            let (store, server, same_record) = made.inspect_err(|_| self.must_put |= put)?;
+            let (address, partition) = (self.address.clone(), self.partition.clone());
+            let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
+            let making = make_ready(address, partition, hints, progress, self.config.record.clone(), put);
+            let made = self.meanwhile(making).await;
+            self.must_put |= put && !matches!(made, Some(Ok(_)));
+            let Some(made) = made else { return Ok(None) };
+            let (store, server, is_own) = made?;
             self.warn_about(&server);
-            self.say_whose_record(same_record);
             if !self.must_put {
+                self.say_whose_record(is_own);
                 return Ok(Some((store, server)));
             }
         }
@@ -63,34 +76,33 @@ async fn make_ready(
 ) -> Result<(Store, Server, bool), StoreError> {
     let mut store = Store::connect_tracking(&address, &partition, &hints).await?;
     let server = store.prepare(&hints).await?;
-    let mut same = store.has_record(&record).await?;
+    let mut is_own = store.has_record(&record).await?;
+    while is_own.is_none() {
+        // Before any queue is looked at: by the built-in defaults it may be cut where this record would not.
+        store.put_record(&record, true).await?;
+        is_own = store.has_record(&record).await?;
+    }
     if must_put {
-        if same != Some(true) {
+        if is_own == Some(false) {
             look_at_all(&mut store, &progress).await?;
         }
-        put(&mut store, &record).await?;
-        same = Some(true);
-    } else {
-        store.put_record(&record, true).await?;
+        put(&mut store, &record, &progress).await?;
+        is_own = Some(true);
     }
-    store.drain(&[]).await?;
-    Ok((store, server, same != Some(false)))
+    progress.count(&store.drain(&[]).await?);
+    Ok((store, server, is_own == Some(true)))
 }
 
 /// Put a record into force; where another change still spreads, help it to its end first.
-pub(super) async fn put(store: &mut Store, record: &Record) -> Result<(), StoreError> {
+pub(super) async fn put(store: &mut Store, record: &Record, progress: &Progress) -> Result<(), StoreError> {
     while store.put_record(record, false).await? == Put::Busy {
-        store.drain(&[]).await?;
+        progress.count(&store.drain(&[]).await?);
     }
     Ok(())
 }
 
 /// Look at every queue once, by the record that is in force: before another one is stored, for what was pushed by then is
 /// judged by what held then.
-///
-/// # Errors
-///
-/// The first call that fails.
 pub(super) async fn look_at_all(store: &mut Store, progress: &Progress) -> Result<(), StoreError> {
     let mut cursor = Some(0);
     while let Some(at) = cursor {

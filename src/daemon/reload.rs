@@ -1,20 +1,55 @@
 //! Reading the configuration again, and answering whoever asked for it.
+//!
+//! The file is read, and refused, at once. What is good is put into force one at a time: while one runs the next ones wait,
+//! and one put of the newest file stands for all of them, so the last one asked for wins. Until a file is in force `must_put`
+//! is set, and the next connection makes up for what a lost one cut off.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use super::ready::{look_at_all, put};
-use super::{Daemon, Ended};
+use super::{Daemon, End, Ended};
 use crate::config::Config;
+use crate::loops::progress::Progress;
+use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 use crate::system::control::{Answer, Request};
 use crate::system::systemd;
+use crate::words::policy::Record;
 
-/// How long a change of policy may take to spread before `reload` says that it still does.
-const SPREADS_WITHIN: Duration = Duration::from_secs(55);
+/// How long a reload may take before whoever asked is told how far it is; it goes on.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(50);
+
+/// One that was asked for: by HUP, or by a request that waits for its answer.
+struct Asked {
+    request: Option<Request>,
+    at: Instant,
+}
+
+/// The one that runs, with all it stands for.
+struct Running {
+    asked: Vec<Asked>,
+    /// Whether the record is stored: from then on it only spreads.
+    stored: Arc<AtomicBool>,
+}
+
+/// The reloads of a daemon that were asked for and are not over.
+#[derive(Default)]
+pub(super) struct Reloads {
+    running: Option<Running>,
+    waiting: Vec<Asked>,
+}
+
+impl Reloads {
+    /// Whether a file that was read is on its way into force.
+    pub(super) fn is_busy(&self) -> bool {
+        self.running.is_some()
+    }
+}
 
 impl Daemon {
     /// Read the configuration again, whole or not at all. Replies the refusal.
@@ -31,57 +66,138 @@ impl Daemon {
             return Err(Answer::Refused { why: why.to_string() });
         }
         self.config = new;
+        self.must_put = true;
         self.warned.clear();
         Ok(())
     }
 
-    /// Reload while serving: the record is stored at once, and the answer given when it has spread.
+    /// Reload while serving: put into force as soon as those before it are, and answered when it has spread.
     pub(super) async fn reload(&mut self, request: Option<Request>, tasks: &mut JoinSet<Ended>, store: &Store) {
         if let Err(answer) = self.read_again(request.as_ref()) {
-            return finish_reload(request, answer).await;
+            return finish(request, answer).await;
         }
         systemd::reloading();
-        let (mut store, record) = (store.clone(), self.config.record.clone());
-        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-        tasks.spawn(async move {
-            let spread = async {
-                look_at_all(&mut store, &progress).await?;
-                put(&mut store, &record).await?;
-                hints.dues.notify_one();
-                while store.drain(&[]).await?.spreading {}
-                Ok::<_, StoreError>(())
-            };
-            let answer = match tokio::time::timeout(SPREADS_WITHIN, spread).await {
-                Ok(Ok(())) => Answer::Live,
-                Ok(Err(why)) => Answer::Failed { why: why.to_string() },
-                Err(_) => Answer::Failed { why: "the change is stored and still spreads".to_owned() },
-            };
-            Ended::Reload(request, answer)
-        });
+        self.reloads.waiting.push(Asked { request, at: Instant::now() });
+        self.start_reload(tasks, store);
     }
 
-    /// A reload came to its end. One that is not live is made so with the next connection.
-    pub(super) async fn end_reload(&mut self, request: Option<Request>, answer: Answer) {
-        self.must_put |= answer != Answer::Live;
-        systemd::ready();
-        finish_reload(request, answer).await;
+    /// Start the next one, if one waits and none runs.
+    fn start_reload(&mut self, tasks: &mut JoinSet<Ended>, store: &Store) {
+        if self.reloads.running.is_some() || self.reloads.waiting.is_empty() {
+            return;
+        }
+        let stored = Arc::new(AtomicBool::new(false));
+        let asked = std::mem::take(&mut self.reloads.waiting);
+        self.reloads.running = Some(Running { asked, stored: Arc::clone(&stored) });
+        let (store, record) = (store.clone(), self.config.record.clone());
+        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
+        tasks.spawn(async move { Ended::Reload(put_into_force(store, record, &stored, &hints, &progress).await) });
+    }
+
+    /// The one that ran came to its end; those that waited go on. Replies the end of the session where the connection is lost.
+    pub(super) async fn end_reload(
+        &mut self,
+        ended: Result<(), StoreError>,
+        tasks: &mut JoinSet<Ended>,
+        store: &Store,
+    ) -> Option<End> {
+        match ended {
+            Ok(()) => {
+                self.must_put = !self.reloads.waiting.is_empty();
+                self.answer_running(&Answer::Live).await;
+                if !self.must_put {
+                    self.say_whose_record(true);
+                }
+            }
+            Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => {
+                self.answer_running(&Answer::Failed { why: why.to_string() }).await;
+            }
+            Err(why) => return Some(End::Lost(why)), // answered when the session ends
+        }
+        self.start_reload(tasks, store);
+        if !self.reloads.is_busy() {
+            systemd::ready();
+        }
+        None
+    }
+
+    async fn answer_running(&mut self, answer: &Answer) {
+        for asked in self.reloads.running.take().map(|running| running.asked).unwrap_or_default() {
+            finish(asked.request, answer.clone()).await;
+        }
+    }
+
+    /// Tell those who have waited for long how far it is. Nothing is given up.
+    pub(super) async fn answer_overdue(&mut self) {
+        let stored = self.reloads.running.as_ref().is_some_and(|running| running.stored.load(Ordering::Relaxed));
+        let overdue =
+            |asked: &mut Asked| if asked.at.elapsed() < ANSWERED_WITHIN { None } else { asked.request.take() };
+        let running = self.reloads.running.iter_mut().flat_map(|running| &mut running.asked).filter_map(overdue);
+        let running: Vec<Request> = running.collect();
+        let waiting: Vec<Request> = self.reloads.waiting.iter_mut().filter_map(overdue).collect();
+        let how_far = if stored {
+            "the change is stored and still spreads"
+        } else {
+            "the change is not stored yet: the queues are looked at by the old policies first; it goes on"
+        };
+        for request in running {
+            finish(Some(request), Answer::Failed { why: how_far.to_owned() }).await;
+        }
+        for request in waiting {
+            let why = "the change is not stored yet: an earlier one still spreads; it goes on".to_owned();
+            finish(Some(request), Answer::Failed { why }).await;
+        }
+    }
+
+    /// The session is over. What was cut off is made up for with the next connection, if there is one.
+    pub(super) async fn cut_off_reloads(&mut self, stops: bool) {
+        let stored = self.reloads.running.as_ref().is_some_and(|running| running.stored.load(Ordering::Relaxed));
+        let why = match (stops, stored) {
+            (true, false) => "the daemon stops; the configuration is good and will be live with its next start",
+            (_, true) => "the change is stored and still spreads",
+            (false, false) => "redis was lost; the configuration is good and will be live when it is back",
+        };
+        let answer = Answer::Failed { why: why.to_owned() };
+        self.answer_running(&answer).await;
+        for asked in std::mem::take(&mut self.reloads.waiting) {
+            finish(asked.request, answer.clone()).await;
+        }
     }
 
     /// Reload while Redis is away: checked now, stored with the next connection.
     pub(super) async fn reload_while_away(&mut self, request: Option<Request>) {
-        let answer = if let Err(answer) = self.read_again(request.as_ref()) {
-            answer
-        } else {
-            self.must_put = true;
-            Answer::Failed {
+        let answer = match self.read_again(request.as_ref()) {
+            Err(answer) => answer,
+            Ok(()) => Answer::Failed {
                 why: "redis cannot be used now; the configuration is good and will be live with it".to_owned(),
-            }
+            },
         };
-        finish_reload(request, answer).await;
+        finish(request, answer).await;
     }
 }
 
-async fn finish_reload(request: Option<Request>, answer: Answer) {
+/// Store a record, and drain until it has reached every bucket. What was pushed before is judged by what held then.
+async fn put_into_force(
+    mut store: Store,
+    record: Record,
+    stored: &AtomicBool,
+    hints: &Hints,
+    progress: &Progress,
+) -> Result<(), StoreError> {
+    look_at_all(&mut store, progress).await?;
+    put(&mut store, &record, progress).await?;
+    stored.store(true, Ordering::Relaxed);
+    hints.dues.notify_one();
+    loop {
+        let drained = store.drain(&[]).await?;
+        progress.count(&drained);
+        if !drained.spreading {
+            return Ok(());
+        }
+    }
+}
+
+async fn finish(request: Option<Request>, answer: Answer) {
     match &answer {
         Answer::Live => info!("the configuration was reloaded and is live"),
         Answer::Refused { why } => error!("the configuration is refused and the old one stays: {why}"),

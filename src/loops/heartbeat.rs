@@ -38,13 +38,15 @@ pub struct Heartbeat {
     store: Store,
     identity: Identity,
     progress: Arc<Progress>,
+    /// The log says that Redis refuses it.
+    refused: bool,
 }
 
 impl Heartbeat {
     /// A heartbeat over one connection.
     #[must_use]
     pub fn new(store: Store, identity: Identity, progress: Arc<Progress>) -> Self {
-        Self { store, identity, progress }
+        Self { store, identity, progress, refused: false }
     }
 
     /// Beat at once and then every five seconds; when stopped, say so.
@@ -78,7 +80,10 @@ impl Heartbeat {
         };
         match self.store.beat(&self.identity.id, &beat).await {
             Err(why @ StoreError::Refused { .. }) => {
-                warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
+                if !self.refused {
+                    warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
+                }
+                self.refused = true;
                 Ok(())
             }
             alive => {

@@ -22,6 +22,8 @@ pub struct Progress {
 struct Inner {
     expected_by: Option<Instant>,
     figures: Figures,
+    /// The latest job since each [`Reader`] asked.
+    latest: [Duration; 2],
     /// The id of the record that the last call found, empty where none is stored; `None`: no call has looked yet.
     record: Option<String>,
     /// Whether that is this daemon's own.
@@ -39,8 +41,17 @@ pub struct Figures {
     pub dispatched: u64,
     /// Jobs that were cut or too large.
     pub rejected: u64,
-    /// The lateness of the latest job since it was last asked for.
+    /// The lateness of the latest job since the same reader last asked.
     pub latest: Duration,
+}
+
+/// Who reads the figures; each has a latest job of its own, so that none empties what another one reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// The status line that systemd is told.
+    StatusLine,
+    /// USR1, in the log.
+    Log,
 }
 
 impl Progress {
@@ -72,7 +83,9 @@ impl Progress {
         figures.calls += 1;
         figures.dispatched += drained.dispatched;
         figures.rejected += drained.rejected;
-        figures.latest = figures.latest.max(drained.latest);
+        for latest in &mut inner.latest {
+            *latest = drained.latest.max(*latest);
+        }
     }
 
     /// No pacer runs: the daemon waits for Redis.
@@ -109,12 +122,54 @@ impl Progress {
         self.inner().expected_by.is_some_and(|by| Instant::now() > by)
     }
 
-    /// The figures so far; the lateness starts anew.
+    /// The figures so far; the lateness starts anew for this reader.
     #[must_use]
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self, reader: Reader) -> Figures {
         let mut inner = self.inner();
-        let figures = inner.figures;
-        inner.figures.latest = Duration::ZERO;
-        figures
+        let latest = std::mem::take(&mut inner.latest[reader as usize]);
+        Figures { latest, ..inner.figures }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drained(late_ms: u64, record: Option<&str>) -> Drained {
+        Drained {
+            wait: None,
+            dispatched: 1,
+            rejected: 0,
+            latest: Duration::from_millis(late_ms),
+            record: record.map(str::to_owned),
+            spreading: false,
+            notes: Vec::new(),
+            looked: 0,
+        }
+    }
+
+    #[test]
+    fn the_status_line_does_not_empty_what_the_log_reports() {
+        let progress = Progress::default();
+        progress.count(&drained(7, None));
+        assert_eq!(progress.figures(Reader::StatusLine).latest, Duration::from_millis(7));
+        assert_eq!(progress.figures(Reader::StatusLine).latest, Duration::ZERO, "it starts anew");
+        progress.count(&drained(3, None));
+        let figures = progress.figures(Reader::Log);
+        assert_eq!((figures.latest, figures.dispatched), (Duration::from_millis(7), 2));
+        assert_eq!(progress.figures(Reader::StatusLine).latest, Duration::from_millis(3));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn another_record_is_told_once() {
+        let progress = Progress::default();
+        let is_told = async || {
+            let told = progress.record_changed.notified();
+            tokio::time::timeout(Duration::from_millis(5), told).await.is_ok()
+        };
+        for (record, told) in [(Some("a"), true), (Some("a"), false), (None, true), (None, false), (Some("b"), true)] {
+            progress.drained(&drained(0, record), Duration::ZERO);
+            assert_eq!(is_told().await, told, "{record:?}");
+        }
     }
 }

@@ -1,8 +1,11 @@
-//! Reconcile: the safety net behind the wake-ups. It scans for queues, all of them at the start, after names were lost
-//! and where Redis does not report changes, and slowly in between, and hands their names to the pacer.
+//! Reconcile: the safety net behind the wake-ups. It scans for queues, all of them at the start and after names were lost, and
+//! slowly in between, and hands their names to the pacer. Where Redis does not report changes it is the only way to find a
+//! push: then it polls, page by page, and hands over what changed.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -13,8 +16,16 @@ use crate::store::{Store, StoreError};
 /// The time between two pages of the slow scan.
 const SLOWLY: Duration = Duration::from_secs(10);
 
-/// The time between two scans where Redis does not report changes.
+/// The shortest time from one poll of all queues to the next.
 const POLL: Duration = Duration::from_millis(20);
+
+/// For each second that a poll takes, so many are left to others: it has a twentieth of the time.
+const LEAVE: u32 = 19;
+
+/// What a page costs at most, by itself and for each queue in it. What took longer was spent waiting for the processor or for
+/// calls of others, and is no reason to look less often.
+const PAGE: Duration = Duration::from_millis(1);
+const QUEUE: Duration = Duration::from_micros(5);
 
 /// The loop that looks for queues.
 pub struct Reconciler {
@@ -22,13 +33,37 @@ pub struct Reconciler {
     hints: Arc<Hints>,
     tracking: bool,
     cursor: u64,
+    seen: Seen,
+}
+
+/// How long each queue was when a poll saw it last: this round and the one before. Names are kept as hashes: two that fall
+/// together cost one look too many or one that comes a round later.
+#[derive(Default)]
+struct Seen {
+    hasher: RandomState,
+    before: HashMap<u64, Option<u64>>,
+    now: HashMap<u64, Option<u64>>,
+}
+
+impl Seen {
+    /// Whether a queue is new or of another length than in the round before.
+    fn is_news(&mut self, queue: &[u8], length: Option<u64>) -> bool {
+        let name = self.hasher.hash_one(queue);
+        self.now.insert(name, length);
+        self.before.get(&name) != Some(&length)
+    }
+
+    /// A round is over.
+    fn turn(&mut self) {
+        self.before = std::mem::take(&mut self.now);
+    }
 }
 
 impl Reconciler {
     /// A reconcile over one connection; without `tracking` it is the only way to find a push.
     #[must_use]
     pub fn new(store: Store, hints: Arc<Hints>, tracking: bool) -> Self {
-        Self { store, hints, tracking, cursor: 0 }
+        Self { store, hints, tracking, cursor: 0, seen: Seen::default() }
     }
 
     /// Look for queues until stopped.
@@ -42,18 +77,49 @@ impl Reconciler {
 
     async fn scan_for_ever(&mut self) -> Result<(), StoreError> {
         self.scan_all().await?;
+        let mut pause = if self.tracking { SLOWLY } else { POLL };
+        let mut round = Instant::now();
         loop {
-            let pause = if self.tracking { SLOWLY } else { POLL };
             tokio::select! {
                 () = self.hints.lost.notified() => {
                     info!("wake-ups were lost: looking at every queue");
                     self.scan_all().await?;
                 }
-                () = tokio::time::sleep(pause) => {
-                    if self.tracking { self.look_slowly().await?; } else { self.scan_all().await?; }
+                () = tokio::time::sleep(pause) => if self.tracking {
+                    self.look_slowly().await?;
+                } else {
+                    pause = self.poll().await? * LEAVE;
+                    if self.cursor == 0 {
+                        pause = pause.max(POLL.saturating_sub(round.elapsed()));
+                        round = Instant::now() + pause;
+                    }
                 }
             }
         }
+    }
+
+    /// One page of a poll. Replies what it cost.
+    ///
+    /// A queue is handed over when its length changed, for it may be over its capacity, or when its bucket is not scheduled.
+    /// One that is scheduled and as it was has its turn.
+    async fn poll(&mut self) -> Result<Duration, StoreError> {
+        let began = Instant::now();
+        let page = self.store.scan_queues(self.cursor).await?;
+        let standing = self.store.standing(&page.queues).await?;
+        let at_most = PAGE + QUEUE * u32::try_from(standing.len()).unwrap_or(u32::MAX);
+        let cost = began.elapsed().min(at_most);
+        let mut changed = Vec::new();
+        for (queue, stands) in page.queues.into_iter().zip(standing) {
+            if self.seen.is_news(&queue, stands.length) || !stands.scheduled {
+                changed.push(queue);
+            }
+        }
+        self.hand_over(&changed).await;
+        self.cursor = page.next.unwrap_or(0);
+        if self.cursor == 0 {
+            self.seen.turn();
+        }
+        Ok(cost)
     }
 
     async fn scan_all(&mut self) -> Result<(), StoreError> {
@@ -85,5 +151,24 @@ impl Reconciler {
             self.hints.wait_for_room().await;
             self.hints.add_queue(queue);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_news_when_it_is_new_or_of_another_length_than_a_round_ago() {
+        let mut seen = Seen::default();
+        assert!(seen.is_news(b"a", Some(1)) && seen.is_news(b"b", None));
+        seen.turn();
+        assert!(!seen.is_news(b"a", Some(1)) && !seen.is_news(b"b", None));
+        seen.turn();
+        assert!(seen.is_news(b"a", Some(2)) && !seen.is_news(b"b", None));
+        seen.turn();
+        seen.turn();
+        assert!(seen.is_news(b"a", Some(2)), "it was gone for a round");
+        assert_eq!(seen.before.len(), 0, "and nothing was kept of it");
     }
 }

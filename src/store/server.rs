@@ -51,6 +51,10 @@ impl Store {
     pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
         let (persistence, memory) = (self.info("persistence").await?, self.info("memory").await?);
         let says = |info: &str, line: &str| info.lines().any(|have| have == line);
+        if says(&persistence, "loading:1") {
+            // What it says of the append-only file is not true until it has read it.
+            return Err(StoreError::Loading { address: self.address().shown().to_owned() });
+        }
         let mut lacks = Vec::new();
         if !says(&persistence, "aof_enabled:1") {
             lacks.push(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redis::{FromRedisValue, Value};
+use redis::{FromRedisValue, RedisResult, Value};
 use serde::Serialize;
 
 use super::keys::GROUP;
@@ -152,6 +152,15 @@ impl Lateness {
     }
 }
 
+/// How things stand with a queue that a scan found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Whether its bucket is scheduled.
+    pub scheduled: bool,
+    /// How many jobs wait; `None` where it is no list.
+    pub length: Option<u64>,
+}
+
 /// A page of a scan over the queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scanned {
@@ -192,6 +201,38 @@ impl Store {
         }
         let Value::Array(dues) = self.call("ZMSCORE", &command).await? else { return Ok(queues) };
         Ok(queues.into_iter().zip(dues).filter(|(_, due)| *due == Value::Nil).map(|(queue, _)| queue).collect())
+    }
+
+    /// How things stand with some queues, in their order. One round trip, and none when there are no queues.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn standing(&mut self, queues: &[Vec<u8>]) -> Result<Vec<Standing>, StoreError> {
+        if queues.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (mut pipeline, mut dues) = (redis::pipe(), redis::cmd("ZMSCORE"));
+        dues.arg(self.keys().schedule());
+        for queue in queues {
+            dues.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
+        }
+        pipeline.add_command(dues);
+        for queue in queues {
+            pipeline.cmd("LLEN").arg(queue);
+        }
+        let replies: Vec<RedisResult<Value>> = pipeline
+            .ignore_errors() // of a queue that is no list
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))?;
+        let (dues, lengths) = replies.split_first().ok_or_else(|| unexpected("LLEN", &Value::Nil))?;
+        let Ok(Value::Array(dues)) = dues else { return Err(unexpected("ZMSCORE", &Value::Nil)) };
+        let standing = dues.iter().zip(lengths).map(|(due, length)| Standing {
+            scheduled: *due != Value::Nil,
+            length: length.as_ref().ok().and_then(|n| u64::from_redis_value_ref(n).ok()),
+        });
+        Ok(standing.collect())
     }
 
     /// The bucket whose queue a key is; `None` when its name is none.

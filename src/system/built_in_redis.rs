@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -24,8 +24,9 @@ const PROGRAMS: [&str; 2] = ["valkey-server", "redis-server"];
 /// How long a server may take until it answers; loading its data does not count.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long a server may take to stop.
-const STOPS_WITHIN: Duration = Duration::from_millis(3_500);
+/// How long a server may take to stop, and to say which process it is: a daemon has five seconds for all of its end.
+const STOPS_WITHIN: Duration = Duration::from_millis(2_500);
+const ASKED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A path of a socket may not be longer; beyond it, the port has to do.
 const LONGEST_SOCKET: usize = 100;
@@ -86,10 +87,26 @@ pub enum BuiltInRedisError {
 /// What this process is to the built-in Redis.
 #[derive(Debug)]
 enum Role {
-    /// It holds the lock, and the server's process where it started it itself.
-    Supervisor { lock: File, child: Option<Child> },
+    /// It holds the lock.
+    Supervisor { lock: File, server: Option<Running> },
     /// Another process holds the lock.
     Guest,
+}
+
+/// The server's process, and, where this process started it, the handle to it.
+#[derive(Debug)]
+struct Running {
+    pid: Pid,
+    child: Option<Child>,
+}
+
+impl Running {
+    fn is_gone(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => !matches!(child.try_wait(), Ok(None)),
+            None => test_kill_process(self.pid).is_err(),
+        }
+    }
 }
 
 /// A Redis that dripd runs itself.
@@ -101,12 +118,12 @@ pub struct BuiltInRedis {
 }
 
 impl BuiltInRedis {
-    /// Take the data directory, and run or find its server.
+    /// Take the data directory; [`Self::ensure`] runs or finds its server.
     ///
     /// # Errors
     ///
-    /// Each names what is in the way and the way out.
-    pub async fn start(settings: &RedisSettings) -> Result<Self, BuiltInRedisError> {
+    /// When the directory is of no use.
+    pub fn open(settings: &RedisSettings) -> Result<Self, BuiltInRedisError> {
         let dir = &settings.data_dir;
         let unusable = |why| BuiltInRedisError::Directory { path: dir.clone(), why };
         if !dir.is_dir() {
@@ -115,8 +132,7 @@ impl BuiltInRedis {
         let socket = socket_path(dir);
         let address = if fits_socket(&socket) { Address::of_socket(&socket)? } else { Address::of(settings)? };
         let mut built_in = Self { settings: settings.clone(), address, role: Role::Guest };
-        built_in.ensure().await?;
-        if matches!(built_in.role, Role::Guest) {
+        if !built_in.become_supervisor()? {
             info!(path = %dir.display(), "another dripd supervises redis in this directory; serving beside it");
         }
         Ok(built_in)
@@ -132,32 +148,45 @@ impl BuiltInRedis {
         Store::connect(&self.address, &Partition::of(&self.settings)).await
     }
 
-    /// See that the server runs: become the supervisor where there is none, start it when it died.
+    /// Become the supervisor where there is none. Replies whether this process is it.
+    fn become_supervisor(&mut self) -> Result<bool, BuiltInRedisError> {
+        if matches!(self.role, Role::Guest)
+            && let Some(lock) = self.lock()?
+        {
+            self.role = Role::Supervisor { lock, server: None };
+        }
+        Ok(matches!(self.role, Role::Supervisor { .. }))
+    }
+
+    /// See that the server runs: become the supervisor where there is none, adopt a server that was left behind, start it
+    /// when it died. It may take long; whoever waits goes on with what else it has to do, and may give up at any moment.
     ///
     /// # Errors
     ///
-    /// As [`Self::start`].
+    /// Each names what is in the way and the way out.
     pub async fn ensure(&mut self) -> Result<(), BuiltInRedisError> {
-        if matches!(self.role, Role::Guest) {
-            let Some(lock) = self.lock()? else { return Ok(()) };
-            self.role = Role::Supervisor { lock, child: None };
-        }
-        let Role::Supervisor { child, .. } = &mut self.role else { return Ok(()) };
-        if let Some(running) = child {
-            match running.try_wait() {
-                Ok(None) => return Ok(()),
-                Ok(Some(status)) => warn!(%status, "redis ended; starting it again"),
-                Err(why) => warn!(%why, "redis cannot be watched; starting it again"),
-            }
-            *child = None;
-        } else if self.is_ours().await {
+        if !self.become_supervisor()? {
             return Ok(());
         }
-        let started = self.spawn().await?;
-        if let Role::Supervisor { child, .. } = &mut self.role {
-            *child = Some(started);
+        let Role::Supervisor { server, .. } = &mut self.role else { return Ok(()) };
+        if let Some(running) = server {
+            if !running.is_gone() {
+                return Ok(());
+            }
+            warn!(pid = running.pid.as_raw_nonzero().get(), "redis ended; starting it again");
+            *server = None;
         }
-        Ok(())
+        if let Some(pid) = self.find_left_behind().await? {
+            self.set_running(Running { pid, child: None });
+            return Ok(());
+        }
+        self.spawn().await
+    }
+
+    fn set_running(&mut self, running: Running) {
+        if let Role::Supervisor { server, .. } = &mut self.role {
+            *server = Some(running);
+        }
     }
 
     fn lock(&self) -> Result<Option<File>, BuiltInRedisError> {
@@ -171,31 +200,50 @@ impl BuiltInRedis {
         }
     }
 
-    /// Whether a server left behind by a crash answers: started from the `redis.conf` of this directory.
-    async fn is_ours(&self) -> bool {
-        let conf = self.settings.data_dir.join("redis.conf");
-        loop {
-            match self.connect().await {
-                Err(StoreError::Loading { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
-                Err(_) => return false,
-                Ok(mut store) => {
-                    let ours = store.config_file().await.is_ok_and(|file| same_file(Path::new(&file), &conf));
-                    if ours {
-                        info!("adopted the redis that was left in the data directory");
-                        if let Err(why) = store.set_fsync(self.settings.fsync).await {
-                            warn!(%why, "redis keeps its old fsync");
-                        }
-                    }
-                    return ours;
-                }
+    /// A server that a crash left behind: it was started from the `redis.conf` of this directory. One that listens on the
+    /// socket here and does not answer is waited for: it may hang, or load its data.
+    async fn find_left_behind(&self) -> Result<Option<Pid>, BuiltInRedisError> {
+        let (conf, since) = (self.settings.data_dir.join("redis.conf"), Instant::now());
+        let adopt = async |mut store: Store| -> Result<Option<Pid>, StoreError> {
+            if !same_file(Path::new(&store.config_file().await?), &conf) {
+                return Ok(None);
             }
+            let pid = Pid::from_raw(store.process_id().await?);
+            info!("adopted the redis that was left in the data directory");
+            if let Err(why) = store.set_fsync(self.settings.fsync).await {
+                warn!(%why, "redis keeps its old fsync");
+            }
+            Ok(pid)
+        };
+        loop {
+            let found = match self.connect().await {
+                Ok(store) => adopt(store).await,
+                Err(why) => Err(why),
+            };
+            match found {
+                Ok(pid) => return Ok(pid),
+                Err(StoreError::Loading { .. }) => {}
+                Err(_) if !self.is_listened_to() => return Ok(None),
+                Err(why) if since.elapsed() > ANSWERS_WITHIN => {
+                    return Err(BuiltInRedisError::Silent { path: self.settings.data_dir.clone(), why });
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
-    async fn spawn(&self) -> Result<Child, BuiltInRedisError> {
+    /// Whether a server listens on the socket of this directory, which nobody else's would.
+    fn is_listened_to(&self) -> bool {
+        let socket = socket_path(&self.settings.data_dir);
+        fits_socket(&socket) && std::os::unix::net::UnixStream::connect(socket).is_ok()
+    }
+
+    /// Start the server and wait until it answers, be it that it loads its data.
+    async fn spawn(&mut self) -> Result<(), BuiltInRedisError> {
         let program = find_program().await?;
         self.check_port().await?;
-        let dir = &self.settings.data_dir;
+        let dir = self.settings.data_dir.clone();
         let unusable = |why| BuiltInRedisError::Directory { path: dir.clone(), why };
         let conf = write_conf(&self.settings).map_err(unusable)?;
         let log_path = dir.join("redis.log");
@@ -204,26 +252,39 @@ impl BuiltInRedis {
         command.arg(conf).stdin(Stdio::null());
         command.stdout(log().map_err(unusable)?).stderr(log().map_err(unusable)?);
         std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C is for dripd: it stops redis last
-        let mut child = command.spawn().map_err(|why| BuiltInRedisError::NoServer {
+        let child = command.spawn().map_err(|why| BuiltInRedisError::NoServer {
             found: format!("{} does not run: {why}", program.display()),
         })?;
+        let pid = Pid::from_child(&child);
+        // Kept before it answers: whoever gives up waiting stops it.
+        self.set_running(Running { pid, child: Some(child) });
         let since = Instant::now();
         loop {
-            if let Ok(Some(status)) = child.try_wait() {
-                let (status, tail) = (status.to_string(), tail(&log_path));
-                return Err(BuiltInRedisError::Ended { program, status, log: log_path, tail });
-            }
             match self.connect().await {
                 Ok(_) | Err(StoreError::Loading { .. }) => break,
-                Err(why) if since.elapsed() > ANSWERS_WITHIN => {
-                    let _ = child.kill();
-                    return Err(BuiltInRedisError::Silent { path: dir.clone(), why });
+                Err(why) => {
+                    if let Some(status) = self.ended() {
+                        let (status, tail) = (status.to_string(), tail(&log_path));
+                        return Err(BuiltInRedisError::Ended { program, status, log: log_path, tail });
+                    }
+                    if since.elapsed() > ANSWERS_WITHIN {
+                        return Err(BuiltInRedisError::Silent { path: dir, why });
+                    }
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
-        info!(program = %program.display(), pid = child.id(), path = %dir.display(), port = self.settings.port, "started redis");
-        Ok(child)
+        let pid = pid.as_raw_nonzero().get();
+        info!(program = %program.display(), pid, path = %dir.display(), port = self.settings.port, "started redis");
+        Ok(())
+    }
+
+    /// How the server that this process started ended, if it did.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        let Role::Supervisor { server, .. } = &mut self.role else { return None };
+        let status = server.as_mut()?.child.as_mut()?.try_wait().ok().flatten()?;
+        *server = None;
+        Some(status)
     }
 
     async fn check_port(&self) -> Result<(), BuiltInRedisError> {
@@ -241,40 +302,32 @@ impl BuiltInRedis {
         Err(BuiltInRedisError::PortTaken { port, by })
     }
 
-    /// Stop the server, if it is this process that supervises it. What cannot be stopped in time is left to be adopted.
+    /// Stop the server, if it is this process that supervises it: flush, fsync, exit. One that hangs is told to stop and not
+    /// waited for; it does so when it can, or is adopted by the next start.
     pub async fn stop(self) {
-        // A guest whose supervisor is gone is the last one here.
-        let orphaned = if matches!(self.role, Role::Guest) { self.lock().ok().flatten() } else { None };
-        let (child, _held) = match (self.role, orphaned) {
-            (Role::Supervisor { child, lock }, _) => (child, lock),
-            (Role::Guest, Some(lock)) => (None, lock),
-            (Role::Guest, None) => return,
-        };
-        let Some(pid) = Store::connect(&self.address, &Partition::of(&self.settings)).await.ok() else {
-            if let Some(mut child) = child {
-                let _ = child.kill(); // it does not answer, so there is nothing to be lost in asking
-                let _ = child.wait();
+        let (mut running, _held) = match self.role {
+            Role::Supervisor { server: Some(running), lock } => (running, lock),
+            Role::Supervisor { server: None, .. } => return,
+            Role::Guest => {
+                // A guest whose supervisor is gone is the last one here.
+                let Ok(Some(lock)) = self.lock() else { return };
+                let asked = async { self.connect().await?.process_id().await };
+                let Ok(Ok(pid)) = tokio::time::timeout(ASKED_WITHIN, asked).await else { return };
+                let Some(pid) = Pid::from_raw(pid) else { return };
+                (Running { pid, child: None }, lock)
             }
-            return;
         };
-        let mut store = pid;
-        let pid = store.process_id().await.ok().and_then(Pid::from_raw);
-        drop(store);
-        let Some(pid) = pid else { return };
-        let _ = kill_process(pid, Signal::TERM); // as SHUTDOWN: flush, fsync, exit
-        let (since, mut child) = (Instant::now(), child);
+        let _ = kill_process(running.pid, Signal::TERM); // as SHUTDOWN
+        let since = Instant::now();
         while since.elapsed() < STOPS_WITHIN {
-            let gone = match &mut child {
-                Some(child) => matches!(child.try_wait(), Ok(Some(_))),
-                None => test_kill_process(pid).is_err(),
-            };
-            if gone {
+            if running.is_gone() {
                 info!("stopped redis");
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        warn!(pid = pid.as_raw_nonzero().get(), "redis still stops; the next start will adopt it if it does not");
+        let pid = running.pid.as_raw_nonzero().get();
+        warn!(pid, "redis still stops; the next start will adopt it if it does not");
     }
 }
 

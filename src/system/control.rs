@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// How long a daemon may take to answer: a change spreads over many buckets.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
@@ -48,11 +51,22 @@ pub enum Answer {
     },
 }
 
-/// A daemon's end.
+/// A request is a line of a few hundred bytes; one that is longer than this is none.
+const LONGEST_LINE: u64 = 64 * 1024;
+
+/// How long a request may take to come, and an answer to be taken.
+const COMES_WITHIN: Duration = Duration::from_secs(2);
+
+/// The most connections at a time; more wait in the kernel.
+const MOST: usize = 64;
+
+/// A daemon's end. Its connections are read side by side, so that one that says nothing delays nobody.
 #[derive(Debug)]
 pub struct Control {
-    listener: UnixListener,
+    requests: mpsc::Receiver<Request>,
     path: PathBuf,
+    /// The task that accepts; it ends with the value.
+    _listening: JoinSet<()>,
 }
 
 /// One request, to be answered once.
@@ -67,8 +81,8 @@ impl Request {
     /// Answer it. A sender that hung up is not waited for.
     pub async fn answer(mut self, answer: &Answer) {
         let line = serde_json::to_string(answer).expect("an answer is text") + "\n";
-        if let Err(why) = self.stream.write_all(line.as_bytes()).await {
-            tracing::debug!(%why, "whoever asked for a reload hung up");
+        if !matches!(timeout(COMES_WITHIN, self.stream.write_all(line.as_bytes())).await, Ok(Ok(()))) {
+            tracing::debug!("whoever asked for a reload does not take the answer");
         }
     }
 }
@@ -88,23 +102,17 @@ impl Control {
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path })
+        let (sender, requests) = mpsc::channel(1);
+        let mut listening = JoinSet::new();
+        listening.spawn(listen(listener, sender));
+        Ok(Self { requests, path, _listening: listening })
     }
 
     /// The next request that makes sense.
-    pub async fn next(&self) -> Request {
-        loop {
-            match self.listener.accept().await {
-                Ok((stream, _)) => match tokio::time::timeout(Duration::from_secs(2), read_request(stream)).await {
-                    Ok(Ok(request)) => return request,
-                    Ok(Err(why)) => tracing::warn!(%why, "a request on the control socket makes no sense"),
-                    Err(_) => tracing::warn!("a request on the control socket does not come"),
-                },
-                Err(why) => {
-                    tracing::warn!(%why, "the control socket does not accept");
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-            }
+    pub async fn next(&mut self) -> Request {
+        match self.requests.recv().await {
+            Some(request) => request,
+            None => std::future::pending().await,
         }
     }
 }
@@ -115,11 +123,44 @@ impl Drop for Control {
     }
 }
 
+/// Accept for ever, and read what comes.
+async fn listen(listener: UnixListener, requests: mpsc::Sender<Request>) {
+    let mut reading = JoinSet::new();
+    loop {
+        while reading.try_join_next().is_some() {}
+        if reading.len() >= MOST {
+            reading.join_next().await;
+            continue;
+        }
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                reading.spawn(pass_on(stream, requests.clone()));
+            }
+            Err(why) => {
+                tracing::warn!(%why, "the control socket does not accept");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+async fn pass_on(stream: UnixStream, requests: mpsc::Sender<Request>) {
+    match timeout(COMES_WITHIN, read_request(stream)).await {
+        Ok(Ok(request)) => drop(requests.send(request).await), // it fails only when the daemon ends
+        Ok(Err(why)) => tracing::warn!(%why, "a request on the control socket makes no sense"),
+        Err(_) => tracing::warn!("a request on the control socket does not come"),
+    }
+}
+
 async fn read_request(stream: UnixStream) -> io::Result<Request> {
-    let mut reader = BufReader::new(stream);
+    let mut reader = BufReader::new(stream.take(LONGEST_LINE));
     let mut line = String::new();
     reader.read_line(&mut line).await?;
-    Ok(Request { reload: serde_json::from_str(&line)?, stream: reader.into_inner() })
+    if !line.ends_with('\n') {
+        let why = format!("it is no whole line of at most {LONGEST_LINE} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    Ok(Request { reload: serde_json::from_str(&line)?, stream: reader.into_inner().into_inner() })
 }
 
 /// Ask every daemon on this machine. An answer each; those that are gone are passed over.
@@ -149,9 +190,7 @@ async fn ask(path: &Path, reload: &Reload) -> io::Result<Answer> {
     stream.write_all(line.as_bytes()).await?;
     let mut answer = String::new();
     let mut reader = BufReader::new(stream);
-    tokio::time::timeout(ANSWERS_WITHIN, reader.read_line(&mut answer))
-        .await
-        .map_err(|_| io::ErrorKind::TimedOut)??;
+    timeout(ANSWERS_WITHIN, reader.read_line(&mut answer)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     Ok(serde_json::from_str(&answer)?)
 }
 

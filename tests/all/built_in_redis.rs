@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Daemon, eventually, free_port};
+use crate::rig::{Case, Daemon, eventually, free_port, signal};
 
-struct BuiltIn {
+pub struct BuiltIn {
     home: tempfile::TempDir,
     port: u16,
 }
 
 impl BuiltIn {
-    fn new(more: &str) -> Self {
+    pub fn new(more: &str) -> Self {
         let built_in = Self { home: tempfile::tempdir().expect("a directory"), port: free_port() };
         let toml = format!("[redis]\nport = {}\n{more}[defaults]\nrate = '1/h'\ncapacity = 10000000\n", built_in.port);
         std::fs::write(built_in.dir().join("config.toml"), toml).expect("written");
         built_in
     }
 
-    fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         self.home.path()
     }
 
@@ -30,16 +30,16 @@ impl BuiltIn {
         Some(Case { redis, prefix: "drip".to_owned() })
     }
 
-    fn case(&self) -> Case {
+    pub fn case(&self) -> Case {
         let mut found = None;
         eventually("redis answers", || {
-            found = self.try_case().filter(|_| true);
+            found = self.try_case();
             found.as_mut().is_some_and(|case| case.try_cmd::<String>(&["PING"]).is_ok())
         });
         found.expect("found")
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         let info: String = self.case().cmd(&["INFO", "server"]);
         info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a pid").trim().parse().expect("a number")
     }
@@ -51,14 +51,16 @@ impl BuiltIn {
     }
 }
 
-fn is_gone(pid: u32) -> bool {
+pub fn is_gone(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
 }
 
 impl Drop for BuiltIn {
-    /// A server that a killed daemon left behind.
+    /// A server that a killed daemon left behind; one that was started elsewhere is not ours to stop.
     fn drop(&mut self) {
-        if let Some(mut case) = self.try_case() {
+        let Some(mut case) = self.try_case() else { return };
+        let info: String = case.try_cmd(&["INFO", "server"]).unwrap_or_default();
+        if info.contains(self.dir().to_str().expect("a path")) {
             let _ = case.try_cmd::<redis::Value>(&["SHUTDOWN", "NOSAVE"]);
         }
     }
@@ -204,7 +206,6 @@ fn a_taken_port_a_missing_server_and_an_old_one_are_named() {
     std::fs::write(other.dir().join("config.toml"), format!("[redis]\nport = {}\n", foreign.port)).expect("written");
     let said = refusal(&other, None);
     assert!(said.contains("is taken by another redis"), "{said}");
-    std::mem::forget(other); // the foreign server is not ours to stop
 
     let empty = tempfile::tempdir().expect("a directory");
     let said = refusal(&built_in, Some(empty.path()));
@@ -248,5 +249,92 @@ fn the_last_daemon_in_a_directory_stops_redis_though_it_was_a_guest() {
     let pid = built_in.pid();
     first.kill();
     assert_eq!(second.stop().0, Some(0));
+    assert!(is_gone(pid));
+}
+
+/// A server program that takes some time over each command of the append-only file that it loads.
+fn slow_to_load(dir: &Path, a_command_us: u32) -> String {
+    let program = dir.join("valkey-server"); // the name that is looked for first
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exec {0} --version\n\
+         exec {0} \"$@\" --key-load-delay {a_command_us} --loading-process-events-interval-bytes 1024\n",
+        crate::rig::server_program().display()
+    );
+    std::fs::write(&program, script).expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made");
+    format!("{}:{}", dir.display(), std::env::var("PATH").expect("a PATH"))
+}
+
+#[test]
+fn a_restart_with_data_waits_for_the_loading_quietly_and_loses_no_time_after_it() {
+    let built_in = BuiltIn::new("");
+    let mut daemon = Daemon::start(built_in.dir());
+    let mut pipe = redis::pipe();
+    for n in 0..6_000 {
+        pipe.cmd("SET").arg(format!("filler{n}")).arg("x").ignore();
+    }
+    pipe.exec(&mut built_in.case().redis).expect("written");
+    assert_eq!(daemon.stop().0, Some(0));
+    let programs = tempfile::tempdir().expect("a directory");
+    let path = slow_to_load(programs.path(), 250); // it answers after each thousand commands, every quarter of a second
+    let mut lost = Vec::new();
+    for _ in 0..3 {
+        let mut daemon = Daemon::spawn_with(built_in.dir(), &[("PATH", &path)]);
+        let (mut loaded, mut was_loading) = (None, false);
+        eventually("dripd serves", || {
+            if let Some(mut case) = built_in.try_case()
+                && let Ok(info) = case.try_cmd::<String>(&["INFO", "persistence"])
+            {
+                let says = |line: &str| info.lines().any(|have| have == line);
+                was_loading |= says("loading:1");
+                if was_loading && says("loading:0") && loaded.is_none() {
+                    loaded = Some(Instant::now());
+                }
+            }
+            daemon.log().contains("serving redis")
+        });
+        lost.push(loaded.map_or(Duration::ZERO, |at| at.elapsed()));
+        let log = daemon.log();
+        assert!(was_loading, "it took its time over loading: {log}");
+        assert!(!log.contains("WARN") && !log.contains("appendonly is off"), "{log}");
+        assert_eq!(daemon.stop().0, Some(0));
+    }
+    println!("from the end of the loading to serving: {lost:?}");
+    // The best of three: another test may have the processor.
+    assert!(lost.iter().any(|lost| *lost < Duration::from_millis(500)), "{lost:?}");
+}
+
+#[test]
+fn one_left_behind_that_hangs_is_waited_for_while_systemd_is_told_that_nothing_is_stuck() {
+    let built_in = BuiltIn::new("");
+    let mut daemon = Daemon::start(built_in.dir());
+    let pid = built_in.pid();
+    daemon.kill();
+    signal(pid, "STOP");
+    let socket = built_in.dir().join("notify.sock");
+    let systemd = std::os::unix::net::UnixDatagram::bind(&socket).expect("a socket");
+    systemd.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+    let path = socket.to_str().expect("a path").to_owned();
+    let mut daemon = Daemon::spawn_with(built_in.dir(), &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", "3000000")]);
+    let (since, mut buffer, mut told) = (Instant::now(), [0; 4_096], Vec::new());
+    while since.elapsed() < Duration::from_secs(6) {
+        if let Ok(n) = systemd.recv(&mut buffer)
+            && String::from_utf8_lossy(&buffer[..n]).contains("WATCHDOG=1")
+        {
+            told.push(since.elapsed());
+        }
+        if daemon.child.try_wait().expect("a status").is_some() {
+            break;
+        }
+    }
+    signal(pid, "CONT");
+    assert!(told.len() >= 4, "told {told:?}\n{}", daemon.log());
+    eventually("dripd serves", || {
+        while systemd.recv(&mut buffer).is_ok() {}
+        daemon.log().contains("serving redis")
+    });
+    assert!(daemon.log().contains("adopted the redis"), "{}", daemon.log());
+    assert_eq!(built_in.pid(), pid);
+    assert_eq!(daemon.stop().0, Some(0));
     assert!(is_gone(pid));
 }

@@ -1,6 +1,14 @@
 //! The rig: a real Redis for the whole run, and a prefix of its own for each case.
+//!
+//! To run the tests on another server than the first one on the PATH, name it:
+//! `DRIPD_TEST_SERVER=/opt/valkey/bin/valkey-server cargo test`. The daemons under test take it as their built-in Redis too.
+//! The tests pass on Redis 7.0 and newer and are meant to pass on Valkey 8 and newer.
+//!
+//! A test asserts order, counts, exact arithmetic on the clock that it passes in, and lower bounds of time. Where it must
+//! guard a speed it compares with a floor measured in the same second, as a ratio with room, and repeats before it fails.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -16,13 +24,63 @@ pub const T0: u64 = 1_750_000_000_000_000;
 pub const MS: u64 = 1_000;
 pub const S: u64 = 1_000_000;
 
+/// Send a signal to a process.
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill runs");
+    assert!(done.success(), "kill -{name} {pid}");
+}
+
 /// A port that nobody listens on now.
 pub fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port()
 }
 
-/// A server that ends with the value, and also when the test program ends without dropping it: a shell between the two
-/// waits for the end of its standard input.
+/// The server program of this run: what `$DRIPD_TEST_SERVER` names, else the first `valkey-server` or `redis-server` of 7.0 or
+/// newer on the PATH, as the product finds it.
+pub fn server_program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        if let Some(named) = std::env::var_os("DRIPD_TEST_SERVER") {
+            return PathBuf::from(named);
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let find = |name: &str| {
+            let programs = std::env::split_paths(&path).map(|dir| dir.join(name)).filter(|program| program.is_file());
+            programs.into_iter().find(|program| major(program) >= 7)
+        };
+        ["valkey-server", "redis-server"]
+            .into_iter()
+            .find_map(find)
+            .expect("a server of 7.0 or newer: run `make setup`")
+    })
+}
+
+/// A PATH on which the product finds [`server_program`] first.
+fn path_to_server() -> &'static OsStr {
+    static PATH: OnceLock<OsString> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let name = server_program().display().to_string().replace('/', "_");
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let link = dir.join("valkey-server"); // the name that is looked for first
+        if !link.exists() {
+            std::os::unix::fs::symlink(server_program(), link).expect("a link");
+        }
+        let rest = std::env::var_os("PATH").unwrap_or_default();
+        std::env::join_paths(std::iter::once(dir).chain(std::env::split_paths(&rest))).expect("a PATH")
+    })
+}
+
+/// The major version of a server program; 0 when it is none.
+fn major(program: &Path) -> u32 {
+    let Ok(output) = Command::new(program).arg("--version").output() else { return 0 };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or_default();
+    version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// A server that ends with the value, and also when the test program ends without dropping it, as it does with a static: a
+/// shell between the two waits for the end of its standard input, kills the server and removes its directory.
 pub struct Server {
     shell: Child,
     pub port: u16,
@@ -33,9 +91,13 @@ impl Server {
     pub fn start(options: &[&str]) -> Self {
         let home = tempfile::tempdir().expect("a directory");
         let port = free_port();
-        let script = r#""$@" & pid=$!; trap 'kill -9 $pid' TERM; read -r _; kill -9 $pid; wait"#;
+        let script =
+            r#"trap : INT TERM HUP; home=$1; shift; "$@" & pid=$!; read -r _; kill -9 $pid; wait; rm -rf "$home""#;
         let shell = Command::new("sh")
-            .args(["-c", script, "sh", "redis-server", "--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["-c", script, "sh"])
+            .arg(home.path())
+            .arg(server_program())
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .arg("--dir")
             .arg(home.path())
             .args(["--save", "", "--logfile", "redis.log", "--maxmemory-policy", "noeviction"])
@@ -346,6 +408,9 @@ pub struct Daemon {
 /// The built binary.
 pub fn dripd() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dripd"));
+    if std::env::var_os("DRIPD_TEST_SERVER").is_some() {
+        command.env("PATH", path_to_server());
+    }
     for name in ["DRIPD_CONFIG", "DRIPD_REDIS_URL", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET"] {
         command.env_remove(name);
     }
@@ -362,6 +427,11 @@ impl Daemon {
 
     /// Start a daemon and do not wait.
     pub fn spawn(dir: &Path) -> Self {
+        Self::spawn_with(dir, &[])
+    }
+
+    /// The same with more in its environment.
+    pub fn spawn_with(dir: &Path, environment: &[(&str, &str)]) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let log = dir.join(format!("dripd-{}.log", NEXT.fetch_add(1, Ordering::Relaxed)));
         let file = std::fs::File::create(&log).expect("a log");
@@ -369,6 +439,7 @@ impl Daemon {
             .arg("run")
             .current_dir(dir)
             .env("RUNTIME_DIRECTORY", dir.join("run"))
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)
@@ -386,9 +457,12 @@ impl Daemon {
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status().expect("sh runs");
-        assert!(done.success(), "kill -{name}");
+        signal(self.child.id(), name);
+    }
+
+    /// Wait for its end. Replies the exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("it ends").code()
     }
 
     /// Ask it to stop, and wait. Replies the exit code and how long it took.

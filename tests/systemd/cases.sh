@@ -290,7 +290,7 @@ beside waiting '[redis]' 'url = "redis://127.0.0.1:6391"'
 systemctl stop waited-for
 lost=$(show WatchdogTimestampMonotonic waiting)
 
-for name in exposure starts-with-nothing runs-as-a-dynamic-user own-redis-is-whole own-redis-may-be-in-opt \
+for name in exposure starts-with-nothing runs-as-a-dynamic-user built-in-redis-is-whole built-in-redis-may-be-in-opt \
   status-is-live reload-is-live-when-it-returns a-bad-reload-changes-nothing a-bad-configuration-is-not-retried \
   killed-it-comes-back-with-its-jobs stuck-it-is-restarted redis-may-come-late the-password-is-a-credential \
   stops-cleanly a-quiet-one-lives one-that-waits-for-redis-lives; do

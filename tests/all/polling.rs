@@ -1,0 +1,91 @@
+//! Where Redis does not report changed queues: they are polled, at a bounded price.
+
+use std::time::{Duration, Instant};
+
+use crate::rig::{Case, Daemon, Server, eventually};
+
+/// A server whose user for the daemon may do everything but ask for reports, and a case of another one on it.
+fn without_tracking(toml: &str) -> (Server, tempfile::TempDir, Case) {
+    let server = Server::start(&[]);
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    let acl = ["ACL", "SETUSER", "limited", "on", ">pw", "~*", "&*", "+@all", "-client|tracking"];
+    let _: String = case.cmd(&acl);
+    let home = tempfile::tempdir().expect("a directory");
+    let text = format!("[redis]\nurl = 'redis://limited:pw@127.0.0.1:{}'\n{toml}", server.port);
+    std::fs::write(home.path().join("config.toml"), text).expect("written");
+    (server, home, case)
+}
+
+/// A figure of one section of INFO, behind its name.
+fn figure(case: &mut Case, section: &str, name: &str) -> f64 {
+    let info: String = case.cmd(&["INFO", section]);
+    let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+    let end = line.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(line.len());
+    line[..end].parse().expect("a number")
+}
+
+fn calls(case: &mut Case, command: &str) -> f64 {
+    figure(case, "commandstats", &format!("cmdstat_{command}:calls="))
+}
+
+#[test]
+fn without_tracking_queues_are_polled_and_the_log_says_so() {
+    let (_server, home, mut case) = without_tracking("[defaults]\nrate = '1000/s'\n");
+    let daemon = Daemon::start(home.path());
+    assert!(daemon.log().contains("queues are polled"), "{}", daemon.log());
+    for round in 1..=3 {
+        case.lpush("b", &["1"]); // as long as it was when it was last seen, and not scheduled any more
+        eventually("it leaves", || case.stream("ready").len() == round);
+    }
+}
+
+#[test]
+fn a_poll_of_few_queues_comes_some_fifty_times_a_second_and_finds_what_is_over_its_capacity() {
+    let (_server, home, mut case) = without_tracking("[defaults]\nrate = '1/h'\ncapacity = 3\n");
+    let _daemon = Daemon::start(home.path());
+    case.lpush("b", &["1", "2"]);
+    eventually("the first leaves", || case.stream("ready").len() == 1);
+    case.lpush("b", &["3", "4", "5"]);
+    eventually("a scheduled queue that grew is cut", || case.waiting("b").len() == 3);
+    let tries: Vec<(f64, f64)> = (0..5)
+        .map(|_| {
+            let (before, since, mut floor) = (calls(&mut case, "scan"), Instant::now(), 0.0);
+            while since.elapsed() < Duration::from_secs(1) {
+                // What 20 ms and two round trips come to on this machine now.
+                std::thread::sleep(Duration::from_millis(20));
+                let _: (String, String) = (case.cmd(&["PING"]), case.cmd(&["PING"]));
+                floor += 1.0;
+            }
+            ((calls(&mut case, "scan") - before) / since.elapsed().as_secs_f64(), floor)
+        })
+        .collect();
+    println!("polls a second, and naps: {tries:?}");
+    assert!(tries.iter().all(|(polls, _)| *polls <= 51.0), "never more often than every 20 ms: {tries:?}");
+    assert!(tries.iter().any(|(polls, naps)| *polls >= naps / 3.0), "{tries:?}");
+}
+
+#[test]
+fn thousands_of_idle_queues_that_are_polled_cost_no_core() {
+    let (_server, home, mut case) = without_tracking("[defaults]\nrate = '1/h'\n");
+    let mut pipe = redis::pipe();
+    for n in 0..3_000 {
+        pipe.cmd("LPUSH").arg(case.queue(&format!("b{n}"))).arg(&["now", "in an hour"]).ignore();
+    }
+    pipe.exec(&mut case.redis).expect("pushed");
+    let _daemon = Daemon::start(home.path());
+    let schedule = case.key("schedule");
+    eventually("all are scheduled", || case.cmd::<u64>(&["ZCARD", &schedule]) == 3_000);
+    let ready = case.key("ready");
+    eventually("the first jobs have left", || case.cmd::<u64>(&["XLEN", &ready]) == 3_000);
+    // A queue is news to the first round that sees it as it is; the second one finds nothing new.
+    let settled = calls(&mut case, "scan") + 15.0; // three rounds of four pages, and some
+    eventually("rounds have seen them as they are", || calls(&mut case, "scan") >= settled);
+    let cpu = |case: &mut Case| figure(case, "cpu", "used_cpu_user:") + figure(case, "cpu", "used_cpu_sys:");
+    let (since, used, functions) = (Instant::now(), cpu(&mut case), calls(&mut case, "fcall"));
+    std::thread::sleep(Duration::from_secs(4));
+    let took = since.elapsed().as_secs_f64();
+    let (share, functions) = ((cpu(&mut case) - used) / took, (calls(&mut case, "fcall") - functions) / took);
+    println!("redis was busy {:.1} % of the time, {functions:.1} calls of functions a second", share * 100.0);
+    assert!(share < 0.1, "redis was busy {:.1} % of the time", share * 100.0);
+    assert!(functions < 10.0, "{functions:.1} calls of functions a second");
+}

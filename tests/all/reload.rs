@@ -1,0 +1,220 @@
+//! Reading the configuration again: in which order, what survives a lost connection, what is answered, and which record
+//! is in force.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::daemon::{configure, home};
+use crate::rig::{Case, Daemon, Server, dripd, eventually, signal};
+
+/// The capacity that a daemon's functions hold a bucket to.
+fn capacity(case: &mut Case) -> i64 {
+    case.fcall::<Vec<i64>>("drip_peek", &["queue:some"], &[] as &[&str])[2]
+}
+
+/// Buckets that are scheduled for an hour: a change of policy has to reach each of them.
+fn schedule(case: &mut Case, buckets: usize) {
+    let mut pipe = redis::pipe();
+    for n in 0..buckets {
+        pipe.cmd("LPUSH").arg(case.queue(&format!("b{n}"))).arg(&["now", "in an hour"]).ignore();
+    }
+    pipe.exec(&mut case.redis).expect("pushed");
+    let schedule = case.key("schedule");
+    eventually("they are scheduled", || case.cmd::<usize>(&["ZCARD", &schedule]) == buckets);
+    let ready = case.key("ready");
+    eventually("the first jobs have left", || case.cmd::<usize>(&["XLEN", &ready]) == buckets);
+}
+
+/// Whether a change of policy still spreads.
+fn spreads(case: &mut Case) -> bool {
+    let policy = case.key("policy");
+    case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]) == 1
+}
+
+/// Wait until no record was replaced and none spread for a while.
+fn settle(case: &mut Case) {
+    let policy = case.key("policy");
+    let (mut last, mut since) = (String::new(), Instant::now());
+    eventually("the reloads are over", || {
+        let id: String = case.cmd(&["HGET", &policy, "id"]);
+        if spreads(case) || id != last {
+            (last, since) = (id, Instant::now());
+        }
+        since.elapsed() > Duration::from_millis(1_500)
+    });
+}
+
+fn reload(home: &Path) -> Child {
+    let mut command = dripd();
+    command.arg("reload").current_dir(home).env("RUNTIME_DIRECTORY", home.join("run"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs")
+}
+
+/// What a reload came to: its exit code and what it said.
+fn outcome(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// The control socket of the only daemon of a directory.
+fn control_socket(home: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(home.join("run")).expect("a runtime directory");
+    entries.map(|entry| entry.expect("an entry").path()).find(|path| path.extension().is_some()).expect("a socket")
+}
+
+const SLOW: &str = "[defaults]\nrate = '1/h'\n";
+
+#[test]
+fn five_hups_close_together_end_with_the_last_file_in_force() {
+    let mut case = Case::new();
+    let home = home(&case, SLOW);
+    let daemon = Daemon::start(home.path());
+    schedule(&mut case, 5_000);
+    for round in 0..4 {
+        for n in 0..5 {
+            configure(home.path(), &case, &format!("{SLOW}capacity = {}\n", 100 + 10 * round + n));
+            daemon.signal("HUP");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        settle(&mut case);
+        assert_eq!(capacity(&mut case), 104 + 10 * round, "round {round}\n{}", daemon.log());
+    }
+}
+
+#[test]
+fn five_reloads_close_together_end_with_the_last_file_in_force_and_all_are_told_so() {
+    let mut case = Case::new();
+    let home = home(&case, SLOW);
+    let daemon = Daemon::start(home.path());
+    schedule(&mut case, 5_000);
+    for round in 0..3 {
+        let reloads: Vec<Child> = (0..5)
+            .map(|n| {
+                configure(home.path(), &case, &format!("{SLOW}capacity = {}\n", 100 + 10 * round + n));
+                let child = reload(home.path());
+                std::thread::sleep(Duration::from_millis(15)); // so that they are read in this order
+                child
+            })
+            .collect();
+        for child in reloads {
+            let (code, said) = outcome(child);
+            assert_eq!((code, said.as_str()), (Some(0), ""), "{}", daemon.log());
+        }
+        settle(&mut case);
+        assert_eq!(capacity(&mut case), 104 + 10 * round, "round {round}\n{}", daemon.log());
+    }
+}
+
+#[test]
+fn a_reload_that_a_hanging_redis_cut_off_is_made_up_for() {
+    let server = Server::start(&[]);
+    let home = server.home("[defaults]\ncapacity = 11\n");
+    let daemon = Daemon::start(home.path());
+    let pid = server.pid();
+    signal(pid, "STOP");
+    std::thread::sleep(Duration::from_secs(2));
+    std::fs::write(
+        home.path().join("config.toml"),
+        format!("[redis]\nurl = '{}'\n[defaults]\ncapacity = 22\n", server.url()),
+    )
+    .expect("written");
+    let asked = reload(home.path());
+    daemon.signal("HUP");
+    std::thread::sleep(Duration::from_secs(5)); // longer than an answer may take
+    signal(pid, "CONT");
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    eventually("the new file is in force", || capacity(&mut case) == 22);
+    let (code, said) = outcome(asked);
+    assert!(!said.contains("is stored"), "it was not when this was said: {said}");
+    assert!(code == Some(0) || said.contains("will be live"), "{code:?} {said}");
+}
+
+#[test]
+fn what_the_drains_of_a_reload_let_out_counts_in_the_figures() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\nrate = '50/s'\n");
+    let daemon = Daemon::start(home.path());
+    let mut pipe = redis::pipe();
+    for n in 0..500 {
+        pipe.cmd("LPUSH").arg(case.queue(&format!("b{n}"))).arg(&["x"; 20]).ignore();
+    }
+    pipe.exec(&mut case.redis).expect("pushed");
+    let ready = case.key("ready");
+    let mut round = 0;
+    eventually("all have left", || {
+        round += 1;
+        configure(home.path(), &case, &format!("[defaults]\nrate = '50/s'\ncapacity = {}\n", 1_000 + round));
+        assert_eq!(outcome(reload(home.path())).0, Some(0));
+        case.cmd::<u64>(&["XLEN", &ready]) == 10_000
+    });
+    daemon.signal("USR1");
+    eventually("it says how things stand", || daemon.log().contains("status redis="));
+    assert!(daemon.log().contains(" dispatched=10000 "), "after {round} reloads: {}", daemon.log());
+}
+
+#[test]
+fn where_no_record_is_stored_a_daemon_stores_its_own_before_it_looks_at_any_queue() {
+    let server = Server::start(&[]);
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    for _ in 0..5 {
+        case.lpush("b", &["x"; 1_000]);
+    }
+    let home = server.home("[defaults]\nrate = '1/h'\ncapacity = 10000\n");
+    let _daemon = Daemon::start(home.path());
+    eventually("the first has left", || case.stream("ready").len() == 1);
+    assert_eq!(case.waiting("b").len(), 4_999, "the built-in capacity is 1,000, its own 10,000");
+    assert!(case.stream("rejected").is_empty());
+}
+
+#[test]
+fn a_serving_daemon_says_once_when_another_replaced_its_record_and_when_its_own_is_in_force_again() {
+    let mut case = Case::new();
+    let (one, two) = (home(&case, "[defaults]\ncapacity = 11\n"), home(&case, "[defaults]\ncapacity = 22\n"));
+    let first = Daemon::start(one.path());
+    let second = Daemon::start(two.path());
+    case.lpush("b", &["x"]); // a call that finds it out
+    let says = |daemon: &Daemon, part: &str| daemon.log().matches(part).count();
+    eventually("the first says so", || says(&first, "its own file differs") == 1);
+    assert_eq!(says(&second, "its own file differs"), 0);
+    first.signal("HUP");
+    eventually("its own is in force again", || says(&first, "in force again") == 1);
+    case.lpush("b", &["x"]);
+    eventually("now the second obeys it", || says(&second, "its own file differs") == 1);
+    for _ in 0..3 {
+        case.lpush("b", &["x"]);
+    }
+    assert_eq!((says(&first, "its own file differs"), says(&first, "in force again")), (1, 1), "once");
+}
+
+#[test]
+fn twenty_silent_connections_and_an_endless_line_on_the_control_socket_delay_nobody() {
+    let mut case = Case::new();
+    let home = home(&case, "[defaults]\ncapacity = 11\n");
+    let daemon = Daemon::start(home.path());
+    let socket = control_socket(home.path());
+    let silent: Vec<UnixStream> = (0..20).map(|_| UnixStream::connect(&socket).expect("it listens")).collect();
+    configure(home.path(), &case, "[defaults]\ncapacity = 22\n");
+    let since = Instant::now();
+    assert_eq!(outcome(reload(home.path())), (Some(0), String::new()));
+    // One after the other they would take two seconds each.
+    assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+    assert_eq!(capacity(&mut case), 22);
+    drop(silent);
+
+    let mut endless = UnixStream::connect(&socket).expect("it listens");
+    endless.set_write_timeout(Some(Duration::from_secs(10))).expect("set");
+    let (part, mut sent) = (vec![b'x'; 65_536], 0);
+    while sent < 64 << 20 {
+        match endless.write(&part) {
+            Ok(n) => sent += n,
+            Err(_) => break,
+        }
+    }
+    assert!(sent < 4 << 20, "{sent} bytes of one line were taken");
+    assert!(matches!(endless.read(&mut [0; 16]), Ok(0) | Err(_)), "and the connection is closed");
+    daemon.signal("USR1");
+    eventually("the daemon goes on", || daemon.log().contains("status redis="));
+}
