@@ -101,13 +101,16 @@ fn due_at_once(report: &mut Report) -> io::Result<()> {
 /// Buckets that let out 20,000 jobs a second together, their dues spread evenly.
 const STEADY: &str = "[defaults]\nrate = \"10/s\"\ncapacity = 10000000\n";
 const STEADY_BUCKETS: usize = 2_000;
+
+/// Below this the machine is too busy for the load: Redis lags, its calls carry more jobs each, and further daemons seem free.
+const STEADY_AT_LEAST: f64 = 19_000.0;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Jobs of each bucket, enough for all samples.
-const STEADY_JOBS: usize = 400;
+const STEADY_JOBS: usize = 600;
 
 /// How long a daemon that has just started, or ended, is left alone.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_secs(1);
 
 /// What a job costs while it drips steadily, and how many left a second: fewer, if this machine cannot do more.
@@ -156,13 +159,12 @@ fn steady(report: &mut Report) -> io::Result<()> {
     report.add(Row::new("scale", what, one.redis_us, "us").cost(one));
     for ((daemons, pairs), costs) in [2, 3].into_iter().zip(&pairs).zip(&costs[1..]) {
         let pairs = Pairs::of(pairs);
-        report.add(
+        let row =
             Row::of("scale", format!("20,000 dispatches a second, {daemons} daemons: Redis, a job"), pairs.mine, "us")
                 .beside("1 daemon", pairs.beside.median)
                 .ratio(pairs.ratio)
-                .cost(costs.median())
-                .ratio_goal(Bound::AtMost(1.05)),
-        );
+                .cost(costs.median());
+        report.add(if least < STEADY_AT_LEAST { row } else { row.ratio_goal(Bound::AtMost(1.05)) });
     }
     Ok(())
 }
