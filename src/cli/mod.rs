@@ -78,6 +78,8 @@ pub enum Exit {
     Rejected,
     /// The configuration is bad.
     BadConfig,
+    /// INT or TERM came before it was done.
+    Interrupted,
 }
 
 impl From<Exit> for ExitCode {
@@ -89,6 +91,7 @@ impl From<Exit> for ExitCode {
             Exit::Unavailable => 69,
             Exit::Rejected => 75,
             Exit::BadConfig => 78,
+            Exit::Interrupted => 130,
         })
     }
 }

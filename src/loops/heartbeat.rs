@@ -81,7 +81,10 @@ impl Heartbeat {
                 warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
                 Ok(())
             }
-            other => other,
+            alive => {
+                self.progress.set_daemons(alive?);
+                Ok(())
+            }
         }
     }
 }

@@ -79,6 +79,12 @@ impl Partition {
         self.under("policy")
     }
 
+    /// What the functions write when something may happen earlier than the daemons know.
+    #[must_use]
+    pub fn wake(&self) -> String {
+        self.under("wake")
+    }
+
     /// Bucket to the end of its next back-off.
     #[must_use]
     pub fn retries(&self) -> String {

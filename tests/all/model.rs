@@ -97,8 +97,9 @@ impl Record {
         };
         let entries = self.value["buckets"].as_array().expect("entries");
         let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob")));
-        let p = entry.map_or(&self.value["defaults"], |entry| &entry["policy"]);
-        let n = |name: &str| p[name].as_u64().expect("a number");
+        let own = entry.map(|entry| &entry["policy"]);
+        let p = |name: &str| own.and_then(|own| own.get(name)).unwrap_or(&self.value["defaults"][name]);
+        let n = |name: &str| p(name).as_u64().expect("a number");
         Policy {
             count: n("count").into(),
             period: n("period_us").into(),
@@ -106,8 +107,8 @@ impl Record {
             lease_ms: n("lease_ms"),
             attempts: n("attempts"),
             backoff: (n("backoff_initial_us"), n("backoff_max_us")),
-            drop_oldest: p["overflow"] == "drop-oldest",
-            route: p["route"].as_str().expect("a route").to_owned(),
+            drop_oldest: p("overflow") == "drop-oldest",
+            route: p("route").as_str().expect("a route").to_owned(),
             catch_up: n("catch_up_us"),
         }
     }
@@ -327,13 +328,13 @@ impl Model {
         for bucket in buckets {
             if self.len(bucket) > 0 {
                 let mut state = self.look(now, bucket);
-                if state.due.is_none() {
+                if let Some(due) = state.due {
+                    self.settle(bucket, &state);
+                    self.store_due(now, bucket, due);
+                } else {
                     self.rest.remove(*bucket);
                     state.due = Some(now);
                     left += self.visit(now, bucket, state);
-                } else {
-                    self.settle(bucket, &state);
-                    self.store_due(now, bucket, state.due.expect("it has one"));
                 }
             }
         }
@@ -639,6 +640,7 @@ impl Pair {
                         let key = self.case.key(&stream);
                         prop_assert_eq!(self.case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]), 1);
                         self.reap_real(false);
+                        self.model.rest.retain(|_, due| *due > now);
                     }
                     prop_assert_eq!(self.case.fcall::<i64>("drip_ack", &[&stream], &[&entry.id]), 0);
                 }
@@ -664,6 +666,7 @@ impl Pair {
             }
             Op::Reap => {
                 self.reap_real(true);
+                self.model.rest.retain(|_, due| *due > now);
                 for route in ["default", "mail"] {
                     let now_ms = now / MS;
                     while let Some(at) = self.model.pending().into_iter().find(|at| {

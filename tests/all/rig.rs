@@ -286,6 +286,11 @@ impl Case {
         jobs
     }
 
+    pub fn waiting_is_empty(&mut self, bucket: &str) -> bool {
+        let queue = self.queue(bucket);
+        self.cmd::<i64>(&["LLEN", &queue]) == 0
+    }
+
     /// When a bucket may let its next job out: on the schedule, or at rest.
     pub fn due(&mut self, bucket: &str) -> Option<u64> {
         let (schedule, rest) = (self.key("schedule"), self.key("rest"));

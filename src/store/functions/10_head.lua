@@ -15,8 +15,9 @@
 --   A key is spelled in 14_keys, a bucket's place is written in 44_bucket, what is remembered between calls is listed in
 --   36_memory.
 
-local VERSION = 5       -- of this library
-local OLDEST_DAEMON = 5 -- the oldest library version whose daemons understand the replies of this one
+-- The version of this library, and the oldest one whose daemons understand the replies of this one.
+local VERSION = 5
+local OLDEST_DAEMON = 5
 
 local MIB = 1048576
 

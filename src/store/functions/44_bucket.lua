@@ -195,17 +195,18 @@ do
     end
   end
 
-  -- due: the buckets that are due, the longest due first, at most so many: a list of names and dues as texts.
-  function bucket.due(ctx, most)
-    local first = call('ZRANGE', ctx.k.schedule, '0', '0', 'WITHSCORES')
-    if not first[2] or first[2] + 0 > ctx.now then return {} end
-    return call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
-  end
-
   -- first_due: the earliest due of the schedule, or `huge`.
   function bucket.first_due(ctx)
     local first = call('ZRANGE', ctx.k.schedule, '0', '0', 'WITHSCORES')
     return first[2] and first[2] + 0 or huge
+  end
+
+  -- due: the buckets that are due, the longest due first, at most so many: a list of names and dues as texts; nil and the earliest
+  -- due where none is.
+  function bucket.due(ctx, most)
+    local first = bucket.first_due(ctx)
+    if first > ctx.now then return nil, first end
+    return call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
   end
 
   -- has_schedule: whether any bucket is scheduled.

@@ -74,14 +74,14 @@ do
   end
 
   -- go_on: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
-  -- more to do.
+  -- more to do, and whether dues may have changed.
   function sweep.go_on(ctx, busy)
     local m, batch = ctx.memory, ctx.limits.batch
     ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
     if not m.sweep then m.sweep = { phase = 'held', cursor = '0', waiting = {} } end
     local at = m.sweep
     if at.phase == 'done' then
-      if not ctx.prev then return false end
+      if not ctx.prev then return false, false end
       at.phase, at.cursor = 'held', '0'
     end
     if at.phase == 'held' then
@@ -96,6 +96,6 @@ do
     elseif retries.sweep(ctx, at) then
       at.phase = 'done'
     end
-    return at.phase ~= 'done'
+    return at.phase ~= 'done', true
   end
 end

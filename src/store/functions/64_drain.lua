@@ -89,11 +89,12 @@ do
 
   -- drain_due: the turns of the buckets that are due, the longest due first. One batch of jobs or buckets, in equal shares, and
   -- for one bucket no more than a quarter while others are due. The buckets that a wake looked at count too. Replies whether
-  -- more is due.
+  -- more is due, and where nothing was, when the first will be.
   local function drain_due(ctx)
     local batch = max(1, ctx.limits.batch - ctx.looked)
-    local due, names = bucket.due(ctx, batch), {}
-    if #due == 0 then return false end
+    local due, first = bucket.due(ctx, batch)
+    if not due then return false, first end
+    local names = {}
     for i = 1, #due, 2 do names[#names + 1] = due[i] end
     local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
     local work = {
@@ -115,9 +116,9 @@ do
   end
 
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Buckets at rest wait for nothing.
-  local function wait_us(ctx, more)
+  local function wait_us(ctx, more, first_due)
     if more then return 0 end
-    local at = min(bucket.first_due(ctx), retries.first_end(ctx))
+    local at = min(first_due or bucket.first_due(ctx), retries.first_end(ctx))
     if ctx.held ~= '' then at = min(at, ctx.now + HOLD_POLL_US) end
     if next(ctx.memory.counts) then at = min(at, max(ctx.memory.flushed_us + 1000000, ctx.now)) end
     if at == huge then return -1 end
@@ -126,12 +127,14 @@ do
 
   -- finish: the turns of what is due, the sweep, and the reply.
   local function finish(ctx)
-    local more = drain_due(ctx)
+    local more, first_due = drain_due(ctx)
     if bucket.forget_rested(ctx) then more = true end
-    if sweep.go_on(ctx, more) then more = true end
+    local sweeps, moved = sweep.go_on(ctx, more)
+    if sweeps then more = true end
+    if moved then first_due = nil end
     context.flush_counts(ctx)
     return {
-      wait_us(ctx, more), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id or '', ctx.prev and 1 or 0, context.notes_of(ctx),
+      wait_us(ctx, more, first_due), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id or '', ctx.prev and 1 or 0, context.notes_of(ctx),
     }
   end
 

@@ -161,6 +161,7 @@ do
         if pass.removed >= REMOVE_MOST or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
       end
     end
+    if bucket.forget_rested(ctx) then ctx.earlier = true end -- those that no drain came by; it forgets the rest of them
     if ctx.earlier then context.wake(ctx) end
     -- Of what is delivered from now on, none ends sooner than the shortest lease.
     if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end

@@ -17,21 +17,22 @@ do
     if left > 0 and left <= COUNTS_US then return left, json end
   end
 
-  -- drip__beat: a daemon is alive, or says with an empty text that it stops. Buckets at rest that no call came by are forgotten.
+  -- drip__beat: a daemon is alive, or says with an empty text that it stops.
   -- keys   <prefix>:daemons
   -- args   now_us, id, json
-  -- reply  1
+  -- reply  how many daemons are alive
   -- cost   O(daemons)
   function daemons.beat(redis_keys, args)
     local key, now, id, json = redis_keys[1] or '', clock(args[1]), args[2] or '', args[3] or ''
-    local prefix = keys.prefix_of(key, 'daemons')
-    if not prefix or id == '' or #id > 200 or #json > 4096 then
+    if not keys.prefix_of(key, 'daemons') or id == '' or #id > 200 or #json > 4096 then
       return refuse('BADARG', 'beat takes <prefix>:daemons, an id of 1 to 200 bytes and a text of at most 4096')
     end
-    local beats, over = call('HGETALL', key), {}
+    local beats, over, alive = call('HGETALL', key), {}, json ~= '' and 1 or 0
     for i = 1, #beats, 2 do
       if beats[i] == id and json == '' or beats[i] ~= id and not left_us(beats[i + 1], now) then
         over[#over + 1] = beats[i]
+      elseif beats[i] ~= id then
+        alive = alive + 1
       end
     end
     -- checks end here
@@ -40,9 +41,7 @@ do
       call('HSET', key, id, digits(now + COUNTS_US) .. ' ' .. json)
       call('PEXPIRE', key, COUNTS_US / 1000)
     end
-    local ctx = context.open(prefix, args[1])
-    if bucket.forget_rested(ctx) then context.wake(ctx) end
-    return 1
+    return alive
   end
 
   -- drip__daemons: the daemons that are alive.
