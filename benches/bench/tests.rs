@@ -145,12 +145,17 @@ fn an_answer_takes_the_round_trip_longer_and_many_under_way_do_not_wait_for_each
     let round_trip = Duration::from_millis(20);
     let mut client =
         TcpStream::connect(("127.0.0.1", proxy::delay(to, round_trip).expect("a proxy"))).expect("it listens");
-    let start = Instant::now();
-    for byte in 0..10 {
-        client.write_all(&[byte]).expect("it takes");
-    }
-    let mut answer = [0; 10];
-    client.read_exact(&mut answer).expect("it answers");
-    assert_eq!(answer, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    assert!((round_trip..3 * round_trip).contains(&start.elapsed()), "{:?}", start.elapsed());
+    let mut all_of_them = || {
+        let start = Instant::now();
+        for byte in 0..10 {
+            client.write_all(&[byte]).expect("it takes");
+        }
+        let mut answer = [0; 10];
+        client.read_exact(&mut answer).expect("it answers");
+        assert_eq!(answer, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert!(start.elapsed() >= round_trip, "{:?}", start.elapsed());
+        start.elapsed()
+    };
+    // One after the other they would take ten round trips each time; a busy machine takes as long now and then.
+    assert!((0..10).any(|_| all_of_them() < 5 * round_trip), "they waited for each other");
 }

@@ -2,7 +2,7 @@
 //! between a daemon and its Redis. And what each further daemon adds to the work of Redis while there is a steady load.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dripd::words::policy::Route;
 
@@ -10,7 +10,7 @@ use super::drain::{dispatches_a_second, schedule, wait_for_jobs};
 use super::lab::{Daemon, Server, keys, queue, spent};
 use super::measure::{Cost, Costs, PAIRS, Pairs};
 use super::proxy;
-use super::report::{Bound, Report, Row};
+use super::report::{Bound, Report, Row, figure};
 use super::wire::{Load, Wire};
 use super::{JOB, SLOW};
 
@@ -101,25 +101,29 @@ fn due_at_once(report: &mut Report) -> io::Result<()> {
 /// Buckets that let out 20,000 jobs a second together, their dues spread evenly.
 const STEADY: &str = "[defaults]\nrate = \"10/s\"\ncapacity = 10000000\n";
 const STEADY_BUCKETS: usize = 2_000;
+
+/// Below this the machine is too busy for the load: Redis lags, its calls carry more jobs each, and further daemons seem free.
+const STEADY_AT_LEAST: f64 = 19_000.0;
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Jobs of each bucket, enough for all samples.
-const STEADY_JOBS: usize = 400;
+const STEADY_JOBS: usize = 600;
 
 /// How long a daemon that has just started, or ended, is left alone.
-const SETTLE: Duration = Duration::from_millis(500);
+const SETTLE: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_secs(1);
 
-/// What a job costs while it drips steadily.
-fn cost(server: &Server, wire: &mut Wire, daemons: &[Daemon]) -> io::Result<Cost> {
+/// What a job costs while it drips steadily, and how many left a second: fewer, if this machine cannot do more.
+fn cost(server: &Server, wire: &mut Wire, daemons: &[Daemon]) -> io::Result<(Cost, f64)> {
     std::thread::sleep(SETTLE);
     let ready = keys().ready(&Route::default());
     wire.call(&["XTRIM", &ready, "MAXLEN", "0"])?;
-    let (start, before) = (wire.int(&["XLEN", &ready])?, spent(server, daemons)?);
+    let (start, before, since) = (wire.int(&["XLEN", &ready])?, spent(server, daemons)?, Instant::now());
     std::thread::sleep(SAMPLE);
-    let (after, end) = (spent(server, daemons)?, wire.int(&["XLEN", &ready])?);
+    let (after, end, lasted) = (spent(server, daemons)?, wire.int(&["XLEN", &ready])?, since.elapsed());
     let jobs = usize::try_from(end - start).ok().filter(|jobs| *jobs > 0);
-    jobs.map(|jobs| (after - before).a_job(jobs)).ok_or_else(|| io::Error::other("nothing left its bucket"))
+    let jobs = jobs.ok_or_else(|| io::Error::other("nothing left its bucket"))?;
+    Ok(((after - before).a_job(jobs), jobs as f64 / lasted.as_secs_f64()))
 }
 
 /// Processor time of Redis for a job with two and three daemons, beside one. The first daemon runs all the time, so that the
@@ -136,28 +140,31 @@ fn steady(report: &mut Report) -> io::Result<()> {
         std::thread::sleep(INTERVAL / 100); // twenty intervals for all of them
     }
     let (mut pairs, costs): ([Vec<(f64, f64)>; 2], [Costs; 3]) = Default::default();
+    let mut least = f64::INFINITY;
     for _ in 0..PAIRS {
-        let one = cost(&server, &mut wire, &daemons)?;
+        let (one, rate) = cost(&server, &mut wire, &daemons)?;
+        least = least.min(rate);
         costs[0].add(one);
         for (pairs, costs) in pairs.iter_mut().zip(&costs[1..]) {
             daemons.push(server.daemon(STEADY)?);
-            let more = cost(&server, &mut wire, &daemons)?;
+            let (more, rate) = cost(&server, &mut wire, &daemons)?;
+            least = least.min(rate);
             pairs.push((more.redis_us, one.redis_us));
             costs.add(more);
         }
         daemons.truncate(1);
     }
     let one = costs[0].median();
-    report.add(Row::new("scale", "20,000 dispatches a second, 1 daemon: Redis, a job", one.redis_us, "us").cost(one));
+    let what = format!("20,000 dispatches a second (at least {} were reached), 1 daemon: Redis, a job", figure(least));
+    report.add(Row::new("scale", what, one.redis_us, "us").cost(one));
     for ((daemons, pairs), costs) in [2, 3].into_iter().zip(&pairs).zip(&costs[1..]) {
         let pairs = Pairs::of(pairs);
-        report.add(
+        let row =
             Row::of("scale", format!("20,000 dispatches a second, {daemons} daemons: Redis, a job"), pairs.mine, "us")
                 .beside("1 daemon", pairs.beside.median)
                 .ratio(pairs.ratio)
-                .cost(costs.median())
-                .ratio_goal(Bound::AtMost(1.05)),
-        );
+                .cost(costs.median());
+        report.add(if least < STEADY_AT_LEAST { row } else { row.ratio_goal(Bound::AtMost(1.05)) });
     }
     Ok(())
 }
