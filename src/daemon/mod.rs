@@ -138,6 +138,7 @@ impl Daemon {
             Some(built_in) => built_in.address().clone(),
             None => Address::of(&config.redis)?,
         };
+        warn_of(&config);
         let partition = Partition::of(&config.redis);
         let hints = Arc::new(Hints::new(partition.clone()));
         let mut daemon = Self {
@@ -377,6 +378,13 @@ impl Daemon {
             warn!(redis = self.address.shown(), "{warning}");
             self.warned.push(warning.to_owned());
         }
+    }
+}
+
+/// Say what in a configuration is allowed, and hardly meant.
+fn warn_of(config: &Config) {
+    for warning in config.warnings() {
+        warn!("{warning}");
     }
 }
 

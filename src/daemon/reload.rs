@@ -65,6 +65,7 @@ impl Daemon {
         if let Some(why) = self.config.needs_restart(&new) {
             return Err(Answer::Refused { why: why.to_string() });
         }
+        super::warn_of(&new);
         self.config = new;
         self.must_put = true;
         self.warned.clear();
