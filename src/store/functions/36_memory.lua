@@ -52,6 +52,15 @@ do
     m.settled[bucket], m.settled_count = len, m.settled_count + 1
   end
 
+  -- room, noted: the same for many: how many more notes there is room for, and how many there was room for after them.
+  function memory.room(m)
+    return SETTLED_MOST - m.settled_count
+  end
+
+  function memory.noted(m, left)
+    m.settled_count = SETTLED_MOST - left
+  end
+
   -- ask: whether a queue still is as a dispatch left it. Answered once: it is only for the echo.
   function memory.ask(m, bucket, len)
     local settled = m.settled[bucket]

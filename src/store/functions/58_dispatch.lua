@@ -4,7 +4,7 @@
 
 local dispatch = {}
 do
-  local digits, after = base.digits, rate.after
+  local digits, after, policy_of = base.digits, rate.after, record.policy_of
   local note, room = context.note, route.room
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
@@ -144,10 +144,11 @@ do
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
-  -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names, from `open` to
+  -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local now, now_text, now_limit, schedule_key, m, bytes, dispatched, latest, counted
-  local policy, catch_up_from, step, lease, r
+  local going, now, now_text, now_limit, schedule_key, rest_key, queues, m, has_id
+  local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
+  local policy, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -156,58 +157,78 @@ do
     return not ctx.prev and not ctx.has_levels and not ctx.has_retries
   end
 
-  -- open: turns of plain buckets follow.
-  function dispatch.open(ctx)
-    now, now_text, now_limit, schedule_key, m = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.k.schedule, ctx.memory
-    due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
-    from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
-    dispatch.resume(ctx)
-  end
-
-  -- pause, resume: a turn of another bucket comes in between, and counts where all do.
-  function dispatch.pause(ctx)
-    dispatch.count_late()
-    ctx.bytes, ctx.latest_us, ctx.dispatched = bytes, latest, ctx.dispatched + dispatched
-  end
-
+  -- resume: plain turns follow, at the beginning or after another one; pause: another one follows, and counts where all do.
   function dispatch.resume(ctx)
-    bytes, latest, dispatched, counted, policy = ctx.bytes, ctx.latest_us, 0, 0, nil
+    going, bytes, latest, dispatched, counted, policy = true, ctx.bytes, ctx.latest_us, 0, 0, nil
+    late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
 
-  -- count_late: write down how late the jobs of the plain way were.
-  function dispatch.count_late()
+  local function count_late()
     if counted == 0 then return end
     local k = m.late_k
     m.lates[k], counted = (m.lates[k] or 0) + counted, 0
   end
 
-  -- use: the policy of the buckets that come next; many in a row have the same.
-  local function use(ctx, p)
-    policy, catch_up_from, step, lease = p, now - p.catch_up_us, p.part == 0 and p.step or nil, p.lease
-    r = room(ctx, p.route)
+  local function write_room()
+    if policy then r.left = room_left end
   end
 
-  -- plain: the turn of a bucket that stands at `place`, is due and has `len` jobs. Replies whether that was all of it. If not,
-  -- its turn is to be gone on with: from its next due where one is replied, for then one job has left.
-  function dispatch.plain(ctx, name, p, queue, len, place, due, due_text)
+  function dispatch.pause(ctx)
+    if not going then return end
+    going = false
+    count_late()
+    write_room()
+    ctx.bytes, ctx.latest_us, ctx.dispatched = bytes, latest, ctx.dispatched + dispatched
+    m.rest_us = rest_us
+    memory.noted(m, notes_left)
+  end
+
+  -- open: plain turns may follow; close: no more of them. Where they left their buckets is written with all other moves.
+  function dispatch.open(ctx)
+    now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
+    schedule_key, rest_key, queues = ctx.k.schedule, ctx.k.rest, ctx.k.queues
+    due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
+    from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
+    going = false
+  end
+
+  function dispatch.close(ctx)
+    dispatch.pause(ctx)
+    bucket.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
+  end
+
+  -- use: the policy of the buckets that come next; many in a row have the same.
+  local function use(ctx, p)
+    write_room()
+    policy, capacity, lease = p, p.capacity, p.lease
+    catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
+    r = room(ctx, p.route)
+    stream, room_left = r.stream, r.left
+  end
+
+  -- plain: the turn of a bucket that is due and has `len` jobs, more than none. Replies whether that was all of it. If not, its turn
+  -- is to be gone on with: from its next due where one is replied, for then one job has left.
+  local function plain(ctx, name, p, queue, len, place, due, due_text)
     if p ~= policy then use(ctx, p) end
-    if len > p.capacity or r.left <= 0 or bytes >= MIB then return false end
+    if len > capacity or room_left <= 0 or bytes >= MIB then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit then return false end
-    local added = pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us', due_text,
+    local added = pcall_redis('XADD', stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us', due_text,
       'at_us', now_text, 'lease_ms', lease)
     if added.err then -- a text has no such field
       refused(ctx, r, added.err)
+      room_left = 0
       return false
     end
     call('RPOP', queue)
-    r.left, bytes, dispatched = r.left - 1, bytes + size, dispatched + 1
+    room_left, bytes, dispatched = room_left - 1, bytes + size, dispatched + 1
     local late = now - due
     if late > latest then latest = late end
-    if late < m.late_from or late >= m.late_to then
-      dispatch.count_late()
+    if late < late_from or late >= late_to then
+      count_late()
       find_quarter(m, late)
+      late_from, late_to = m.late_from, m.late_to
     end
     counted = counted + 1
     if due < catch_up_from then due = catch_up_from end
@@ -217,7 +238,9 @@ do
     if len > 1 then
       to_schedule[scheduled + 1], to_schedule[scheduled + 2] = text_before, name
       scheduled = scheduled + 2
-      if ctx.id then memory.note(m, name, len - 1, now) end
+      if has_id and notes_left > 0 then
+        settled[name], notes_left = len - 1, notes_left - 1
+      end
     else
       if place == schedule_key then
         left_schedule = left_schedule + 1
@@ -226,20 +249,38 @@ do
       if due > now then
         to_rest[rested + 1], to_rest[rested + 2] = text_before, name
         rested = rested + 2
-        if due < m.rest_us then m.rest_us = due end
+        if due < rest_us then rest_us = due end
       end
-      if m.settled[name] then m.settled[name] = nil end
+      if settled[name] then settled[name] = nil end
     end
-    if place and place ~= schedule_key and (len > 1 or due <= now) then
+    if place == rest_key and (len > 1 or due <= now) then
       left_rest = left_rest + 1
       from_rest[left_rest] = name
     end
     return true
   end
+  dispatch.plain = plain
 
-  -- close: that was the last turn of a plain bucket. Where they wait is written with all other moves of the call.
-  function dispatch.close(ctx)
-    dispatch.pause(ctx)
-    bucket.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
+  -- plain_turns: the turns of the due buckets of `work` (64_drain), from where it stands, as long as they are plain. Replies the next
+  -- due of the last one, where that has more to do now than the one job that has left.
+  function dispatch.plain_turns(ctx, work)
+    local names, dues, rec, policy_of_all = work.names, work.due, ctx.rec, ctx.rec.plain
+    local i, quota, n = work.at + 1, work.quota, #names
+    local due_left
+    while i <= n and quota > 0 do
+      work.at = i -- whatever raises, raises at this one
+      local name, due_text = names[i], dues[i + i]
+      local queue = queues .. name
+      local len = pcall_redis('LLEN', queue)
+      if len == 0 or len ~= 1 and type(len) ~= 'number' then break end
+      local done, left_at = plain(ctx, name, policy_of_all or policy_of(rec, name), queue, len, schedule_key, due_text + 0, due_text)
+      if not done then
+        due_left = left_at
+        break
+      end
+      quota, i = quota - 1, i + 1
+    end
+    if due_left then work.at, work.quota = i, quota - 1 else work.at, work.quota = i - 1, quota end
+    return due_left
   end
 end

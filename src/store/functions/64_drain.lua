@@ -8,60 +8,41 @@ do
 
   local HOLD_POLL_US = 20000 -- how often a held route is looked at: reading from a stream wakes nobody
 
-  -- general: the turn of the i-th bucket of `work`, whatever is true of it. Replies whether it is due again at once.
-  local function general(ctx, work, i, queue, len, due, given)
-    local s = work.s
+  -- general: the turn of the i-th bucket of `work`, whatever is true of it. Where one job of it has left on the plain way, `left_at`
+  -- is its due since. Replies whether it is due again at once.
+  local function general(ctx, work, i, queue, len, due, left_at)
+    local s, given = work.s, min(work.quota, work.share)
+    if left_at then due, given = left_at, min(work.quota, work.share - 1) end
+    work.decides = true
     bucket.decide(ctx, s, work.names[i], queue, len, work.place or work.places[i], due, work.levels[i])
-    work.decided, s.due = i, s.due or ctx.now
+    work.decides, s.due = false, s.due or ctx.now
+    if left_at then s.stored_due = nil end -- what is stored is older
     local rest, is_due = dispatch.turn(ctx, s, given, work.announced[i])
     work.quota = work.quota - given + rest
-    return is_due
-  end
-
-  -- turn: the turn of the i-th bucket: on the plain way if it can be, else in general.
-  local function turn(ctx, work, i, queue, len, due, due_text)
-    local left_at = nil
-    if work.is_plain and len > 0 then
-      local name, done = work.names[i], nil
-      work.decided = i
-      done, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, work.place or work.places[i],
-        due, due_text)
-      if done then
-        work.quota = work.quota - 1
-        return false
-      end
-      dispatch.pause(ctx)
-    end
-    local given = min(work.quota, work.share)
-    local is_due
-    if left_at then -- one job has left
-      work.quota = work.quota - 1
-      bucket.decide(ctx, work.s, work.names[i], queue, len - 1, work.place or work.places[i], left_at, nil)
-      work.s.stored_due = nil -- what is stored is older
-      local rest
-      rest, is_due = dispatch.turn(ctx, work.s, given - 1, false)
-      work.quota = work.quota - given + 1 + rest
-    else
-      if work.dues then due = work.dues[i] end -- as it is stored, if at all: it may have to be put right
-      is_due = general(ctx, work, i, queue, len, due, given)
-    end
-    if work.is_plain then dispatch.resume(ctx) end
     return is_due
   end
 
   -- take_turns: the turns of the due buckets in `work`, from where it stands.
   local function take_turns(ctx, work)
     local names, due, queues = work.names, work.due, ctx.k.queues
-    local n = #names
-    while work.at < n do
-      if work.quota <= 0 or spent(ctx) then
-        work.more = true
-        return
+    while work.at < #names do
+      local left_at = nil
+      if work.is_plain and not spent(ctx) then
+        dispatch.resume(ctx)
+        left_at = dispatch.plain_turns(ctx, work)
+        dispatch.pause(ctx)
+        if work.at == #names and not left_at then return end
       end
-      local i = work.at + 1
-      work.at = i
-      local queue, due_text = queues .. names[i], due[2 * i]
-      if turn(ctx, work, i, queue, bucket.length_of(ctx, queue) or 0, due_text + 0, due_text) then work.more = true end
+      if not left_at then
+        if work.quota <= 0 or spent(ctx) then
+          work.more = true
+          return
+        end
+        work.at = work.at + 1
+      end
+      local i = work.at
+      local queue = queues .. names[i]
+      if general(ctx, work, i, queue, bucket.length_of(ctx, queue) or 0, due[2 * i] + 0, left_at) then work.more = true end
     end
   end
 
@@ -73,8 +54,9 @@ do
     repeat
       local whole, why = pcall(turns, ctx, work)
       if not whole then
-        -- Redis' pcall replies a text; a table keeps its code.
-        if work.decided ~= work.at then error(type(why) == 'table' and why or { err = why }) end
+        -- A key of ours is of the wrong type. (Redis' pcall replies a text; a table keeps its code.)
+        if work.decides then error(type(why) == 'table' and why or { err = why }) end
+        dispatch.pause(ctx)
         local s, name = work.s, work.names[work.at]
         note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
         work.quota = work.quota - 1
@@ -99,7 +81,7 @@ do
     local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
     local work = {
       s = {}, names = names, due = due, place = ctx.k.schedule, levels = bucket.levels_of(ctx, names),
-      announced = retries.announced(ctx, names), at = 0, decided = 0, quota = batch, share = share, more = #names == batch,
+      announced = retries.announced(ctx, names), at = 0, quota = batch, share = share, more = #names == batch,
     }
     guarded(ctx, work, take_turns)
     return work.more
@@ -178,28 +160,42 @@ do
     return found, at, lens, #redis_keys
   end
 
-  -- look: cut what is over, and let out what came into a bucket that may go; schedule what must wait, and write nothing
+  -- look_at_one: cut what is over, and let out what came into a bucket that may go; schedule what must wait, and write nothing
   -- otherwise. A bucket that stood on the schedule keeps its turn there, for the longest due go first.
+  local function look_at_one(ctx, work, i, queue, len)
+    local s, name, place, due, now = work.s, work.names[i], work.places[i], work.dues[i], ctx.now
+    local may_go = (place == nil or place == ctx.k.rest) and work.quota > 0
+    if work.is_plain and may_go and (due or 0) <= now then
+      dispatch.resume(ctx)
+      local done, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, place, now, ctx.now_text)
+      dispatch.pause(ctx)
+      if done or left_at then work.quota = work.quota - 1 end
+      if left_at then general(ctx, work, i, queue, len - 1, due, left_at) end
+      if done or left_at then return end
+    end
+    work.decides = true
+    bucket.decide(ctx, s, name, queue, len, place, due, work.levels[i])
+    work.decides, s.due = false, s.due or now
+    if may_go and s.due <= now then
+      local given = min(work.quota, work.share)
+      work.quota = work.quota - given + dispatch.turn(ctx, s, given, false)
+    else
+      rejected.settle(ctx, s)
+      bucket.commit(ctx, s, bucket.place(ctx, s))
+    end
+  end
+
+  -- look: look at the queues of `work`, from where it stands.
   local function look(ctx, work)
-    local s, found, k = work.s, work.names, ctx.k
+    local found = work.names
     while work.at < #found do
       if spent(ctx) then return end -- a call that has cut as much as one may stops before the next
       local i = work.at + 1
       work.at = i
-      local name, queue, place, due = found[i], work.keys[work.key_at[i]], work.places[i], work.dues[i]
-      if work.seen[name] then
-        work.decided = i -- named twice: it has been cut, or has let out a job, since its length was read
-      else
-        work.seen[name] = true
-        if not work.is_plain then due = bucket.decide(ctx, s, name, queue, work.lens[i], place, due, work.levels[i]).due end
-        if (place == nil or place == k.rest) and (due or 0) <= ctx.now and work.quota > 0 then
-          turn(ctx, work, i, queue, work.lens[i], ctx.now, ctx.now_text)
-        else
-          bucket.decide(ctx, s, name, queue, work.lens[i], place, work.dues[i], work.levels[i])
-          work.decided, s.due = i, s.due or ctx.now
-          rejected.settle(ctx, s)
-          bucket.commit(ctx, s, bucket.place(ctx, s))
-        end
+      -- One that is named twice has been cut, or has let out a job, since its length was read.
+      if not work.seen[found[i]] then
+        work.seen[found[i]] = true
+        look_at_one(ctx, work, i, work.keys[work.key_at[i]], work.lens[i])
       end
     end
   end
@@ -213,7 +209,7 @@ do
     local quota = max(1, floor(ctx.limits.batch / 2))
     local work = {
       s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,
-      levels = bucket.levels_of(ctx, found), announced = {}, seen = {}, at = 0, decided = 0, quota = quota,
+      levels = bucket.levels_of(ctx, found), announced = {}, seen = {}, at = 0, quota = quota,
       share = min(ctx.rec.quarter, max(1, floor(quota / #found))),
     }
     guarded(ctx, work, look)
