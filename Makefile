@@ -8,25 +8,23 @@ demo: setup ## show the main job: bursts in, a steady drip out (15 seconds)
 	@cargo run --quiet --release -- demo
 
 test: setup ## run every test on a real Redis (some minutes)
-	cargo test --features bench bench::
 	cargo test
 
-bench: setup ## measure it beside what it cannot be faster than (under ten minutes); figures and plots in target/bench
+bench: setup ## measure speed and accuracy next to the theoretical limit (a quarter of an hour); figures and plots in target/bench
 	@mkdir -p target/bench
-	@cargo run --quiet --release --features bench -- bench --json target/bench/figures.json --plots target/bench > target/bench/figures.md
+	@cargo bench --quiet --bench bench -- --json target/bench/figures.json --plots target/bench > target/bench/figures.md
 	@cat target/bench/figures.md
 
 bench-peers: setup ## run the same work on other tools (some five minutes; installs them below benches/peers)
 	@sh benches/peers/setup.sh
 	@mkdir -p target/bench
-	@cargo run --quiet --release --features bench -- bench peers --json target/bench/peers.json > target/bench/peers.md
+	@cargo bench --quiet --bench bench -- peers --json target/bench/peers.json > target/bench/peers.md
 	@cat target/bench/peers.md
 
 check: ## formatting, clippy and docs, warnings as errors
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
-	cargo clippy --all-targets --features bench -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --features bench
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 
 build: ## build the release binary, target/release/dripd
 	cargo build --release

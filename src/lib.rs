@@ -19,8 +19,6 @@
 //!
 //! The glossary is in the README; the words there are the words here.
 
-#[cfg(feature = "bench")]
-pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod daemon;

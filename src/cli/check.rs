@@ -1,11 +1,10 @@
-//! `dripd check`: a configuration, and what it means.
+//! `dripd check`: what a configuration means, what is odd about it, or everything that is wrong with it.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Exit, Failure};
+use super::{Exit, Failure, say};
 use crate::config::{Config, Environment, hide_password};
 use crate::words::duration;
 use crate::words::policy::{Overflow, Policy};
@@ -20,23 +19,26 @@ pub(super) struct Check {
 impl Check {
     pub(super) fn run(&self, named: Option<&Path>, environment: &Environment) -> Result<Exit, Failure> {
         let config = Config::load(self.file.as_deref().or(named), environment)?;
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{}: good", config.source())?;
+        let mut lines = vec![format!("{}: good", config.source())];
         let redis = config.redis.url.as_deref().map_or_else(
-            || format!("its own, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display()),
+            || format!("built in, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display()),
             hide_password,
         );
-        writeln!(out, "redis     {redis}, prefix {}", config.redis.prefix)?;
+        lines.push(format!("redis     {redis}, prefix {}", config.redis.prefix));
         let record = &config.record;
         let width = record.buckets.iter().map(|entry| entry.glob.len()).max().unwrap_or(0).max(8);
         for entry in &record.buckets {
-            writeln!(out, "{:width$}  {}", entry.glob, describe(&entry.policy))?;
+            lines.push(format!("{:width$}  {}", entry.glob, describe(&entry.policy)));
         }
-        writeln!(out, "{:width$}  {}", "(others)", describe(&record.defaults))?;
+        lines.push(format!("{:width$}  {}", "(others)", describe(&record.defaults)));
         let mut policies = record.buckets.iter().map(|entry| &entry.policy).chain([&record.defaults]);
         if policies.any(|policy| !policy.admit.is_empty()) {
-            writeln!(out, "note      admit holds for drip_push only: a plain LPUSH runs no code and passes no gate")?;
+            lines.push(
+                "note      admit holds for drip_push only: a plain LPUSH runs no code and passes no gate".to_owned(),
+            );
         }
+        lines.extend(config.warnings().iter().map(|warning| format!("warning   {warning}")));
+        say(&lines.join("\n"));
         Ok(Exit::Done)
     }
 }

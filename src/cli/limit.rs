@@ -1,7 +1,7 @@
 //! `dripd limit`: whether X may do Y now, asked of a limiter at a key: one call, no daemon.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,7 +16,7 @@ use crate::words::limiter::{Kind, Limiter};
 /// Ask a limiter whether something may be done now; needs no daemon.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 allowed, 1 failed, or --wait for what will never pass, 69 no Redis, 75 refused: try later\n\n\
+    after_help = "Exit codes: 0 allowed, 1 failed, or more at once than will ever pass, 69 no Redis, 75 refused: try later\n\n\
                         dripd limit sliding-window login:alice 5/60s && login alice"
 )]
 pub(super) struct Limit {
@@ -54,7 +54,7 @@ fn rate(text: &str) -> Result<(u32, Duration), &'static str> {
 impl Limit {
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
         let limiter = self.limiter().map_err(|why| Failure::new(Exit::Usage, why))?;
-        let key = self.key.into_vec();
+        let key = self.key.as_bytes().to_vec();
         let config = load()?;
         loop {
             // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
@@ -63,17 +63,29 @@ impl Limit {
                 Some("WRONGTYPE") => Failure::new(Exit::Failed, format!("{}: {why}", key.escape_ascii())),
                 _ => why.into(),
             })?;
-            if !verdict.limited || !self.wait {
-                say(&if self.json { as_json(&verdict) } else { in_words(&verdict) });
-                return Ok(if verdict.limited { Exit::Rejected } else { Exit::Done });
+            let never = verdict.limited && verdict.retry_after.is_none();
+            if never || !verdict.limited || !self.wait {
+                return self.say(&verdict, never);
             }
-            let Some(retry_after) = verdict.retry_after else {
-                let (quantity, limit) = (self.quantity, verdict.limit);
-                return Err(Failure::new(Exit::Failed, format!("{quantity} at once never pass: the limit is {limit}")));
-            };
+            let retry_after = verdict.retry_after.unwrap_or_default();
             // Less than a millisecond counts as none with redis-cell's rounding.
             tokio::time::sleep(retry_after.max(Duration::from_millis(1))).await;
         }
+    }
+
+    /// Say the verdict, and by the exit code too. What will never pass is an error, not a matter of trying later.
+    fn say(&self, verdict: &Verdict, never: bool) -> Result<Exit, Failure> {
+        if self.json {
+            say(&as_json(verdict, self.quantity));
+        } else if !never {
+            say(&in_words(verdict, self.quantity));
+        }
+        if never {
+            let (quantity, limit) = (self.quantity, verdict.limit);
+            let why = format!("{quantity} at once can never pass: the limit is {limit}; ask for less, or in parts");
+            return Err(Failure::new(Exit::Failed, why));
+        }
+        Ok(if verdict.limited { Exit::Rejected } else { Exit::Done })
     }
 
     /// The limiter that the words describe; the error says what does not belong together.
@@ -93,20 +105,30 @@ impl Limit {
     }
 }
 
-fn in_words(verdict: &Verdict) -> String {
-    let (left, limit, reset) = (verdict.remaining, verdict.limit, duration::show(verdict.reset_after));
-    match (verdict.limited, verdict.retry_after) {
-        (false, _) if verdict.reset_after.is_zero() => format!("allowed: {left} of {limit} left"),
-        (false, _) => format!("allowed: {left} of {limit} left, all again in {reset}"),
-        (true, Some(retry)) => format!("refused: {left} of {limit} left, try again in {}", duration::show(retry)),
-        (true, None) => format!("refused: {left} of {limit} left, and so many will never pass at once"),
-    }
+/// A quantity of 0 only looks: nothing is allowed by it, and what it finds closed is no refusal of it.
+fn is_closed(verdict: &Verdict, quantity: u32) -> bool {
+    verdict.limited || (quantity == 0 && verdict.remaining == 0)
 }
 
-fn as_json(verdict: &Verdict) -> String {
+fn in_words(verdict: &Verdict, quantity: u32) -> String {
+    let (left, limit) = (verdict.remaining, verdict.limit);
+    let again = match (verdict.retry_after, verdict.reset_after) {
+        (Some(retry), _) => format!(", try again in {}", duration::show(retry)),
+        (None, Duration::ZERO) => String::new(),
+        (None, reset) => format!(", all again in {}", duration::show(reset)),
+    };
+    let word = match (verdict.limited, is_closed(verdict, quantity)) {
+        (true, _) => "refused",
+        (false, true) => "nothing left",
+        (false, false) => "allowed",
+    };
+    format!("{word}: {left} of {limit} left{again}")
+}
+
+fn as_json(verdict: &Verdict, quantity: u32) -> String {
     let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
     json!({
-        "limited": verdict.limited,
+        "limited": is_closed(verdict, quantity),
         "limit": verdict.limit,
         "remaining": verdict.remaining,
         "retry_after_ms": verdict.retry_after.map_or(-1, |wait| ms(wait).cast_signed()),

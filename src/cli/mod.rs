@@ -1,6 +1,5 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
-mod bench;
 mod check;
 mod demo;
 mod functions;
@@ -62,8 +61,6 @@ enum Command {
     Functions,
     /// Show the main job: bursts in, a steady drip out
     Demo(demo::Demo),
-    /// Measure what it costs and how true its pace is
-    Bench(bench::Bench),
 }
 
 /// What a command came to.
@@ -81,6 +78,8 @@ pub enum Exit {
     Rejected,
     /// The configuration is bad.
     BadConfig,
+    /// INT or TERM came before it was done.
+    Interrupted,
 }
 
 impl From<Exit> for ExitCode {
@@ -92,6 +91,7 @@ impl From<Exit> for ExitCode {
             Exit::Unavailable => 69,
             Exit::Rejected => 75,
             Exit::BadConfig => 78,
+            Exit::Interrupted => 130,
         })
     }
 }
@@ -162,7 +162,6 @@ pub fn main() -> ExitCode {
         Command::Check(_) => "check",
         Command::Functions => "functions",
         Command::Demo(_) => "demo",
-        Command::Bench(_) => "bench",
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -192,7 +191,6 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
         Command::Demo(demo) => demo.run().await,
-        Command::Bench(bench) => bench.run().await,
     }
 }
 

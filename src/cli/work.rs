@@ -27,7 +27,8 @@ pub(super) struct Work {
     /// word with white space in it is a line for sh
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Option<Vec<OsString>>,
-    /// Post each job: 2xx done; 429 and 503 given back, honouring Retry-After; other 4xx dead; anything else failed
+    /// Post each job, with Drip-Bucket, Drip-Attempt and Drip-Id: 2xx done; 429 and 503 given back, honouring Retry-After; 408,
+    /// 409 and 425 failed; other 4xx dead; anything else failed
     #[arg(long, value_name = "URL", value_parser = http_url)]
     http: Option<Url>,
     /// Write each job to standard output, a line each

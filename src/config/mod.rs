@@ -1,18 +1,27 @@
 //! Configuration: from what the operator wrote to what it means, or every problem at once.
 
+mod environment;
 mod policies;
 mod section;
+mod server;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use environment::Environment;
 use policies::{read_limits, read_policy};
 use section::{Problems, Section};
+use server::redis_settings;
+pub use server::{Fsync, RedisSettings, hide_password};
 
+use crate::words::glob::{self, Kind};
 use crate::words::policy::{Matched, Policy, Record};
 
-/// Where the built-in Redis listens unless `redis.port` says otherwise.
-pub const BUILT_IN_PORT: u16 = 7379;
+/// How many globs that are neither a name nor a plain prefix are allowed.
+const MOST_PATTERNS: usize = 100;
+
+/// How many entries that are never used are named one by one.
+const MOST_HIDDEN_NAMED: usize = 20;
 
 /// Everything that a configuration file and the environment say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,43 +32,6 @@ pub struct Config {
     pub redis: RedisSettings,
     /// What the functions obey.
     pub record: Record,
-}
-
-/// The `[redis]` section.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisSettings {
-    /// Where Redis is; none: dripd runs its own.
-    pub url: Option<String>,
-    /// A file that holds the password.
-    pub password_file: Option<PathBuf>,
-    /// What every key begins with.
-    pub prefix: String,
-    /// Where the built-in Redis keeps its data.
-    pub data_dir: PathBuf,
-    /// The loopback port of the built-in Redis.
-    pub port: u16,
-    /// When the built-in Redis makes a write durable.
-    pub fsync: Fsync,
-}
-
-/// The built-in Redis' `appendfsync`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fsync {
-    /// Once a second: a crash of Redis may undo the last two.
-    EverySecond,
-    /// Before each reply.
-    Always,
-}
-
-impl Fsync {
-    /// As `redis.conf` spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::EverySecond => "everysec",
-            Self::Always => "always",
-        }
-    }
 }
 
 /// A configuration that cannot be used: where it came from and everything that is wrong with it.
@@ -86,33 +58,6 @@ impl fmt::Display for BadConfig {
 }
 
 impl std::error::Error for BadConfig {}
-
-/// The environment variables that configuration reads, taken once at the edge.
-#[derive(Debug, Clone, Default)]
-pub struct Environment {
-    /// `$DRIPD_CONFIG`
-    pub config: Option<PathBuf>,
-    /// `$DRIPD_REDIS_URL`
-    pub redis_url: Option<String>,
-    /// `$STATE_DIRECTORY`, set by systemd
-    pub state_directory: Option<PathBuf>,
-    /// `$CREDENTIALS_DIRECTORY`, set by systemd
-    pub credentials_directory: Option<PathBuf>,
-}
-
-impl Environment {
-    /// Read the environment of this process. An empty variable counts as none.
-    #[must_use]
-    pub fn read() -> Self {
-        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        Self {
-            config: path("DRIPD_CONFIG"),
-            redis_url: std::env::var("DRIPD_REDIS_URL").ok().filter(|url| !url.is_empty()),
-            state_directory: path("STATE_DIRECTORY"),
-            credentials_directory: path("CREDENTIALS_DIRECTORY"),
-        }
-    }
-}
 
 impl Config {
     /// Find the file (`--config`, `$DRIPD_CONFIG`, `./config.toml`, `/etc/dripd/config.toml`, else the built-in defaults),
@@ -150,15 +95,13 @@ impl Config {
         let mut problems = Problems::default();
         let mut root = Section::new("", table);
         let redis = redis_settings(&mut root.section("redis", &mut problems), environment, &mut problems);
-        {
-            let missing = "http";
-            root.section(missing, &mut problems).missing(&["listen", "token_file"], &mut problems);
-        }
+        root.absent_section("http", &["listen", "hosts", "token"], &mut problems);
+        root.absent(&["budget", "route"], &mut problems);
         let mut defaults = root.section("defaults", &mut problems);
         let default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
         defaults.finish(&mut problems);
         let limits = read_limits(&mut root.section("limits", &mut problems), &mut problems);
-        let buckets = root
+        let buckets: Vec<_> = root
             .sections("bucket", &mut problems)
             .into_iter()
             .filter_map(|mut entry| {
@@ -174,11 +117,38 @@ impl Config {
             })
             .collect();
         root.finish(&mut problems);
+        let patterns = buckets.iter().filter(|entry| Kind::of(&entry.glob) == Kind::Pattern).count();
+        if patterns > MOST_PATTERNS {
+            problems.add(format!(
+                "bucket: {patterns} entries match by a glob that is neither a name nor a plain prefix; at most \
+                 {MOST_PATTERNS} are allowed, for each is tried in turn; names (\"acme\") and plain prefixes (\"sms:*\") \
+                 are found at once, whatever their number"
+            ));
+        }
         if problems.is_empty() {
             Ok(Self { path, redis, record: Record { defaults: default_policy, buckets, limits } })
         } else {
             Err(BadConfig { source, problems: problems.into_list() })
         }
+    }
+
+    /// What is allowed and can hardly be meant: each a sentence for whoever wrote it.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let globs: Vec<&str> = self.record.buckets.iter().map(|entry| entry.glob.as_str()).collect();
+        let hidden = glob::hidden(&globs);
+        let warning = |&(at, by): &(usize, usize)| {
+            let (entry, first, glob, all) = (at + 1, by + 1, globs[at], globs[by]);
+            format!(
+                "bucket[{entry}] {glob:?} is never used: bucket[{first}] {all:?} comes first and matches all that it matches; put it before that one, or remove it"
+            )
+        };
+        let mut warnings: Vec<_> = hidden.iter().take(MOST_HIDDEN_NAMED).map(warning).collect();
+        if hidden.len() > MOST_HIDDEN_NAMED {
+            warnings
+                .push(format!("{} more entries are never used, for the same reason", hidden.len() - MOST_HIDDEN_NAMED));
+        }
+        warnings
     }
 
     /// What this configuration is known by: its file, or, without one, the Redis it is for.
@@ -211,81 +181,6 @@ impl Config {
         let source =
             new.path.as_ref().map_or_else(|| "built-in defaults".to_owned(), |path| path.display().to_string());
         (!problems.is_empty()).then_some(BadConfig { source, problems })
-    }
-}
-
-fn redis_settings(section: &mut Section, environment: &Environment, problems: &mut Problems) -> RedisSettings {
-    section.absent(&["partitions", "cluster", "sentinel", "tls"], problems);
-    let text = |v: &toml::Value| v.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let url_hint = "redis://[user:password@]host[:port][/db] or unix:///path/to/redis.sock";
-    let url = section.optional(
-        "url",
-        url_hint,
-        |v| v.as_str().filter(|url| url.is_empty() || is_url(url)).map(str::to_owned),
-        problems,
-    );
-    let url = url.filter(|url| !url.is_empty());
-    if let Some(url) = environment.redis_url.as_ref().filter(|url| !is_url(url)) {
-        problems.add(format!("$DRIPD_REDIS_URL: {:?} is not a Redis URL; write {url_hint}", hide_password(url)));
-    }
-    let credential = environment.credentials_directory.as_ref().map(|dir| dir.join("redis-password"));
-    let password_file = section.optional("password_file", "the path of a file", text, problems).map(PathBuf::from);
-    let prefix_hint = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
-    let prefix = section.optional("prefix", prefix_hint, |v| text(v).filter(|prefix| is_prefix(prefix)), problems);
-    let data_dir = section.optional("data_dir", "the path of a directory", text, problems).map(PathBuf::from);
-    let port = section.optional(
-        "port",
-        "a port, 1 to 65535",
-        |v| v.as_integer().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0),
-        problems,
-    );
-    let fsync = |v: &toml::Value| match v.as_str()? {
-        "everysec" => Some(Fsync::EverySecond),
-        "always" => Some(Fsync::Always),
-        _ => None,
-    };
-    let fsync = section.optional("fsync", "\"everysec\" or \"always\"", fsync, problems);
-    section.finish(problems);
-    if password_file.is_some() && url.is_none() && environment.redis_url.is_none() {
-        problems.add(format!(
-            "{}.password_file: without redis.url dripd runs its built-in Redis, which has no password; name a url or remove it",
-            section.name()
-        ));
-    }
-    let data_dir =
-        data_dir.or_else(|| environment.state_directory.clone()).unwrap_or_else(|| PathBuf::from("dripd-data"));
-    RedisSettings {
-        url: environment.redis_url.clone().or(url),
-        password_file: password_file.or_else(|| credential.filter(|path| path.exists())),
-        prefix: prefix.unwrap_or_else(|| "drip".to_owned()),
-        data_dir: std::path::absolute(&data_dir).unwrap_or(data_dir),
-        port: port.unwrap_or(BUILT_IN_PORT),
-        fsync: fsync.unwrap_or(Fsync::EverySecond),
-    }
-}
-
-fn is_url(url: &str) -> bool {
-    ["redis://", "valkey://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme))
-}
-
-fn is_prefix(prefix: &str) -> bool {
-    !prefix.contains(":queue:")
-        && !prefix.ends_with(":ready")
-        && !prefix.ends_with(":queue")
-        && !prefix.contains(|c: char| c.is_control() || c.is_whitespace() || c == '{' || c == '}')
-}
-
-/// A URL as it may be shown: without its password.
-#[must_use]
-pub fn hide_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
-    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***")); // it may hold a password
-    match rest.rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}{user}:***@{host}{query}")
-        }
-        None => format!("{scheme}{rest}{query}"),
     }
 }
 
@@ -337,12 +232,71 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
-        assert_eq!(hide_password("redis://user:se@cret@host:1/0"), "redis://user:***@host:1/0");
-        assert_eq!(hide_password("redis://host:1"), "redis://host:1");
-        assert_eq!(hide_password(":secret@host:1"), ":***@host:1");
-        assert_eq!(hide_password("unix:///run/redis.sock?pass=secret"), "unix:///run/redis.sock?***");
-        let cut_off = parse("[redis]\nurl = \"redis://:secret@host\n").expect_err("no TOML").to_string();
-        assert!(!cut_off.contains("secret") && cut_off.contains("line 2"), "{cut_off}");
+    fn what_this_version_does_not_have_is_refused_by_name() {
+        let policy = "within = 'a'\njob_rate = '1/s'\nquota = '1/d'\nconcurrency = 1\nordered = true\nweight = 2\n\
+                      slow = { initial = '1s' }\nttl = '1m'\ndedup = '1m'\n";
+        let text = format!(
+            "[redis]\nuser = 'u'\npartition_by = 1\npartitions = 4\ncluster = ['h:1']\nsentinel = {{}}\ntls = {{}}\n\
+             [http]\nlisten = ''\nhosts = []\n[[http.token]]\nname = 'n'\n\
+             [defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
+             [[budget]]\nmatch = 'a'\n[[route]]\nname = 'a'\n"
+        );
+        let shown = parse(&text).expect_err("none of it is there yet").to_string();
+        let mut missing: Vec<String> =
+            ["redis.user", "redis.partition_by", "redis.partitions", "redis.cluster", "redis.sentinel", "redis.tls"]
+                .into_iter()
+                .chain(["http.listen", "http.hosts", "http.token", "budget", "route"])
+                .map(str::to_owned)
+                .collect();
+        for section in ["defaults", "bucket[1]"] {
+            for key in ["within", "job_rate", "quota", "concurrency", "ordered", "weight", "slow", "ttl", "dedup"] {
+                missing.push(format!("{section}.{key}"));
+            }
+        }
+        for key in &missing {
+            assert!(shown.contains(&format!("\n  {key} is not in this version")), "{key} is not in\n{shown}");
+        }
+        assert_eq!(shown.lines().count(), 1 + missing.len(), "and nothing else is wrong\n{shown}");
+        let empty = parse("[http]\n").expect_err("an empty section is refused too").to_string();
+        assert!(empty.contains("\n  http is not in this version"), "{empty}");
+    }
+
+    #[test]
+    fn a_slip_in_a_key_that_is_to_come_says_that_it_is_not_there_yet() {
+        let shown = parse("[redis]\npartitons = 4\n[htp]\n").expect_err("slips").to_string();
+        assert!(
+            shown.contains("redis.partitons: unknown key; did you mean partitions? it is not in this version"),
+            "{shown}"
+        );
+        assert!(shown.contains("htp: unknown key; did you mean http? it is not in this version"), "{shown}");
+    }
+
+    #[test]
+    fn of_globs_that_are_neither_names_nor_plain_prefixes_100_are_allowed() {
+        let entries = |n: usize, glob: fn(usize) -> String| {
+            (0..n).fold(String::new(), |text, i| text + &format!("[[bucket]]\nmatch = {:?}\n", glob(i)))
+        };
+        let plain = entries(300, |i| format!("name{i}")) + &entries(300, |i| format!("prefix{i}:*"));
+        let patterns = |n| plain.clone() + &entries(n, |i| format!("*:{i}"));
+        assert_eq!(parse(&patterns(100)).expect("100 are allowed").record.buckets.len(), 700);
+        let shown = parse(&(patterns(101) + "[defaults]\nrate = 5\n")).expect_err("101 are not").to_string();
+        for part in ["2 problems", "bucket: 101 entries", "at most 100 are allowed", "plain prefixes (\"sms:*\")"] {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_never_used_is_warned_of() {
+        let warnings = |globs: &[&str]| {
+            let entry = |text: String, glob: &&str| text + &format!("[[bucket]]\nmatch = {glob:?}\n");
+            let text = globs.iter().fold(String::new(), entry);
+            parse(&text).expect("good").warnings()
+        };
+        assert_eq!(warnings(&["sms:ch", "sms:*", "*"]), [""; 0]);
+        let expected = "bucket[2] \"sms:ch\" is never used: bucket[1] \"sms:*\" comes first and matches all that it matches; \
+                        put it before that one, or remove it";
+        assert_eq!(warnings(&["sms:*", "sms:ch"]), [expected]);
+        let many = warnings(&[&["*"][..], &["a"; 30]].concat());
+        assert_eq!((many.len(), many[20].as_str()), (21, "10 more entries are never used, for the same reason"));
     }
 }

@@ -5,13 +5,18 @@ use std::time::Duration;
 use super::section::{Problems, Section};
 use crate::words::duration;
 use crate::words::limiter::{Kind, Limiter};
-use crate::words::policy::{Limits, Overflow, Policy, Rate, Route};
+use crate::words::policy::{Limits, Overflow, Policy, Route};
+use crate::words::rate::Rate;
 
 /// How many gates a policy may have: each costs a read in every push.
 const MOST_GATES: usize = 8;
 
+/// Keys of a policy that are not in this version.
+const NOT_YET: &[&str] = &["within", "job_rate", "quota", "concurrency", "ordered", "weight", "slow", "ttl", "dedup"];
+
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
+    section.absent(NOT_YET, problems);
     let rate = section.optional("rate", Rate::HINT, |v| Rate::parse(v.as_str()?).ok(), problems);
     let capacity = section.number("capacity", 1, 10_000_000, problems);
     let lease = section.duration("lease", Duration::from_secs(1), Duration::from_secs(7 * 86_400), problems);

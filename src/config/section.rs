@@ -25,17 +25,18 @@ impl Problems {
     }
 }
 
-/// A table with its name and the keys asked for so far.
+/// A table with its name, the keys asked for so far, and those that are for a later version.
 pub struct Section {
     name: String,
     table: toml::Table,
     known: Vec<&'static str>,
+    absent: Vec<&'static str>,
 }
 
 impl Section {
     /// A table under a name; the file itself has none.
     pub fn new(name: impl Into<String>, table: toml::Table) -> Self {
-        Self { name: name.into(), table, known: Vec::new() }
+        Self { name: name.into(), table, known: Vec::new(), absent: Vec::new() }
     }
 
     /// The name, as in error messages.
@@ -140,26 +141,40 @@ impl Section {
     }
 
     /// Keys whose feature this version does not have: refused by name, never ignored.
-    pub fn absent(&mut self, keys: &[&str], problems: &mut Problems) {
+    pub fn absent(&mut self, keys: &[&'static str], problems: &mut Problems) {
         for key in keys {
+            self.absent.push(key);
             if self.table.remove(*key).is_some() {
                 problems.add(format!("{} is not in this version", self.full(key)));
             }
         }
     }
 
-    /// A whole section of which this version has nothing.
-    pub fn missing(mut self, keys: &[&str], problems: &mut Problems) {
-        self.absent(keys, problems);
-        self.finish(problems);
+    /// A section of which this version has nothing: each of its keys is refused by name, or the section itself.
+    pub fn absent_section(&mut self, key: &'static str, keys: &[&'static str], problems: &mut Problems) {
+        match self.table.get(key) {
+            Some(toml::Value::Table(table)) if !table.is_empty() => {
+                let mut section = self.section(key, problems);
+                section.absent(keys, problems);
+                section.finish(problems);
+                self.known.retain(|known| *known != key);
+                self.absent.push(key);
+            }
+            _ => self.absent(&[key], problems),
+        }
     }
 
     /// Name the keys that nobody asked for.
     pub fn finish(&mut self, problems: &mut Problems) {
+        let known = self.known.iter().map(|known| (*known, ""));
+        let absent = self.absent.iter().map(|absent| (*absent, " it is not in this version"));
+        let all: Vec<_> = known.chain(absent).collect();
         for key in std::mem::take(&mut self.table).keys() {
-            let near = self.known.iter().filter(|known| strsim::damerau_levenshtein(known, key) <= 2);
-            let hint = match near.min_by_key(|known| strsim::damerau_levenshtein(known, key)) {
-                Some(known) => format!("did you mean {known}?"),
+            let distance = |known: &str| strsim::damerau_levenshtein(known, key);
+            let near = all.iter().filter(|(known, _)| distance(known) <= 2).min_by_key(|(known, _)| distance(known));
+            let hint = match near {
+                Some((known, absent)) => format!("did you mean {known}?{absent}"),
+                None if self.known.is_empty() => "none is known here".to_owned(),
                 None => format!("known here: {}", self.known.join(", ")),
             };
             problems.add(format!("{}: unknown key; {hint}", self.full(key)));

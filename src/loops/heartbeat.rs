@@ -86,7 +86,10 @@ impl Heartbeat {
                 self.refused = true;
                 Ok(())
             }
-            other => other,
+            alive => {
+                self.progress.set_daemons(alive?);
+                Ok(())
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -16,18 +17,31 @@ use crate::store::{Store, StoreError};
 use crate::system::timer::Timer;
 
 /// The longest sleep: the safety net behind the wake-ups.
-const LONGEST_NAP: Duration = Duration::from_secs(10);
+const LONGEST_NAP: Duration = Duration::from_secs(30);
 
 /// How many names may go with a call, however few or many jobs left with the last one.
 const FEWEST_NAMES: usize = 100;
 const MOST_NAMES: usize = 500;
 
-/// In so long, at most two calls look at names, unless the names fill them. An idle bucket is looked at as soon as it is reported;
-/// under a flood, one call stands for what would be thousands.
-const GATHER: Duration = Duration::from_millis(1);
-
 /// How many calls are under way while more is due: Redis has the next one before the reply to the last is read.
 const CALLS: usize = 2;
+
+/// So many calls in a row that let nothing out say that another daemon is always faster.
+const BEATEN_AFTER: u32 = 3;
+
+/// How much later than due a beaten daemon looks, so that it does not ask for what the other one has done already.
+const STAND_BACK: Duration = Duration::from_micros(500);
+
+/// How often calls take names along: `burst` at once, then one in `every`. A call that the names fill does not wait. So a queue is
+/// looked at as soon as it is reported, and under load one call stands for many.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    every: Duration,
+    burst: u32,
+}
+
+const AT_ONCE: Pace = Pace { every: Duration::from_micros(500), burst: 8 };
+const BEATEN: Pace = Pace { every: Duration::from_millis(5), burst: 1 };
 
 /// The loop that lets jobs out of their buckets.
 pub struct Pacer {
@@ -37,10 +51,14 @@ pub struct Pacer {
     timer: Timer,
     /// When the next bucket is due, as the last reply has it.
     due: Instant,
-    /// When the last two calls were made that took names along.
-    looked: [Instant; 2],
+    /// When the calls that took names along so far will have been paid for, one `every` each.
+    paid: Instant,
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back.
     names: usize,
+    /// The last call had no room for all of its names: the next one goes at once.
+    left_over: bool,
+    /// Calls in a row that let nothing out.
+    in_vain: u32,
     notes: Notes,
 }
 
@@ -55,15 +73,18 @@ impl Pacer {
     /// When the kernel gives no timer.
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let (timer, now) = (Timer::new()?, Instant::now());
+        let notes = Notes::default();
         Ok(Self {
             store,
             hints,
             progress,
             timer,
             due: now,
-            looked: [now; 2],
+            paid: now,
             names: FEWEST_NAMES,
-            notes: Notes::default(),
+            left_over: false,
+            in_vain: 0,
+            notes,
         })
     }
 
@@ -76,7 +97,7 @@ impl Pacer {
         loop {
             self.step(&stop).await?;
             loop {
-                let waiting = self.hints.is_waiting(1); // read before the nap: a name that comes in between is listened for
+                let waiting = self.hints.waiting() > 0; // read before the nap: a name that comes in between is listened for
                 let nap = self.nap();
                 if nap.is_zero() && !stop.is_cancelled() {
                     break;
@@ -94,15 +115,15 @@ impl Pacer {
 
     /// Call until nothing more is due.
     async fn step(&mut self, stop: &CancellationToken) -> Result<(), StoreError> {
-        let mut calls = FuturesOrdered::new();
-        calls.push_back(tokio::spawn(self.call()));
-        while let Some(called) = calls.next().await {
-            let (woken, drained) = called.expect("a call does not panic");
+        let mut calls: FuturesOrdered<BoxFuture<'static, Called>> = FuturesOrdered::new();
+        calls.push_back(Box::pin(self.call()));
+        while let Some((woken, drained)) = calls.next().await {
             self.take_in(&woken, &drained?);
             while self.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
-                calls.push_back(tokio::spawn(self.call()));
-                // It is written before the next reply is looked at: two calls written together would be answered together, and
-                // Redis would have nothing to do in between.
+                // As a task of its own, it is written before the next reply is looked at: two calls written together would be
+                // answered together, and Redis would have nothing to do in between.
+                let call = tokio::spawn(self.call());
+                calls.push_back(Box::pin(async { call.await.expect("a call does not panic") }));
                 tokio::task::yield_now().await;
             }
         }
@@ -113,7 +134,7 @@ impl Pacer {
     fn call(&mut self) -> impl Future<Output = Called> + use<> {
         let woken = self.hints.take(self.names);
         if !woken.is_empty() {
-            self.looked = [self.looked[1], Instant::now()];
+            self.paid = self.paid.max(Instant::now()) + self.pace().every;
         }
         self.progress.calling();
         let mut store = self.store.clone();
@@ -124,21 +145,46 @@ impl Pacer {
     }
 
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
-        self.hints.put_back(woken.get(drained.looked..).unwrap_or_default());
+        self.hints.done(woken, drained.looked);
+        self.left_over = drained.looked < woken.len();
         let left = usize::try_from(drained.dispatched).unwrap_or(MOST_NAMES);
         self.names = (left + left / 2).clamp(FEWEST_NAMES, MOST_NAMES);
+        let did_something = drained.dispatched + drained.rejected > 0;
+        self.in_vain = if did_something { 0 } else { self.in_vain.saturating_add(1) };
+        if did_something || !woken.is_empty() {
+            self.hints.ready.notify_one();
+        }
         self.notes.say(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
         self.due = Instant::now() + drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
+        if self.is_beaten() && drained.wait != Some(Duration::ZERO) {
+            self.due += STAND_BACK;
+        }
         self.progress.drained(drained, self.nap());
+    }
+
+    /// Whether another daemon lets out all there is. This one goes on looking, a little later: what it asks for is mostly done,
+    /// and if it is not, it is no longer beaten.
+    fn is_beaten(&self) -> bool {
+        self.in_vain >= BEATEN_AFTER && self.progress.daemons() > 1
+    }
+
+    fn pace(&self) -> Pace {
+        if self.is_beaten() { BEATEN } else { AT_ONCE }
+    }
+
+    /// When the names that wait may go with a call; `None` when none waits.
+    fn look_at(&self) -> Option<Instant> {
+        let (waiting, pace) = (self.hints.waiting(), self.pace());
+        match waiting {
+            0 => None,
+            n if n >= self.names || self.left_over => Some(Instant::now()),
+            _ => Some(self.paid.checked_sub(pace.every * (pace.burst - 1)).unwrap_or(self.paid)),
+        }
     }
 
     /// How long to sleep unless woken: until a bucket is due or names are to be looked at.
     fn nap(&self) -> Duration {
-        let look = self
-            .hints
-            .next_at()
-            .map(|at| if self.hints.is_waiting(self.names) { at } else { at.max(self.looked[0] + GATHER) });
-        look.map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
+        self.look_at().map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
     }
 }

@@ -28,6 +28,8 @@ struct Inner {
     record: Option<String>,
     /// Whether that is this daemon's own.
     obeys_own: bool,
+    /// How many daemons serve here.
+    daemons: usize,
 }
 
 /// What the pacer did since the start.
@@ -101,6 +103,17 @@ impl Progress {
     #[must_use]
     pub fn obeys_own_record(&self) -> bool {
         self.inner().obeys_own
+    }
+
+    /// How many daemons serve here, as the last heartbeat was told.
+    pub fn set_daemons(&self, alive: usize) {
+        self.inner().daemons = alive;
+    }
+
+    /// What was last said of that.
+    #[must_use]
+    pub fn daemons(&self) -> usize {
+        self.inner().daemons
     }
 
     /// Whether the pacer should have moved by now and has not.

@@ -10,10 +10,12 @@ use crate::loops::notes::Notes;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
-/// The time between two passes while there are entries. The shortest lease is as long, so none ends unseen.
+/// The time between the beginnings of two passes while there are entries: at least, and at most. The shortest lease is as long as the
+/// first, so none ends unseen; a finished entry is gone within the second.
 const PASS_EVERY: Duration = Duration::from_secs(1);
+const PASS_AT_LEAST: Duration = Duration::from_secs(5);
 
-/// The time between two passes while the streams are empty; a change in one wakes.
+/// The time between two passes while the streams are empty, unless the pacer does something.
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Nothing is taken back for this long after a connection was made: workers may have been cut off too.
@@ -45,22 +47,23 @@ impl Reaper {
     /// The first call that fails; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
-            let nap = self.step().await?;
-            let idle = async {
-                if nap == IDLE {
+            let began = tokio::time::Instant::now();
+            let pause = tokio::select! { () = stop.cancelled() => return Ok(()), pause = self.pass() => pause? };
+            let wait = async {
+                if pause == IDLE {
                     tokio::select! { () = self.hints.ready.notified() => {}, () = tokio::time::sleep(IDLE) => {} }
-                    tokio::time::sleep(PASS_EVERY).await;
+                    tokio::time::sleep_until(began + PASS_EVERY).await;
                 } else {
-                    tokio::time::sleep(nap).await;
+                    tokio::time::sleep_until(began + pause).await;
                 }
             };
-            tokio::select! { () = stop.cancelled() => return Ok(()), () = idle => {} }
+            tokio::select! { () = stop.cancelled() => return Ok(()), () = wait => {} }
         }
     }
 
-    /// One pass over every route. Replies how long to sleep.
-    async fn step(&mut self) -> Result<Duration, StoreError> {
-        let (mut from, mut nap, mut live) = (None, PASS_EVERY, 0);
+    /// One pass over every route, in bounded calls. Replies when the next one is to begin, after this one began.
+    async fn pass(&mut self) -> Result<Duration, StoreError> {
+        let (mut from, mut left, mut live) = (None, PASS_AT_LEAST, 0);
         loop {
             let take_back = self.since.elapsed() >= GRACE;
             let reaped = self.store.reap(take_back, from).await?;
@@ -71,9 +74,10 @@ impl Reaper {
             self.notes.say(&reaped.notes);
             self.warn_of_many(reaped.dead);
             live += reaped.live;
-            nap = reaped.left.map_or(nap, |left| nap.min(left));
+            left = reaped.left.map_or(left, |of_part| left.min(of_part));
             if reaped.next.is_none() {
-                return Ok(if live == 0 { IDLE } else { nap.max(Duration::from_millis(1)) });
+                let left = if take_back { left } else { PASS_EVERY }; // the grace may end at any time
+                return Ok(if live == 0 { IDLE } else { left.max(PASS_EVERY) });
             }
             from = reaped.next;
         }

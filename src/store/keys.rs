@@ -79,6 +79,12 @@ impl Partition {
         self.under("policy")
     }
 
+    /// What the functions write when something may happen earlier than the daemons know.
+    #[must_use]
+    pub fn wake(&self) -> String {
+        self.under("wake")
+    }
+
     /// Bucket to the end of its next back-off.
     #[must_use]
     pub fn retries(&self) -> String {
@@ -121,6 +127,7 @@ impl Partition {
         vec![
             (self.policy(), "hash"),
             (self.schedule(), "zset"),
+            (self.under("rest"), "zset"),
             (self.rejected(), "stream"),
             (self.dead(), "stream"),
             (self.readies(), "stream"),

@@ -253,14 +253,18 @@ impl Store {
         }
     }
 
-    /// Say that a daemon is alive. It counts for 15 seconds.
+    /// Say that a daemon is alive. It counts for 15 seconds. Replies how many are alive.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn beat(&mut self, id: &str, beat: &Beat) -> Result<(), StoreError> {
+    pub async fn beat(&mut self, id: &str, beat: &Beat) -> Result<usize, StoreError> {
         let json = serde_json::to_string(beat).expect("a beat is text and numbers");
-        self.function("drip__beat", &[self.keys().daemons()], &[b"", id.as_bytes(), json.as_bytes()]).await.map(drop)
+        let args = [b"".as_slice(), id.as_bytes(), json.as_bytes()];
+        match self.function("drip__beat", &[self.keys().daemons()], &args).await? {
+            Value::Int(alive) => Ok(usize::try_from(alive).unwrap_or(0)),
+            other => Err(unexpected("drip__beat", &other)),
+        }
     }
 
     /// Say that a daemon stops.

@@ -1,9 +1,9 @@
-//! Wake-ups: what Redis reports of changed keys, kept until the pacer or the reaper has looked.
+//! Wake-ups: what Redis reports of changed keys, kept until the pacer has looked.
 //!
-//! A plain `LPUSH` runs no code of ours, so Redis is asked to report every change under our prefixes
+//! A plain `LPUSH` runs no code of ours, so Redis is asked to report every change of a queue and of the key `<prefix>:wake`
 //! (`CLIENT TRACKING ... BCAST`). A report may stand for a write of the daemon and one of a producer at once, so none is
-//! ever dropped: the names wait in a bounded set, each is handed out at most twice in five milliseconds, and when the set is full one
-//! full reconcile stands for what did not fit.
+//! ever dropped: the names wait in a bounded set, and when the set is full one full reconcile stands for what did not fit. A name
+//! that is reported while a call with it is under way waits for the end of that call, and for nothing else.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,9 +16,6 @@ use tracing::warn;
 
 use super::Partition;
 use crate::words::bucket::BucketName;
-
-/// How long a bucket is left alone after a look.
-const QUIET: Duration = Duration::from_millis(5);
 
 /// The most names kept; one more asks for a reconcile.
 const MOST: usize = 65_536;
@@ -34,11 +31,11 @@ const BAD_NAME_LOG: Duration = Duration::from_secs(60);
 pub struct Hints {
     names: Mutex<Names>,
     keys: Partition,
-    /// A queue changed: there is a name to look at, or a moment when there will be one.
+    /// A queue changed: there is a name to look at.
     pub queues: Notify,
-    /// A due changed in another way: by the end of a back-off, or by a policy.
+    /// Something may happen earlier than the last reply said: a function wrote the wake key.
     pub dues: Notify,
-    /// A ready stream changed.
+    /// The pacer made a call that looked at queues or let jobs out, so there may be work for the reaper.
     pub ready: Notify,
     /// Names were lost: look at every queue.
     pub lost: Notify,
@@ -48,30 +45,22 @@ pub struct Hints {
     room: Notify,
 }
 
-/// Where a name stands. A look may write, and that write is reported too, so after a look a name is quiet: what is
-/// reported meanwhile leads to one more look when the quiet is over. That one makes no quiet of its own, or the echo of a
-/// dispatch would delay the next push.
+/// Where a name stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It waits to be handed out, and is quiet afterwards.
+    /// It waits to be handed out.
     Waiting,
-    /// It waits after a quiet time, and is forgotten when handed out.
-    Trailing,
-    /// It was handed out less than [`QUIET`] ago.
-    Quiet,
-    /// The same, and was reported since.
+    /// A call with it is under way.
+    UnderWay,
+    /// The same, and it was reported since: it waits again when the call is over.
     Reported,
 }
 
 #[derive(Debug, Default)]
 struct Names {
     known: HashMap<Arc<str>, State>,
-    /// Those that may be handed out.
+    /// Those that wait.
     waiting: VecDeque<Arc<str>>,
-    /// The quiet ones, the oldest first.
-    quiet: VecDeque<(Instant, Arc<str>)>,
-    /// How many of the quiet ones were reported.
-    reported: usize,
     bad: u64,
     bad_logged: Option<Instant>,
 }
@@ -79,9 +68,9 @@ struct Names {
 /// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Added {
-    /// The pacer must learn of it: there is a name to hand out, or a moment when there will be one.
+    /// There is a name to hand out.
     News,
-    /// It was known.
+    /// It was known, or waits for the end of a call.
     Known,
     /// There is no room for it.
     Full,
@@ -90,12 +79,10 @@ enum Added {
 impl Names {
     fn add(&mut self, name: &str) -> Added {
         if let Some(state) = self.known.get_mut(name) {
-            if *state != State::Quiet {
-                return Added::Known;
+            if *state == State::UnderWay {
+                *state = State::Reported;
             }
-            *state = State::Reported;
-            self.reported += 1;
-            return if self.reported == 1 { Added::News } else { Added::Known };
+            return Added::Known;
         }
         if self.known.len() >= MOST {
             return Added::Full;
@@ -106,52 +93,35 @@ impl Names {
         Added::News
     }
 
-    fn end_quiet(&mut self, now: Instant) {
-        while self.quiet.front().is_some_and(|(since, _)| now.duration_since(*since) >= QUIET) {
-            let (_, name) = self.quiet.pop_front().expect("there is a front");
-            if self.known.get(&name) == Some(&State::Reported) {
-                self.reported -= 1;
-                self.known.insert(Arc::clone(&name), State::Trailing);
-                self.waiting.push_back(name);
-            } else if self.known.get(&name) == Some(&State::Quiet) {
-                self.known.remove(&name);
-            }
-        }
-        if self.known.is_empty() && self.known.capacity() > 4_096 {
-            *self = Self { bad: self.bad, bad_logged: self.bad_logged, ..Self::default() }; // a burst is over
-        }
-    }
-
-    fn take(&mut self, most: usize, now: Instant) -> Vec<Arc<str>> {
-        self.end_quiet(now);
+    fn take(&mut self, most: usize) -> Vec<Arc<str>> {
         let n = most.min(self.waiting.len());
         let taken: Vec<_> = self.waiting.drain(..n).collect();
         for name in &taken {
-            if self.known.remove(name) == Some(State::Waiting) {
-                self.known.insert(Arc::clone(name), State::Quiet);
-                self.quiet.push_back((now, Arc::clone(name)));
+            if let Some(state) = self.known.get_mut(name) {
+                *state = State::UnderWay;
             }
         }
         taken
     }
 
-    /// They were handed out and not looked at, so there is nothing to be quiet about: they are the next ones.
-    fn put_back(&mut self, names: &[Arc<str>]) {
-        for name in names.iter().rev() {
-            match self.known.insert(Arc::clone(name), State::Waiting) {
-                Some(State::Waiting | State::Trailing) => continue, // its place is kept
-                Some(State::Reported) => self.reported -= 1,
-                Some(State::Quiet) | None => {}
+    /// A call with these names is over, and has looked at the first so many of them. The others are the next ones.
+    fn done(&mut self, names: &[Arc<str>], looked: usize) {
+        let looked = looked.min(names.len());
+        for name in &names[..looked] {
+            if self.known.get(name) == Some(&State::Reported) {
+                self.known.insert(Arc::clone(name), State::Waiting);
+                self.waiting.push_back(Arc::clone(name));
+            } else {
+                self.known.remove(name);
             }
+        }
+        for name in names[looked..].iter().rev() {
+            self.known.insert(Arc::clone(name), State::Waiting);
             self.waiting.push_front(Arc::clone(name));
         }
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        if !self.waiting.is_empty() {
-            return Some(Instant::now());
+        if self.known.is_empty() && self.known.capacity() > 4_096 {
+            *self = Self { bad: self.bad, bad_logged: self.bad_logged, ..Self::default() }; // a burst is over
         }
-        self.quiet.front().filter(|_| self.reported > 0).map(|(since, _)| *since + QUIET)
     }
 }
 
@@ -176,8 +146,8 @@ impl Hints {
     }
 
     /// What every key that should be reported begins with.
-    pub(super) fn prefixes(&self) -> [String; 3] {
-        [self.keys.queues().to_owned(), self.keys.readies(), self.keys.retries()]
+    pub(super) fn prefixes(&self) -> [String; 2] {
+        [self.keys.queues().to_owned(), self.keys.wake()]
     }
 
     /// Take in what Redis pushed.
@@ -201,10 +171,8 @@ impl Hints {
     fn on_key(&self, key: &[u8]) {
         if key.starts_with(self.keys.queues().as_bytes()) {
             self.add_queue(key);
-        } else if key.starts_with(self.keys.retries().as_bytes()) {
-            self.dues.notify_one();
         } else {
-            self.ready.notify_one();
+            self.dues.notify_one();
         }
     }
 
@@ -235,32 +203,26 @@ impl Hints {
         }
     }
 
-    /// Up to `most` names that may be looked at now.
+    /// Up to `most` names, for a call that is made now; [`Self::done`] must follow.
     #[must_use]
     pub fn take(&self, most: usize) -> Vec<Arc<str>> {
         let mut names = self.names();
-        let taken = names.take(most, Instant::now());
+        let taken = names.take(most);
         if names.waiting.len() <= ENOUGH {
             self.room.notify_waiters();
         }
         taken
     }
 
-    /// Names that a call had no room for: they were handed out, and are to be handed out again, before all others.
-    pub fn put_back(&self, names: &[Arc<str>]) {
-        self.names().put_back(names);
+    /// A call with these names is over, and has looked at the first so many of them.
+    pub fn done(&self, names: &[Arc<str>], looked: usize) {
+        self.names().done(names, looked);
     }
 
-    /// Whether so many names may be looked at now.
+    /// How many names wait.
     #[must_use]
-    pub fn is_waiting(&self, names: usize) -> bool {
-        self.names().waiting.len() >= names
-    }
-
-    /// When the next name may be looked at; `None` when none waits.
-    #[must_use]
-    pub fn next_at(&self) -> Option<Instant> {
-        self.names().next_at()
+    pub fn waiting(&self) -> usize {
+        self.names().waiting.len()
     }
 
     /// How many names were no bucket so far.
@@ -275,45 +237,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_was_put_back_is_handed_out_at_once_and_first() {
-        let (mut names, start) = (Names::default(), Instant::now());
-        for name in ["a", "b", "c", "d"] {
-            names.add(name);
-        }
-        let taken = names.take(3, start);
-        assert_eq!(names.add("c"), Added::News, "reported in the meantime");
-        names.put_back(&taken[1..]);
-        assert_eq!(names.take(10, start).join(" "), "b c d");
-        assert_eq!((names.reported, names.next_at()), (0, None));
-        names.put_back(&["d".into()]);
-        let later = start + QUIET;
-        names.end_quiet(later);
-        assert_eq!(names.take(10, later).join(" "), "d", "the end of its first quiet time does not forget it");
+    fn a_name_that_is_reported_while_a_call_with_it_is_under_way_waits_for_the_end_of_that_call_only() {
+        let mut names = Names::default();
+        assert_eq!(names.add("a"), Added::News);
+        assert_eq!(names.add("a"), Added::Known);
+        let taken = names.take(10);
+        assert_eq!(taken.join(" "), "a");
+        assert_eq!(names.add("a"), Added::Known, "the call may or may not see it");
+        assert!(names.take(10).is_empty());
+        names.done(&taken, 1);
+        let again = names.take(10);
+        assert_eq!(again.join(" "), "a", "not dropped");
+        names.done(&again, 1);
+        assert!(names.known.is_empty(), "nothing is kept of it");
+        assert_eq!(names.add("a"), Added::News, "and nothing delays the next push");
     }
 
     #[test]
-    fn a_name_is_handed_out_at_once_and_again_when_the_quiet_is_over() {
-        let (mut names, start) = (Names::default(), Instant::now());
-        assert_eq!(names.add("a"), Added::News);
-        assert_eq!(names.add("a"), Added::Known);
-        assert_eq!(names.take(10, start).len(), 1);
-        assert_eq!(names.add("a"), Added::News, "reported while quiet: the pacer must know when to look");
-        assert!(names.take(10, start + QUIET / 2).is_empty());
-        assert_eq!(names.take(10, start + QUIET).len(), 1, "not dropped");
-        assert!(names.known.is_empty(), "nothing is kept of it");
-        assert_eq!(names.add("a"), Added::News);
-        assert_eq!(names.take(10, start + QUIET).len(), 1, "an echo does not delay the next push");
+    fn names_that_a_call_had_no_room_for_are_the_next_ones() {
+        let mut names = Names::default();
+        for name in ["a", "b", "c", "d"] {
+            names.add(name);
+        }
+        let taken = names.take(3);
+        assert_eq!(names.add("c"), Added::Known, "reported in the meantime");
+        names.done(&taken, 1);
+        assert_eq!(names.take(10).join(" "), "b c d");
+        assert!(names.take(10).is_empty(), "each once");
     }
 
     #[test]
     fn a_full_set_asks_for_a_reconcile_and_gives_its_memory_back() {
-        let (mut names, start) = (Names::default(), Instant::now());
+        let mut names = Names::default();
         for n in 0..MOST {
             assert_eq!(names.add(&n.to_string()), Added::News);
         }
         assert_eq!(names.add("one more"), Added::Full);
-        assert_eq!(names.take(MOST, start).len(), MOST);
-        assert!(names.take(1, start + QUIET).is_empty());
+        let taken = names.take(MOST);
+        assert_eq!(taken.len(), MOST);
+        names.done(&taken, MOST);
         assert_eq!(names.known.capacity(), 0);
     }
 }

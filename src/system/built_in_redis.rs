@@ -332,7 +332,11 @@ impl BuiltInRedis {
 }
 
 /// Write the `redis.conf` of a server with these settings into its data directory. Replies where it is.
-pub(crate) fn write_conf(settings: &RedisSettings) -> std::io::Result<PathBuf> {
+///
+/// # Errors
+///
+/// When the directory is missing or not writable.
+pub fn write_conf(settings: &RedisSettings) -> std::io::Result<PathBuf> {
     let dir = &settings.data_dir;
     let socket = socket_path(dir);
     let quoted = |path: &Path| format!("\"{}\"", path.display().to_string().replace('\\', "\\\\").replace('"', "\\\""));
@@ -371,7 +375,7 @@ fn same_file(a: &Path, b: &Path) -> bool {
 /// # Errors
 ///
 /// [`BuiltInRedisError::NoServer`] with what was found instead.
-pub(crate) async fn find_program() -> Result<PathBuf, BuiltInRedisError> {
+pub async fn find_program() -> Result<PathBuf, BuiltInRedisError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = Vec::new();
     for name in PROGRAMS {

@@ -51,6 +51,11 @@ impl Signals {
         Ok(Self(signal_hook_tokio::Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1])?))
     }
 
+    /// Wait for TERM or INT.
+    pub async fn stop(&mut self) {
+        while self.next().await != Signal::Stop {}
+    }
+
     /// The next one.
     pub async fn next(&mut self) -> Signal {
         match self.0.next().await {

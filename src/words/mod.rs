@@ -2,5 +2,7 @@
 
 pub mod bucket;
 pub mod duration;
+pub mod glob;
 pub mod limiter;
 pub mod policy;
+pub mod rate;

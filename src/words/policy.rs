@@ -1,67 +1,13 @@
 //! Policies: rate, capacity, lease, attempts, back-off, overflow, route, catch-up and gates, as words that cannot be wrong.
-//! Nothing is computed here: what a rate means for a due is decided by the functions in Redis alone.
+//! Nothing is computed here: what they mean for a bucket is decided by the functions in Redis alone.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use crate::words::duration::{count_per_period, show_per_period};
 use crate::words::limiter::Limiter;
-
-const DAY: Duration = Duration::from_secs(86_400);
-
-/// How many jobs leave a bucket in a period, evenly spaced: `count/period`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate {
-    count: u32,
-    period: Duration,
-}
-
-impl Rate {
-    /// What a rate looks like, for error messages.
-    pub const HINT: &'static str = "write count/period, as in 5/s, 30/60s, 1/500ms or 50/d: count 1 to 1000000, period 1ms to 366d, \
-         at least 1us between two jobs";
-
-    /// Read `count/period`: `5/s`, `30/60s`, `1/500ms`.
-    ///
-    /// # Errors
-    ///
-    /// [`Self::HINT`], for a text that is none or a rate out of bounds.
-    pub fn parse(text: &str) -> Result<Self, &'static str> {
-        let (count, period) = count_per_period(text).ok_or(Self::HINT)?;
-        let in_bounds = (1..=1_000_000).contains(&count)
-            && (Duration::from_millis(1)..=366 * DAY).contains(&period)
-            && period.as_micros() >= u128::from(count)
-            && !text.ends_with("us");
-        if in_bounds { Ok(Self { count, period }) } else { Err(Self::HINT) }
-    }
-
-    /// Jobs in a period.
-    #[must_use]
-    pub fn count(self) -> u32 {
-        self.count
-    }
-
-    /// The length of a period.
-    #[must_use]
-    pub fn period(self) -> Duration {
-        self.period
-    }
-
-    /// Jobs a second.
-    #[must_use]
-    pub fn per_second(self) -> f64 {
-        f64::from(self.count) / self.period.as_secs_f64()
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&show_per_period(self.count, self.period))
-    }
-}
+use crate::words::rate::Rate;
 
 /// What happens to a job that comes to a full bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -147,7 +93,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            rate: Rate { count: 10, period: Duration::from_secs(1) },
+            rate: Rate::DEFAULT,
             capacity: 1_000,
             lease: Duration::from_secs(60),
             attempts: 5,
@@ -169,8 +115,8 @@ fn micros(duration: Duration) -> u64 {
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut s = serializer.serialize_struct("Policy", 11)?;
-        s.serialize_field("count", &self.rate.count)?;
-        s.serialize_field("period_us", &micros(self.rate.period))?;
+        s.serialize_field("count", &self.rate.count())?;
+        s.serialize_field("period_us", &micros(self.rate.period()))?;
         s.serialize_field("capacity", &self.capacity)?;
         s.serialize_field("lease_ms", &(micros(self.lease) / 1_000))?;
         s.serialize_field("attempts", &self.attempts)?;
@@ -225,10 +171,18 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record as it is stored: the same configuration always gives the same text.
+    /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
+    /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
     #[must_use]
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).expect("a record holds only numbers and text")
+        let mut record = serde_json::to_value(self).expect("a record holds only numbers and text");
+        let defaults = record["defaults"].clone();
+        for entry in record["buckets"].as_array_mut().into_iter().flatten() {
+            if let Some(policy) = entry["policy"].as_object_mut() {
+                policy.retain(|key, value| defaults[key.as_str()] != *value);
+            }
+        }
+        record.to_string()
     }
 }
 
@@ -237,48 +191,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_a_count_and_a_period() {
-        for (text, count, us) in [
-            ("5/s", 5, 1_000_000),
-            ("30/60s", 30, 60_000_000),
-            ("1/500ms", 1, 500_000),
-            ("50/d", 50, 86_400_000_000),
-            ("1000000/s", 1_000_000, 1_000_000),
-            ("1/366d", 1, 366 * 86_400_000_000),
-        ] {
-            let rate = Rate::parse(text).expect(text);
-            assert_eq!((rate.count(), micros(rate.period())), (count, us), "{text}");
-        }
-        for bad in [
-            "",
-            "5",
-            "5/",
-            "/s",
-            "0/s",
-            "5/0s",
-            "5/sec",
-            "1.5/s",
-            "5/1.5s",
-            "-1/s",
-            "1000001/s",
-            "1/367d",
-            "1001/1ms",
-            "5/10us",
-            "1/999us",
-            "1/5000us",
-            " 5/s",
-            "5/s ",
-            "0x5/s",
-            "5//s",
-        ] {
-            assert!(Rate::parse(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_rate_is_shown_as_it_is_written() {
-        for text in ["5/s", "30/m", "1/500ms", "50/d", "1/10s", "100/h"] {
-            assert_eq!(Rate::parse(text).expect(text).to_string(), text);
-        }
+    fn an_entry_of_a_record_names_only_what_differs_from_the_defaults() {
+        let policy = Policy { capacity: 5, ..Policy::default() };
+        let entry = |glob: &str, policy| Matched { glob: glob.to_owned(), policy };
+        let buckets = vec![entry("a", policy), entry("b*", Policy::default())];
+        let json = Record { buckets, ..Record::default() }.to_json();
+        assert!(json.contains(r#"[{"match":"a","policy":{"capacity":5}},{"match":"b*","policy":{}}]"#), "{json}");
     }
 }

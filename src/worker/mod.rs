@@ -5,25 +5,24 @@
 
 mod exec;
 mod http;
-mod link;
+mod identity;
 mod print;
+mod slot;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use exec::Exec;
 pub use http::Http;
-use link::Link;
 pub use print::Print;
+use slot::Slot;
 
-use crate::store::ops::Fail;
-use crate::store::reply::Failed;
-use crate::store::reply::Job as Entry;
+use crate::store::link::Link;
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
@@ -49,7 +48,7 @@ const GIVE_BACK_WITHIN: Duration = Duration::from_millis(900);
 pub struct Job {
     /// The bucket it came from.
     pub bucket: BucketName,
-    /// Its stable identity.
+    /// Its stable identity, as it is known outside its stream: the same in every try, and no other job's.
     pub id: String,
     /// 1 for the first try.
     pub attempt: u64,
@@ -145,8 +144,7 @@ impl Worker {
                 Ok(entries) => {
                     pause = FIRST_PAUSE;
                     for entry in entries {
-                        let job = self.handle(entry, &kill);
-                        running.spawn(job);
+                        running.spawn(self.slot().work(entry, kill.clone()));
                     }
                 }
                 Err(why) => {
@@ -164,7 +162,9 @@ impl Worker {
             info!("gave back what was not finished");
         }
         if given_back.is_ok() {
-            let _ = timeout(LEAVE_WITHIN, self.link.leave(&self.route, &self.name)).await;
+            let (route, name) = (&self.route, &self.name);
+            let leave = |mut store: Store| async move { store.leave(route, name).await };
+            let _ = timeout(LEAVE_WITHIN, self.link.until_answered(leave)).await; // an idle name does no harm
         }
         Ok(())
     }
@@ -197,95 +197,13 @@ impl Worker {
         }
     }
 
-    /// One slot: run a job, keep its lease, and say what became of it.
-    fn handle(&self, entry: Entry, kill: &CancellationToken) -> impl Future<Output = ()> + Send + 'static {
-        let slot = Slot {
+    /// What the slots of this worker share.
+    fn slot(&self) -> Slot {
+        Slot {
             route: self.route.clone(),
             name: self.name.clone(),
             runner: Arc::clone(&self.runner),
             link: Arc::clone(&self.link),
-            lease: entry.lease,
-            taken: Instant::now(),
-        };
-        let kill = kill.clone();
-        async move { slot.work(entry, &kill).await }
-    }
-}
-
-/// What one job needs.
-struct Slot {
-    route: Route,
-    name: String,
-    runner: Arc<Runner>,
-    link: Arc<Link>,
-    lease: Duration,
-    taken: Instant,
-}
-
-impl Slot {
-    async fn work(&self, entry: Entry, kill: &CancellationToken) {
-        let (Some(bucket), Some(body)) = (entry.bucket, entry.body) else {
-            return self
-                .fail(&entry.entry, Fail { dead: true, reason: "malformed".to_owned(), ..Fail::default() })
-                .await;
-        };
-        let job = Job { bucket, id: entry.id, attempt: entry.attempt, body };
-        let cancel = kill.child_token();
-        let outcome = tokio::select! {
-            outcome = self.runner.run(&job, &cancel) => outcome,
-            () = self.keep_lease(&entry.entry) => {
-                warn!(bucket = %job.bucket, id = job.id, "the lease is lost: the job is somebody else's now");
-                return cancel.cancel(); // dropping the run has ended it
-            }
-        };
-        match outcome {
-            Outcome::Done => self.ack(&entry.entry).await,
-            Outcome::Failed(reason) => self.fail(&entry.entry, Fail { reason, ..Fail::default() }).await,
-            Outcome::Dead(reason) => self.fail(&entry.entry, Fail { dead: true, reason, ..Fail::default() }).await,
-            Outcome::GivenBack(retry_in, reason) => {
-                self.fail(&entry.entry, Fail { retry_in, keep: true, dead: false, reason }).await;
-            }
-        }
-    }
-
-    /// Renew the lease three times in its length. Returns only when it is lost.
-    async fn keep_lease(&self, entry: &str) {
-        let mut renewed = self.taken;
-        loop {
-            sleep(self.lease / 3).await;
-            let asked = Instant::now();
-            let left = self.lease.saturating_sub(renewed.elapsed());
-            match timeout(left, self.link.renew(&self.route, &self.name, entry)).await {
-                Ok(true) => renewed = asked,
-                Ok(false) => return,
-                Err(_) => {
-                    // Redis is away, and so is whoever would take the job back; go on, and ask again.
-                    warn!(entry, "the lease cannot be renewed");
-                    renewed = asked;
-                }
-            }
-        }
-    }
-
-    /// For how long an answer that was lost is asked for again.
-    fn patience(&self) -> Duration {
-        self.lease.min(Duration::from_secs(60))
-    }
-
-    async fn ack(&self, entry: &str) {
-        match timeout(self.patience(), self.link.ack(&self.route, entry)).await {
-            Ok(true) => debug!(entry, "done"),
-            Ok(false) => warn!(entry, "done, but the job was not this worker's any more: it may run again"),
-            Err(_) => warn!(entry, "done, but redis was not told in time: the job will run again"),
-        }
-    }
-
-    async fn fail(&self, entry: &str, fail: Fail) {
-        match timeout(self.patience(), self.link.fail(&self.route, entry, &fail)).await {
-            Ok(Some(Failed::Retried)) => info!(entry, reason = fail.reason, "failed, will be tried again"),
-            Ok(Some(Failed::Dead)) => warn!(entry, reason = fail.reason, "dead"),
-            Ok(Some(Failed::NotPending)) => warn!(entry, "failed, but the job was not this worker's any more"),
-            Ok(None) | Err(_) => warn!(entry, "failed, but redis was not told: the job comes back when its lease ends"),
         }
     }
 }

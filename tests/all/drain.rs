@@ -437,3 +437,28 @@ fn a_key_of_ours_that_is_of_the_wrong_type_is_named_as_such() {
     case.cmd::<()>(&["SET", &spread, "x"]);
     assert_eq!(case.refusal("drip__drain", &["schedule"], &[(T0 + 3_600 * S).to_string()]), "WRONGTYPE");
 }
+
+#[test]
+fn time_spent_held_is_no_lateness() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncatch_up = '1s'\n[limits]\nmax_ready = 1\n");
+    case.push_at(T0, "a", &["1"]);
+    case.push_at(T0, "b", &["1", "2", "3"]);
+    case.settle_at(T0);
+    let late = |case: &mut Case, now: u64| -> i64 {
+        let reply: Vec<redis::Value> = case.fcall("drip__drain", &["schedule"], &[now.to_string()]);
+        redis::from_redis_value(reply[3].clone()).expect("a number")
+    };
+    case.settle_at(T0 + 10 * S);
+    for n in 0..3 {
+        case.take("ready", 1);
+        let now = T0 + 10 * S + n * S;
+        assert_eq!(late(&mut case, now), 0, "the latest of a call");
+        case.settle_at(now);
+        case.settle_at(now + 500 * MS); // its next due comes, and it is held again
+    }
+    let ready = case.stream("ready");
+    let late: Vec<u64> = ready.iter().map(|e| e.number("at_us") - e.number("due_us")).collect();
+    assert_eq!(late, [0, 0, 0, 0], "neither as lateness nor as credit");
+    let times: Vec<u64> = ready.iter().filter(|e| e.text("bucket") == "b").map(|e| e.number("at_us")).collect();
+    assert!(times.windows(2).all(|t| t[1] - t[0] >= 100 * MS), "{times:?}");
+}

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cli::said;
+use crate::program::said;
 use crate::rig::{Case, Daemon, Server, dripd, eventually};
 
 /// A way to a server that passes everything on until somebody pushes: that reaches the server, and the connection ends before

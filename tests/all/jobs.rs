@@ -95,7 +95,10 @@ fn back_offs_double_up_to_their_maximum_and_the_last_failure_is_the_death() {
     assert_eq!((dead.text("id"), dead.fields["reason"].len()), (taken[0].id.clone(), 1_000));
     assert_eq!(case.settle_at(now + 10 * S), Drained { wait_us: -1, dispatched: 0, rejected: 0 });
     let keys = case.keys();
-    assert!(keys.iter().all(|key| ["dead", "policy", "ready", "routes", "stats"].contains(&key.as_str())), "{keys:?}");
+    assert!(
+        keys.iter().all(|key| ["dead", "policy", "ready", "routes", "stats", "wake"].contains(&key.as_str())),
+        "{keys:?}"
+    );
 }
 
 #[test]

@@ -479,3 +479,46 @@ fn a_hundred_thousand_refused_calls_write_nothing_and_take_no_memory() {
     let lua = figure(&mut redis, "memory", "used_memory_vm_functions");
     assert!(lua < 4 << 20, "{lua} bytes of Lua");
 }
+
+#[test]
+fn a_key_of_dripds_own_is_refused_and_any_other_is_taken() {
+    let mut case =
+        Case::with("[[bucket]]\nmatch = 'gated'\nadmit = { limiter = 'fixed-window', limit = 5, period = '1m' }\n");
+    case.push_at(T0, "b", &["1"]);
+    let calls = [
+        ("drip_fixed_window", &["5", "1000"][..]),
+        ("drip_sliding_window", &["5", "1000"]),
+        ("drip_sliding_counter", &["5", "1000"]),
+        ("drip_token_bucket", &["5", "5", "1000"]),
+        ("drip_leaky_meter", &["5", "5", "1000"]),
+        ("drip_throttle", &["5", "5", "1"]),
+    ];
+    for (name, args) in calls {
+        for key in [
+            "queue:b",
+            "queue:new",
+            "ready",
+            "ready:mail",
+            "rejected",
+            "dead",
+            "schedule",
+            "rest",
+            "policy",
+            "retries",
+            "retry:b",
+            "held:default",
+            "level",
+            "wake",
+            "gate:fixed-window:1:gated",
+        ] {
+            assert_eq!(case.refusal(name, &[key], args), "BADARG", "{name} {key}");
+        }
+        for key in ["login:queue:x", "mine", "my:queue"] {
+            let reply: Vec<i64> = case.fcall(name, &[key], args);
+            assert_eq!(reply[0], 0, "{name} {key}");
+            let key = case.key(key);
+            let _: i64 = case.cmd(&["DEL", &key]);
+        }
+    }
+    assert_eq!(case.waiting("b"), ["1"]);
+}

@@ -97,8 +97,9 @@ impl Record {
         };
         let entries = self.value["buckets"].as_array().expect("entries");
         let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob")));
-        let p = entry.map_or(&self.value["defaults"], |entry| &entry["policy"]);
-        let n = |name: &str| p[name].as_u64().expect("a number");
+        let own = entry.map(|entry| &entry["policy"]);
+        let p = |name: &str| own.and_then(|own| own.get(name)).unwrap_or(&self.value["defaults"][name]);
+        let n = |name: &str| p(name).as_u64().expect("a number");
         Policy {
             count: n("count").into(),
             period: n("period_us").into(),
@@ -106,8 +107,8 @@ impl Record {
             lease_ms: n("lease_ms"),
             attempts: n("attempts"),
             backoff: (n("backoff_initial_us"), n("backoff_max_us")),
-            drop_oldest: p["overflow"] == "drop-oldest",
-            route: p["route"].as_str().expect("a route").to_owned(),
+            drop_oldest: p("overflow") == "drop-oldest",
+            route: p("route").as_str().expect("a route").to_owned(),
             catch_up: n("catch_up_us"),
         }
     }
@@ -151,6 +152,7 @@ struct Ready {
     bucket: String,
     job: String,
     attempt: u64,
+    kept: u64,
     due: u64,
     at: u64,
     lease_ms: u64,
@@ -169,6 +171,8 @@ struct Model {
     levels: BTreeMap<String, usize>,
     schedule: BTreeMap<String, u64>,
     held: BTreeMap<String, (String, u64)>,
+    /// Without work, and not past their due.
+    rest: BTreeMap<String, u64>,
     retries: BTreeMap<String, BTreeSet<Retry>>,
     index: BTreeMap<String, Announced>,
     ready: Vec<Ready>,
@@ -193,6 +197,7 @@ impl Model {
             levels: BTreeMap::new(),
             schedule: BTreeMap::new(),
             held: BTreeMap::new(),
+            rest: BTreeMap::new(),
             retries: BTreeMap::new(),
             index: BTreeMap::new(),
             ready: Vec::new(),
@@ -208,6 +213,7 @@ impl Model {
     fn look(&self, now: u64, bucket: &str) -> State {
         let policy = self.record.policy(bucket);
         let mut due = self.schedule.get(bucket).copied().or(self.held.get(bucket).map(|(_, due)| *due));
+        due = due.or(self.rest.get(bucket).copied());
         let mut bound = policy.capacity.max(self.levels.get(bucket).copied().unwrap_or(0));
         let mut fresh = false;
         if let Some(prev) = self.prev.as_ref().filter(|_| !self.spread.contains(bucket)) {
@@ -219,6 +225,7 @@ impl Model {
             }
         }
         due = due.map(|due| due.min(now + policy.interval()));
+        due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
         State { policy, fresh, due, keeps: self.len(bucket).min(bound) }
     }
 
@@ -248,11 +255,18 @@ impl Model {
         }
     }
 
-    fn store_due(&mut self, bucket: &str, due: u64) {
+    /// A bucket with work waits for its own due first, and only then for its route.
+    fn store_due(&mut self, now: u64, bucket: &str, due: u64) {
         match self.held.get_mut(bucket) {
-            Some(held) => held.1 = due,
-            None => drop(self.schedule.insert(bucket.into(), due)),
+            Some(held) if due <= now => held.1 = due,
+            _ => self.schedule(bucket, due),
         }
+    }
+
+    fn schedule(&mut self, bucket: &str, due: u64) {
+        self.rest.remove(bucket);
+        self.held.remove(bucket);
+        self.schedule.insert(bucket.into(), due);
     }
 
     fn push(&mut self, now: u64, bucket: &str, jobs: &[String]) -> Option<[i64; 5]> {
@@ -281,7 +295,7 @@ impl Model {
             }
         }
         if let Some(due) = due {
-            self.store_due(bucket, due);
+            self.store_due(now, bucket, due);
         }
         let (depth, due) = (self.len(bucket), self.reckoned(now, bucket, due));
         let retry = ((due as i64 - now as i64).div_euclid(1_000)
@@ -307,12 +321,44 @@ impl Model {
         due.map_or(now, |due| if self.held.contains_key(bucket) { due.max(now) } else { due })
     }
 
-    fn wake(&mut self, now: u64, buckets: &[&str]) {
+    /// Replies how many jobs left: those that came into buckets without work that may go. A bucket on the schedule keeps its turn.
+    fn wake(&mut self, now: u64, buckets: &[&str]) -> usize {
+        self.begin(now);
+        let mut left = 0;
         for bucket in buckets {
             if self.len(bucket) > 0 {
-                let state = self.look(now, bucket);
-                self.settle(bucket, &state);
-                self.store_due(bucket, state.due.unwrap_or(now));
+                let mut state = self.look(now, bucket);
+                if let Some(due) = state.due {
+                    self.settle(bucket, &state);
+                    self.store_due(now, bucket, due);
+                } else {
+                    self.rest.remove(*bucket);
+                    state.due = Some(now);
+                    left += self.visit(now, bucket, state);
+                }
+            }
+        }
+        left
+    }
+
+    /// What every call does first: held buckets go on where there is room, and back-offs end.
+    fn begin(&mut self, now: u64) {
+        for route in ["default", "mail"] {
+            let held = self.held.iter().filter(|(_, (name, _))| name == route);
+            let mut held: Vec<(u64, String)> = held.map(|(bucket, (_, due))| (*due, bucket.clone())).collect();
+            held.sort();
+            for (due, bucket) in held.into_iter().take(self.room(route)) {
+                self.held.remove(&bucket);
+                self.schedule.insert(bucket, due.max(now));
+            }
+        }
+        for (bucket, announced) in &mut self.index {
+            if announced.is_some_and(|ends| ends <= now) {
+                *announced = None;
+                if !self.held.contains_key(bucket) {
+                    let due = self.rest.remove(bucket).unwrap_or(now).max(now);
+                    self.schedule.entry(bucket.clone()).or_insert(due);
+                }
             }
         }
     }
@@ -324,41 +370,32 @@ impl Model {
 
     /// Everything that drains do at one moment, however many it takes. Replies how many jobs left.
     fn drain(&mut self, now: u64) -> usize {
+        self.begin(now);
+        self.drain_begun(now)
+    }
+
+    /// The same in a call that has begun already.
+    fn drain_begun(&mut self, now: u64) -> usize {
         let mut left = 0;
         loop {
             let before = (left, self.prev.is_some(), self.schedule.clone(), self.held.clone(), self.index.clone());
-            for route in ["default", "mail"] {
-                let held = self.held.iter().filter(|(_, (name, _))| name == route);
-                let mut held: Vec<(u64, String)> = held.map(|(bucket, (_, due))| (*due, bucket.clone())).collect();
-                held.sort();
-                for (due, bucket) in held.into_iter().take(self.room(route)) {
-                    self.held.remove(&bucket);
-                    self.schedule.insert(bucket, due);
-                }
-            }
-            for (bucket, announced) in &mut self.index {
-                if announced.is_some_and(|ends| ends <= now) {
-                    *announced = None;
-                    if !self.held.contains_key(bucket) {
-                        self.schedule.entry(bucket.clone()).or_insert(now);
-                    }
-                }
-            }
             let mut due: Vec<(u64, String)> =
                 self.schedule.iter().map(|(b, d)| (*d, b.clone())).filter(|(d, _)| *d <= now).collect();
             due.sort();
             for (_, bucket) in due {
-                left += self.visit(now, &bucket);
+                let state = self.look(now, &bucket);
+                left += self.visit(now, &bucket, state);
             }
+            self.rest.retain(|_, due| *due > now);
             self.sweep(now);
             if before == (left, false, self.schedule.clone(), self.held.clone(), self.index.clone()) {
                 return left;
             }
+            self.begin(now);
         }
     }
 
-    fn visit(&mut self, now: u64, bucket: &str) -> usize {
-        let state = self.look(now, bucket);
+    fn visit(&mut self, now: u64, bucket: &str, state: State) -> usize {
         self.settle(bucket, &state);
         let p = state.policy;
         let (mut due, mut left) = (state.due.expect("scheduled"), 0);
@@ -368,15 +405,15 @@ impl Model {
             let retries = self.retries.entry(bucket.into()).or_default();
             let Some(retry) = retries.first().filter(|retry| retry.ends <= now).cloned() else { break };
             retries.remove(&retry);
-            let words: Vec<&str> = retry.member.splitn(6, ' ').collect();
+            let words: Vec<&str> = retry.member.splitn(8, ' ').collect();
             self.dispatch(
                 now,
                 bucket,
                 &p,
                 due,
-                words[5],
-                words[3].parse().expect("attempt"),
-                Some(words[4].to_owned()),
+                words[7],
+                words[4].parse().expect("attempt"),
+                Some((words[6].to_owned(), words[5].parse().expect("kept"))),
             );
             due = next(due);
             left += 1;
@@ -401,12 +438,12 @@ impl Model {
             }
         }
         self.set_level(bucket, p.capacity);
-        self.schedule.insert(bucket.into(), due);
-        if due <= now {
-            self.schedule.remove(bucket);
-            if self.len(bucket) > 0 || working {
-                self.held.insert(bucket.into(), (p.route.clone(), due));
-            }
+        self.schedule.remove(bucket);
+        match (due > now, self.len(bucket) > 0 || working) {
+            (true, true) => drop(self.schedule.insert(bucket.into(), due)),
+            (true, false) => drop(self.rest.insert(bucket.into(), due)),
+            (false, true) => drop(self.held.insert(bucket.into(), (p.route.clone(), due))),
+            (false, false) => {}
         }
         left
     }
@@ -420,14 +457,16 @@ impl Model {
         due: u64,
         job: &str,
         attempt: u64,
-        first: Option<String>,
+        first: Option<(String, u64)>,
     ) {
+        let (first, kept) = first.map_or((None, 0), |(id, kept)| (Some(id), kept));
         self.ready.push(Ready {
             id: String::new(),
             route: p.route.clone(),
             bucket: bucket.into(),
             job: job.into(),
             attempt,
+            kept,
             due,
             at: now,
             lease_ms: p.lease_ms,
@@ -444,10 +483,20 @@ impl Model {
             if self.prev.is_some() {
                 self.settle(&bucket, &state);
             }
-            self.store_due(&bucket, state.due.expect("scheduled"));
+            self.store_due(now, &bucket, state.due.expect("scheduled"));
             if self.held.get(&bucket).is_some_and(|(route, due)| *route != state.policy.route || *due > now) {
                 let (_, due) = self.held.remove(&bucket).expect("held");
                 self.schedule.insert(bucket, due);
+            }
+        }
+        for bucket in self.rest.keys().cloned().collect::<Vec<_>>() {
+            let state = self.look(now, &bucket);
+            if self.prev.is_some() {
+                self.settle(&bucket, &state);
+            }
+            match state.due {
+                Some(due) => drop(self.rest.insert(bucket, due)),
+                None => drop(self.rest.remove(&bucket)),
             }
         }
         self.prev = None;
@@ -472,14 +521,15 @@ impl Model {
         let entry = self.ready.remove(n);
         let p = self.record.policy(&entry.bucket);
         let first = entry.first.clone().unwrap_or(entry.id.clone());
-        if dead || (!keep && entry.attempt >= p.attempts) {
+        let counts = !keep || entry.kept >= 20;
+        if dead || (counts && entry.attempt >= p.attempts) {
             self.dead.push((entry.bucket, entry.job, entry.attempt, first, reason.to_owned()));
             return 2;
         }
         let doubled = u128::from(p.backoff.0) << (entry.attempt - 1).min(60);
         let delay = wait.map_or(doubled.min(p.backoff.1.into()) as u64, |ms| ms * MS);
-        let next = if keep { entry.attempt } else { entry.attempt + 1 };
-        let member = format!("{} {} {delay} {next} {first} {}", entry.id, entry.route, entry.job);
+        let (next, kept) = (entry.attempt + u64::from(counts), entry.kept + u64::from(keep));
+        let member = format!("2 {} {} {delay} {next} {kept} {first} {}", entry.id, entry.route, entry.job);
         let ends = now + delay;
         self.retries.entry(entry.bucket.clone()).or_default().insert(Retry { ends, member, delay });
         match self.index.get(&entry.bucket) {
@@ -498,7 +548,7 @@ impl Model {
             return -1;
         }
         let old = std::mem::replace(&mut self.record, record);
-        if !self.schedule.is_empty() || !self.held.is_empty() {
+        if !self.schedule.is_empty() || !self.held.is_empty() || !self.rest.is_empty() {
             self.prev = Some(old);
             self.spread.clear();
         }
@@ -563,8 +613,7 @@ impl Pair {
                 let names: Vec<&str> = names.into_iter().collect();
                 let woken = self.case.wake_at(now, &names);
                 let drained = self.drain_real();
-                self.model.wake(now, &names);
-                let expect = self.model.drain(now);
+                let expect = self.model.wake(now, &names) + self.model.drain_begun(now);
                 prop_assert_eq!(woken.dispatched as usize + drained.0, expect);
             }
             Op::Drain => {
@@ -591,6 +640,7 @@ impl Pair {
                         let key = self.case.key(&stream);
                         prop_assert_eq!(self.case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]), 1);
                         self.reap_real(false);
+                        self.model.rest.retain(|_, due| *due > now);
                     }
                     prop_assert_eq!(self.case.fcall::<i64>("drip_ack", &[&stream], &[&entry.id]), 0);
                 }
@@ -616,6 +666,7 @@ impl Pair {
             }
             Op::Reap => {
                 self.reap_real(true);
+                self.model.rest.retain(|_, due| *due > now);
                 for route in ["default", "mail"] {
                     let now_ms = now / MS;
                     while let Some(at) = self.model.pending().into_iter().find(|at| {
@@ -701,6 +752,8 @@ impl Pair {
         let expect: BTreeMap<String, f64> =
             self.model.schedule.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
         prop_assert_eq!(sorted(&mut self.case, "schedule"), expect, "the schedule");
+        let expect: BTreeMap<String, f64> = self.model.rest.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
+        prop_assert_eq!(sorted(&mut self.case, "rest"), expect, "at rest");
         for route in ["default", "mail"] {
             let held = self.model.held.iter().filter(|(_, (r, _))| r == route);
             let expect: BTreeMap<String, f64> = held.map(|(b, (_, due))| (b.clone(), *due as f64)).collect();
@@ -742,6 +795,7 @@ impl Pair {
                     bucket: found.text("bucket"),
                     job: found.text("job"),
                     attempt: found.number("attempt"),
+                    kept: if found.fields.contains_key("kept") { found.number("kept") } else { 0 },
                     due: found.number("due_us"),
                     at: found.number("at_us"),
                     lease_ms: found.number("lease_ms"),

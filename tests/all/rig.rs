@@ -348,10 +348,18 @@ impl Case {
         jobs
     }
 
+    pub fn waiting_is_empty(&mut self, bucket: &str) -> bool {
+        let queue = self.queue(bucket);
+        self.cmd::<i64>(&["LLEN", &queue]) == 0
+    }
+
+    /// When a bucket may let its next job out: on the schedule, or at rest.
     pub fn due(&mut self, bucket: &str) -> Option<u64> {
-        let schedule = self.key("schedule");
-        let due: Option<f64> = self.cmd(&["ZSCORE", &schedule, bucket]);
-        due.map(|due| due as u64)
+        let (schedule, rest) = (self.key("schedule"), self.key("rest"));
+        let mut score = |key: &str| self.cmd::<Option<f64>>(&["ZSCORE", key, bucket]);
+        let (scheduled, resting) = (score(&schedule), score(&rest));
+        assert!(scheduled.is_none() || resting.is_none(), "{bucket} stands in one place");
+        scheduled.or(resting).map(|due| due as u64)
     }
 
     /// Deliver up to `most` entries of a ready stream to a worker.

@@ -4,6 +4,8 @@
 
 local daemons = {}
 do
+  local refuse, clock, digits = base.refuse, base.clock, base.digits
+
   local COUNTS_US = 15000000
   local BEAT_FORMAT = '^(%d+) (.*)$'
 
@@ -18,17 +20,19 @@ do
   -- drip__beat: a daemon is alive, or says with an empty text that it stops.
   -- keys   <prefix>:daemons
   -- args   now_us, id, json
-  -- reply  1
+  -- reply  how many daemons are alive
   -- cost   O(daemons)
-  function daemons.beat(keys, args)
-    local key, now, id, json = keys[1] or '', clock(args[1]), args[2] or '', args[3] or ''
-    if not match(key, '^.+:daemons$') or id == '' or #id > 200 or #json > 4096 then
+  function daemons.beat(redis_keys, args)
+    local key, now, id, json = redis_keys[1] or '', clock(args[1]), args[2] or '', args[3] or ''
+    if not keys.prefix_of(key, 'daemons') or id == '' or #id > 200 or #json > 4096 then
       return refuse('BADARG', 'beat takes <prefix>:daemons, an id of 1 to 200 bytes and a text of at most 4096')
     end
-    local beats, over = call('HGETALL', key), {}
+    local beats, over, alive = call('HGETALL', key), {}, json ~= '' and 1 or 0
     for i = 1, #beats, 2 do
       if beats[i] == id and json == '' or beats[i] ~= id and not left_us(beats[i + 1], now) then
         over[#over + 1] = beats[i]
+      elseif beats[i] ~= id then
+        alive = alive + 1
       end
     end
     -- checks end here
@@ -37,7 +41,7 @@ do
       call('HSET', key, id, digits(now + COUNTS_US) .. ' ' .. json)
       call('PEXPIRE', key, COUNTS_US / 1000)
     end
-    return 1
+    return alive
   end
 
   -- drip__daemons: the daemons that are alive.
@@ -45,9 +49,9 @@ do
   -- args   now_us
   -- reply  { id, json, age_ms (since its last beat), ... }
   -- cost   O(daemons)
-  function daemons.living(keys, args)
-    local key, now, list = keys[1] or '', clock(args[1]), {}
-    if not match(key, '^.+:daemons$') then return refuse('BADARG', 'daemons takes <prefix>:daemons') end
+  function daemons.living(redis_keys, args)
+    local key, now, list = redis_keys[1] or '', clock(args[1]), {}
+    if not keys.prefix_of(key, 'daemons') then return refuse('BADARG', 'daemons takes <prefix>:daemons') end
     local beats = call('HGETALL', key)
     for i = 1, #beats, 2 do
       local left, json = left_us(beats[i + 1], now)

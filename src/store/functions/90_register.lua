@@ -1,47 +1,64 @@
 -- The functions by name. A public one takes no clock: its step is told '', the server's. Its twin drip__<name> takes the time
 -- as the first argument, as every internal one does.
 
-local function rest(args)
-  local list = {}
-  for i = 2, #args do list[i - 1] = args[i] end
-  return list
-end
+do
+  local function bind()
+    for i = 1, #at_first_call do at_first_call[i]() end
+    at_first_call = nil
+  end
 
-local function register(name, flags, step)
-  redis.register_function {
-    function_name = name, flags = flags,
-    callback = function(keys, args)
-      if not call then bind() end
-      return step(keys, args, '')
-    end,
-  }
-end
+  local function rest(args)
+    local list = {}
+    for i = 2, #args do list[i - 1] = args[i] end
+    return list
+  end
 
-local function public(name, step, flags)
-  register('drip_' .. name, flags, step)
-  register('drip__' .. name, flags, function(keys, args) return step(keys, rest(args), args[1]) end)
-end
+  local function register(name, flags, step)
+    redis.register_function {
+      function_name = name, flags = flags,
+      callback = function(redis_keys, args)
+        if not call then bind() end
+        return step(redis_keys, args, '')
+      end,
+    }
+  end
 
-local function internal(name, step, flags)
-  register('drip__' .. name, flags or { 'allow-oom' }, step)
-end
+  local function public(name, step, flags)
+    register('drip_' .. name, flags, step)
+    register('drip__' .. name, flags, function(redis_keys, args) return step(redis_keys, rest(args), args[1]) end)
+  end
 
-public('push', push, {})
-public('peek', peek, { 'no-writes' })
-public('ack', ack, { 'allow-oom' })
-public('fail', fail, { 'allow-oom' })
-public('fixed_window', door(limiters['fixed-window']), {})
-public('sliding_window', door(limiters['sliding-window']), {})
-public('sliding_counter', door(limiters['sliding-counter']), {})
-public('token_bucket', door(limiters['token-bucket']), {})
-public('leaky_meter', door(limiters['leaky-meter']), {})
-public('throttle', throttle_door(), {})
-internal('drain', drain)
-internal('wake', wake)
-internal('reap', reap)
-internal('policy', policy)
-internal('route', route)
-internal('look', look_at, { 'no-writes' })
-internal('version', function() return { VERSION, OLDEST_DAEMON } end, { 'no-writes' })
-internal('beat', daemons.beat)
-internal('daemons', daemons.living, { 'no-writes' })
+  local function internal(name, step, flags)
+    register('drip__' .. name, flags or { 'allow-oom' }, step)
+  end
+
+  local function limit(name, door)
+    register('drip_' .. name, {}, limiter.outside(door))
+    register('drip__' .. name, {}, function(redis_keys, args) return door(redis_keys, rest(args), args[1]) end)
+  end
+
+  local kinds = limiter.by_name
+
+  public('push', push.push, {})
+  public('peek', push.peek, { 'no-writes' })
+  public('ack', jobs.ack, { 'allow-oom' })
+  public('fail', jobs.fail, { 'allow-oom' })
+  limit('fixed_window', limiter.door(kinds['fixed-window']))
+  limit('sliding_window', limiter.door(kinds['sliding-window']))
+  limit('sliding_counter', limiter.door(kinds['sliding-counter']))
+  limit('token_bucket', limiter.door(kinds['token-bucket']))
+  limit('leaky_meter', limiter.door(kinds['leaky-meter']))
+  limit('throttle', limiter.throttle_door())
+  internal('drain', drain.drain)
+  internal('wake', drain.wake)
+  internal('reap', reap.reap)
+  internal('policy', policy.put)
+  internal('route', policy.make_route)
+  internal('look', push.look, { 'no-writes' })
+  internal('beat', daemons.beat)
+  internal('daemons', daemons.living, { 'no-writes' })
+
+  -- drip__version: which library this is, and whom it speaks to.
+  -- reply  { its version, the oldest library version whose daemons understand its replies }
+  internal('version', function() return { VERSION, OLDEST_DAEMON } end, { 'no-writes' })
+end

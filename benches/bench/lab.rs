@@ -1,0 +1,256 @@
+//! The servers and daemons that are measured: each a process of its own, a server configured as `dripd run` configures its
+//! built-in Redis, in a throw-away directory. A shell stands between each of them and the bench and waits for the end of its
+//! input, so that they end with the bench, however that ends.
+
+use std::fs;
+use std::io::{self, BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dripd::config::{Fsync, RedisSettings};
+use dripd::store::Partition;
+use dripd::system::built_in_redis;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::measure::Cost;
+use super::wire::Wire;
+
+/// How long a server or a daemon may take until it serves.
+const SERVES_WITHIN: Duration = Duration::from_secs(20);
+
+/// The program that is measured: cargo builds it together with the bench, with the same profile.
+const DRIPD: &str = env!("CARGO_BIN_EXE_dripd");
+
+/// How the names of the throw-away directories of this process begin.
+pub(super) fn home_prefix() -> String {
+    format!("dripd-bench-{}-", std::process::id())
+}
+
+/// A process under measurement.
+struct Guarded {
+    shell: Child,
+    pid: Pid,
+}
+
+impl Guarded {
+    /// Start a program; its standard error goes to `log`. When it ends, it gets `signal`, and `home` is removed.
+    fn start(program: &Path, args: &[&str], log: &Path, signal: &str, home: Option<&Path>) -> io::Result<Self> {
+        let script = r#"signal=$1 home=$2 log=$3; shift 3
+            "$@" >/dev/null 2>"$log" & pid=$!; echo $pid
+            read -r _; kill -$signal $pid; wait $pid; [ -z "$home" ] || rm -rf "$home""#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", signal]).arg(home.unwrap_or(Path::new(""))).arg(log).arg(program).args(args);
+        command
+            .env_remove("DRIPD_REDIS_URL")
+            .env_remove("STATE_DIRECTORY")
+            .env("RUNTIME_DIRECTORY", log.with_extension("run"));
+        std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C is for the bench
+        let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().expect("it is piped")).read_line(&mut line)?;
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other(format!("{} did not start", program.display())))?;
+        Ok(Self { shell, pid })
+    }
+
+    /// Processor time so far, in microseconds, of the threads that still run: schedstat counts nanoseconds, stat only ticks.
+    fn cpu_us(&self) -> io::Result<f64> {
+        let mut ns = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.pid.as_raw_nonzero()))? {
+            let schedstat = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+            ns += schedstat.split_whitespace().next().and_then(|first| first.parse::<u64>().ok()).unwrap_or(0);
+        }
+        if ns == 0 {
+            return Err(io::Error::other(
+                "this kernel does not count processor time in /proc/<pid>/task/<tid>/schedstat",
+            ));
+        }
+        Ok(ns as f64 / 1e3)
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}
+
+/// A Redis of the bench.
+pub(super) struct Server {
+    // The daemons of a server are dropped before it: whoever holds both declares the daemon first.
+    process: Guarded,
+    /// Its loopback port.
+    pub(super) port: u16,
+    home: PathBuf,
+    daemons: std::cell::Cell<u32>,
+}
+
+impl Server {
+    /// Start one, as dripd starts its own: append-only file, fsync every second.
+    pub(super) fn start() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let program = runtime.block_on(built_in_redis::find_program()).map_err(io::Error::other)?;
+        let home = tempfile::Builder::new().prefix(&home_prefix()).tempdir()?.keep();
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let settings = RedisSettings {
+            url: None,
+            password_file: None,
+            prefix: "drip".to_owned(),
+            data_dir: home.clone(),
+            port,
+            fsync: Fsync::EverySecond,
+        };
+        let conf = built_in_redis::write_conf(&settings)?;
+        let conf =
+            conf.to_str().ok_or_else(|| io::Error::other("the temporary directory has a name that is no text"))?;
+        // A rewrite of the append-only file forks in the middle of a sample; how often depends on what ran before.
+        let args = [conf, "--auto-aof-rewrite-percentage", "0"];
+        let process = Guarded::start(&program, &args, &home.join("redis.log"), "KILL", Some(&home))?;
+        let server = Self { process, port, home, daemons: std::cell::Cell::new(0) };
+        wait_for("redis", || Ok(server.wire().and_then(|mut wire| wire.call(&["PING"])).is_ok()))?;
+        Ok(server)
+    }
+
+    /// A new connection.
+    pub(super) fn wire(&self) -> io::Result<Wire> {
+        Wire::open(self.port)
+    }
+
+    /// Start a daemon with these policies, and wait until it serves.
+    pub(super) fn daemon(&self, policies: &str) -> io::Result<Daemon> {
+        let daemon = self.daemon_at(&format!("unix://{}", self.home.join("redis.sock").display()), policies)?;
+        daemon.wait_until_it_serves()?;
+        Ok(daemon)
+    }
+
+    /// Start a daemon that reaches Redis at `url`; it does not serve yet.
+    pub(super) fn daemon_at(&self, url: &str, policies: &str) -> io::Result<Daemon> {
+        let n = self.daemons.get();
+        self.daemons.set(n + 1);
+        let (config, log) = (self.home.join(format!("{n}.toml")), self.home.join(format!("{n}.log")));
+        fs::write(&config, format!("[redis]\nurl = {url:?}\n[limits]\nmax_ready = 10000000\n{policies}"))?;
+        let args = ["--config", config.to_str().expect("the home is a text"), "run"];
+        Ok(Daemon { process: Guarded::start(Path::new(DRIPD), &args, &log, "TERM", None)?, log })
+    }
+
+    /// The same, by the socket.
+    pub(super) fn begin_daemon(&self, policies: &str) -> io::Result<Daemon> {
+        self.daemon_at(&format!("unix://{}", self.home.join("redis.sock").display()), policies)
+    }
+
+    /// Put policies into force, with no daemon running afterwards.
+    pub(super) fn record(&self, policies: &str) -> io::Result<()> {
+        self.daemon(policies).map(drop)
+    }
+}
+
+/// Processor time of a server and of its daemons so far.
+pub(super) fn spent(server: &Server, daemons: &[Daemon]) -> io::Result<Cost> {
+    let of_daemons: io::Result<Vec<f64>> = daemons.iter().map(|daemon| daemon.process.cpu_us()).collect();
+    Ok(Cost { redis_us: server.process.cpu_us()?, daemon_us: of_daemons?.iter().sum() })
+}
+
+/// A core of its own for the load, and another for the servers, as on separate machines; until it is dropped. A round trip takes
+/// twice as long from core to core as within one, and the kernel moves processes between samples.
+pub(super) struct Apart(CpuSet);
+
+impl Apart {
+    /// Put the calling thread and some servers on different cores; where there is only one, nothing is changed.
+    pub(super) fn of(servers: &[&Server]) -> io::Result<Self> {
+        let allowed = sched_getaffinity(None)?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+        if let (Some(first), Some(second)) = (cores.next(), cores.next()) {
+            let only = |core| {
+                let mut set = CpuSet::new();
+                set.set(core);
+                set
+            };
+            for server in servers {
+                sched_setaffinity(Some(server.process.pid), &only(first))?;
+            }
+            sched_setaffinity(None, &only(second))?;
+        }
+        Ok(Self(allowed))
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
+/// A `dripd run` of the bench.
+pub(super) struct Daemon {
+    process: Guarded,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Wait until it says that it serves.
+    pub(super) fn wait_until_it_serves(&self) -> io::Result<()> {
+        let since = Instant::now();
+        loop {
+            let said = fs::read_to_string(&self.log).unwrap_or_default();
+            if said.contains("serving") {
+                return Ok(());
+            }
+            if since.elapsed() > SERVES_WITHIN {
+                return Err(io::Error::other(format!("the daemon does not serve; it said: {}", said.trim())));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Hold it still, as if it were not there, or let it go on.
+    pub(super) fn freeze(&self, still: bool) -> io::Result<()> {
+        Ok(kill_process(self.process.pid, if still { Signal::STOP } else { Signal::CONT })?)
+    }
+
+    fn proc(&self, file: &str) -> io::Result<String> {
+        fs::read_to_string(format!("/proc/{}/{file}", self.process.pid.as_raw_nonzero()))
+    }
+
+    /// Processor time so far, in ticks of 10 ms.
+    pub(super) fn ticks(&self) -> io::Result<u64> {
+        let stat = self.proc("stat")?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let field = |n: usize| fields.get(n).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        Ok(field(11) + field(12)) // utime and stime are the 14th and 15th of proc(5), the first two are cut off
+    }
+
+    /// Resident memory now and at most so far, in megabytes.
+    pub(super) fn memory(&self) -> io::Result<(f64, f64)> {
+        let status = self.proc("status")?;
+        let line = |name: &str| -> Option<f64> {
+            status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+        };
+        Ok((line("VmRSS:").unwrap_or(0.0) / 1024.0, line("VmHWM:").unwrap_or(0.0) / 1024.0))
+    }
+}
+
+/// Wait until something is so in another process.
+pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let since = Instant::now();
+    while !is_so()? {
+        if since.elapsed() > 6 * SERVES_WITHIN {
+            return Err(io::Error::other(format!("waited in vain for {what}")));
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    Ok(())
+}
+
+/// The keys that the bench uses, as any producer and worker would.
+pub(super) fn keys() -> Partition {
+    Partition::new("drip")
+}
+
+/// The queue of a bucket.
+pub(super) fn queue(bucket: &str) -> String {
+    format!("{}{bucket}", keys().queues())
+}

@@ -1,0 +1,110 @@
+//! The bench: speed and accuracy of dripd, measured from outside as any user would, each figure next to its theoretical limit.
+//! `make bench` runs it; it is no part of the shipped program, only a user of the crate and of the binary.
+//!
+//! Redis, the daemon and the load are processes of their own (`lab`). Ratios come from interleaved pairs
+//! (`measure`): absolute figures mean little on a shared machine. A suite a file; what they find goes into one `report`.
+//!
+//! A bench with its own `main` has no test harness. So `tests/all/bench.rs` includes this file as a module, and the tests in
+//! `tests.rs` run with `cargo test`. That is why no path here begins with `crate::`.
+
+mod lab;
+mod measure;
+mod plots;
+mod proxy;
+mod report;
+mod suites;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use report::Report;
+use suites::Bench;
+
+/// What to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Suite {
+    /// Pushes, plain and atomic, with and without the daemon
+    Push,
+    /// From a push into an idle bucket to a blocked worker
+    Wake,
+    /// Lateness and spacing of every dispatch, and the rates achieved
+    Pace,
+    /// Dispatches a second when everything is due at once
+    Drain,
+    /// What a dispatch costs inside of Redis
+    Dispatch,
+    /// From push to acknowledgement
+    Work,
+    /// Bytes a bucket, and the daemon's own
+    Memory,
+    /// What an idle daemon costs
+    Idle,
+    /// How a bucket fares beside a busy one
+    Neighbours,
+    /// Several daemons, and a network between them and Redis
+    Scale,
+    /// Calls a second of each limiter
+    Limiters,
+    /// The same work on other tools (only when named: they must be installed)
+    Peers,
+}
+
+/// Measure speed and accuracy of dripd, next to the theoretical limit.
+#[derive(Debug, Parser)]
+#[command(
+    name = "bench",
+    bin_name = "cargo bench --bench bench --",
+    after_help = "Rows appear on standard error as they are measured, the table on standard output at the end; \
+                  all suites take a quarter of an hour.\n\nExit codes: 0 measured, 1 a part failed, 2 usage"
+)]
+struct Cli {
+    #[arg(help = "What to measure [default: all but peers]")]
+    suites: Vec<Suite>,
+    /// Write the figures to a file as well
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw plots into a directory
+    #[arg(long, value_name = "DIRECTORY")]
+    plots: Option<PathBuf>,
+    #[arg(long = "bench", hide = true, help = "What cargo adds to the arguments of every bench")]
+    _bench: bool,
+}
+
+impl Cli {
+    /// Run the suites, all but the peers when none is named. Replies the table.
+    fn run(&self) -> io::Result<String> {
+        let own = |suite: &&Suite| **suite != Suite::Peers;
+        let all: Vec<Suite> = <Suite as clap::ValueEnum>::value_variants().iter().filter(own).copied().collect();
+        let mut bench = Bench { report: Report::new() };
+        for suite in if self.suites.is_empty() { &all } else { &self.suites } {
+            bench.run(*suite)?;
+        }
+        bench.report.finish();
+        if let Some(path) = &self.json {
+            std::fs::write(path, bench.report.json()?)?;
+        }
+        if let Some(directory) = &self.plots {
+            plots::draw(&bench.report.points, directory)?;
+        }
+        Ok(bench.report.table())
+    }
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(table) => {
+            println!("{}", table.trim_end());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

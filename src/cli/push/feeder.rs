@@ -1,0 +1,286 @@
+//! Pushing the lines of a file. What is read and not yet decided is bounded, so with `--wait` a full bucket slows the reading
+//! down, and a pipe of any length needs no more memory. Lines of several buckets wait side by side, so a later line may be
+//! decided before an earlier one: the count says at any time from which line on one would have to go on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use indicatif::ProgressBar;
+use tokio_util::sync::CancellationToken;
+
+use super::Source;
+use super::lines::{Line, Lines};
+use crate::cli::say_err;
+use crate::store::reply::Pushed;
+use crate::store::{Store, StoreError};
+use crate::words::bucket::BucketName;
+
+/// How many lines, and about how many bytes of them, may be read and not yet decided.
+const MOST_LINES: usize = 1_000;
+const MOST_BYTES: usize = 4 * 1_048_576;
+
+/// How many skipped lines are named one by one.
+const MOST_NAMED: u64 = 20;
+
+/// What became of the lines that are decided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// In a bucket.
+    pub(super) accepted: u64,
+    /// Their bucket had no room.
+    pub(super) rejected: u64,
+    /// No job can be made of them.
+    pub(super) skipped: u64,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} accepted, {} rejected, {} skipped", self.accepted, self.rejected, self.skipped)
+    }
+}
+
+/// Why the feeding ended.
+pub(super) enum Trouble {
+    /// The input cannot be read any further.
+    Read(std::io::Error),
+    /// A call failed: which lines, and why.
+    Push(String),
+}
+
+impl Trouble {
+    /// As a line for the user.
+    pub(super) fn of_file(self, path: &Path) -> String {
+        match self {
+            Self::Read(why) => format!("cannot read {}: {why}", path.display()),
+            Self::Push(why) => why,
+        }
+    }
+}
+
+/// A line that waits for its push.
+struct Waiting {
+    number: u64,
+    /// How many lines began to wait before it.
+    before: u64,
+    job: Vec<u8>,
+}
+
+/// The lines of one bucket that wait.
+struct Queue {
+    lines: VecDeque<Waiting>,
+    not_before: Option<Instant>,
+    /// How many of them go with the next push.
+    window: usize,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self { lines: VecDeque::new(), not_before: None, window: MOST_LINES }
+    }
+}
+
+/// Pushes lines and keeps count of them.
+pub(super) struct Feeder {
+    store: Store,
+    wait: bool,
+    queues: BTreeMap<BucketName, Queue>,
+    /// Lines that wait, their bytes, and how many lines ever began to.
+    lines: usize,
+    bytes: usize,
+    begun: u64,
+    tally: Tally,
+    /// The numbers of lines that were pushed and not accepted, as long as earlier ones may wait.
+    refused: Vec<u64>,
+    bar: ProgressBar,
+}
+
+impl Feeder {
+    pub(super) fn new(store: Store, wait: bool, bar: ProgressBar) -> Self {
+        let (queues, tally, refused) = (BTreeMap::new(), Tally::default(), Vec::new());
+        Self { store, wait, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar }
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// The first line that is not decided, where `unread` is the first one that was not read; and how many lines after it
+    /// are accepted already.
+    pub(super) fn undecided(&self, unread: u64) -> (u64, u64) {
+        let first = self.queues.values().filter_map(|queue| queue.lines.front()).min_by_key(|line| line.number);
+        let (number, before) = first.map_or((unread, self.begun), |line| (line.number, line.before));
+        let decided_after = self.begun - before - self.lines as u64;
+        let refused_after = self.refused.iter().filter(|refused| **refused > number).count() as u64;
+        (number, decided_after - refused_after)
+    }
+
+    /// Push what comes, until the end, or until stopped: then the call in hand is finished. Replies whether it was the end.
+    pub(super) async fn feed(
+        &mut self,
+        lines: &mut Lines,
+        from: &Source,
+        stop: &CancellationToken,
+    ) -> Result<bool, Trouble> {
+        let mut input = Ok(true);
+        loop {
+            while matches!(input, Ok(true)) && self.has_room() {
+                let Some(line) = lines.next().now_or_never() else { break };
+                input = self.take(line, from);
+            }
+            let pause = self.flush(stop).await.map_err(Trouble::Push)?;
+            let (is_open, waits) = (matches!(input, Ok(true)), self.lines > 0);
+            if !is_open && !waits {
+                return input.map(|_| true).map_err(Trouble::Read); // what was read before an error has gone first
+            }
+            let pause = async {
+                if let Some(pause) = pause { tokio::time::sleep(pause).await } else { std::future::pending().await }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(false),
+                line = lines.next(), if is_open && self.has_room() => input = self.take(line, from),
+                () = pause, if waits => {}
+            }
+        }
+    }
+
+    /// Take what was read. Replies whether there may be more.
+    fn take(&mut self, line: std::io::Result<Option<Line>>, from: &Source) -> std::io::Result<bool> {
+        match line? {
+            Some(line) => self.add(line, from),
+            None => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn has_room(&self) -> bool {
+        self.lines < MOST_LINES && self.bytes < MOST_BYTES
+    }
+
+    fn add(&mut self, line: Line, from: &Source) {
+        let (number, job) = match line {
+            Line::Job(number, job) => (number, job),
+            Line::TooLarge(number, bytes) => return self.skip_too_large(number, bytes),
+        };
+        let bucket = match from {
+            Source::Bucket(bucket) => Ok(bucket.clone()),
+            Source::Field(field) => field.bucket(&job),
+        };
+        match bucket {
+            Ok(bucket) => {
+                self.lines += 1;
+                self.bytes += job.len();
+                self.queues.entry(bucket).or_default().lines.push_back(Waiting { number, before: self.begun, job });
+                self.begun += 1;
+            }
+            Err(why) => self.skip(number, &why),
+        }
+    }
+
+    fn skip_too_large(&mut self, number: u64, bytes: u64) {
+        self.skip(number, &format!("is too large, {bytes} bytes: see limits.max_job_bytes"));
+    }
+
+    fn skip(&mut self, number: u64, why: &str) {
+        self.tally.skipped += 1;
+        if self.tally.skipped <= MOST_NAMED {
+            self.bar.suspend(|| say_err(&format!("line {number} {why}; skipped")));
+        }
+    }
+
+    /// Push what may be pushed now. Replies how long until more may be; `None` when nothing waits.
+    async fn flush(&mut self, stop: &CancellationToken) -> Result<Option<Duration>, String> {
+        let now = Instant::now();
+        let ready = |queue: &Queue| queue.not_before.is_none_or(|at| at <= now);
+        let names: Vec<_> =
+            self.queues.iter().filter(|(_, queue)| ready(queue)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let Some(mut queue) = self.queues.remove(&name) else { continue };
+            self.push_queue(&name, &mut queue, stop).await?;
+            if !queue.lines.is_empty() {
+                self.queues.insert(name, queue);
+            }
+        }
+        if self.lines == 0 {
+            self.refused.clear(); // every line that was read is decided
+        }
+        self.bar.set_message(format!("{} accepted, {} rejected", self.tally.accepted, self.tally.rejected));
+        let next = self.queues.values().filter_map(|queue| queue.not_before).min();
+        Ok(next.map(|at| at.saturating_duration_since(Instant::now())))
+    }
+
+    /// Push lines of one bucket until they are gone, until it is full, or until stopped. With `--wait`, a full bucket makes
+    /// the next push small, and each that goes in whole makes the one after it twice as large: what cannot go in is not sent
+    /// again and again.
+    async fn push_queue(
+        &mut self,
+        bucket: &BucketName,
+        queue: &mut Queue,
+        stop: &CancellationToken,
+    ) -> Result<(), String> {
+        queue.not_before = None;
+        while !queue.lines.is_empty() && queue.not_before.is_none() && !stop.is_cancelled() {
+            let n = queue.window.min(queue.lines.len());
+            let jobs: Vec<Vec<u8>> = queue.lines.iter().take(n).map(|line| line.job.clone()).collect();
+            match self.push(bucket, &jobs, queue).await? {
+                Some(pushed) => self.settle(queue, n, pushed),
+                None if n == 1 => {
+                    let number = queue.lines.front().map_or(0, |line| line.number);
+                    self.refuse_front(queue, 1);
+                    self.skip_too_large(number, jobs[0].len() as u64);
+                }
+                None => queue.window = 1, // one of them is too large: find out which
+            }
+        }
+        Ok(())
+    }
+
+    /// One call; `None` when a job is too large, by a record that is younger than the beginning of this push.
+    async fn push(&mut self, bucket: &BucketName, jobs: &[Vec<u8>], queue: &Queue) -> Result<Option<Pushed>, String> {
+        let lines = || {
+            let number = |at: usize| queue.lines.get(at).map_or(0, |line| line.number);
+            let (first, last) = (number(0), number(jobs.len() - 1));
+            if first == last { format!("line {first}") } else { format!("lines {first} to {last}") }
+        };
+        match self.store.push(bucket, jobs).await {
+            Ok(pushed) => Ok(Some(pushed)),
+            Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
+            Err(why @ StoreError::Lost { .. }) => Err(format!("{}: the outcome is unknown: {why}", lines())),
+            Err(why) => Err(format!("{}: not pushed: {why}", lines())),
+        }
+    }
+
+    /// Count what a call did with the first `n` lines; the rest of them waits, or is rejected.
+    fn settle(&mut self, queue: &mut Queue, n: usize, pushed: Pushed) {
+        self.drop_front(queue, pushed.accepted);
+        self.tally.accepted += pushed.accepted as u64;
+        match pushed.retry_after {
+            Some(retry_after) if self.wait => {
+                queue.not_before = Some(Instant::now() + retry_after);
+                queue.window = pushed.accepted.clamp(1, MOST_LINES);
+            }
+            Some(_) => {
+                let rejected = n - pushed.accepted;
+                self.refuse_front(queue, rejected);
+                self.tally.rejected += rejected as u64;
+            }
+            None => queue.window = (queue.window * 2).min(MOST_LINES),
+        }
+    }
+
+    /// Drop lines that were pushed and not accepted.
+    fn refuse_front(&mut self, queue: &mut Queue, n: usize) {
+        self.refused.extend(queue.lines.iter().take(n).map(|line| line.number));
+        self.drop_front(queue, n);
+    }
+
+    fn drop_front(&mut self, queue: &mut Queue, n: usize) {
+        for line in queue.lines.drain(..n) {
+            self.lines -= 1;
+            self.bytes -= line.job.len();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `dripd push --file`: the reading, the pushing and the signals side by side, and what is said at the end.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio_util::sync::CancellationToken;
+
+use super::feeder::{Feeder, Tally};
+use super::lines::{Input, Lines};
+use super::{Source, connect_or_stop};
+use crate::cli::{Exit, Failure, say_err};
+use crate::config::Config;
+use crate::store::StoreError;
+use crate::system::signals::Signals;
+
+/// Push a job a line.
+pub(super) async fn push(
+    config: &Config,
+    from: &Source,
+    path: &Path,
+    wait: bool,
+    signals: &mut Signals,
+) -> Result<Exit, Failure> {
+    let mut store = connect_or_stop(config, signals).await?;
+    let most = match store.max_job_bytes().await {
+        Ok(most) => most,
+        // Whoever may push need not be allowed to read the record; a job that is too large for it is refused in any case.
+        Err(StoreError::Refused { .. } | StoreError::Reply { .. }) => config.record.limits.max_job_bytes,
+        Err(why) => return Err(why.into()),
+    };
+    let (input, size) = open(path).await?;
+    let bar = progress_bar(size);
+    let mut lines = Lines::new(input, most, bar.clone());
+    let mut feeder = Feeder::new(store, wait, bar.clone());
+    let stop = CancellationToken::new();
+    let fed = tokio::select! {
+        fed = feeder.feed(&mut lines, from, &stop) => fed,
+        () = stop_on_signal(signals, &stop) => unreachable!("it only watches"),
+    };
+    bar.finish_and_clear();
+    let tally = feeder.tally();
+    match fed {
+        Err(why) => {
+            let why = why.of_file(path);
+            Err(Failure::new(Exit::Failed, format!("{why}; {tally} before that")))
+        }
+        Ok(true) => {
+            say_err(&tally.to_string());
+            Ok(match tally {
+                Tally { skipped: 1.., .. } => Exit::Failed,
+                Tally { rejected: 1.., .. } => Exit::Rejected,
+                Tally { .. } => Exit::Done,
+            })
+        }
+        Ok(false) => {
+            let (line, accepted) = feeder.undecided(lines.number());
+            let after = match accepted {
+                0 => String::new(),
+                1 => "; 1 line after it is accepted already".to_owned(),
+                n => format!("; {n} lines after it are accepted already"),
+            };
+            Err(Failure::new(Exit::Interrupted, format!("interrupted: {tally}; go on from line {line}{after}")))
+        }
+    }
+}
+
+/// Turn the first INT or TERM into a stop. Never returns: the call in hand is to be finished.
+async fn stop_on_signal(signals: &mut Signals, stop: &CancellationToken) {
+    signals.stop().await;
+    stop.cancel();
+    std::future::pending::<()>().await;
+}
+
+/// A file and its size; standard input has none.
+async fn open(path: &Path) -> Result<(Input, Option<u64>), Failure> {
+    if path == Path::new("-") {
+        return Ok((Box::new(tokio::io::stdin()), None));
+    }
+    let cannot = |why| Failure::new(Exit::Failed, format!("cannot read {}: {why}", path.display()));
+    let file = tokio::fs::File::open(path).await.map_err(cannot)?;
+    let size = file.metadata().await.map_err(cannot)?.len();
+    Ok((Box::new(file), Some(size)))
+}
+
+/// A bar on a terminal, over the bytes of a file; nothing elsewhere.
+fn progress_bar(size: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    if let Some(size) = size {
+        let style = ProgressStyle::with_template("{bar:30} {binary_bytes}/{binary_total_bytes}  {msg}  eta {eta}");
+        ProgressBar::new(size).with_style(style.expect("a good template"))
+    } else {
+        let style = ProgressStyle::with_template("{spinner} {binary_bytes} read  {msg}  {elapsed}");
+        ProgressBar::new_spinner().with_style(style.expect("a good template"))
+    }
+}

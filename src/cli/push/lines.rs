@@ -1,0 +1,122 @@
+//! The lines of a file or a pipe, read in bounded memory: one that is too large is read through to its end and not kept.
+
+use std::io::BufRead as _;
+
+use indicatif::ProgressBar;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+
+/// How much is read at once.
+const CHUNK: usize = 65_536;
+
+/// Where lines come from.
+pub(super) type Input = Box<dyn AsyncRead + Unpin>;
+
+/// A line that is not empty, with its number, counted from 1.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A job.
+    Job(u64, Vec<u8>),
+    /// A line of so many bytes, which are more than a job may have.
+    TooLarge(u64, u64),
+}
+
+/// A line ends at `\n`; the last one needs none; empty ones are passed over.
+pub(super) struct Lines {
+    input: BufReader<Input>,
+    /// How many bytes a job may have.
+    most: u64,
+    /// The number of the line that is read now.
+    number: u64,
+    /// Its bytes so far, unless they are too many, and how many they are.
+    job: Vec<u8>,
+    bytes: u64,
+    bar: ProgressBar,
+}
+
+impl Lines {
+    pub(super) fn new(input: Input, most: u64, bar: ProgressBar) -> Self {
+        Self { input: BufReader::with_capacity(CHUNK, input), most, number: 1, job: Vec::new(), bytes: 0, bar }
+    }
+
+    /// The number of the first line that [`Self::next`] has not given out or passed over.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line; `None` at the end. A call that is given up loses nothing: the next one goes on where it stopped.
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+        loop {
+            let chunk = self.input.fill_buf().await?;
+            if chunk.is_empty() {
+                return Ok(if self.bytes == 0 { None } else { self.end_line() });
+            }
+            let mut rest = chunk;
+            let n = rest.skip_until(b'\n')?; // of a slice it cannot fail
+            let part = chunk[..n].strip_suffix(b"\n").unwrap_or(&chunk[..n]);
+            let is_whole = part.len() < n;
+            self.bytes += part.len() as u64;
+            if self.bytes > self.most {
+                self.job = Vec::new();
+            } else {
+                self.job.extend_from_slice(part);
+            }
+            self.input.consume(n);
+            self.bar.inc(n as u64);
+            if is_whole && let Some(line) = self.end_line() {
+                return Ok(Some(line));
+            }
+        }
+    }
+
+    /// The line that has come to its end; `None` for an empty one.
+    fn end_line(&mut self) -> Option<Line> {
+        let (number, job) = (self.number, std::mem::take(&mut self.job));
+        let bytes = std::mem::take(&mut self.bytes);
+        self.number += 1;
+        match bytes {
+            0 => None,
+            bytes if bytes > self.most => Some(Line::TooLarge(number, bytes)),
+            _ => Some(Line::Job(number, job)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &'static [u8], most: u64) -> Vec<Line> {
+        let mut lines = Lines::new(Box::new(text), most, ProgressBar::hidden());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut all = Vec::new();
+            while let Some(line) = lines.next().await.expect("bytes") {
+                all.push(line);
+            }
+            all
+        })
+    }
+
+    #[test]
+    fn a_line_ends_at_its_newline_and_the_last_needs_none() {
+        let job = |number, job: &[u8]| Line::Job(number, job.to_vec());
+        assert_eq!(lines(b"", 9), []);
+        assert_eq!(lines(b"\n\n", 9), []);
+        assert_eq!(lines(b"a\r\n\n\xff\0\nlast", 9), [job(1, b"a\r"), job(3, b"\xff\0"), job(4, b"last")]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_large_is_counted_and_not_kept() {
+        let job = |number, job: &[u8]| Line::Job(number, job.to_vec());
+        assert_eq!(
+            lines(b"12345\n123456\n12\n123456", 5),
+            [job(1, b"12345"), Line::TooLarge(2, 6), job(3, b"12"), Line::TooLarge(4, 6)]
+        );
+        let endless = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 3 * CHUNK as u64);
+        let mut long = Lines::new(Box::new(endless), 5, ProgressBar::hidden());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let line = runtime.block_on(long.next()).expect("bytes");
+        assert_eq!(line, Some(Line::TooLarge(1, 3 * CHUNK as u64)));
+        assert_eq!(long.job.capacity(), 0, "nothing of it is kept");
+    }
+}

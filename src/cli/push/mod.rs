@@ -1,0 +1,137 @@
+//! `dripd push`: one job, or a job a line of a file or a pipe. Of a file, `lines` reads, `feeder` pushes and keeps count, and
+//! `file` joins them and says what became of it.
+
+mod feeder;
+mod file;
+mod lines;
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{ArgGroup, Args};
+
+use super::{Exit, Failure, connect, say};
+use crate::config::Config;
+use crate::store::Store;
+use crate::system::signals::Signals;
+use crate::words::bucket::BucketName;
+
+/// Put jobs into buckets.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true).args(["job", "file"])))]
+#[command(
+    after_help = "Exit codes: 0 all accepted, 1 failed, skipped lines or outcome unknown, 69 no Redis, 75 some rejected: try \
+                  later, 130 interrupted"
+)]
+pub(super) struct Push {
+    /// The bucket
+    #[arg(required_unless_present = "bucket_from", conflicts_with = "bucket_from")]
+    bucket: Option<BucketName>,
+    /// The job
+    #[arg(conflicts_with_all = ["file", "bucket_from"])]
+    job: Option<OsString>,
+    /// A file with one job a line; - is standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Take the bucket of each JSON line from this field, as in .tenant or .to.region
+    #[arg(long, value_name = ".FIELD", requires = "file")]
+    bucket_from: Option<Field>,
+    /// Wait for room instead of giving up
+    #[arg(long)]
+    wait: bool,
+}
+
+/// A way into a JSON object: `.a.b`.
+#[derive(Debug, Clone)]
+struct Field(Vec<String>);
+
+impl FromStr for Field {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let names: Vec<String> = text.strip_prefix('.').unwrap_or_default().split('.').map(str::to_owned).collect();
+        if names.iter().any(String::is_empty) { Err("write .field or .field.field") } else { Ok(Self(names)) }
+    }
+}
+
+impl Field {
+    /// The bucket that a line names: a string or a whole number.
+    fn bucket(&self, line: &[u8]) -> Result<BucketName, String> {
+        let json: serde_json::Value = serde_json::from_slice(line).map_err(|why| format!("is no JSON: {why}"))?;
+        let value = self.0.iter().try_fold(&json, |value, name| value.get(name));
+        let text = match value {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(serde_json::Value::Number(n)) if n.is_i64() || n.is_u64() => n.to_string(),
+            Some(_) => return Err(format!(".{} is neither a string nor a whole number", self.0.join("."))),
+            None => return Err(format!("has no .{}", self.0.join("."))),
+        };
+        text.parse().map_err(|why| format!("{why}"))
+    }
+}
+
+/// Where the bucket of a line comes from.
+enum Source {
+    Bucket(BucketName),
+    Field(Field),
+}
+
+impl Push {
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        let mut signals = Signals::listen()?;
+        match (self.bucket, self.job, self.file) {
+            (Some(bucket), Some(job), _) => push_one(config, &bucket, job.into_vec(), self.wait, &mut signals).await,
+            (bucket, _, Some(file)) => {
+                let from =
+                    bucket.map_or_else(|| Source::Field(self.bucket_from.expect("clap asks for one")), Source::Bucket);
+                file::push(config, &from, &file, self.wait, &mut signals).await
+            }
+            _ => Err(Failure::new(Exit::Failed, "nothing to push")),
+        }
+    }
+}
+
+async fn push_one(
+    config: &Config,
+    bucket: &BucketName,
+    job: Vec<u8>,
+    wait: bool,
+    signals: &mut Signals,
+) -> Result<Exit, Failure> {
+    let jobs = [job];
+    loop {
+        // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
+        let mut store = connect_or_stop(config, signals).await?;
+        let pushed = store.push(bucket, &jobs).await?;
+        let Some(retry_after) = pushed.retry_after else {
+            let eta = pushed.eta.unwrap_or_default().as_millis();
+            say(&format!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity));
+            return Ok(Exit::Done);
+        };
+        if !wait {
+            let (depth, capacity, ms) = (pushed.depth, pushed.capacity, retry_after.as_millis());
+            let gates = store.bucket_status(bucket).await.map(|status| status.gates).unwrap_or_default();
+            let closed = gates.iter().find(|gate| gate.remaining == 0);
+            let why = closed.map_or_else(|| "is full".to_owned(), |gate| format!("is limited by its {}", gate.limiter));
+            let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {ms} ms, or use --wait");
+            return Err(Failure::new(Exit::Rejected, message));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(retry_after) => {}
+            () = signals.stop() => return Err(nothing_accepted()),
+        }
+    }
+}
+
+/// Connect, unless a signal comes first: until then nothing was pushed.
+async fn connect_or_stop(config: &Config, signals: &mut Signals) -> Result<Store, Failure> {
+    tokio::select! {
+        store = connect(config) => store,
+        () = signals.stop() => Err(nothing_accepted()),
+    }
+}
+
+fn nothing_accepted() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted: nothing was accepted")
+}

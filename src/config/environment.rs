@@ -1,0 +1,30 @@
+//! What the environment says, read once at the edge.
+
+use std::path::PathBuf;
+
+/// The environment variables that configuration reads.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// `$DRIPD_CONFIG`
+    pub config: Option<PathBuf>,
+    /// `$DRIPD_REDIS_URL`
+    pub redis_url: Option<String>,
+    /// `$STATE_DIRECTORY`, set by systemd
+    pub state_directory: Option<PathBuf>,
+    /// `$CREDENTIALS_DIRECTORY`, set by systemd
+    pub credentials_directory: Option<PathBuf>,
+}
+
+impl Environment {
+    /// Read the environment of this process. An empty variable counts as none.
+    #[must_use]
+    pub fn read() -> Self {
+        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            config: path("DRIPD_CONFIG"),
+            redis_url: std::env::var("DRIPD_REDIS_URL").ok().filter(|url| !url.is_empty()),
+            state_directory: path("STATE_DIRECTORY"),
+            credentials_directory: path("CREDENTIALS_DIRECTORY"),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+-- Keys: each is spelled here, and nowhere else in the library.
+--
+-- <prefix>:queue:<bucket>   list    public: the waiting jobs, newest at the left
+-- <prefix>:ready[:<route>]  stream  public: dispatched jobs
+-- <prefix>:rejected         stream  public: jobs that did not fit
+-- <prefix>:dead             stream  public: jobs that were given up
+-- <prefix>:schedule         zset    bucket -> due
+-- <prefix>:rest             zset    bucket -> due, of buckets without work whose due is still to come
+-- <prefix>:held:<route>     zset    bucket -> due, of buckets whose route is full
+-- <prefix>:level            hash    bucket -> how many jobs it may keep, of those that hold more than their capacity
+-- <prefix>:retry:<bucket>   zset    failed jobs by the end of their back-off
+-- <prefix>:retries          zset    bucket -> the first of those ends; +inf once it is over and the bucket is scheduled
+-- <prefix>:policy           hash    the record in force, the one before it while a change spreads, the held routes
+-- <prefix>:spread           set     buckets that a spreading change has reached
+-- <prefix>:routes           set     routes whose streams are reaped
+-- <prefix>:stats            hash    counters
+-- <prefix>:wake             string  written when something may happen earlier than the daemons know
+-- <prefix>:daemons          hash    the heartbeats
+-- <prefix>:gate:<limiter>:<n>:<bucket>  the state of a gate
+
+local keys = {}
+do
+  local known, known_count = {}, 0 -- by prefix; the texts are made once
+
+  -- of: the keys under a prefix. `queues` is what the key of every queue begins with, and so on.
+  function keys.of(prefix)
+    local k = known[prefix]
+    if not k then
+      if known_count >= 256 then known, known_count = {}, 0 end
+      k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:' }
+      for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'spread', 'routes', 'stats', 'rejected', 'dead',
+        'wake', 'daemons' }) do
+        k[name] = prefix .. ':' .. name
+      end
+      known[prefix], known_count = k, known_count + 1
+    end
+    return k
+  end
+
+  -- ready: the ready stream of a route.
+  function keys.ready(prefix, route)
+    if route == 'default' then return prefix .. ':ready' end
+    return prefix .. ':ready:' .. route
+  end
+
+  -- gate: the state of the n-th gate of one recipe before a bucket.
+  function keys.gate(prefix, limiter, n, bucket)
+    return prefix .. ':gate:' .. limiter .. ':' .. n .. ':' .. bucket
+  end
+
+  -- prefix_of: what comes before one of the fixed names, or nil.
+  function keys.prefix_of(key, name)
+    return match(key or '', '^(.+):' .. name .. '$')
+  end
+
+  -- split_queue: prefix and bucket of a queue's key. A prefix holds no ":queue:", so the first one splits it.
+  function keys.split_queue(key)
+    local at, to = find(key, ':queue:', 1, true)
+    if not at or at == 1 then return nil end
+    return sub(key, 1, at - 1), sub(key, to + 1)
+  end
+
+  -- split_ready: prefix and route of a ready stream's key. A prefix does not end in ":ready".
+  function keys.split_ready(key)
+    local prefix = match(key, '^(.+):ready$')
+    if prefix and not find(prefix, ':ready$') then return prefix, 'default' end
+    local route
+    prefix, route = match(key, '^(.+):ready:([%w%._-]+)$')
+    if prefix and #route <= 64 and not find(prefix, ':ready$') then return prefix, route end
+  end
+
+  local WORDS = {
+    queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
+    retry = true, retries = true, policy = true, spread = true, routes = true, stats = true, wake = true, daemons = true,
+    gate = true, events = true,
+  }
+
+  -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.
+  function keys.is_ours(key)
+    local at = 1
+    while true do
+      at = find(key, ':', at + 1, true)
+      if not at then return false end
+      local word, after = match(key, '^(%l+)():?', at + 1)
+      local whole_word = word and WORDS[word] and (after > #key or byte(key, after) == 58)
+      if whole_word then
+        local prefix = sub(key, 1, at - 1)
+        if prefix == 'drip' or known[prefix] or call('EXISTS', prefix .. ':policy') == 1 then return true end
+      end
+    end
+  end
+end

@@ -1,0 +1,43 @@
+-- Rates: the arithmetic of intervals. A policy holds `count` in `period_us`; an interval is `step` microseconds and
+-- `part`/count of one more.
+
+local rate = {}
+do
+  -- prepare: what follows from count and period.
+  function rate.prepare(p)
+    p.step = floor(p.period_us / p.count)
+    p.part = p.period_us - p.step * p.count
+    p.interval_us = p.part == 0 and p.step or p.step + 1 -- the longest one
+  end
+
+  -- offset: where the k-th of `count` equal parts of a period begins, in whole microseconds. The products stay below
+  -- 2^53: k * step <= period < 2^45, and k * part < count^2 <= 2.5 * 10^15.
+  local function offset(p, k)
+    return k * p.step + floor(k * p.part / p.count)
+  end
+
+  -- after: one interval after `t`. Where the interval is not a whole number of microseconds the remainder is carried
+  -- without being stored: time is cut into periods since the epoch and each into `count` parts as equal as whole
+  -- microseconds allow, and a due keeps its distance to the beginning of its part. Any n intervals in a row then add up
+  -- to n * period / count, to within 1 us.
+  function rate.after(p, t)
+    if p.part == 0 then return t + p.step end
+    local base_us = floor(t / p.period_us) * p.period_us
+    local r = t - base_us
+    local k = floor(r / p.period_us * p.count)
+    while offset(p, k) > r do k = k - 1 end
+    while offset(p, k + 1) <= r do k = k + 1 end
+    return base_us + offset(p, k + 1) + (r - offset(p, k))
+  end
+
+  -- eta_ms: when the n-th waiting job is due, rounded up; 0 when it could leave now.
+  function rate.eta_ms(p, due, now, n)
+    local us = due - now + (n - 1) * p.step + (n - 1) * p.part / p.count
+    return us > 0 and ceil(us / 1000) or 0
+  end
+
+  -- retry_after_ms: until one place is expected to be free.
+  function rate.retry_after_ms(due, now)
+    return max(1, ceil((due - now) / 1000))
+  end
+end

@@ -1,0 +1,159 @@
+-- The record: the configuration in force, and the policy of each bucket.
+--
+-- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
+-- id); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full.
+-- An entry of [[bucket]] names only the keys that differ from [defaults].
+
+local record = {}
+do
+  local digits, refuse = base.digits, base.refuse
+
+  local REMEMBERED = 100000 -- buckets whose policy is remembered, at least
+
+  -- What holds where no record is stored: before any daemon ever ran.
+  local BUILT_IN = {
+    defaults = {
+      count = 10, period_us = 1000000, capacity = 1000, lease_ms = 60000, attempts = 5,
+      backoff_initial_us = 1000000, backoff_max_us = 600000000, overflow = 'reject', route = 'default',
+      catch_up_us = 20000,
+    },
+    buckets = {},
+    limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100 },
+  }
+
+  -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them after the
+  -- key. Its place is that among the gates of the same recipe.
+  local function prepare_gates(p)
+    p.gates = {}
+    local places = {}
+    for n, gate in ipairs(p.admit or {}) do
+      local kind = limiter.by_name[gate.limiter]
+      if not kind then error('no limiter ' .. tostring(gate.limiter)) end
+      local learnt, err = limiter.learn(kind, gate.args)
+      if not learnt then error(err.err) end
+      places[gate.limiter] = (places[gate.limiter] or 0) + 1
+      p.gates[n] = {
+        name = gate.limiter, place = places[gate.limiter], limiter = kind, p = learnt, given = gate.args[kind.takes + 1] ~= nil,
+      }
+    end
+  end
+
+  local function prepare_policy(p)
+    rate.prepare(p)
+    p.lease = digits(p.lease_ms)
+    p.drop_oldest = p.overflow == 'drop-oldest'
+    prepare_gates(p)
+    return p
+  end
+
+  -- policy_of_entry: what an entry of [[bucket]] means, made when it is first asked for: there may be ten thousand.
+  local function policy_of_entry(rec, entry)
+    if not entry.ready then
+      for key, value in pairs(rec.written) do
+        if entry.policy[key] == nil then entry.policy[key] = value end
+      end
+      entry.ready = prepare_policy(entry.policy)
+    end
+    return entry.ready
+  end
+
+  -- prepare: the entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is
+  -- written so; of prefixes there is a table for each length.
+  local function prepare(rec)
+    rec.written = {}
+    for key, value in pairs(rec.defaults) do rec.written[key] = value end
+    prepare_policy(rec.defaults)
+    rec.names, rec.prefixes, rec.lengths, rec.globs = {}, {}, {}, {}
+    for n, entry in ipairs(rec.buckets) do
+      if next(entry.policy.admit or {}) then policy_of_entry(rec, entry) end -- what could be wrong is found now
+      local kind, text = glob.kind(entry.match)
+      if kind == 'name' then
+        rec.names[text] = rec.names[text] or n
+      elseif kind == 'prefix' then
+        if not rec.prefixes[#text] then
+          rec.prefixes[#text] = {}
+          rec.lengths[#rec.lengths + 1] = #text
+        end
+        rec.prefixes[#text][text] = rec.prefixes[#text][text] or n
+      else
+        rec.globs[#rec.globs + 1] = { place = n, pieces = glob.compile(text) }
+      end
+    end
+    rec.young, rec.old, rec.young_count = {}, {}, 0
+    rec.plain = #rec.buckets == 0 and rec.defaults or nil
+    rec.quarter = max(1, floor(rec.limits.batch / 4))
+    local shortest = rec.defaults.lease_ms
+    for _, entry in ipairs(rec.buckets) do shortest = min(shortest, entry.policy.lease_ms or shortest) end
+    rec.shortest_lease_ms = shortest
+    return rec
+  end
+
+  -- search: the policy of a bucket that is not remembered: of the first entry that matches, else the defaults.
+  local function search(rec, bucket)
+    local first = rec.names[bucket] or huge
+    for _, length in ipairs(rec.lengths) do
+      local place = rec.prefixes[length][sub(bucket, 1, length)]
+      if place and place < first then first = place end
+    end
+    for _, entry in ipairs(rec.globs) do
+      if entry.place > first then break end
+      if glob.matches(entry.pieces, bucket) then first = entry.place break end
+    end
+    return first == huge and rec.defaults or policy_of_entry(rec, rec.buckets[first])
+  end
+
+  -- policy_of: what applies to a bucket; the only way to ask. What was found is remembered in two halves: when the young one is
+  -- full it becomes the old one, and the old one goes. Who is asked for in the meantime is young again, so the active ones
+  -- stay, and nothing is forgotten all at once.
+  function record.policy_of(rec, bucket)
+    if rec.plain then return rec.plain end
+    local p = rec.young[bucket]
+    if p then return p end
+    p = rec.old[bucket] or search(rec, bucket)
+    if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
+    rec.young[bucket], rec.young_count = p, rec.young_count + 1
+    return p
+  end
+
+  -- routes_of: the routes that a record names.
+  function record.routes_of(rec)
+    local routes = { [rec.defaults.route] = true }
+    for _, entry in ipairs(rec.buckets) do
+      if entry.policy.route then routes[entry.policy.route] = true end
+    end
+    return routes
+  end
+
+  -- decode: a record from its JSON, or nil.
+  function record.decode(json)
+    local ok, rec = pcall(cjson.decode, json)
+    if not ok or type(rec) ~= 'table' or not rec.defaults then return nil end
+    ok, rec = pcall(prepare, rec)
+    if ok then return rec end
+  end
+
+  local built_in
+  at_first_call[#at_first_call + 1] = function()
+    record.built_in_json = cjson.encode(BUILT_IN)
+    built_in = record.decode(record.built_in_json)
+  end
+
+  -- Decoded records by their random id. What a library remembers outlives FLUSHALL and is shared by all databases.
+  local by_id, count = {}, 0
+
+  -- by_its_id: the record under an id, which stands in a field of the policy key; the built-in one where there is none.
+  function record.by_its_id(policy_key, id, field)
+    if not id or id == 'built-in' then return built_in end
+    local rec = by_id[id]
+    if rec then return rec end
+    rec = record.decode(call('HGET', policy_key, field) or '') or built_in
+    if count >= 8 then by_id, count = {}, 0 end
+    by_id[id], count = rec, count + 1
+    return rec
+  end
+
+  -- bad: the refusal of a record that makes no sense.
+  function record.bad()
+    return refuse('BADARG', 'policy takes a key, an id and a record')
+  end
+end

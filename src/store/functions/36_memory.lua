@@ -1,0 +1,92 @@
+-- Memory: what this server remembers of a prefix between calls. It makes calls cheaper; nothing is missed when it is gone.
+--
+-- field     what                                                         owner
+-- clock     the time of the last call                                    38_call
+-- counts    figures that are not yet written                             38_call
+-- lates     the lateness of dispatches, not yet written                  58_dispatch
+-- sweep     where the sweep stands                                       62_sweep
+-- settled   how a dispatch left the queues, for its echo                 this file: note, ask, forget
+-- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
+-- rest_us   nothing at rest is past its due before this moment           44_bucket
+-- entries   rejected since the stream was measured                       50_rejected
+-- passes    passes of the reaper                                         74_reap
+--
+-- All of it is forgotten with the record (but for what `hand_over` keeps), and with the server.
+
+local memory = {}
+do
+  local SETTLED_US = 250000   -- how long it is remembered how a dispatch left a queue, unless its echo comes sooner
+  local SETTLED_MOST = 10000  -- and of how many queues
+  local LEASES = 200000       -- entries whose lease is remembered, at least
+
+  local by_name, count = {}, 0
+
+  local function name_of(prefix, id)
+    return prefix .. '\0' .. (id or '')
+  end
+
+  -- of: the memory of a prefix under a record.
+  function memory.of(prefix, id)
+    local name = name_of(prefix, id)
+    local m = by_name[name]
+    if not m then
+      if count >= 256 then by_name, count = {}, 0 end
+      m = {
+        clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
+        settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
+        rest_us = 0, entries = 0, passes = 0,
+      }
+      by_name[name], count = m, count + 1
+    end
+    return m
+  end
+
+  -- forget: what was true of the queues may not be true any more.
+  function memory.forget(m, now)
+    m.settled, m.settled_us, m.settled_count = {}, now, 0
+  end
+
+  -- note: how a dispatch left the queue of a bucket that is scheduled: so many jobs, none above its level.
+  function memory.note(m, bucket, len, now)
+    if m.settled_count >= SETTLED_MOST then memory.forget(m, now) end
+    m.settled[bucket], m.settled_count = len, m.settled_count + 1
+  end
+
+  -- ask: whether a queue still is as a dispatch left it. Answered once: it is only for the echo.
+  function memory.ask(m, bucket, len)
+    local settled = m.settled[bucket]
+    if not settled then return false end
+    m.settled[bucket] = nil
+    return settled == len
+  end
+
+  -- refresh: forget what is too old to be believed.
+  function memory.refresh(m, now)
+    if now - m.settled_us > SETTLED_US or now < m.clock then memory.forget(m, now) end
+  end
+
+  -- note_lease, ask_lease: how long an entry may be held, so that it is read once and not in every pass. In two halves, as
+  -- with policies.
+  function memory.note_lease(m, entry, lease_ms)
+    if m.lease_count >= LEASES then m.young_leases, m.old_leases, m.lease_count = {}, m.young_leases, 0 end
+    m.young_leases[entry], m.lease_count = lease_ms, m.lease_count + 1
+  end
+
+  function memory.ask_lease(m, entry)
+    local lease = m.young_leases[entry]
+    if lease then return lease end
+    lease = m.old_leases[entry]
+    if lease then memory.note_lease(m, entry, lease) end
+    return lease
+  end
+
+  -- hand_over: a new record begins with what is remembered under the old one, save where the sweep stands, for it begins anew.
+  function memory.hand_over(prefix, old_id, new_id)
+    local name = name_of(prefix, old_id)
+    local m = by_name[name]
+    if not m then return end
+    by_name[name], by_name[name_of(prefix, new_id)] = nil, m
+    m.sweep = nil
+    memory.forget(m, 0)
+  end
+end

@@ -1,0 +1,98 @@
+-- A call: what it needs to know before it looks at a bucket, and what it tells when it is over.
+--
+-- The context `ctx` of a call:
+--   k          the keys of its prefix (14_keys)            now, now_text   its time
+--   id, rec    the record in force; prev: the one before, while a change spreads; limits: rec.limits
+--   held       names of the routes that are full, with a space between
+--   memory     what is remembered of this prefix (36_memory)
+--   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
+--   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
+--   moves      where buckets wait from now on, not yet written (44_bucket)
+
+local context = {}
+do
+  local clock, digits = base.clock, base.digits
+
+  local STEP_BACK_US = 1000 -- a clock that went back further than this starts a sweep
+
+  -- By prefix: made once and filled anew by each call, for making one costs more than most calls do.
+  local contexts, context_count = {}, 0
+
+  local function of_prefix(prefix)
+    local ctx = contexts[prefix]
+    if not ctx then
+      if context_count >= 256 then contexts, context_count = {}, 0 end
+      ctx = { prefix = prefix, k = keys.of(prefix), bucket = {} }
+      contexts[prefix], context_count = ctx, context_count + 1
+    end
+    return ctx
+  end
+
+  -- open: the context of a call.
+  -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
+  function context.open(prefix, now_us)
+    local ctx = of_prefix(prefix)
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held')
+    local id, now, m = head[1] or nil, clock(now_us), ctx.memory
+    ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
+    ctx.prev = head[2] and record.by_its_id(ctx.k.policy, head[2], 'prev') or nil
+    if not m or ctx.id ~= id then m = memory.of(prefix, id) end
+    if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us = nil, 0 end
+    memory.refresh(m, now)
+    m.clock = now
+    ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
+    ctx.rooms, ctx.notes, ctx.moves, ctx.bytes, ctx.entries = {}, nil, nil, 0, 0
+    ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels = 0, 0, 0, 0, nil
+    return ctx
+  end
+
+  -- spent: whether a call has rejected or read as much as one call may. What is left is for the next one.
+  function context.spent(ctx)
+    return ctx.entries >= ctx.limits.batch or ctx.bytes >= MIB
+  end
+
+  -- note: something that the daemon should log. Of each kind one example is told, and how many there were.
+  --   'bad-name'    a queue whose name can name no bucket          'wrong-type'  a key that holds something else
+  --   'refused'     a stream did not take an entry (detail: why)   'raised'      a bucket's turn raised an error (detail: it)
+  --   'vanished'    an entry was deleted while a worker held it    'newer'       a newer version stored it: it is left alone
+  function context.note(ctx, kind, subject, detail)
+    if not ctx.notes then ctx.notes = {} end
+    local noted = ctx.notes[kind]
+    if noted then
+      noted.count = noted.count + 1
+    else
+      ctx.notes[kind] = { subject = subject, detail = detail or '', count = 1 }
+    end
+  end
+
+  -- notes_of: the notes of a call as a reply: kind, subject, detail and count of each, as texts.
+  function context.notes_of(ctx)
+    local list = {}
+    for kind, noted in pairs(ctx.notes or {}) do
+      local n = #list
+      list[n + 1], list[n + 2], list[n + 3], list[n + 4] = kind, noted.subject, noted.detail, digits(noted.count)
+    end
+    return list
+  end
+
+  -- count: a figure of <prefix>:stats grows by n, within a second.
+  function context.count(ctx, counter, n)
+    local counts = ctx.memory.counts
+    counts[counter] = (counts[counter] or 0) + n
+  end
+
+  -- flush_counts: write the figures of the last second.
+  function context.flush_counts(ctx)
+    local m = ctx.memory
+    if ctx.dispatched > 0 then context.count(ctx, 'dispatched', ctx.dispatched) end
+    if next(m.counts) == nil or ctx.now - m.flushed_us < 1000000 and ctx.now >= m.flushed_us then return end
+    for counter, n in pairs(m.counts) do call('HINCRBY', ctx.k.stats, counter, n) end
+    for k, n in pairs(m.lates) do call('HINCRBY', ctx.k.stats, 'late:' .. k, n) end
+    m.counts, m.lates, m.flushed_us = {}, {}, ctx.now
+  end
+
+  -- wake: tell the daemons that something may happen earlier than they know: they hear of each write of this key.
+  function context.wake(ctx)
+    call('SET', ctx.k.wake, '')
+  end
+end

@@ -1,0 +1,72 @@
+-- Routes: the ready streams, and how many jobs each still takes.
+
+local route = {}
+do
+  local is_error = base.is_error
+  local note = context.note
+
+  -- make: see that a route's stream and its group exist. Called only inside functions that may run when memory is full, or a
+  -- full Redis could never be emptied. Replies an error, or nil.
+  function route.make(prefix, name)
+    local made = pcall_redis('XGROUP', 'CREATE', keys.ready(prefix, name), 'workers', '0', 'MKSTREAM')
+    local err = is_error(made)
+    if err and not find(err, 'BUSYGROUP', 1, true) then return err end
+    call('SADD', keys.of(prefix).routes, name)
+  end
+
+  -- group_of: what Redis says of the group `workers` of a stream, or nil where it is missing.
+  function route.group_of(stream)
+    for _, list in ipairs(call('XINFO', 'GROUPS', stream)) do
+      local group = {}
+      for i = 1, #list, 2 do group[list[i]] = list[i + 1] end
+      if group.name == 'workers' then return group end
+    end
+  end
+
+  -- undelivered: how many entries of a ready stream no worker has read yet. Redis knows it as the group's lag, except
+  -- after the newest delivered entry was deleted; and 7.0.15 goes on counting undelivered entries that were deleted. So
+  -- never more than what is there and not pending.
+  local function undelivered(stream, length)
+    local group = route.group_of(stream)
+    if not group then return length end
+    return min(group.lag or huge, max(0, length - group.pending))
+  end
+
+  -- room: how many more jobs a route takes now: `left` of what it replies. The length of its stream is a cheap upper bound
+  -- of what is undelivered, so the group is asked only where that is not enough, or where the answer must be exact.
+  -- reads   the stream      writes  the stream and its group where they are missing      cost  1 call a route, 3 near the limit
+  function route.room(ctx, name, exact)
+    local r = ctx.rooms[name]
+    if not r then
+      r = { stream = keys.ready(ctx.prefix, name), left = 0 }
+      ctx.rooms[name] = r
+      local length = pcall_redis('XLEN', r.stream)
+      local err = is_error(length)
+      if not err and length == 0 and call('EXISTS', r.stream) == 0 then err = route.make(ctx.prefix, name) end
+      if err then
+        r.exact = true
+        note(ctx, 'wrong-type', r.stream, err)
+      else
+        r.left = ctx.limits.max_ready - length
+      end
+    end
+    if (r.left <= 0 or exact) and not r.exact then
+      r.exact = true
+      r.left = ctx.limits.max_ready - undelivered(r.stream, call('XLEN', r.stream))
+    end
+    return r
+  end
+
+  -- names_of: the names in a text, with a space between.
+  function route.names_of(list)
+    local found = {}
+    for name in gmatch(list, '%S+') do found[#found + 1] = name end
+    return found
+  end
+
+  -- write_held: which routes are full.
+  function route.write_held(ctx, held)
+    ctx.held = held
+    if held == '' then call('HDEL', ctx.k.policy, 'held') else call('HSET', ctx.k.policy, 'held', held) end
+  end
+end

@@ -1,0 +1,306 @@
+-- Buckets: what is true of one, and where it waits. Every step does the same four things with a bucket:
+--   load     what is stored of it                          decide   what is true of it now (writes nothing)
+--   place    where it waits from now on                    commit   write that
+-- This file is the only one that reads or writes the sets in which buckets wait.
+--
+-- A place is the key of the sorted set in which a bucket stands, by its due:
+--   k.schedule             it has work and waits for its due
+--   k.held .. <route>      it has work, its due is over, and its route is full
+--   k.rest                 it has no work, and its due is still to come: its next job may not leave before
+--   nil                    nothing of it is stored, or only jobs that nobody has looked at: it is due at once
+-- A bucket stands in one place. What waits for a pause, a slot or a share will be further places.
+--
+-- The state `s` of a bucket:
+--   bucket, queue, p       its name, its queue's key, its policy
+--   place, stored_due      where it stands, and its due there
+--   due                    as it is now; nil: none, so at once
+--   len, over              jobs in the queue that count, and those above its level, to be cut
+--   level, stored_level    how many it may keep because its capacity was lowered under it; nil: its capacity
+--   fresh                  a change spreads and has not been marked as having reached it
+--   retry_ready            a retry of it could leave, were it due
+
+local bucket = {}
+do
+  local digits, is_error = base.digits, base.is_error
+  local policy_of, after = record.policy_of, rate.after
+
+  local REST_MOST = 500    -- buckets at rest that one call forgets
+  local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
+
+  -- load: where some buckets stand, and their dues there.
+  -- reads   schedule, rest, held sets      writes  nothing      cost  1 call, 1 where buckets rest, 1 a missing one and held route
+  function bucket.load(ctx, names)
+    local k, places, dues = ctx.k, {}, {}
+    if #names == 0 then return places, dues end
+    local found = call('ZMSCORE', k.schedule, unpack(names))
+    local resting = nil
+    for i = 1, #names do
+      local due = found[i]
+      if due then
+        places[i], dues[i] = k.schedule, due + 0
+      else
+        if resting == nil then
+          resting = ctx.memory.rest_us < huge and pcall_redis('ZMSCORE', k.rest, unpack(names)) or false
+        end
+        due = resting and resting[i]
+        if due then
+          places[i], dues[i] = k.rest, due + 0
+        elseif ctx.held ~= '' then
+          for name in gmatch(ctx.held, '%S+') do
+            due = call('ZSCORE', k.held .. name, names[i])
+            if due then
+              places[i], dues[i] = k.held .. name, due + 0
+              break
+            end
+          end
+        end
+      end
+    end
+    return places, dues
+  end
+
+  -- levels_of: the levels of some buckets, in their order; where no bucket has one (see `drain`) nothing is read.
+  function bucket.levels_of(ctx, names)
+    local levels = {}
+    if #names == 0 or not ctx.has_levels then return levels end
+    local found = call('HMGET', ctx.k.level, unpack(names))
+    for i = 1, #names do levels[i] = tonumber(found[i] or nil) end
+    return levels
+  end
+
+  -- decide: the state of a bucket, from what was loaded of it, into s (used again for one bucket after the other, for making a
+  -- table for each is most of what this costs).
+  -- A queue may hold its capacity, or its level where the capacity was lowered under it. Where a change spreads and has not
+  -- reached this bucket yet, the larger of the old and the new capacity counts, and the due is re-anchored: last dispatch +
+  -- the new interval. No due lies further ahead than one interval: beyond that, the clock stepped back.
+  -- reads   the spread set, while a change spreads      writes  nothing
+  function bucket.decide(ctx, s, name, queue, len, place, due, level)
+    local p, now = ctx.rec.plain or policy_of(ctx.rec, name), ctx.now
+    s.bucket, s.queue, s.p, s.place, s.stored_due, s.stored_level = name, queue, p, place, due, level
+    s.fresh, s.retry_ready, s.stuck, s.due_text = false, false, false, nil
+    local keeps = p.capacity
+    if level and level > keeps then keeps = level end
+    if ctx.prev and call('SISMEMBER', ctx.k.spread, name) == 0 then
+      local old = policy_of(ctx.prev, name)
+      s.fresh = true
+      keeps = max(keeps, old.capacity)
+      if due and (old.period_us ~= p.period_us or old.count ~= p.count) then
+        -- No earlier than now, unless it was due before: a faster rate makes up for nothing that was not promised then.
+        due = max(after(p, due - old.step), min(due, now))
+      end
+    end
+    if due and due > now + p.interval_us then due = now + p.interval_us end
+    if due and due <= now and place == ctx.k.rest then due = nil end
+    if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
+    s.due, s.len = due, len
+    s.level = len > p.capacity and len or nil
+    return s
+  end
+
+  -- place: where a bucket waits from now on, as its state has it.
+  -- reads   its route's room      writes  nothing
+  function bucket.place(ctx, s)
+    local k, has_work = ctx.k, s.len > 0 or s.retry_ready
+    if s.due > ctx.now then return has_work and k.schedule or k.rest end
+    if not has_work then return nil end
+    if s.place ~= k.schedule and s.place ~= k.rest and s.place ~= nil then return s.place end -- held, until it is released
+    return k.schedule
+  end
+
+  -- held_place: where a bucket waits that its route keeps from going.
+  function bucket.held_place(ctx, s)
+    return ctx.k.held .. s.p.route
+  end
+
+  local function list_of(lists, key)
+    local list = lists[key]
+    if not list then
+      list = {}
+      lists[key] = list
+    end
+    return list
+  end
+
+  -- commit: note where a bucket waits from now on, with its due. It is written by `flush`, with all others of the call.
+  function bucket.commit(ctx, s, place)
+    local from, due = s.place, s.due
+    if place == from and due == s.stored_due then return end
+    local moves = ctx.moves
+    if not moves then
+      moves = { add = {}, remove = {} }
+      ctx.moves = moves
+    end
+    if from and from ~= place then
+      local list = list_of(moves.remove, from)
+      list[#list + 1] = s.bucket
+    end
+    if place then
+      local list, n = list_of(moves.add, place), nil
+      n = #list
+      if due ~= moves.due then moves.due, moves.due_text = due, digits(due) end -- many have the same
+      list[n + 1], list[n + 2] = moves.due_text, s.bucket
+      if place == ctx.k.rest and due < ctx.memory.rest_us then ctx.memory.rest_us = due end
+    end
+  end
+
+  -- commit_all: the same for many plain buckets (58_dispatch): lists of dues and names that are added, and of names that leave.
+  function bucket.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
+    local k, moves = ctx.k, ctx.moves
+    if not moves then
+      ctx.moves = { add = { [k.schedule] = to_schedule, [k.rest] = to_rest },
+        remove = { [k.schedule] = from_schedule, [k.rest] = from_rest } }
+      return
+    end
+    local function join(lists, key, more)
+      local list = list_of(lists, key)
+      for i = 1, #more do list[#list + 1] = more[i] end
+    end
+    join(moves.add, k.schedule, to_schedule)
+    join(moves.add, k.rest, to_rest)
+    join(moves.remove, k.schedule, from_schedule)
+    join(moves.remove, k.rest, from_rest)
+  end
+
+  -- add_to: write buckets to a set other than the schedule. Where its key holds something else they go on the schedule: what
+  -- has left must count.
+  local function add_to(ctx, key, list)
+    local added = pcall_redis('ZADD', key, unpack(list))
+    if is_error(added) then
+      context.note(ctx, 'wrong-type', key)
+      local later = ctx.now + STUCK_US
+      for i = 1, #list, 2 do list[i] = digits(max(list[i] + 0, later)) end
+      call('ZADD', ctx.k.schedule, unpack(list))
+      return
+    end
+    local name = sub(key, 1, #ctx.k.held) == ctx.k.held and sub(key, #ctx.k.held + 1)
+    if name and not find(' ' .. ctx.held .. ' ', ' ' .. name .. ' ', 1, true) then
+      route.write_held(ctx, ctx.held == '' and name or ctx.held .. ' ' .. name)
+    end
+  end
+
+  -- flush: write what was committed.
+  -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
+  function bucket.flush(ctx)
+    local moves = ctx.moves
+    if not moves then return end
+    ctx.moves = nil
+    local schedule = ctx.k.schedule
+    for key, list in pairs(moves.remove) do
+      if list[1] then call('ZREM', key, unpack(list)) end
+    end
+    local list = moves.add[schedule]
+    if list and list[1] then call('ZADD', schedule, unpack(list)) end
+    for key, other in pairs(moves.add) do
+      if key ~= schedule and other[1] then add_to(ctx, key, other) end
+    end
+  end
+
+  -- first_due: the earliest due of the schedule, or `huge`.
+  function bucket.first_due(ctx)
+    local first = call('ZRANGE', ctx.k.schedule, '0', '0', 'WITHSCORES')
+    return first[2] and first[2] + 0 or huge
+  end
+
+  -- due: the buckets that are due, the longest due first, at most so many: a list of names and dues as texts; nil and the earliest
+  -- due where none is.
+  function bucket.due(ctx, most)
+    local first = bucket.first_due(ctx)
+    if first > ctx.now then return nil, first end
+    return call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
+  end
+
+  -- has_schedule: whether any bucket is scheduled.
+  function bucket.has_schedule(ctx)
+    return call('EXISTS', ctx.k.schedule) == 1
+  end
+
+  -- page: a page of one of the sets, for the sweep: names, dues, and where it goes on.
+  function bucket.page(ctx, place, cursor)
+    local page, names, dues = call('ZSCAN', place, cursor, 'COUNT', ctx.page), {}, {}
+    for i = 1, #page[2], 2 do
+      names[#names + 1] = page[2][i]
+      dues[#dues + 1] = page[2][i + 1] + 0
+    end
+    return names, dues, page[1]
+  end
+
+  -- forget_rested: drop buckets at rest whose due is over: nothing of them stays. Replies whether more could be dropped.
+  -- reads, writes  rest      cost  none before the first such due, then 3 calls and O(REST_MOST)
+  function bucket.forget_rested(ctx)
+    local m, rest = ctx.memory, ctx.k.rest
+    if ctx.now < m.rest_us then return false end
+    local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
+    if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
+    if n > REST_MOST then return true end
+    local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
+    m.rest_us = first[2] and first[2] + 0 or huge
+    return false
+  end
+
+  -- release: put up to `most` buckets that a route holds back on the schedule, the earliest due first. They go on now, at their
+  -- rate: the time for which they were held counts neither as lateness nor as credit.
+  -- reads, writes  a held set, the schedule
+  function bucket.release(ctx, name, most)
+    local held = ctx.k.held .. name
+    local back = call('ZRANGE', held, '0', most - 1, 'WITHSCORES')
+    if #back > 0 then
+      local add, gone = {}, {}
+      for i = 1, #back, 2 do
+        add[i], add[i + 1] = digits(max(back[i + 1] + 0, ctx.now)), back[i]
+        gone[#gone + 1] = back[i]
+      end
+      call('ZADD', ctx.k.schedule, unpack(add))
+      call('ZREM', held, unpack(gone))
+    end
+    if call('EXISTS', held) == 1 then return end
+    local others = {}
+    for _, other in ipairs(route.names_of(ctx.held)) do
+      if other ~= name then others[#others + 1] = other end
+    end
+    route.write_held(ctx, table.concat(others, ' '))
+  end
+
+  -- release_where_room: the same for every held route that has room again.
+  function bucket.release_where_room(ctx)
+    for _, name in ipairs(route.names_of(ctx.held)) do
+      local left = route.room(ctx, name, true).left
+      if left > 0 or call('EXISTS', ctx.k.held .. name) == 0 then
+        bucket.release(ctx, name, max(1, min(left, ctx.limits.batch)))
+      end
+    end
+  end
+
+  -- stick: a bucket cannot go on for a reason that nobody reports: it is looked at again later, and the others go on.
+  function bucket.stick(ctx, s)
+    s.due = max(s.due or ctx.now, ctx.now + max(STUCK_US, s.p.interval_us))
+    bucket.commit(ctx, s, ctx.k.schedule)
+  end
+
+  -- keep_level: write the level of a bucket where it changed.
+  function bucket.keep_level(ctx, s)
+    if s.level == s.stored_level then return end
+    if s.level then
+      call('HSET', ctx.k.level, s.bucket, s.level)
+      ctx.has_levels = true
+    else
+      call('HDEL', ctx.k.level, s.bucket)
+    end
+    s.stored_level = s.level
+  end
+
+  -- mark_reached: a spreading change has reached this bucket.
+  function bucket.mark_reached(ctx, s)
+    call('SADD', ctx.k.spread, s.bucket)
+    s.fresh = false
+  end
+
+  -- length_of: how many jobs are in a queue; nil, with a note, where the key holds something else.
+  function bucket.length_of(ctx, queue)
+    local len = pcall_redis('LLEN', queue)
+    if is_error(len) then
+      context.note(ctx, 'wrong-type', queue)
+      return nil
+    end
+    return len
+  end
+end

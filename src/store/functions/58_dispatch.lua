@@ -1,0 +1,245 @@
+-- Dispatch: one bucket's turn. Retries first, then the queue, as many as the rate, the route and the call allow.
+-- This is the path that every job takes: what is not needed for each of them is kept out of it. The plain bucket has a shorter
+-- way of its own (`plain`), which does what `turn` would do.
+
+local dispatch = {}
+do
+  local digits, after = base.digits, rate.after
+  local note, room = context.note, route.room
+
+  -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
+  local from_right = {}
+  at_first_call[#at_first_call + 1] = function()
+    for i = 1, 1000 do from_right[i] = digits(-i) end
+  end
+
+  -- Lateness is counted in quarters of an octave: late:<k> holds those of 2^(k/4) to 2^((k+1)/4) us, less one. Jobs that leave
+  -- together are about as late as each other, so the borders of the last quarter are remembered.
+  local quarters, log
+  at_first_call[#at_first_call + 1] = function() log, quarters = math.log, 4 / math.log(2) end
+
+  local function find_quarter(m, late)
+    local k = floor(log(late + 1) * quarters + 1e-9) -- a whole quarter must not come out just below itself
+    m.late_k, m.late_from, m.late_to = k, ceil(2 ^ (k / 4) - 1), 2 ^ ((k + 1) / 4) - 1
+  end
+
+  -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
+  -- catch_up is made up, more is not.
+  local function left(ctx, s, r, bytes)
+    local due, p, now, m = s.due, s.p, ctx.now, ctx.memory
+    r.left = r.left - 1
+    ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
+    local late = now - due
+    if late > ctx.latest_us then ctx.latest_us = late end
+    if late < m.late_from or late >= m.late_to then find_quarter(m, late) end
+    local lates, k = m.lates, m.late_k
+    lates[k] = (lates[k] or 0) + 1
+    if due < now - p.catch_up_us then due = now - p.catch_up_us end
+    if p.part == 0 then s.due = due + p.step else s.due = after(p, due) end
+    s.due_text = nil
+  end
+
+  -- refused: a stream did not take a job; it takes no more in this call.
+  local function refused(ctx, r, err)
+    r.left, r.exact = 0, true
+    note(ctx, 'refused', r.stream, err)
+  end
+
+  -- may_go: the route's room, where one more job may leave now; else nil.
+  local function may_go(ctx, s, quota)
+    if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
+    local r = ctx.rooms[s.p.route]
+    if not r or r.left <= 0 then
+      r = room(ctx, s.p.route)
+      if r.left <= 0 then return nil end
+    end
+    return r
+  end
+
+  -- from_retries: let out jobs whose back-off has ended, a rate slot each. Replies what is left of the quota.
+  local function from_retries(ctx, s, quota)
+    while true do
+      local r = may_go(ctx, s, quota)
+      local job = r and retries.next_one(ctx, s)
+      if not job then break end
+      local entry = {
+        'bucket', s.bucket, 'job', job.body, 'attempt', job.attempt, 'due_us', s.due_text or digits(s.due), 'at_us',
+        ctx.now_text, 'lease_ms', s.p.lease, 'id', job.id,
+      }
+      if job.kept ~= '0' then entry[15], entry[16] = 'kept', job.kept end
+      local added = pcall_redis('XADD', r.stream, '*', unpack(entry))
+      if added.err then -- a text has no such field
+        refused(ctx, r, added.err)
+        break
+      end
+      left(ctx, s, r, 0)
+      retries.remove(ctx, s, job)
+      quota = quota - 1
+    end
+    s.retry_ready = retries.index(ctx, s.bucket, true)
+    return quota
+  end
+
+  -- from_queue: let out jobs from the right end of the queue. A job is taken from its queue only after it is in a stream:
+  -- whatever stops or raises in between, none is lost, and one that may not leave is not touched. Jobs are read one by one,
+  -- for nothing tells how large the next one is. Replies what is left of the quota.
+  local function from_queue(ctx, s, quota)
+    local queue, name, limit, out, len = s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len
+    local now_text, lease, large = ctx.now_text, s.p.lease, false
+    while out < len do
+      local r = may_go(ctx, s, quota)
+      if not r then break end
+      local job = call('LINDEX', queue, from_right[out + 1])
+      local bytes = #job
+      if bytes <= limit then
+        local added = pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us',
+          s.due_text or digits(s.due), 'at_us', now_text, 'lease_ms', lease)
+        if added.err then
+          refused(ctx, r, added.err)
+          break
+        end
+        left(ctx, s, r, bytes)
+      elseif not rejected.turn_away(ctx, s, job) then
+        s.stuck = true
+        break
+      end
+      large = bytes > 4096
+      out, quota = out + 1, quota - 1
+    end
+    -- RPOP is a little less work, but replies the job once more.
+    if out == 1 and not large then call('RPOP', queue) elseif out > 0 then call('LTRIM', queue, '0', -(out + 1)) end
+    s.len = len - out
+    s.level = s.len > s.p.capacity and s.len or nil
+    return quota
+  end
+
+  -- turn: what becomes of a bucket that is due. Replies what is left of its quota.
+  -- reads, writes  its queue and retries, its ready stream, what `settle` and `commit` write      cost  O(quota)
+  function dispatch.turn(ctx, s, quota, announced)
+    local rest = quota
+    if rejected.settle(ctx, s) then
+      if announced then rest = from_retries(ctx, s, rest) end
+      if s.len > 0 then rest = from_queue(ctx, s, rest) end
+      if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
+    else
+      s.stuck = true
+    end
+    if s.stuck then
+      bucket.stick(ctx, s)
+      return min(rest, quota - 1), false
+    end
+    local place
+    if s.due <= ctx.now and (s.len > 0 or s.retry_ready) and room(ctx, s.p.route).left <= 0 then
+      place = bucket.held_place(ctx, s)
+    else
+      place = bucket.place(ctx, s)
+    end
+    bucket.commit(ctx, s, place)
+    if place == ctx.k.schedule and s.len > 0 and ctx.id then
+      memory.note(ctx.memory, s.bucket, s.len, ctx.now)
+    elseif ctx.memory.settled[s.bucket] then
+      memory.ask(ctx.memory, s.bucket, -1) -- what was noted before holds no more
+    end
+    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil
+  end
+
+  -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
+  -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names, from `open` to
+  -- `close`: a field of a table costs several times as much.
+  local now, now_text, now_limit, schedule_key, m, bytes, dispatched, latest, counted
+  local policy, catch_up_from, step, lease, r
+  local due_before, text_before
+  local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
+
+  -- is_plain: whether the buckets of this call may go the plain way.
+  function dispatch.is_plain(ctx)
+    return not ctx.prev and not ctx.has_levels and not ctx.has_retries
+  end
+
+  -- open: turns of plain buckets follow.
+  function dispatch.open(ctx)
+    now, now_text, now_limit, schedule_key, m = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.k.schedule, ctx.memory
+    due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
+    from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
+    dispatch.resume(ctx)
+  end
+
+  -- pause, resume: a turn of another bucket comes in between, and counts where all do.
+  function dispatch.pause(ctx)
+    dispatch.count_late()
+    ctx.bytes, ctx.latest_us, ctx.dispatched = bytes, latest, ctx.dispatched + dispatched
+  end
+
+  function dispatch.resume(ctx)
+    bytes, latest, dispatched, counted, policy = ctx.bytes, ctx.latest_us, 0, 0, nil
+  end
+
+  -- count_late: write down how late the jobs of the plain way were.
+  function dispatch.count_late()
+    if counted == 0 then return end
+    local k = m.late_k
+    m.lates[k], counted = (m.lates[k] or 0) + counted, 0
+  end
+
+  -- use: the policy of the buckets that come next; many in a row have the same.
+  local function use(ctx, p)
+    policy, catch_up_from, step, lease = p, now - p.catch_up_us, p.part == 0 and p.step or nil, p.lease
+    r = room(ctx, p.route)
+  end
+
+  -- plain: the turn of a bucket that stands at `place`, is due and has `len` jobs. Replies whether that was all of it. If not,
+  -- its turn is to be gone on with: from its next due where one is replied, for then one job has left.
+  function dispatch.plain(ctx, name, p, queue, len, place, due, due_text)
+    if p ~= policy then use(ctx, p) end
+    if len > p.capacity or r.left <= 0 or bytes >= MIB then return false end
+    local job = call('LINDEX', queue, '-1')
+    local size = #job
+    if size > now_limit then return false end
+    local added = pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us', due_text,
+      'at_us', now_text, 'lease_ms', lease)
+    if added.err then -- a text has no such field
+      refused(ctx, r, added.err)
+      return false
+    end
+    call('RPOP', queue)
+    r.left, bytes, dispatched = r.left - 1, bytes + size, dispatched + 1
+    local late = now - due
+    if late > latest then latest = late end
+    if late < m.late_from or late >= m.late_to then
+      dispatch.count_late()
+      find_quarter(m, late)
+    end
+    counted = counted + 1
+    if due < catch_up_from then due = catch_up_from end
+    if step then due = due + step else due = after(p, due) end
+    if len > 1 and due <= now then return false, due end
+    if due ~= due_before then due_before, text_before = due, digits(due) end
+    if len > 1 then
+      to_schedule[scheduled + 1], to_schedule[scheduled + 2] = text_before, name
+      scheduled = scheduled + 2
+      if ctx.id then memory.note(m, name, len - 1, now) end
+    else
+      if place == schedule_key then
+        left_schedule = left_schedule + 1
+        from_schedule[left_schedule] = name
+      end
+      if due > now then
+        to_rest[rested + 1], to_rest[rested + 2] = text_before, name
+        rested = rested + 2
+        if due < m.rest_us then m.rest_us = due end
+      end
+      if m.settled[name] then m.settled[name] = nil end
+    end
+    if place and place ~= schedule_key and (len > 1 or due <= now) then
+      left_rest = left_rest + 1
+      from_rest[left_rest] = name
+    end
+    return true
+  end
+
+  -- close: that was the last turn of a plain bucket. Where they wait is written with all other moves of the call.
+  function dispatch.close(ctx)
+    dispatch.pause(ctx)
+    bucket.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
+  end
+end

@@ -1,0 +1,101 @@
+-- The sweep: one pass over every bucket that stands somewhere and over every retry, a batch a drain. It carries a change of
+-- policy to all of them, and it finds what lies too far ahead after the clock stepped back. It starts when a record is new,
+-- when the clock went back, and at the first drain after the server or the library started; where it stands is kept in memory
+-- only, and it begins anew when that is lost.
+
+local sweep = {}
+do
+  local spent = context.spent
+
+  -- ahead: of a page of a set, what lies too far ahead; all that is to be found on the schedule and at rest while no change
+  -- spreads. Replies whether it was the last page.
+  local function ahead(ctx, at, place)
+    local names, dues, cursor = bucket.page(ctx, place, at.cursor)
+    local now, rec, s = ctx.now, ctx.rec, {}
+    for i, name in ipairs(names) do
+      if dues[i] > now + (rec.plain or record.policy_of(rec, name)).interval_us then
+        bucket.decide(ctx, s, name, nil, 0, place, dues[i], nil)
+        bucket.commit(ctx, s, place)
+      end
+    end
+    bucket.flush(ctx)
+    at.cursor = cursor
+    return cursor == '0'
+  end
+
+  -- page_of: a page of one of the sets. A held bucket whose policy names another route now, or which is not due any more, goes
+  -- back on the schedule. Replies whether it was the last page.
+  local function page_of(ctx, at, place)
+    local is_held = place ~= ctx.k.schedule and place ~= ctx.k.rest
+    if not ctx.prev and not is_held then return ahead(ctx, at, place) end
+    local names, dues, cursor = bucket.page(ctx, place, at.cursor)
+    local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
+    for i, name in ipairs(names) do
+      if spent(ctx) then
+        bucket.flush(ctx)
+        return false -- the same page again: those done by now are marked as reached
+      end
+      local queue, len = ctx.k.queues .. name, 0
+      if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
+      bucket.decide(ctx, s, name, queue, len, place, dues[i], levels[i])
+      if ctx.prev and not rejected.settle(ctx, s) then s.due = s.stored_due end
+      if is_held then
+        local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)
+        bucket.commit(ctx, s, leaves and ctx.k.schedule or place)
+      elseif s.due then
+        bucket.commit(ctx, s, place)
+      else
+        bucket.commit(ctx, s, nil) -- at rest, and past its due: nothing of it stays
+      end
+    end
+    bucket.flush(ctx)
+    at.cursor = cursor
+    return cursor == '0'
+  end
+
+  -- pass_over_held: the held routes are taken by name, each swept once: at.routes is what is left of them.
+  local function pass_over_held(ctx, at)
+    at.routes = at.routes or route.names_of(ctx.held)
+    local name = at.routes[1]
+    if not name then return true end
+    if page_of(ctx, at, ctx.k.held .. name) then
+      at.cursor = '0'
+      table.remove(at.routes, 1)
+    end
+    return false
+  end
+
+  -- over: a change has reached every bucket.
+  local function over(ctx)
+    if not ctx.prev then return end
+    call('HDEL', ctx.k.policy, 'prev', 'prev_id')
+    call('UNLINK', ctx.k.spread)
+    ctx.prev = nil
+  end
+
+  -- go_on: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
+  -- more to do, and whether dues may have changed.
+  function sweep.go_on(ctx, busy)
+    local m, batch = ctx.memory, ctx.limits.batch
+    ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
+    if not m.sweep then m.sweep = { phase = 'held', cursor = '0', waiting = {} } end
+    local at = m.sweep
+    if at.phase == 'done' then
+      if not ctx.prev then return false, false end
+      at.phase, at.cursor = 'held', '0'
+    end
+    if at.phase == 'held' then
+      if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'rest', '0', nil end
+    elseif at.phase == 'rest' then
+      if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
+    elseif at.phase == 'schedule' then
+      if page_of(ctx, at, ctx.k.schedule) then
+        over(ctx)
+        at.phase, at.cursor, at.last = 'retries', '0', false
+      end
+    elseif retries.sweep(ctx, at) then
+      at.phase = 'done'
+    end
+    return at.phase ~= 'done', true
+  end
+end

@@ -1,0 +1,239 @@
+-- The two calls of the pacer: drain lets out what is due and says how long the rest must wait; wake does the same after a
+-- look at queues that changed.
+
+local drain = {}
+do
+  local refuse, is_error, digits = base.refuse, base.is_error, base.digits
+  local note, spent, policy_of = context.note, context.spent, record.policy_of
+
+  local HOLD_POLL_US = 20000 -- how often a held route is looked at: reading from a stream wakes nobody
+
+  -- general: the turn of the i-th bucket of `work`, whatever is true of it. Replies whether it is due again at once.
+  local function general(ctx, work, i, queue, len, due, given)
+    local s = work.s
+    bucket.decide(ctx, s, work.names[i], queue, len, work.place or work.places[i], due, work.levels[i])
+    work.decided, s.due = i, s.due or ctx.now
+    local rest, is_due = dispatch.turn(ctx, s, given, work.announced[i])
+    work.quota = work.quota - given + rest
+    return is_due
+  end
+
+  -- turn: the turn of the i-th bucket: on the plain way if it can be, else in general.
+  local function turn(ctx, work, i, queue, len, due, due_text)
+    local left_at = nil
+    if work.is_plain and len > 0 then
+      local name, done = work.names[i], nil
+      work.decided = i
+      done, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, work.place or work.places[i],
+        due, due_text)
+      if done then
+        work.quota = work.quota - 1
+        return false
+      end
+      dispatch.pause(ctx)
+    end
+    local given = min(work.quota, work.share)
+    local is_due
+    if left_at then -- one job has left
+      work.quota = work.quota - 1
+      bucket.decide(ctx, work.s, work.names[i], queue, len - 1, work.place or work.places[i], left_at, nil)
+      work.s.stored_due = nil -- what is stored is older
+      local rest
+      rest, is_due = dispatch.turn(ctx, work.s, given - 1, false)
+      work.quota = work.quota - given + 1 + rest
+    else
+      if work.dues then due = work.dues[i] end -- as it is stored, if at all: it may have to be put right
+      is_due = general(ctx, work, i, queue, len, due, given)
+    end
+    if work.is_plain then dispatch.resume(ctx) end
+    return is_due
+  end
+
+  -- take_turns: the turns of the due buckets in `work`, from where it stands.
+  local function take_turns(ctx, work)
+    local names, due, queues = work.names, work.due, ctx.k.queues
+    local n = #names
+    while work.at < n do
+      if work.quota <= 0 or spent(ctx) then
+        work.more = true
+        return
+      end
+      local i = work.at + 1
+      work.at = i
+      local queue, due_text = queues .. names[i], due[2 * i]
+      if turn(ctx, work, i, queue, bucket.length_of(ctx, queue) or 0, due_text + 0, due_text) then work.more = true end
+    end
+  end
+
+  -- guarded: run the turns. One that raises (a key of the wrong type, in the middle of it) costs its bucket a wait and no other
+  -- bucket anything: the dues of what has left by then must be stored.
+  local function guarded(ctx, work, turns)
+    work.is_plain = dispatch.is_plain(ctx)
+    if work.is_plain then dispatch.open(ctx) end
+    repeat
+      local whole, why = pcall(turns, ctx, work)
+      if not whole then
+        -- Redis' pcall replies a text; a table keeps its code.
+        if work.decided ~= work.at then error(type(why) == 'table' and why or { err = why }) end
+        local s, name = work.s, work.names[work.at]
+        note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
+        work.quota = work.quota - 1
+        s.bucket, s.p, s.due, s.stored_due = name, policy_of(ctx.rec, name), ctx.now, nil
+        s.place = work.place or work.places[work.at]
+        bucket.stick(ctx, s)
+      end
+    until whole
+    if work.is_plain then dispatch.close(ctx) end
+    bucket.flush(ctx)
+  end
+
+  -- drain_due: the turns of the buckets that are due, the longest due first. One batch of jobs or buckets, in equal shares, and
+  -- for one bucket no more than a quarter while others are due. The buckets that a wake looked at count too. Replies whether
+  -- more is due, and where nothing was, when the first will be.
+  local function drain_due(ctx)
+    local batch = max(1, ctx.limits.batch - ctx.looked)
+    local due, first = bucket.due(ctx, batch)
+    if not due then return false, first end
+    local names = {}
+    for i = 1, #due, 2 do names[#names + 1] = due[i] end
+    local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
+    local work = {
+      s = {}, names = names, due = due, place = ctx.k.schedule, levels = bucket.levels_of(ctx, names),
+      announced = retries.announced(ctx, names), at = 0, decided = 0, quota = batch, share = share, more = #names == batch,
+    }
+    guarded(ctx, work, take_turns)
+    return work.more
+  end
+
+  -- begin: what comes before the turns: what there is to be asked for, and who may go on is put back on the schedule.
+  local function begin(ctx)
+    if ctx.held ~= '' then bucket.release_where_room(ctx) end
+    ctx.has_levels, ctx.has_retries = false, false
+    if call('EXISTS', ctx.k.level, ctx.k.retries) > 0 then
+      ctx.has_levels, ctx.has_retries = call('EXISTS', ctx.k.level) == 1, call('EXISTS', ctx.k.retries) == 1
+      if ctx.has_retries then retries.announce(ctx) end
+    end
+  end
+
+  -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Buckets at rest wait for nothing.
+  local function wait_us(ctx, more, first_due)
+    if more then return 0 end
+    local at = min(first_due or bucket.first_due(ctx), retries.first_end(ctx))
+    if ctx.held ~= '' then at = min(at, ctx.now + HOLD_POLL_US) end
+    if next(ctx.memory.counts) then at = min(at, max(ctx.memory.flushed_us + 1000000, ctx.now)) end
+    if at == huge then return -1 end
+    return max(0, at - ctx.now)
+  end
+
+  -- finish: the turns of what is due, the sweep, and the reply.
+  local function finish(ctx)
+    local more, first_due = drain_due(ctx)
+    if bucket.forget_rested(ctx) then more = true end
+    local sweeps, moved = sweep.go_on(ctx, more)
+    if sweeps then more = true end
+    if moved then first_due = nil end
+    context.flush_counts(ctx)
+    return {
+      wait_us(ctx, more, first_due), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id or '', ctx.prev and 1 or 0, context.notes_of(ctx),
+    }
+  end
+
+  -- drip__drain: let out what is due.
+  -- keys   <prefix>:schedule
+  -- args   now_us
+  -- reply  { wait_us (0 = call again, -1 = nothing waits), dispatched, rejected, latest_us (the latest of this call),
+  --          id of the record in force ('' = none is stored), spreading 0/1, notes { kind, subject, detail, count, ... } }
+  -- cost   O(batch)
+  function drain.drain(redis_keys, args)
+    local prefix = keys.prefix_of(redis_keys[1], 'schedule')
+    if not prefix then return refuse('BADARG', 'drain takes the schedule key') end
+    local ctx = context.open(prefix, args[1])
+    begin(ctx)
+    return finish(ctx)
+  end
+
+  -- filled_queues: of the first buckets among some queue keys that need a look, half a batch of them at most: their names,
+  -- where they are among the keys, how many jobs wait, and how many keys were looked at. Most reports are the echo of a
+  -- dispatch: where no queue is there any more, one look is enough for all, and one that is as the dispatch left it needs
+  -- nothing, for that has cut and scheduled it.
+  local function filled_queues(ctx, redis_keys)
+    local found, at, lens, head, most = {}, {}, {}, ctx.k.queues, max(1, floor(ctx.limits.batch / 2))
+    local m = ctx.memory
+    if m.settled_count > 0 and not bucket.has_schedule(ctx) then memory.forget(m, ctx.now) end
+    if #redis_keys > 1 and call('EXISTS', unpack(redis_keys)) == 0 then return found, at, lens, #redis_keys end
+    for i = 1, #redis_keys do
+      if #found == most then return found, at, lens, i - 1 end
+      local key = redis_keys[i]
+      local name = sub(key, 1, #head) == head and sub(key, #head + 1)
+      if name and names.is_bucket(name) then
+        local len = bucket.length_of(ctx, key)
+        if len and len > 0 and not memory.ask(m, name, len) then
+          local n = #found + 1
+          found[n], at[n], lens[n] = name, i, len
+        end
+      else
+        note(ctx, 'bad-name', key)
+      end
+    end
+    return found, at, lens, #redis_keys
+  end
+
+  -- look: cut what is over, and let out what came into a bucket that may go; schedule what must wait, and write nothing
+  -- otherwise. A bucket that stood on the schedule keeps its turn there, for the longest due go first.
+  local function look(ctx, work)
+    local s, found, k = work.s, work.names, ctx.k
+    while work.at < #found do
+      if spent(ctx) then return end -- a call that has cut as much as one may stops before the next
+      local i = work.at + 1
+      work.at = i
+      local name, queue, place, due = found[i], work.keys[work.key_at[i]], work.places[i], work.dues[i]
+      if work.seen[name] then
+        work.decided = i -- named twice: it has been cut, or has let out a job, since its length was read
+      else
+        work.seen[name] = true
+        if not work.is_plain then due = bucket.decide(ctx, s, name, queue, work.lens[i], place, due, work.levels[i]).due end
+        if (place == nil or place == k.rest) and (due or 0) <= ctx.now and work.quota > 0 then
+          turn(ctx, work, i, queue, work.lens[i], ctx.now, ctx.now_text)
+        else
+          bucket.decide(ctx, s, name, queue, work.lens[i], place, work.dues[i], work.levels[i])
+          work.decided, s.due = i, s.due or ctx.now
+          rejected.settle(ctx, s)
+          bucket.commit(ctx, s, bucket.place(ctx, s))
+        end
+      end
+    end
+  end
+
+  -- look_at: look at some queues. Replies how many of them were looked at.
+  local function look_at(ctx, redis_keys)
+    local found, at, lens, looked = filled_queues(ctx, redis_keys)
+    if #found == 0 then return looked end
+    ctx.looked = #found
+    local places, dues = bucket.load(ctx, found)
+    local quota = max(1, floor(ctx.limits.batch / 2))
+    local work = {
+      s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,
+      levels = bucket.levels_of(ctx, found), announced = {}, seen = {}, at = 0, decided = 0, quota = quota,
+      share = min(ctx.rec.quarter, max(1, floor(quota / #found))),
+    }
+    guarded(ctx, work, look)
+    if work.at < #found then looked = at[work.at + 1] - 1 end
+    return looked
+  end
+
+  -- drip__wake: look at queues that changed, let out what came into buckets that may go, then drain.
+  -- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
+  -- args   now_us
+  -- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call
+  -- cost   O(queues + batch)
+  function drain.wake(redis_keys, args)
+    local prefix = keys.split_queue(redis_keys[1] or '')
+    if not prefix or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
+    local ctx = context.open(prefix, args[1])
+    begin(ctx)
+    local looked = look_at(ctx, redis_keys)
+    local reply = finish(ctx)
+    reply[8] = looked
+    return reply
+  end
+end

@@ -1,0 +1,137 @@
+-- The atomic door: push, and peek, which tells without changing anything.
+
+local push = {}
+do
+  local refuse, is_error = base.refuse, base.is_error
+  local eta_ms, retry_after_ms = rate.eta_ms, rate.retry_after_ms
+
+  local MOST_JOBS = 1000
+
+  local one_name = {} -- used again by every call
+
+  -- read: the state of the bucket behind a queue key, or nil and an error.
+  local function read(redis_keys, now_us)
+    if #redis_keys ~= 1 then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
+    local queue = redis_keys[1]
+    local prefix, name = keys.split_queue(queue)
+    if not prefix or not names.is_bucket(name) then
+      return nil, nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
+        .. ' without control characters, { or }')
+    end
+    local ctx = context.open(prefix, now_us)
+    local len = pcall_redis('LLEN', queue)
+    if is_error(len) then return nil, nil, refuse('WRONGTYPE', 'the key of this queue holds something else than a list') end
+    one_name[1] = name
+    local places, dues = bucket.load(ctx, one_name)
+    local level = tonumber(call('HGET', ctx.k.level, name) or nil)
+    return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, places[1], dues[1], level)
+  end
+
+  -- is_held: whether a bucket waits for its route.
+  local function is_held(ctx, s)
+    return s.place ~= nil and s.place ~= ctx.k.schedule and s.place ~= ctx.k.rest
+  end
+
+  -- reckoned_due: the due that a reply reckons with: of a held bucket as if that ended now.
+  local function reckoned_due(ctx, s)
+    if is_held(ctx, s) then return max(s.due, ctx.now) end
+    return s.due or ctx.now
+  end
+
+  -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   job [job ...] (1 to 1,000)
+  -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1 }
+  -- errors BADBUCKET BADARG TOOMANY TOOLARGE WRONGTYPE OOM; nothing is changed
+  -- cost   O(jobs)
+  function push.push(redis_keys, jobs, now_us)
+    if #redis_keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
+    if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
+    local ctx, s, err = read(redis_keys, now_us)
+    if err then return err end
+    local gates
+    gates, err = gate.read(ctx, s)
+    if err then return err end
+    local p, limit = s.p, ctx.limits.max_job_bytes
+    for i = 1, #jobs do
+      if #jobs[i] > limit then
+        return refuse('TOOLARGE', 'job ' .. i .. ' has ' .. #jobs[i] .. ' bytes, limits.max_job_bytes is ' .. limit)
+      end
+    end
+    local drop = p.drop_oldest
+    if s.over > 0 or (drop and s.len + #jobs > p.capacity) then
+      local stream = ctx.k.rejected
+      if is_error(pcall_redis('XLEN', stream)) then return refuse('WRONGTYPE', stream .. ' holds something else than a stream') end
+    end
+    -- checks end here
+    rejected.settle(ctx, s)
+    local accepted = #jobs
+    if not drop and s.len + accepted > p.capacity then accepted = max(0, p.capacity - s.len) end
+    accepted = gate.let_in(gates, accepted)
+    if accepted < #jobs then context.count(ctx, 'rejected', #jobs - accepted) end
+    if accepted > 0 then
+      -- The time since the due of a bucket without work earns no credit.
+      if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end
+      gate.charge(gates, accepted)
+      call('LPUSH', s.queue, unpack(jobs, 1, accepted))
+      local level = s.len > p.capacity and s.len or p.capacity
+      s.len = s.len + accepted
+      if s.len > level then
+        s.over, s.len = s.len - level, level
+        rejected.cut(ctx, s)
+      end
+    end
+    if s.due then bucket.commit(ctx, s, bucket.place(ctx, s) or s.place) end
+    bucket.flush(ctx)
+    local due, wait = reckoned_due(ctx, s), -1
+    if accepted < #jobs then
+      wait = gate.longest_wait_ms(gates)
+      if s.len >= p.capacity and not drop then wait = max(wait, retry_after_ms(due, ctx.now)) end
+    end
+    return {
+      accepted, s.len, p.capacity, wait,
+      accepted == 0 and -1 or eta_ms(p, due, ctx.now, s.len),
+    }
+  end
+
+  -- drip_peek: how full a bucket is. It does not ask the gates: whoever pushes plainly does not pass them.
+  -- keys   <prefix>:queue:<bucket>
+  -- reply  { 0, depth, capacity, retry_after_ms or -1 (there is room), eta_ms of the next job or -1 (none waits) }
+  -- errors BADBUCKET BADARG WRONGTYPE
+  -- cost   O(1)
+  function push.peek(redis_keys, args, now_us)
+    if #args > 0 then return refuse('BADARG', 'peek takes a key and nothing else') end
+    local ctx, s, err = read(redis_keys, now_us)
+    if err then return err end
+    local due = reckoned_due(ctx, s)
+    local full = s.len >= s.p.capacity and not s.p.drop_oldest
+    return {
+      0, s.len, s.p.capacity,
+      full and retry_after_ms(due, ctx.now) or -1,
+      s.len == 0 and -1 or eta_ms(s.p, due, ctx.now, 1),
+    }
+  end
+
+  -- drip__look: everything that is true of one bucket, for `dripd status`.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us
+  -- reply  { depth, capacity, due in us from now (-1 = none), held 0/1, retries, count, period_us, lease_ms,
+  --          attempts, overflow, route, { { limiter, limit, remaining, ms until it lets one in }, ... for each gate } }
+  -- errors as peek
+  -- cost   O(1)
+  function push.look(redis_keys, args)
+    local ctx, s, err = read(redis_keys, args[1])
+    if err then return err end
+    local gates
+    gates, err = gate.read(ctx, s)
+    if err then return err end
+    for i, one in ipairs(gates) do
+      gates[i] = { one.name, one.p.limit, max(0, one.state.free), gate.wait_ms(one) }
+    end
+    local p, waiting = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket)
+    return {
+      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, is_held(ctx, s) and 1 or 0, is_error(waiting) and 0 or waiting,
+      p.count, p.period_us, p.lease_ms, p.attempts, p.overflow, p.route, gates,
+    }
+  end
+end

@@ -1,0 +1,168 @@
+-- Dispatched jobs: ack and fail, and what they share with the reaper: taking a job back.
+
+local jobs = {}
+do
+  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local entry_id, is_bucket = names.entry_id, names.is_bucket
+  local policy_of, count = record.policy_of, context.count
+
+  local DELAY_MAX_MS = 366 * 86400000
+  local FREE_KEEPS = 20 -- how often a job may be given back before each further time counts as an attempt
+
+  local upper
+  at_first_call[#at_first_call + 1] = function() upper = string.upper end
+
+  local function bad_ready_key()
+    return refuse('BADARG', 'one key is needed: <prefix>:ready or <prefix>:ready:<route>')
+  end
+
+  -- drip_ack: jobs are done: acknowledge and delete their entries.
+  -- keys   a ready stream
+  -- args   id [id ...] (1 to 1,000)
+  -- reply  how many were pending; an id that was not is left alone
+  -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
+  -- cost   O(ids)
+  function jobs.ack(redis_keys, ids)
+    local stream = redis_keys[1]
+    if #redis_keys ~= 1 or not keys.split_ready(stream) then return bad_ready_key() end
+    if #ids == 0 then return refuse('BADARG', 'no entry id given') end
+    if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
+    local full = {}
+    for i, id in ipairs(ids) do
+      full[i] = entry_id(id)
+      if not full[i] then return refuse('BADARG', 'argument ' .. i .. ' is no entry id: write <ms>-<seq>') end
+    end
+    if is_error(pcall_redis('XLEN', stream)) then return refuse('WRONGTYPE', 'the key holds something else than a stream') end
+    -- checks end here
+    local done = {}
+    for _, id in ipairs(full) do
+      if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
+    end
+    if #done > 0 then call('XDEL', stream, unpack(done)) end
+    return #done
+  end
+
+  -- read_entry: the fields of an entry, as a table and as the list they are; nil when it is gone.
+  function jobs.read_entry(stream, id)
+    local found = call('XRANGE', stream, id, id)[1]
+    if not found then return nil end
+    local fields = {}
+    for i = 1, #found[2], 2 do fields[found[2][i]] = found[2][i + 1] end
+    return fields, found[2]
+  end
+
+  -- is_job: whether an entry is a job that can go back into a bucket.
+  function jobs.is_job(fields)
+    return fields.job and fields.bucket and is_bucket(fields.bucket) and (not fields.attempt or whole(fields.attempt))
+      and (not fields.id or entry_id(fields.id)) and (not fields.kept or whole(fields.kept))
+  end
+
+  -- finish: an entry is done with.
+  local function finish(stream, id)
+    call('XACK', stream, 'workers', id)
+    call('XDEL', stream, id)
+  end
+
+  -- bury: put a job into the dead stream and finish its entry. What a malformed entry held goes with it.
+  local function bury(ctx, stream, id, fields, list, reason)
+    local entry = {
+      'bucket', fields.bucket or '', 'job', fields.job or '', 'attempt', fields.attempt or '1', 'id', fields.id or id,
+      'reason', reason,
+    }
+    if reason == 'malformed' then
+      for i = 1, min(#list, 2000), 2 do
+        local field = list[i]
+        if field ~= 'bucket' and field ~= 'job' and field ~= 'attempt' and field ~= 'id' and field ~= 'reason' then
+          entry[#entry + 1] = field
+          entry[#entry + 1] = list[i + 1]
+        end
+      end
+    end
+    local added = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
+    if is_error(added) then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. is_error(added)) end
+    finish(stream, id)
+    count(ctx, 'dead', 1)
+    return 2
+  end
+
+  -- backoff_us: the wait before try k + 1: initial * 2^(k - 1), at most max, no jitter.
+  local function backoff_us(p, attempt)
+    return min(p.backoff_max_us, p.backoff_initial_us * 2 ^ (attempt - 1))
+  end
+
+  -- take_back: a pending job failed, or is given back: it goes into its bucket's retry set, or to the dead.
+  -- how    { reason, keep, dead, delay_us }: giving back (`keep`) does not count the attempt, the first 20 times
+  -- Replies 1 or 2, or an error having changed nothing.
+  function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    if not jobs.is_job(fields) then return bury(ctx, stream, id, fields, list, 'malformed') end
+    local name, attempt, kept = fields.bucket, whole(fields.attempt or '1'), whole(fields.kept or '0')
+    local p = policy_of(ctx.rec, name)
+    local counts = not how.keep or kept >= FREE_KEEPS
+    if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, id, fields, list, how.reason) end
+    local delay_us = how.delay_us or backoff_us(p, attempt)
+    local ends = ctx.now + delay_us
+    local earlier, err = retries.add(ctx, name, {
+      entry = id, route = route_name, delay_us = delay_us, attempt = counts and attempt + 1 or attempt,
+      kept = how.keep and kept + 1 or kept, id = fields.id or id, body = fields.job,
+    }, ends)
+    if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
+    finish(stream, id)
+    count(ctx, how.keep and 'kept' or 'failed', 1)
+    if earlier and ends < bucket.first_due(ctx) then ctx.earlier = true end
+    return 1
+  end
+
+  -- options_of: what follows the entry id in a drip_fail, or nil and the error.
+  local function options_of(args)
+    local how, i = { reason = 'failed' }, 2
+    while i <= #args do
+      local option = upper(args[i])
+      if option == 'KEEP' then how.keep = true
+      elseif option == 'DEAD' then how.dead = true
+      elseif option == 'REASON' then
+        i = i + 1
+        if not args[i] then return nil, refuse('BADARG', 'REASON needs a text') end
+        how.reason = sub(args[i], 1, 1000)
+      elseif option == 'RETRY_IN' then
+        i = i + 1
+        local ms = whole(args[i])
+        if not ms or ms > DELAY_MAX_MS then
+          return nil, refuse('BADARG', 'RETRY_IN needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
+        end
+        how.delay_us = ms * 1000
+      else
+        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of RETRY_IN ms, KEEP, DEAD, REASON text')
+      end
+      i = i + 1
+    end
+    return how
+  end
+
+  -- drip_fail: a job failed, or is given back.
+  -- keys   a ready stream
+  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text]
+  -- reply  1 it will be retried, 2 it is dead, 0 it was not pending any more and nothing changed
+  -- errors BADARG WRONGTYPE; nothing is changed
+  -- cost   O(log n)
+  function jobs.fail(redis_keys, args, now_us)
+    local stream, prefix, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then prefix, route_name = keys.split_ready(stream) end
+    if not prefix then return bad_ready_key() end
+    local id = entry_id(args[1] or '')
+    if not id then return refuse('BADARG', 'the first argument must be an entry id: <ms>-<seq>') end
+    local how, err = options_of(args)
+    if err then return err end
+    local ctx = context.open(prefix, now_us)
+    local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
+    err = is_error(pending)
+    if err and find(err, 'NOGROUP', 1, true) then return 0 end
+    if err then return refuse('WRONGTYPE', 'the key holds something else than a stream') end
+    if #pending == 0 then return 0 end
+    local fields, list = jobs.read_entry(stream, id)
+    if not fields then return 0 end
+    ctx.earlier = false
+    local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    if ctx.earlier then context.wake(ctx) end
+    return outcome
+  end
+end

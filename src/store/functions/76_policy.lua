@@ -1,0 +1,46 @@
+-- Putting a record into force, and making routes.
+
+local policy = {}
+do
+  local refuse, is_error = base.refuse, base.is_error
+
+  -- drip__policy: replace the record in force. The old one stays beside it until the change has spread (62_sweep).
+  -- keys   <prefix>:policy
+  -- args   now_us, id (random), record (JSON), "replace" | "if-missing"
+  -- reply  1 stored, 0 the one in force is the same (or, with if-missing, one is there), -1 busy: a change still spreads
+  -- cost   O(entries of the record)
+  function policy.put(redis_keys, args)
+    local policy_key, id, json, mode = redis_keys[1], args[2], args[3], args[4]
+    local prefix = keys.prefix_of(policy_key, 'policy')
+    local rec = record.decode(json or '')
+    if not prefix or not rec or not id or #id < 8 then return record.bad() end
+    local k = keys.of(prefix)
+    local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held')
+    if mode == 'if-missing' and head[1] then return 0 end
+    local same = head[3] == json
+    if not same and head[2] then return -1 end
+    -- checks end here
+    for name in pairs(record.routes_of(rec)) do
+      local err = route.make(prefix, name)
+      if err then return refuse('WRONGTYPE', 'route ' .. name .. ' has no ready stream: ' .. err) end
+    end
+    if same then return 0 end
+    memory.hand_over(prefix, head[1], id)
+    call('HSET', policy_key, 'id', id, 'record', json)
+    if call('EXISTS', k.schedule, k.rest) > 0 or (head[4] or '') ~= '' then
+      call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
+    end
+    return 1
+  end
+
+  -- drip__route: make sure that a route's stream and group exist (what `dripd work` calls first).
+  -- keys   a ready stream
+  -- args   now_us (not used)
+  function policy.make_route(redis_keys)
+    local prefix, name = keys.split_ready(redis_keys[1] or '')
+    if not prefix then return refuse('BADARG', 'the key must be <prefix>:ready or <prefix>:ready:<route>') end
+    local err = route.make(prefix, name)
+    if err then return redis.error_reply(err) end
+    return 1
+  end
+end

@@ -1,0 +1,86 @@
+//! A connection that comes back: made when it is needed, and again when it was lost. For calls that may be made again.
+
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use super::{Address, Partition, Store, StoreError};
+
+/// The wait before a call is made again: the first one, and the longest.
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A connection that is made when it is needed, and again when it was lost. Callers share it.
+pub struct Link {
+    address: Address,
+    partition: Partition,
+    kept: Mutex<Kept>,
+}
+
+/// The connection, if there is one, and how many were made up to it.
+#[derive(Default)]
+struct Kept {
+    store: Option<Store>,
+    made: u64,
+}
+
+impl Link {
+    /// A link to an address, for the keys of a partition; nothing is connected yet.
+    #[must_use]
+    pub fn new(address: Address, partition: Partition) -> Self {
+        Self { address, partition, kept: Mutex::default() }
+    }
+
+    /// A connection and its number; clones share it.
+    async fn store(&self) -> Result<(Store, u64), StoreError> {
+        let mut kept = self.kept.lock().await;
+        if let Some(store) = &kept.store {
+            return Ok((store.clone(), kept.made));
+        }
+        let store = Store::connect(&self.address, &self.partition).await?;
+        *kept = Kept { store: Some(store.clone()), made: kept.made + 1 };
+        Ok((store, kept.made))
+    }
+
+    /// A connection was lost. Another one that has taken its place meanwhile stays.
+    async fn forget(&self, number: u64) {
+        let mut kept = self.kept.lock().await;
+        if kept.made == number {
+            kept.store = None;
+        }
+    }
+
+    /// Make a call until Redis answers it: only one that is safe to repeat, for it may have run when its answer is lost.
+    ///
+    /// # Errors
+    ///
+    /// What Redis itself said: [`StoreError::Refused`], or [`StoreError::Reply`].
+    pub async fn until_answered<T, F>(&self, call: impl Fn(Store) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let mut pause = PAUSE;
+        loop {
+            let (answer, number) = match self.store().await {
+                Ok((store, number)) => (call(store).await, Some(number)),
+                Err(why) => (Err(why), None),
+            };
+            match answer {
+                Ok(answer) => return Ok(answer),
+                // What passes: a script that runs too long, a disk that is full, replicas that lag.
+                Err(StoreError::Refused { code, .. }) if matches!(code.as_str(), "BUSY" | "MISCONF" | "NOREPLICAS") => {
+                    sleep(LONGEST_PAUSE).await;
+                }
+                Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => return Err(why),
+                Err(_) => {
+                    if let Some(number) = number {
+                        self.forget(number).await;
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+}

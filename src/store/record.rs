@@ -1,0 +1,38 @@
+//! What the record in force says, for commands that must know it before they push.
+
+use redis::Value;
+use serde::Deserialize;
+
+use super::reply::unexpected;
+use super::{Store, StoreError};
+use crate::words::policy::Limits;
+
+/// The part of a stored record that is read here.
+#[derive(Deserialize)]
+struct Stored {
+    limits: StoredLimits,
+}
+
+#[derive(Deserialize)]
+struct StoredLimits {
+    max_job_bytes: u64,
+}
+
+impl Store {
+    /// The largest job that the functions take now: by the record in force, which need not be that of the file at hand.
+    ///
+    /// # Errors
+    ///
+    /// As any call; [`StoreError::Reply`] when the record cannot be read.
+    pub async fn max_job_bytes(&mut self) -> Result<u64, StoreError> {
+        let reply = self.call("HGET", redis::cmd("HGET").arg(self.keys().policy()).arg("record")).await?;
+        let Value::BulkString(json) = &reply else {
+            // The functions obey their built-in defaults where no record is stored.
+            let built_in = (reply == Value::Nil).then(|| Limits::default().max_job_bytes);
+            return built_in.ok_or_else(|| unexpected("HGET", &reply));
+        };
+        let stored: Stored = serde_json::from_slice(json)
+            .map_err(|why| StoreError::Reply { call: "HGET", reply: format!("the record cannot be read: {why}") })?;
+        Ok(stored.limits.max_job_bytes)
+    }
+}

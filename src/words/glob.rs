@@ -1,0 +1,244 @@
+//! Globs: which names of buckets an entry means. Read as Redis reads a pattern of `KEYS`, on bytes: `*` any bytes, `?` any
+//! one, `[a-z]` one of a class, `[^a]` one that is not, and `\` takes the next byte as it is.
+//!
+//! Names and plain prefixes are told apart from other globs here and nowhere else: they are found by a look into a table,
+//! whatever their number, while each other glob is tried in turn.
+//!
+//! One difference from Redis: a class such as `[a-\xff]` compares unsigned bytes here, as in the functions. Redis 7.0.15
+//! compares C's `char`, which is signed on x86-64, so a range from an ASCII byte to a higher one means something else on each
+//! machine.
+
+use std::collections::HashMap;
+use std::fmt;
+
+/// What kind of a glob it is: what it costs to find the entry of a name among many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// One name: found by it.
+    Name(&'a str),
+    /// Every name that begins so, `sms:*`: found by its beginning. `*` alone is the empty beginning.
+    Prefix(&'a str),
+    /// Anything else: tried in turn.
+    Pattern,
+}
+
+impl<'a> Kind<'a> {
+    /// Tell the kind of a glob.
+    #[must_use]
+    pub fn of(glob: &'a str) -> Self {
+        let (plain, is_open) = glob.strip_suffix('*').map_or((glob, false), |plain| (plain, true));
+        match (plain.contains(['*', '?', '[', '\\']), is_open) {
+            (true, _) => Self::Pattern,
+            (false, true) => Self::Prefix(plain),
+            (false, false) => Self::Name(plain),
+        }
+    }
+}
+
+/// Of globs of which the first that matches counts: those that are never used, each with the first one that hides it. A glob
+/// is hidden when an earlier one surely means every name that it means: the same text, a plain prefix of it, or, for a name,
+/// a glob that matches it. That two other globs mean the same is not found out.
+#[must_use]
+pub fn hidden(globs: &[&str]) -> Vec<(usize, usize)> {
+    let mut earlier = Earlier::default();
+    let mut hidden = Vec::new();
+    for (at, glob) in globs.iter().enumerate() {
+        hidden.extend(earlier.covering(glob).map(|by| (at, by)));
+        earlier.add(glob, at);
+    }
+    hidden
+}
+
+/// The globs before one, by how they are found, each with its place. So ten thousand entries are compared in no time.
+#[derive(Default)]
+struct Earlier<'a> {
+    texts: HashMap<&'a str, usize>,
+    prefixes: HashMap<&'a [u8], usize>,
+    patterns: Vec<(Glob, usize)>,
+}
+
+impl<'a> Earlier<'a> {
+    fn add(&mut self, glob: &'a str, at: usize) {
+        self.texts.entry(glob).or_insert(at);
+        match Kind::of(glob) {
+            Kind::Name(_) => {}
+            Kind::Prefix(beginning) => _ = self.prefixes.entry(beginning.as_bytes()).or_insert(at),
+            Kind::Pattern => self.patterns.push((Glob::parse(glob), at)),
+        }
+    }
+
+    fn covering(&self, glob: &str) -> Option<usize> {
+        let (kind, parsed) = (Kind::of(glob), Glob::parse(glob));
+        let beginning = parsed.plain_beginning();
+        let same = self.texts.get(glob).copied();
+        let prefix = (0..=beginning.len()).filter_map(|n| self.prefixes.get(&beginning[..n]).copied()).min();
+        let is_match = |pattern: &Glob| matches!(kind, Kind::Name(name) if pattern.matches(name.as_bytes()));
+        let pattern = self.patterns.iter().find(|(pattern, _)| is_match(pattern)).map(|(_, at)| *at);
+        [same, prefix, pattern].into_iter().flatten().min()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    /// This byte.
+    Byte(u8),
+    /// Any one byte.
+    Any,
+    /// Any bytes, also none.
+    Many,
+    /// One byte in one of the ranges, or, negated, in none of them.
+    Class { negated: bool, ranges: Vec<(u8, u8)> },
+}
+
+impl Token {
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Self::Byte(own) => *own == byte,
+            Self::Any => true,
+            Self::Many => false,
+            Self::Class { negated, ranges } => {
+                ranges.iter().any(|(from, to)| (*from..=*to).contains(&byte)) != *negated
+            }
+        }
+    }
+}
+
+/// A glob that is ready to be compared with names.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Glob(Vec<Token>);
+
+impl Glob {
+    /// Read a glob. Every text is one: a class that is not closed ends with the glob, and a `\` at the very end is itself.
+    #[must_use]
+    pub fn parse(glob: &str) -> Self {
+        let mut rest = glob.as_bytes();
+        let mut tokens = Vec::new();
+        while let Some((&byte, behind)) = rest.split_first() {
+            rest = behind;
+            let token = match byte {
+                b'*' if tokens.last() == Some(&Token::Many) => continue,
+                b'*' => Token::Many,
+                b'?' => Token::Any,
+                b'[' => class(&mut rest),
+                b'\\' => Token::Byte(rest.split_off_first().copied().unwrap_or(b'\\')),
+                plain => Token::Byte(plain),
+            };
+            tokens.push(token);
+        }
+        Self(tokens)
+    }
+
+    /// The bytes that every match begins with.
+    fn plain_beginning(&self) -> Vec<u8> {
+        let byte = |token: &Token| if let Token::Byte(byte) = token { Some(*byte) } else { None };
+        self.0.iter().map_while(byte).collect()
+    }
+
+    /// Whether a name is meant. One finger on each side and one way back, to the last `*`: at most the product of both
+    /// lengths, never more.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let tokens = &self.0;
+        let (mut token, mut at, mut back) = (0, 0, None);
+        while at < name.len() {
+            match tokens.get(token) {
+                Some(Token::Many) => {
+                    back = Some((token, at));
+                    token += 1;
+                }
+                Some(one) if one.takes(name[at]) => (token, at) = (token + 1, at + 1),
+                _ => {
+                    let Some((star, from)) = back else { return false };
+                    back = Some((star, from + 1));
+                    (token, at) = (star + 1, from + 1);
+                }
+            }
+        }
+        tokens[token..].iter().all(|token| *token == Token::Many)
+    }
+}
+
+impl fmt::Debug for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.0).finish()
+    }
+}
+
+/// Read a class behind its `[`, up to its `]` or the end of the glob.
+fn class(rest: &mut &[u8]) -> Token {
+    let negated = rest.first() == Some(&b'^');
+    if negated {
+        rest.split_off_first();
+    }
+    let mut ranges = Vec::new();
+    loop {
+        let (range, taken) = match **rest {
+            [b'\\', next, ..] => ((next, next), 2),
+            [b']', ..] => break *rest = &rest[1..],
+            [] => break,
+            [from, b'-', to, ..] => ((from.min(to), from.max(to)), 3),
+            [one, ..] => ((one, one), 1),
+        };
+        ranges.push(range);
+        *rest = &rest[taken..];
+    }
+    Token::Class { negated, ranges }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_plain_prefixes_are_told_apart_from_other_globs() {
+        for (glob, kind) in [
+            ("acme", Kind::Name("acme")),
+            ("sms:*", Kind::Prefix("sms:")),
+            ("*", Kind::Prefix("")),
+            ("", Kind::Name("")),
+            ("a]b", Kind::Name("a]b")),
+            ("a-^b*", Kind::Prefix("a-^b")),
+            ("sms:**", Kind::Pattern),
+            ("*:urgent", Kind::Pattern),
+            ("a?", Kind::Pattern),
+            ("[ab]", Kind::Pattern),
+            ("a\\*", Kind::Pattern),
+            ("a\\", Kind::Pattern),
+        ] {
+            assert_eq!(Kind::of(glob), kind, "{glob}");
+        }
+    }
+
+    #[test]
+    fn an_entry_is_hidden_by_an_earlier_one_that_means_all_of_it() {
+        for (earlier, later) in [
+            ("a", "a"),
+            ("a?c", "a?c"),
+            ("*", "a"),
+            ("*", "a*"),
+            ("*", "[ab]?"),
+            ("sms:*", "sms:ch:*"),
+            ("sms:*", "sms:ch"),
+            ("sms:*", "sms:"),
+            ("sms:*", "sms:*"),
+            ("sms:*", "sms:?:x"),
+            ("*:urgent", "mail:urgent"),
+            ("[a-c]x", "bx"),
+        ] {
+            assert_eq!(hidden(&[earlier, later]), [(1, 0)], "{earlier} {later}");
+        }
+        for (earlier, later) in [
+            ("sms:ch:*", "sms:*"),
+            ("sms:ch", "sms:*"),
+            ("sms:*", "sms"),
+            ("sms:*", "?ms:x"),
+            ("*:urgent", "mail:*"),
+            ("a", "a?"),
+            ("s\\*", "s*"),
+            ("[ab]*", "a*"), // it is, but that is not reckoned
+        ] {
+            assert_eq!(hidden(&[earlier, later]), [], "{earlier} {later}");
+        }
+        assert_eq!(hidden(&["b", "?", "a", "*", "*c"]), [(2, 1), (4, 3)], "the first that hides it is named");
+    }
+}

@@ -1,0 +1,27 @@
+//! What a job is called outside its stream.
+
+use ring::digest::{SHA256, digest};
+
+use crate::words::bucket::BucketName;
+
+/// How many bytes of the digest are shown, two digits each.
+const SHOWN: usize = 8;
+
+/// `<id>-<h>`, h the first 16 hex digits of the SHA-256 of the bucket's name: the ids of entries are unique in one stream
+/// only, and whoever gets jobs of several streams must be able to tell them apart.
+pub(super) fn identity(id: &str, bucket: &BucketName) -> String {
+    let digest = digest(&SHA256, bucket.as_str().as_bytes());
+    digest.as_ref()[..SHOWN].iter().fold(format!("{id}-"), |text, byte| text + &format!("{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_the_id_and_the_beginning_of_the_bucket_s_digest() {
+        let name = BucketName::parse(b"acme").expect("a name");
+        // printf acme | sha256sum
+        assert_eq!(identity("1700000000000-3", &name), "1700000000000-3-822b33ad87c148a0");
+    }
+}

@@ -1,0 +1,99 @@
+//! The defaults are written down three times: in Rust, in the functions, for calls before any daemon ran, and in `config.toml`,
+//! for readers.
+
+use dripd::config::{Config, Environment};
+use dripd::store::{Address, Partition, Store};
+use dripd::words::bucket::BucketName;
+use dripd::words::policy::{Overflow, Policy, Record};
+
+use crate::rig::{Case, MS, T0, server};
+
+/// `config.toml` with every line that is a commented key made a real one.
+fn enabled() -> String {
+    let text = std::fs::read_to_string("config.toml").expect("it is at the top of the tree");
+    let is_key = |line: &str| {
+        let key = line.split(" = ").next().unwrap_or_default();
+        line.contains(" = ") && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    let enable = |line: &str| match line.strip_prefix("# ") {
+        Some(key) if is_key(key) || key.starts_with("[[") => format!("{key}\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(enable).collect()
+}
+
+fn parse(text: &str) -> Config {
+    Config::parse(text, None, &Environment::default()).unwrap_or_else(|why| panic!("{why}\n{text}"))
+}
+
+#[test]
+fn config_toml_shows_the_defaults() {
+    let text = enabled();
+    let shown = parse(&text);
+    // These two have no default: what is shown is an example.
+    assert!(shown.redis.url.is_some() && shown.redis.password_file.is_some(), "{text}");
+    let is_example = |line: &&str| line.starts_with("url = ") || line.starts_with("password_file = ");
+    let rest: Vec<&str> = text.lines().filter(|line| !is_example(line)).collect();
+    let (shown, default) = (parse(&rest.join("\n")), parse(""));
+    assert_eq!(shown.redis, default.redis);
+    assert_eq!(shown.record.defaults, Policy::default());
+    assert_eq!(shown.record.limits, Record::default().limits);
+    assert_eq!(shown.record.buckets.len(), 1, "the example of an entry");
+}
+
+#[test]
+fn config_toml_shows_every_key() {
+    let text = enabled();
+    let wrong = "[redis]\nx_x_x = 1\n[defaults]\nx_x_x = 1\n[limits]\nx_x_x = 1\n";
+    let said = Config::parse(wrong, None, &Environment::default()).expect_err("unknown keys").to_string();
+    let mut keys = 0;
+    for known in said.lines().filter_map(|line| line.split_once("known here: ")).map(|(_, known)| known) {
+        for key in known.split(", ") {
+            assert!(text.contains(&format!("\n{key} = ")), "config.toml does not show {key}");
+            keys += 1;
+        }
+    }
+    assert!(keys > 15, "{keys} keys in\n{said}");
+}
+
+#[test]
+fn the_functions_have_the_same_defaults_where_no_record_is_stored() {
+    let (mut case, policy, limits) = (Case::new(), Policy::default(), Record::default().limits);
+    let config = parse(&format!("[redis]\nurl = '{}'\nprefix = '{}'\n", server().url(), case.prefix));
+    let address = Address::of(&config.redis).expect("an address");
+    let bucket: BucketName = "b".parse().expect("a name");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (look, most) = runtime.block_on(async {
+        let mut store = Store::connect(&address, &Partition::of(&config.redis)).await.expect("redis answers");
+        let look = store.bucket_status(&bucket).await.expect("an answer");
+        (look, store.max_job_bytes().await.expect("an answer"))
+    });
+    assert_eq!((look.count, look.period_us), (policy.rate.count().into(), micros(policy.rate.period())));
+    assert_eq!((look.capacity, look.lease_ms * MS), (policy.capacity.into(), micros(policy.lease)));
+    assert_eq!((look.attempts, look.route.as_str()), (policy.attempts.into(), policy.route.as_str()));
+    assert_eq!((look.overflow.as_str(), policy.overflow), ("reject", Overflow::Reject));
+    assert_eq!((look.gates.len(), policy.admit.len()), (0, 0));
+
+    let largest = "x".repeat(usize::try_from(limits.max_job_bytes).expect("a size"));
+    assert_eq!(most, limits.max_job_bytes);
+    assert_eq!(case.push_at(T0, "b", &[&largest])[..3], [1, 1, policy.capacity.into()]);
+    assert_eq!(case.refusal("drip_push", &["queue:b"], &[largest + "x"]), "TOOLARGE");
+
+    // The first back-off, and how late a job may be for the one behind it to make up for it.
+    case.drain_at(T0);
+    let entry = case.take("ready", 1).remove(0);
+    let _: i64 = case.fcall("drip__fail", &["ready"], &[T0.to_string(), entry.id]);
+    let retries = case.key("retries");
+    let ends: f64 = case.cmd(&["ZSCORE", &retries, "b"]);
+    assert_eq!(ends as u64 - T0, micros(policy.backoff_initial));
+    case.push_at(T0, "late", &["1", "2", "3"]);
+    case.drain_at(T0);
+    let (interval, catch_up) = (micros(policy.rate.period()) / u64::from(policy.rate.count()), micros(policy.catch_up));
+    let late = T0 + interval + 5 * catch_up;
+    case.drain_at(late);
+    assert_eq!(case.due("late"), Some(late + interval - catch_up));
+}
+
+fn micros(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros()).expect("days at most")
+}

@@ -1,0 +1,98 @@
+//! Which policy a bucket has, however many entries there are.
+
+use dripd::words::glob::Glob;
+use proptest::prelude::*;
+
+use crate::rig::{Case, Server};
+
+fn capacity(case: &mut Case, bucket: &str) -> i64 {
+    case.fcall::<Vec<i64>>("drip_peek", &[&format!("queue:{bucket}")], &[] as &[&str])[2]
+}
+
+/// A configuration with these globs; the n-th has a capacity of n.
+fn with_globs(globs: &[String]) -> String {
+    let entries = globs.iter().zip(1..).map(|(glob, n)| {
+        format!("[[bucket]]\nmatch = {}\ncapacity = {n}\n", serde_json::to_string(glob).expect("a text"))
+    });
+    entries.fold("[defaults]\ncapacity = 9999\n".to_owned(), |text, entry| text + &entry)
+}
+
+fn glob() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        3 => Just("a".to_owned()), 3 => Just("b".to_owned()), 2 => Just(":".to_owned()), 3 => Just("*".to_owned()),
+        1 => Just("?".to_owned()), 1 => Just("[ab]".to_owned()), 1 => Just("[^a]".to_owned()), 1 => Just("\\*".to_owned()),
+        1 => Just("%".to_owned()), 1 => Just(".".to_owned()), 1 => Just("[b-z]".to_owned()), 1 => Just("é".to_owned()),
+        1 => Just("[]".to_owned()), 1 => Just("-".to_owned()),
+    ];
+    prop::collection::vec(piece, 1..7).prop_map(|pieces| pieces.concat())
+}
+
+fn name() -> impl Strategy<Value = String> {
+    let piece = prop::sample::select(vec!["a", "b", ":", "c", "*", "%", ".", "é", "-"]);
+    prop::collection::vec(piece, 1..8).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(200) })]
+
+    /// What is found by name, by prefix and by glob is what the first match in the order of the file is, as Redis matches.
+    #[test]
+    fn the_first_entry_that_matches_as_in_keys_applies(
+        globs in prop::collection::vec(glob(), 1..12), names in prop::collection::vec(name(), 1..8)
+    ) {
+        let mut case = Case::with(&with_globs(&globs));
+        for name in names {
+            let place = globs.iter().position(|glob| Glob::parse(glob).matches(name.as_bytes()));
+            let expect = place.map_or(9999, |place| place as i64 + 1);
+            prop_assert_eq!(capacity(&mut case, &name), expect, "{} under {:?}", name, globs);
+        }
+    }
+}
+
+/// The microseconds that Redis needs for a call of `drip_peek`, of buckets that nobody has asked for.
+fn cost(case: &mut Case, round: usize) -> f64 {
+    const CALLS: usize = 300;
+    let _: String = case.cmd(&["CONFIG", "RESETSTAT"]);
+    for n in 0..CALLS {
+        capacity(case, &format!("new-{round}-{n}"));
+    }
+    let info: String = case.cmd(&["INFO", "commandstats"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_fcall:")).expect("a line");
+    let usec = line.split(',').find_map(|part| part.strip_prefix("usec=")).expect("a number");
+    usec.parse::<f64>().expect("a number") / CALLS as f64
+}
+
+#[test]
+fn ten_thousand_names_and_prefixes_and_a_hundred_globs_make_a_lookup_little_dearer() {
+    let mut globs: Vec<String> = (0..5_000).map(|n| format!("tenant-{n}")).collect();
+    globs.extend((0..4_900).map(|n| format!("group-{n}:*")));
+    globs.extend((0..100).map(|n| format!("*:{n}:?x*y[a-c]*")));
+    let (many, none) = (Server::start(&[]), Server::start(&[]));
+    let (mut many, mut none) = (Case::on(&many, &with_globs(&globs)), Case::on(&none, ""));
+    assert_eq!((capacity(&mut many, "tenant-77"), capacity(&mut many, "group-4000:x")), (78, 9_001));
+    assert_eq!(capacity(&mut many, "a:7:zxqqyb"), 9_908);
+    capacity(&mut none, "first");
+    // A ratio in the same second, with room; beside other load the best of some rounds.
+    let rounds = (0..10).map(|round| (cost(&mut many, round), cost(&mut none, round)));
+    let best = rounds.map(|(many, none)| (many / none, many)).min_by(|a, b| a.0.total_cmp(&b.0)).expect("some");
+    println!("{:.1} times as long, {:.0} us a call", best.0, best.1);
+    assert!(best.0 < 12.0, "{best:?}");
+}
+
+#[test]
+fn what_is_remembered_is_never_forgotten_all_at_once() {
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\ncapacity = 1\n[[bucket]]\nmatch = '*7'\ncapacity = 7\n");
+    let mut pipe = redis::pipe();
+    for n in 0..230_000 {
+        pipe.cmd("FCALL_RO").arg("drip_peek").arg(1).arg(case.queue(&n.to_string())).ignore();
+    }
+    pipe.exec(&mut case.redis).expect("asked");
+    for n in [7, 100_007, 229_997, 229_998] {
+        assert_eq!(capacity(&mut case, &n.to_string()), if n % 10 == 7 { 7 } else { 1 });
+    }
+    let info: String = case.cmd(&["INFO", "memory"]);
+    let line = info.lines().find_map(|line| line.strip_prefix("used_memory_vm_functions:"));
+    let bytes: u64 = line.and_then(|text| text.trim().parse().ok()).expect("Redis says it");
+    assert!(bytes < 64 << 20, "{bytes} bytes of Lua");
+}

@@ -1,0 +1,96 @@
+//! `dripd check` and `dripd functions`.
+
+use super::{Shell, said};
+use crate::daemon::configure;
+use crate::rig::{Daemon, Server, eventually};
+
+#[test]
+fn check_says_what_a_configuration_means_or_every_problem_of_it() {
+    let shell = Shell::new("[defaults]\nrate = '5/s'\n[[bucket]]\nmatch = 'sms:*'\nrate = '1/10s'\n");
+    let (code, out, _) = shell.run(&["check"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("sms:*     rate 1/10s") && out.contains("(others)  rate 5/s"), "{out}");
+    let bad = shell.file("bad.toml", "[defaults]\nrate = '5'\ncapacity = -1\n[redis]\ntls = true\n[htp]\n");
+    let (code, out, err) = shell.run(&["check", &bad]);
+    assert_eq!((code, out.as_str()), (78, ""));
+    for part in [
+        "4 problems",
+        "defaults.rate: \"5\"",
+        "defaults.capacity: -1",
+        "redis.tls is not in this version",
+        "did you mean http?",
+    ] {
+        assert!(err.contains(part), "{part} is not in\n{err}");
+    }
+    let broken = shell.file("broken.toml", "[defaults\n");
+    assert_eq!(shell.run(&["check", &broken]).0, 78);
+    assert_eq!(shell.run(&["--config", "not-there.toml", "check"]).0, 78);
+    assert_eq!(shell.run(&["--config", &bad, "run"]).0, 78);
+    assert_eq!(shell.run(&["--config", &bad, "push", "b", "x"]).0, 78);
+}
+
+#[test]
+fn check_warns_of_an_entry_that_is_never_used_and_is_content() {
+    let shell = Shell::new("[[bucket]]\nmatch = 'sms:*'\n[[bucket]]\nmatch = 'sms:ch'\n");
+    let (code, out, err) = shell.run(&["check"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let warning = "\nwarning   bucket[2] \"sms:ch\" is never used: bucket[1] \"sms:*\" comes first and matches all that it \
+                   matches; put it before that one, or remove it\n";
+    assert!(out.contains(": good\n") && out.ends_with(warning), "{out}");
+}
+
+#[test]
+fn too_many_globs_are_refused_by_check_run_and_reload() {
+    let shell = Shell::new("");
+    let daemon = Daemon::start(shell.home());
+    let entries = |glob: &str, n: usize| (0..n).map(|i| entry(glob, i)).collect::<String>();
+    let plain = entries("name@", 500) + &entries("prefix@:*", 500);
+    configure(shell.home(), &shell.case, &(plain.clone() + &entries("*:@", 100)));
+    assert_eq!(shell.run(&["check"]).0, 0);
+    let (code, out, err) = shell.run(&["reload"]);
+    assert!(code == 0 && out.ends_with("live\n"), "{code} {out}{err}");
+    configure(shell.home(), &shell.case, &(plain + &entries("*:@", 101)));
+    for command in ["check", "run", "reload"] {
+        let (code, out, err) = shell.run(&[command]);
+        assert!(code == 78 && out.is_empty(), "{command}: {code} {err}");
+        for part in
+            ["1 problem\n", "bucket: 101 entries", "at most 100", "names (\"acme\")", "plain prefixes (\"sms:*\")"]
+        {
+            assert!(err.contains(part), "{command}: {part} is not in\n{err}");
+        }
+    }
+    daemon.signal("HUP");
+    eventually("it refuses the file", || daemon.log().contains("bucket: 101 entries"));
+}
+
+fn entry(glob: &str, n: usize) -> String {
+    format!("[[bucket]]\nmatch = '{}'\n", glob.replace('@', &n.to_string()))
+}
+
+#[test]
+fn what_asks_for_tls_is_told_that_it_is_not_there_yet() {
+    let shell = Shell::new("");
+    let (code, _, err) = said(
+        &shell
+            .command(&["status"])
+            .env("DRIPD_REDIS_URL", "rediss://user:secret@host/#insecure")
+            .output()
+            .expect("it runs"),
+    );
+    assert_eq!(code, 78);
+    let expected = "  $DRIPD_REDIS_URL: \"rediss://user:***@host/#insecure\" asks for TLS: TLS is not in this version; write redis://";
+    assert!(err.contains(expected), "{err}");
+}
+
+#[test]
+fn functions_prints_the_library_as_redis_loads_it() {
+    let shell = Shell::new("");
+    let (code, out, _) = shell.run(&["functions"]);
+    assert_eq!((code, out.as_str()), (0, dripd::store::library::SOURCE));
+    let server = Server::start(&[]);
+    let mut redis = server.connect();
+    redis::cmd("FUNCTION").arg("LOAD").arg(out).exec(&mut redis).expect("it loads");
+    let reply: Vec<i64> =
+        redis::cmd("FCALL").arg(&["drip_push", "1", "drip:queue:b", "x"]).query(&mut redis).expect("FCALL");
+    assert_eq!(reply, [1, 1, 1_000, -1, 0]);
+}

@@ -1,0 +1,180 @@
+//! The built binary from outside: what its commands say, their exit codes, and what they leave in Redis.
+
+use std::io::Write as _;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::daemon::configure;
+use crate::rig::{Case, Server, dripd};
+
+mod check;
+mod examples;
+mod limit;
+mod push;
+mod push_file;
+mod status;
+mod work;
+mod work_http;
+
+/// Within which a worker stops: five seconds are promised, the rest is for a machine that is busy.
+const STOPS_WITHIN: Duration = Duration::from_secs(10);
+
+/// A case with its own directory, in which commands find its configuration.
+pub struct Shell {
+    pub case: Case,
+    home: tempfile::TempDir,
+}
+
+impl Shell {
+    pub fn new(toml: &str) -> Self {
+        let (case, home) = (Case::with(toml), tempfile::tempdir().expect("a directory"));
+        configure(home.path(), &case, toml);
+        Self { case, home }
+    }
+
+    /// The same on a server of its own, for tests that kill connections, pause it or look at its figures.
+    pub fn on(server: &Server, toml: &str) -> Self {
+        let (case, home) = (Case::on(server, toml), tempfile::tempdir().expect("a directory"));
+        let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server.url(), case.prefix);
+        std::fs::write(home.path().join("config.toml"), text).expect("a configuration");
+        Self { case, home }
+    }
+
+    /// The directory.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = dripd();
+        command.args(args).current_dir(self.home.path()).env("RUST_LOG", "info");
+        command.env("RUNTIME_DIRECTORY", self.home.path().join("run")); // where its daemon's control socket is
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> (i32, String, String) {
+        said(&self.command(args).stdin(Stdio::null()).output().expect("it runs"))
+    }
+
+    pub fn pipe(&self, args: &[&str], input: &[u8]) -> (i32, String, String) {
+        let mut child = self.spawn(args);
+        let mut stdin = child.stdin.take().expect("piped");
+        let input = input.to_vec();
+        let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let output = child.wait_with_output().expect("it ends");
+        feeder.join().expect("fed");
+        said(&output)
+    }
+
+    pub fn spawn(&self, args: &[&str]) -> Running {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().expect("it runs")))
+    }
+
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.home.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a path").to_owned()
+    }
+}
+
+/// A program that is ended when its test is over, however that ends.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn wait_with_output(mut self) -> std::io::Result<Output> {
+        self.0.take().expect("it runs until here").wait_with_output()
+    }
+}
+
+impl Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("it is only taken at its end")
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("it is only taken at its end")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub fn said(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+/// Send a signal to a program that the test started.
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
+    assert!(done.expect("sh runs").success(), "kill -{name} {pid}");
+}
+
+/// A line of `/proc/<pid>/<file>` that begins with a name, as a number; `None` when the program is gone.
+pub fn proc(pid: u32, file: &str, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
+}
+
+/// A worker that runs until told to stop. What it logs is in a file of the shell's directory.
+pub struct Work {
+    pub child: Child,
+    log: PathBuf,
+}
+
+impl Work {
+    pub fn start(shell: &Shell, args: &[&str]) -> Self {
+        let args: Vec<&str> = ["work"].into_iter().chain(args.iter().copied()).collect();
+        let log =
+            (1..1_000).map(|n| shell.home().join(format!("work-{n}.log"))).find(|path| !path.exists()).expect("a name");
+        let file = std::fs::File::create(&log).expect("a log");
+        let mut command = shell.command(&args);
+        command.env("RUST_LOG", "debug").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+        Self { child: command.spawn().expect("it runs"), log }
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("a log")
+    }
+
+    /// The line of the log about a job that says something.
+    #[track_caller]
+    pub fn said(&self, job: &str, what: &str) -> String {
+        let log = self.log();
+        let found = log.lines().find(|line| line.contains(what) && line.contains(job));
+        found.unwrap_or_else(|| panic!("no line with {what:?} and {job:?} in\n{log}")).to_owned()
+    }
+
+    pub fn stop(mut self) -> (Option<i32>, Duration, String) {
+        let since = Instant::now();
+        self.signal("TERM");
+        let code = self.child.wait().expect("it ends").code();
+        (code, since.elapsed(), self.log())
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,76 @@
+//! `dripd push` of one job, and what every command does without Redis.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{Shell, said, signal};
+use crate::rig::{Server, dripd, eventually};
+
+#[test]
+fn push_says_what_became_of_one_job() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n");
+    let (code, out, err) = shell.run(&["push", "b", "one"]);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "accepted: 1 of 2 waiting, due in 0 ms\n", ""));
+    assert_eq!(shell.run(&["push", "b", "two"]).0, 0);
+    let (code, out, err) = shell.run(&["push", "b", "three"]);
+    assert_eq!((code, out.as_str()), (75, ""));
+    assert!(err.starts_with("dripd push: b is full, 2 of 2: try again in"), "{err}");
+    assert_eq!(shell.case.waiting("b"), ["one", "two"]);
+    for args in [
+        &["push"][..],
+        &["push", "b"],
+        &["push", "a{b", "x"],
+        &["push", "b", "x", "--file", "y"],
+        &["push", "--file", "x"],
+        &["push", "--bucket-from", ".a", "x"],
+        &["push", "--bucket-from", "a", "--file", "x"],
+    ] {
+        assert_eq!(shell.run(args).0, 2, "{args:?}");
+    }
+    let (code, _, err) = shell.run(&["push", "b", "--file", "not-there"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("cannot read not-there"), "{err}");
+}
+
+#[test]
+fn nobody_who_reads_is_no_reason_to_fail_or_to_break() {
+    let shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    let script = format!(
+        "cd {:?} && {:?} push b x | true; echo ${{PIPESTATUS[0]}}; {:?} push b x > /dev/full; echo $?",
+        shell.home(),
+        env!("CARGO_BIN_EXE_dripd"),
+        env!("CARGO_BIN_EXE_dripd")
+    );
+    let output = Command::new("bash").args(["-c", &script]).env_remove("DRIPD_REDIS_URL").output().expect("bash runs");
+    assert_eq!(said(&output), (0, "0\n0\n".to_owned(), String::new()));
+}
+
+#[test]
+fn commands_say_in_one_line_that_redis_cannot_be_used() {
+    let home = tempfile::tempdir().expect("a directory");
+    let nobody = format!("redis://user:secret@127.0.0.1:{}", crate::rig::free_port());
+    for args in [&["push", "b", "x"][..], &["status"], &["work", "--print"]] {
+        let since = Instant::now();
+        let output =
+            dripd().args(args).env("DRIPD_REDIS_URL", &nobody).current_dir(home.path()).output().expect("it runs");
+        let (code, _, err) = said(&output);
+        assert_eq!(code, 69, "{args:?} {err}");
+        assert!(err.contains("cannot use redis at redis://user:***@127.0.0.1:") && !err.contains("secret"), "{err}");
+        assert_eq!(err.lines().count(), 1, "{err}");
+        assert!(since.elapsed() >= Duration::from_secs(5), "it tries for 5 s");
+    }
+}
+
+#[test]
+fn a_push_that_waits_for_room_can_be_interrupted() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 1\n");
+    assert_eq!(shell.run(&["push", "b", "one"]).0, 0);
+    let child = shell.spawn(&["push", "b", "two", "--wait"]);
+    eventually("it has tried", || shell.case.cmd::<String>(&["CLIENT", "LIST"]).contains("cmd=fcall"));
+    signal(child.id(), "INT");
+    let (code, out, err) = said(&child.wait_with_output().expect("it ends"));
+    assert!(code == 130 && out.is_empty(), "{code} {out}{err}");
+    assert!(err.ends_with("dripd push: interrupted: nothing was accepted\n"), "{err}");
+    assert_eq!(shell.case.waiting("b"), ["one"]);
+}

@@ -1,0 +1,49 @@
+//! `dripd status`.
+
+use super::Shell;
+use crate::daemon::configure;
+use crate::rig::{Daemon, eventually};
+
+#[test]
+fn status_shows_everything_and_one_bucket_to_people_and_machines() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 5\n");
+    let (_, out, _) = shell.run(&["status"]);
+    assert!(out.contains("policies    in force as in"), "{out}");
+    let _daemon = Daemon::start(shell.home());
+    shell.case.lpush("b", &["1", "2", "3", "4", "5", "6", "7"]);
+    eventually("one leaves", || shell.case.stream("ready").len() == 1);
+    eventually("it is counted", || shell.run(&["status"]).1.contains("1 dispatched"));
+    let (code, out, err) = shell.run(&["status", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let status: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(
+        (&status["scheduled"], &status["rejected"], &status["routes"][0]["undelivered"]),
+        (&1.into(), &2.into(), &1.into())
+    );
+    assert!(status["lateness"]["p99_us"].is_u64());
+    let (_, out, _) = shell.run(&["status", "b", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(
+        (&status["depth"], &status["capacity"], &status["count"], &status["route"]),
+        (&4.into(), &5.into(), &1.into(), &"default".into())
+    );
+    assert!(shell.run(&["status", "b"]).1.contains("depth       4 of 5"));
+    configure(shell.home(), &shell.case, "[defaults]\ncapacity = 6\n");
+    assert!(shell.run(&["status"]).1.contains("another one is in force"));
+}
+
+#[test]
+fn status_and_push_say_that_a_gate_is_closed() {
+    let shell =
+        Shell::new("[defaults]\nrate = '1/h'\nadmit = { limiter = 'fixed-window', limit = 1, period = '1h' }\n");
+    assert_eq!(shell.run(&["push", "b", "one"]).0, 0);
+    let (code, _, err) = shell.run(&["push", "b", "two"]);
+    assert_eq!(code, 75);
+    assert!(err.starts_with("dripd push: b is limited by its fixed-window, 1 of 1000: try again in 3"), "{err}");
+    let (_, out, _) = shell.run(&["status", "b"]);
+    assert!(out.contains("gate        fixed-window: 0 of 1 left, the next in 3"), "{out}");
+    let (_, out, _) = shell.run(&["status", "b", "--json"]);
+    assert!(out.contains("\"gates\":[{\"limiter\":\"fixed-window\",\"limit\":1,\"remaining\":0,"), "{out}");
+    let (_, out, _) = shell.run(&["check"]);
+    assert!(out.contains("admit fixed-window 1/h\nnote      admit holds for drip_push only"), "{out}");
+}

@@ -1,0 +1,157 @@
+//! `dripd work`: commands, leases, and what becomes of a job when its worker dies.
+
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+use super::{STOPS_WITHIN, Shell, Work};
+use crate::rig::{Daemon, Server, eventually};
+
+pub const WORK: &str = "[defaults]\nrate = '1000/s'\nbackoff = { initial = '50ms', max = '50ms' }\nattempts = 3\n";
+
+#[test]
+fn work_exec_runs_a_command_for_each_job_and_obeys_its_exit_code() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let script = shell.file(
+        "run.sh",
+        "job=$(cat)\necho \"$DRIPD_BUCKET $DRIPD_ATTEMPT $DRIPD_ID $job\" >> seen\ncase $job in dead) exit 65;; once) [ \"$DRIPD_ATTEMPT\" = 2 ];; never) exit 3;; esac\n",
+    );
+    let worker = Work::start(&shell, &["--concurrency", "2", "--exec", "sh", &script]);
+    shell.case.lpush("b", &["fine", "dead", "once", "never"]);
+    eventually("two are dead", || shell.case.stream("dead").len() == 2);
+    eventually("and nothing is left", || shell.case.stream("ready").is_empty());
+    let (code, took, log) = worker.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(took < STOPS_WITHIN, "{took:?}");
+    let seen = std::fs::read_to_string(shell.home().join("seen")).expect("seen");
+    let mut runs: Vec<(String, String)> = Vec::new();
+    let mut ids = std::collections::HashMap::new();
+    for line in seen.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        assert_eq!(fields[0], "b");
+        runs.push((fields[3].to_owned(), fields[1].to_owned()));
+        assert_eq!(*ids.entry(fields[3].to_owned()).or_insert(fields[2].to_owned()), fields[2], "the id is stable");
+        let (entry, bucket) = fields[2].rsplit_once('-').expect("an entry id and a digest");
+        assert!(entry.split('-').all(|n| n.parse::<u64>().is_ok()), "{}", fields[2]);
+        assert_eq!(bucket, "3e23e8160039594a", "printf b | sha256sum");
+    }
+    runs.sort();
+    let expect =
+        [("dead", "1"), ("fine", "1"), ("never", "1"), ("never", "2"), ("never", "3"), ("once", "1"), ("once", "2")];
+    assert_eq!(runs, expect.map(|(job, attempt)| (job.to_owned(), attempt.to_owned())));
+    let reasons: Vec<_> = shell.case.stream("dead").iter().map(|e| (e.text("job"), e.text("reason"))).collect();
+    assert_eq!(reasons, [("dead".into(), "exit code 65".into()), ("never".into(), "exit code 3".into())]);
+    let ready = shell.case.key("ready");
+    let consumers: Vec<redis::Value> = shell.case.cmd(&["XINFO", "CONSUMERS", &ready, "workers"]);
+    assert!(consumers.is_empty(), "a worker that left leaves no name behind");
+}
+
+#[test]
+fn work_renews_leases_and_gives_back_what_it_cannot_finish() {
+    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nlease = '1s'\n");
+    let _daemon = Daemon::start(shell.home());
+    let started = Instant::now();
+    let worker = Work::start(&shell, &["--concurrency", "5", "--exec", "sleep 60 & echo $! >> pids; wait"]);
+    shell.case.lpush("b", &["1", "2"]);
+    let pids = shell.home().join("pids");
+    eventually("both run", || std::fs::read_to_string(&pids).is_ok_and(|text| text.lines().count() == 2));
+    // Past the grace of the daemon, and past many leases.
+    std::thread::sleep(Duration::from_secs(14).saturating_sub(started.elapsed()));
+    assert_eq!(
+        shell.case.stream("ready").iter().filter(|e| e.text("attempt") == "1" && !e.fields.contains_key("id")).count(),
+        2
+    );
+    let (code, took, log) = worker.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(took < STOPS_WITHIN, "{took:?}");
+    eventually("they are back", || {
+        shell.case.stream("ready").iter().filter(|e| e.fields.contains_key("id")).count() == 2
+    });
+    assert!(shell.case.stream("ready").iter().all(|e| e.text("attempt") == "1"), "KEEP");
+    for pid in std::fs::read_to_string(&pids).expect("pids").lines() {
+        eventually("the commands are gone, and theirs too", || {
+            !std::path::Path::new(&format!("/proc/{pid}/stat")).exists()
+                || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
+        });
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_or_cut_off_loses_nothing() {
+    let server = Server::start(&[]);
+    let toml = "[defaults]\nrate = '1000/s'\nlease = '1s'\nbackoff = { initial = '1ms', max = '1ms' }\n";
+    let mut shell = Shell::on(&server, toml);
+    let _daemon = Daemon::start(shell.home());
+    let worker = Work::start(&shell, &["--exec", "sleep 100"]);
+    shell.case.lpush("b", &["x"]);
+    let ready = shell.case.key("ready");
+    eventually("it is taken", || {
+        shell.case.cmd::<(i64, redis::Value, redis::Value, redis::Value)>(&["XPENDING", &ready, "workers"]).0 == 1
+    });
+    worker.signal("KILL");
+    let second = Work::start(&shell, &["--exec", "cat > got"]);
+    eventually("another gets it", || std::fs::read_to_string(shell.home().join("got")).is_ok_and(|job| job == "x"));
+    eventually("and finishes it", || shell.case.stream("ready").is_empty());
+    // The server is this test's own, and so is every connection to it.
+    let killed: i64 = shell.case.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+    assert!(killed >= 2, "both connections of the worker: {killed}");
+    shell.case.lpush("b", &["y"]);
+    eventually("it connects again", || std::fs::read_to_string(shell.home().join("got")).is_ok_and(|job| job == "y"));
+    drop(second);
+}
+
+#[test]
+fn work_print_writes_jobs_of_one_route_in_order() {
+    let toml = "[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'm*'\nroute = 'mail'\n";
+    let mut shell = Shell::new(toml);
+    let _daemon = Daemon::start(shell.home());
+    let mut worker = Work::start(&shell, &["--print", "--route", "mail"]);
+    shell.case.lpush("other", &["x"]);
+    shell.case.lpush("m1", &["1", "2", "3"]);
+    let lines: Vec<_> = BufReader::new(worker.child.stdout.take().expect("piped"))
+        .lines()
+        .take(3)
+        .map(|l| l.expect("a line"))
+        .collect();
+    assert_eq!(lines, ["1", "2", "3"]);
+    assert_eq!(shell.case.jobs("ready"), ["x"]);
+    let (code, took, log) = worker.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(took < STOPS_WITHIN, "{took:?}");
+}
+
+#[test]
+fn work_refuses_what_it_cannot_run() {
+    let shell = Shell::new("");
+    for args in [
+        &["work"][..],
+        &["work", "--print", "--http", "http://x"],
+        &["work", "--print", "--concurrency", "0"],
+        &["work", "--print", "--route", "a:b"],
+        &["work", "--http", "nonsense"],
+    ] {
+        assert_eq!(shell.run(args).0, 2, "{args:?}");
+    }
+    let (code, _, err) = shell.run(&["work", "--exec", "no-such-program"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("no-such-program"), "{err}");
+}
+
+#[test]
+fn an_acknowledgement_that_redis_refuses_is_logged_as_that() {
+    let mut shell = Shell::new("");
+    let daemon = Daemon::start(shell.home());
+    let worker = Work::start(&shell, &["--exec", "cat > got; until [ -e go ]; do sleep 0.05; done"]);
+    shell.case.lpush("b", &["x"]);
+    let home = shell.home().to_owned();
+    eventually("it runs", || std::fs::read_to_string(home.join("got")).is_ok_and(|job| job == "x"));
+    drop(daemon);
+    let ready = shell.case.key("ready");
+    let _: i64 = shell.case.cmd(&["DEL", &ready]);
+    let _: String = shell.case.cmd(&["SET", &ready, "no stream"]);
+    std::fs::write(home.join("go"), "").expect("a file");
+    eventually("it is logged", || worker.log().contains("redis refused the acknowledgement"));
+    let line = worker.said("bucket=b", "redis refused the acknowledgement");
+    assert!(line.contains("attempt=1") && line.contains("WRONGTYPE"), "{line}");
+    assert!(!worker.log().contains("this worker's"), "{}", worker.log());
+}

@@ -1,0 +1,194 @@
+//! `dripd work --http`: what is posted, and what the answer means.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use super::work::WORK;
+use super::{Shell, Work};
+use crate::rig::{Daemon, eventually};
+
+/// A post as the server saw it.
+struct Post {
+    job: Vec<u8>,
+    head: HashMap<String, String>,
+    at: Instant,
+}
+
+impl Post {
+    fn is(&self, job: &str) -> bool {
+        self.job == job.as_bytes()
+    }
+}
+
+/// A server that answers each job with a status and headers: what stands between `HTTP/1.1 ` and the empty line.
+struct Hook {
+    url: String,
+    posts: Receiver<Post>,
+}
+
+impl Hook {
+    /// `answer` is told the job and how often it came before.
+    fn start(answer: fn(&str, usize) -> &'static str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let url = format!("http://{}/hook", listener.local_addr().expect("an address"));
+        let (sender, posts) = channel();
+        std::thread::spawn(move || {
+            let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
+            for stream in listener.incoming() {
+                let mut reader = BufReader::new(stream.expect("a connection"));
+                let post = read_post(&mut reader);
+                let before = seen.entry(post.job.clone()).or_default();
+                let status = answer(&String::from_utf8_lossy(&post.job), *before);
+                *before += 1;
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                // The test may be over by now.
+                if reader.into_inner().write_all(answer.as_bytes()).is_err() || sender.send(post).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { url, posts }
+    }
+
+    #[track_caller]
+    fn next(&self) -> Post {
+        self.posts.recv_timeout(Duration::from_secs(20)).expect("a post within 20 s")
+    }
+
+    #[track_caller]
+    fn take(&self, posts: usize) -> Vec<Post> {
+        (0..posts).map(|_| self.next()).collect()
+    }
+}
+
+fn read_post(reader: &mut BufReader<TcpStream>) -> Post {
+    let mut head = HashMap::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap_or(0) == 0 || line == "\r\n" {
+            break;
+        }
+        if let Some((name, value)) = line.trim_end().split_once(": ") {
+            head.insert(name.to_ascii_lowercase(), value.to_owned());
+        }
+    }
+    let length = head.get("content-length").map_or(0, |n| n.parse().expect("a length"));
+    let mut job = vec![0; length];
+    reader.read_exact(&mut job).expect("a body");
+    Post { job, head, at: Instant::now() }
+}
+
+#[test]
+fn work_http_posts_jobs_and_obeys_the_status() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|job, before| match (job, before) {
+        ("limited", 0) => "429 Too Many\r\nretry-after: 1",
+        ("gone", _) => "410 Gone",
+        ("broken", _) => "500 Broken",
+        ("slow", 0) => "408 Timeout",
+        ("conflict", 0) => "409 Conflict",
+        ("early", 0) => "425 Too Early",
+        _ => "204 Fine",
+    });
+    let worker = Work::start(&shell, &["--http", &hook.url]);
+    shell.case.lpush("bü", &["limited", "gone", "broken", "fine", "slow", "conflict", "early"]);
+    let posts = hook.take(13);
+    eventually("nothing is left", || shell.case.stream("ready").is_empty());
+    assert_eq!(worker.stop().0, Some(0));
+    let of = |job: &str| posts.iter().filter(|post| post.is(job)).collect::<Vec<_>>();
+    let times = ["fine", "gone", "broken", "limited", "slow", "conflict", "early"].map(|job| of(job).len());
+    assert_eq!(times, [1, 1, 3, 2, 2, 2, 2]);
+    let limited = of("limited");
+    assert!(limited[1].at - limited[0].at >= Duration::from_secs(1), "Retry-After is honoured");
+    assert_eq!(limited[1].head["drip-attempt"], "1", "and the attempt not counted");
+    assert_eq!(of("slow")[1].head["drip-attempt"], "2", "a 408 is a failure");
+    let mut dead: Vec<_> = shell.case.stream("dead").iter().map(|e| (e.text("job"), e.text("reason"))).collect();
+    dead.sort();
+    assert_eq!(dead, [("broken".into(), "HTTP 500".into()), ("gone".into(), "HTTP 410".into())]);
+}
+
+#[test]
+fn a_post_says_what_the_job_is_and_where_it_comes_from() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|job, before| if job == "again" && before == 0 { "500 Broken" } else { "200 Fine" });
+    let _worker = Work::start(&shell, &["--http", &hook.url]);
+    let queue = shell.case.queue("bü");
+    let jobs = [&b"{\"n\":1}"[..], b"hello", b"\xff\x00", b"", b"again"];
+    redis::cmd("LPUSH").arg(queue).arg(&jobs[..]).exec(&mut shell.case.redis).expect("LPUSH");
+    let posts = hook.take(6);
+    let types: Vec<&str> = posts.iter().take(5).map(|post| post.head["content-type"].as_str()).collect();
+    assert_eq!(types, ["application/json", "text/plain", "application/octet-stream", "text/plain", "text/plain"]);
+    assert!(posts.iter().zip(jobs).all(|(post, job)| post.job == job), "byte for byte, in order");
+    for post in &posts {
+        assert_eq!(post.head["drip-bucket"], "bü");
+        let (entry, bucket) = post.head["drip-id"].rsplit_once('-').expect("an entry id and a digest");
+        assert!(entry.split('-').all(|n| n.parse::<u64>().is_ok()), "{entry}");
+        assert_eq!(bucket, "579077f8dd4d539f", "printf bü | sha256sum");
+    }
+    let (first, second) = (&posts[4].head, &posts[5].head);
+    assert_eq!((first["drip-attempt"].as_str(), second["drip-attempt"].as_str()), ("1", "2"));
+    assert_eq!(first["drip-id"], second["drip-id"], "a retry is the same job");
+}
+
+#[test]
+fn a_job_that_is_always_given_back_does_not_keep_the_jobs_behind_it() {
+    let first_backoff = Duration::from_millis(500);
+    let mut shell = Shell::new("[defaults]\nrate = '50/s'\nbackoff = { initial = '500ms', max = '10s' }\n");
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|job, _| if job == "poison" { "503 Never\r\nretry-after: 0" } else { "200 Fine" });
+    let _worker = Work::start(&shell, &["--http", &hook.url]);
+    let jobs: Vec<String> = (1..=10).map(|n| n.to_string()).collect();
+    let jobs: Vec<&str> = ["poison"].into_iter().chain(jobs.iter().map(String::as_str)).collect();
+    shell.case.lpush("b", &jobs);
+    let (mut poison, mut others) = (Vec::new(), Vec::new());
+    while others.len() < 10 || poison.len() < 3 {
+        let post = hook.next();
+        let list = if post.is("poison") { &mut poison } else { &mut others };
+        list.push(post);
+        assert!(poison.len() < 15, "only {} jobs left behind it", others.len());
+    }
+    assert!(others.iter().zip(&jobs[1..]).all(|(post, job)| post.is(job)), "in their order");
+    assert!(poison.iter().all(|post| post.head["drip-attempt"] == "1"), "it was not tried properly");
+    for pair in poison.windows(2) {
+        let gap = pair[1].at - pair[0].at;
+        assert!(gap >= first_backoff, "{gap:?} between two tries");
+    }
+}
+
+#[test]
+fn the_log_says_what_becomes_of_each_job() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|job, before| match (job, before) {
+        ("limited", 0) => "429 Too Many",
+        ("later", 0) => "503 Later\r\nretry-after: 1",
+        ("gone", _) => "410 Gone",
+        ("broken", _) => "500 Broken",
+        _ => "204 Fine",
+    });
+    let worker = Work::start(&shell, &["--http", &hook.url]);
+    for job in ["limited", "later", "gone", "broken", "fine"] {
+        shell.case.lpush(job, &[job]);
+    }
+    hook.take(9);
+    eventually("all is told", || worker.log().matches("done bucket=").count() == 3);
+    for (bucket, attempt, says, and) in [
+        ("fine", 1, "done", ""),
+        ("limited", 1, "given back: it will be tried again", "wait=\"its back-off\""),
+        ("later", 1, "given back: it will be tried again", "wait=\"1s\""),
+        ("gone", 1, "failed for good: it is in the dead stream", "reason=\"HTTP 410\""),
+        ("broken", 2, "failed: it will be tried again", "reason=\"HTTP 500\""),
+        ("broken", 3, "failed, and its attempts are used up: it is in the dead stream", "reason=\"HTTP 500\""),
+    ] {
+        let line = worker.said(&format!("bucket={bucket} attempt={attempt} "), says);
+        assert!(line.contains(and), "{and} is not in {line}");
+    }
+    let (_, _, log) = worker.stop();
+    let given_back = |line: &&str| line.contains("bucket=limited") || line.contains("bucket=later");
+    assert!(!log.lines().filter(given_back).any(|line| line.contains("failed")), "{log}");
+}
