@@ -85,7 +85,7 @@ pub(super) fn redis_settings(
     section.finish(problems);
     if password_file.is_some() && url.is_none() && environment.redis_url.is_none() {
         problems.add(format!(
-            "{}.password_file: without redis.url dripd runs a Redis of its own, which has no password; name a url or remove it",
+            "{}.password_file: without redis.url dripd runs its built-in Redis, which has no password; name a url or remove it",
             section.name()
         ));
     }
