@@ -12,6 +12,7 @@ use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
 use super::Source;
+use super::absence::{Absence, LOOK_EVERY};
 use super::lines::{Line, Lines};
 use crate::cli::say_err;
 use crate::store::reply::Pushed;
@@ -95,12 +96,13 @@ pub(super) struct Feeder {
     /// The numbers of lines that were pushed and not accepted, as long as earlier ones may wait.
     refused: Vec<u64>,
     bar: ProgressBar,
+    absence: Absence,
 }
 
 impl Feeder {
     pub(super) fn new(store: Store, wait: bool, bar: ProgressBar) -> Self {
         let (queues, tally, refused) = (BTreeMap::new(), Tally::default(), Vec::new());
-        Self { store, wait, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar }
+        Self { store, wait, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar, absence: Absence::default() }
     }
 
     pub(super) fn tally(&self) -> Tally {
@@ -135,9 +137,10 @@ impl Feeder {
             if !is_open && !waits {
                 return input.map(|_| true).map_err(Trouble::Read); // what was read before an error has gone first
             }
-            let pause = async {
-                if let Some(pause) = pause { tokio::time::sleep(pause).await } else { std::future::pending().await }
-            };
+            if waits && let Some(line) = self.absence.look(&mut self.store).await {
+                self.bar.suspend(|| say_err(line));
+            }
+            let pause = tokio::time::sleep(pause.unwrap_or(LOOK_EVERY).min(LOOK_EVERY));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(false),

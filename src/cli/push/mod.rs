@@ -1,6 +1,7 @@
 //! `dripd push`: one job, or a job a line of a file or a pipe. Of a file, `lines` reads, `feeder` pushes and keeps count, and
 //! `file` joins them and says what became of it.
 
+mod absence;
 mod feeder;
 mod file;
 mod lines;
@@ -9,10 +10,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Instant;
 
 use clap::{ArgGroup, Args};
 
-use super::{Exit, Failure, connect, say};
+use absence::{Absence, LOOK_EVERY};
+
+use super::{Exit, Failure, connect, say, say_err};
 use crate::config::Config;
 use crate::store::Store;
 use crate::system::signals::Signals;
@@ -99,7 +103,7 @@ async fn push_one(
     wait: bool,
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
-    let jobs = [job];
+    let (jobs, mut absence) = ([job], Absence::default());
     loop {
         // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
         let mut store = connect_or_stop(config, signals).await?;
@@ -117,9 +121,15 @@ async fn push_one(
             let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {ms} ms, or use --wait");
             return Err(Failure::new(Exit::Rejected, message));
         }
-        tokio::select! {
-            () = tokio::time::sleep(retry_after) => {}
-            () = signals.stop() => return Err(nothing_accepted()),
+        let until = Instant::now() + retry_after;
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            if let Some(line) = absence.look(&mut store).await {
+                say_err(line);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+                () = signals.stop() => return Err(nothing_accepted()),
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! `dripd push` of one job, and what every command does without Redis.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Shell, said, signal};
-use crate::rig::{Server, dripd, eventually};
+use crate::rig::{Daemon, Server, dripd, eventually};
 
 #[test]
 fn push_says_what_became_of_one_job() {
@@ -73,4 +74,26 @@ fn a_push_that_waits_for_room_can_be_interrupted() {
     assert!(code == 130 && out.is_empty(), "{code} {out}{err}");
     assert!(err.ends_with("dripd push: interrupted: nothing was accepted\n"), "{err}");
     assert_eq!(shell.case.waiting("b"), ["one"]);
+}
+
+#[test]
+fn a_push_that_waits_says_that_no_daemon_runs() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 1\n");
+    assert_eq!(shell.run(&["push", "b", "one"]).0, 0);
+    let file = shell.file("jobs", "two\n");
+    let told = "dripd push: no daemon runs, so nothing leaves the bucket: start one with `dripd run`; still waiting";
+    for args in [&["push", "b", "two", "--wait"][..], &["push", "b", "--file", &file, "--wait"]] {
+        let mut child = shell.spawn(args);
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        assert_eq!(stderr.lines().next().expect("a line").expect("text"), told, "{args:?}");
+    }
+    let daemon = Daemon::start(shell.home());
+    eventually("one leaves", || shell.case.stream("ready").len() == 1);
+    assert_eq!(shell.run(&["push", "b", "one"]).0, 0);
+    let child = shell.spawn(&["push", "b", "two", "--wait"]);
+    eventually("it waits", || shell.case.cmd::<String>(&["CLIENT", "LIST"]).contains("cmd=fcall_ro"));
+    signal(child.id(), "INT");
+    let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
+    assert_eq!((code, err.as_str()), (130, "dripd push: interrupted: nothing was accepted\n"), "{}", daemon.log());
 }
