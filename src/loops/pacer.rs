@@ -53,7 +53,8 @@ pub struct Pacer {
     due: Instant,
     /// When the calls that took names along so far will have been paid for, one `every` each.
     paid: Instant,
-    /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back.
+    /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back; and
+    /// no more than it looked at, where it had no room for all.
     names: usize,
     /// The last call had no room for all of its names: the next one goes at once.
     left_over: bool,
@@ -148,7 +149,8 @@ impl Pacer {
         self.hints.done(woken, drained.looked);
         self.left_over = drained.looked < woken.len();
         let left = usize::try_from(drained.dispatched).unwrap_or(MOST_NAMES);
-        self.names = (left + left / 2).clamp(FEWEST_NAMES, MOST_NAMES);
+        let names = if self.left_over { drained.looked } else { left + left / 2 };
+        self.names = names.clamp(FEWEST_NAMES, MOST_NAMES);
         let did_something = drained.dispatched + drained.rejected > 0;
         self.in_vain = if did_something { 0 } else { self.in_vain.saturating_add(1) };
         if did_something || !woken.is_empty() {

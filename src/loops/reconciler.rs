@@ -76,7 +76,7 @@ impl Reconciler {
     }
 
     async fn scan_for_ever(&mut self) -> Result<(), StoreError> {
-        self.scan_all().await?;
+        while self.look_at_page().await? {}
         let mut pause = if self.tracking { SLOWLY } else { POLL };
         let mut round = Instant::now();
         loop {
@@ -86,7 +86,7 @@ impl Reconciler {
                     self.scan_all().await?;
                 }
                 () = tokio::time::sleep(pause) => if self.tracking {
-                    self.look_slowly().await?;
+                    self.look_at_page().await?;
                 } else {
                     pause = self.poll().await? * LEAVE;
                     if self.cursor == 0 {
@@ -136,14 +136,14 @@ impl Reconciler {
         Ok(page.next.is_some())
     }
 
-    /// One page of the slow scan, for what no report told: a queue that is not scheduled. One that is has its turn, and is cut
-    /// then at the latest; to look at each of them would keep Redis busy for nothing.
-    async fn look_slowly(&mut self) -> Result<(), StoreError> {
+    /// One page, for what no report told: a queue that is not scheduled. One that is has its turn, and is cut then at the latest; to
+    /// look at each of them would keep Redis busy for nothing. Replies whether there is more.
+    async fn look_at_page(&mut self) -> Result<bool, StoreError> {
         let page = self.store.scan_queues(self.cursor).await?;
         let forgotten = self.store.unscheduled(page.queues).await?;
         self.hand_over(&forgotten).await;
         self.cursor = page.next.unwrap_or(0);
-        Ok(())
+        Ok(page.next.is_some())
     }
 
     async fn hand_over(&mut self, queues: &[Vec<u8>]) {

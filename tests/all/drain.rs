@@ -50,25 +50,28 @@ fn a_call_handles_at_most_a_batch_and_a_bucket_a_quarter_of_it_while_others_are_
 }
 
 #[test]
-fn a_wake_looks_at_half_a_batch_of_queues_with_jobs_and_what_it_looked_at_counts_towards_the_batch() {
-    let mut case = Case::with("[defaults]\nrate = '1/s'\n[limits]\nbatch = 20\n");
-    case.settle_at(T0);
-    let names: Vec<_> = (0..40).map(|n| format!("b{n:02}")).collect();
-    for name in &names[..30] {
-        case.cmd::<u64>(&["LPUSH", &case.queue(name), "x"]);
+fn a_wake_looks_at_a_batch_of_queues_with_jobs_and_at_half_of_one_while_others_are_due() {
+    for (others, expect) in [(0, [(20, 20), (10, 20)].as_slice()), (100, &[(20, 10), (20, 10), (20, 10), (20, 10)])] {
+        let mut case = Case::with("[defaults]\nrate = '1/s'\n[limits]\nbatch = 20\n");
+        case.settle_at(T0);
+        for n in 0..others {
+            case.push_at(T0, &format!("due{n}"), &["x"]);
+        }
+        let names: Vec<_> = (0..40).map(|n| format!("b{n:02}")).collect();
+        for name in &names[..30] {
+            case.cmd::<u64>(&["LPUSH", &case.queue(name), "x"]);
+        }
+        let keys: Vec<_> = names.iter().map(|name| format!("queue:{name}")).collect();
+        let (mut from, mut seen) = (0, Vec::new());
+        while from < keys.len() {
+            let rest: Vec<_> = keys[from..].iter().map(String::as_str).collect();
+            let reply: Vec<redis::Value> = case.fcall("drip__wake", &rest, &[T0.to_string()]);
+            let number = |n: usize| redis::from_redis_value::<i64>(reply[n].clone()).expect("a number");
+            seen.push((number(1), number(7)));
+            from += number(7) as usize;
+        }
+        assert_eq!(seen, expect, "what it looked at counts towards the batch");
     }
-    let keys: Vec<_> = names.iter().map(|name| format!("queue:{name}")).collect();
-    let mut wake = |from: usize| -> (i64, i64) {
-        let keys: Vec<_> = keys[from..].iter().map(String::as_str).collect();
-        let reply: Vec<redis::Value> = case.fcall("drip__wake", &keys, &[T0.to_string()]);
-        let number = |n: usize| redis::from_redis_value::<i64>(reply[n].clone()).expect("a number");
-        (number(1), number(7))
-    };
-    assert_eq!(wake(0), (10, 10), "ten are looked at, so ten places of the batch are left");
-    assert_eq!(wake(10), (10, 10));
-    assert_eq!(wake(20), (10, 10));
-    assert_eq!(wake(30), (0, 10));
-    assert_eq!(case.cmd::<u64>(&["XLEN", &case.key("ready")]), 30);
 }
 
 #[test]
@@ -85,8 +88,8 @@ fn a_queue_that_is_as_a_dispatch_left_it_needs_no_look_and_any_other_does() {
         let reply: Vec<redis::Value> = case.fcall("drip__wake", &keys, &[now.to_string()]);
         redis::from_redis_value::<i64>(reply[7].clone()).expect("a number")
     };
-    assert_eq!(looked(T0 + MS), 30, "half a batch are ten, and none of these counts");
-    assert_eq!(looked(T0 + 60 * MS), 10, "nothing is believed for long");
+    assert_eq!(looked(T0 + MS), 30, "a batch are twenty, and none of these counts");
+    assert_eq!(looked(T0 + 60 * MS), 20, "nothing is believed for long: a batch");
 
     let mut case = Case::with("[defaults]\nrate = '1/s'\ncapacity = 3\n");
     case.push_at(T0, "over", &["1", "2"]);

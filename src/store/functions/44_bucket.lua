@@ -209,11 +209,6 @@ do
     return call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
   end
 
-  -- has_schedule: whether any bucket is scheduled.
-  function bucket.has_schedule(ctx)
-    return call('EXISTS', ctx.k.schedule) == 1
-  end
-
   -- page: a page of one of the sets, for the sweep: names, dues, and where it goes on.
   function bucket.page(ctx, place, cursor)
     local page, names, dues = call('ZSCAN', place, cursor, 'COUNT', ctx.page), {}, {}

@@ -157,8 +157,8 @@ do
     return not ctx.prev and not ctx.has_levels and not ctx.has_retries
   end
 
-  -- resume: plain turns follow, at the beginning or after another one; pause: another one follows, and counts where all do.
-  function dispatch.resume(ctx)
+  -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
+  local function resume(ctx)
     going, bytes, latest, dispatched, counted, policy = true, ctx.bytes, ctx.latest_us, 0, 0, nil
     late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
@@ -209,6 +209,7 @@ do
   -- plain: the turn of a bucket that is due and has `len` jobs, more than none. Replies whether that was all of it. If not, its turn
   -- is to be gone on with: from its next due where one is replied, for then one job has left.
   local function plain(ctx, name, p, queue, len, place, due, due_text)
+    if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB then return false end
     local job = call('LINDEX', queue, '-1')

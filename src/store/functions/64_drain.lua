@@ -13,6 +13,7 @@ do
   local function general(ctx, work, i, queue, len, due, left_at)
     local s, given = work.s, min(work.quota, work.share)
     if left_at then due, given = left_at, min(work.quota, work.share - 1) end
+    dispatch.pause(ctx)
     work.decides = true
     bucket.decide(ctx, s, work.names[i], queue, len, work.place or work.places[i], due, work.levels[i])
     work.decides, s.due = false, s.due or ctx.now
@@ -28,7 +29,6 @@ do
     while work.at < #names do
       local left_at = nil
       if work.is_plain and not spent(ctx) then
-        dispatch.resume(ctx)
         left_at = dispatch.plain_turns(ctx, work)
         dispatch.pause(ctx)
         if work.at == #names and not left_at then return end
@@ -134,14 +134,12 @@ do
     return finish(ctx)
   end
 
-  -- filled_queues: of the first buckets among some queue keys that need a look, half a batch of them at most: their names,
-  -- where they are among the keys, how many jobs wait, and how many keys were looked at. Most reports are the echo of a
+  -- filled_queues: of the first buckets among some queue keys that need a look, at most `most` of them: their names, where they
+  -- are among the keys, how many jobs wait, and how many keys were looked at. Most reports are the echo of a
   -- dispatch: where no queue is there any more, one look is enough for all, and one that is as the dispatch left it needs
   -- nothing, for that has cut and scheduled it.
-  local function filled_queues(ctx, redis_keys)
-    local found, at, lens, head, most = {}, {}, {}, ctx.k.queues, max(1, floor(ctx.limits.batch / 2))
-    local m = ctx.memory
-    if m.settled_count > 0 and not bucket.has_schedule(ctx) then memory.forget(m, ctx.now) end
+  local function filled_queues(ctx, redis_keys, most)
+    local found, at, lens, head, m = {}, {}, {}, ctx.k.queues, ctx.memory
     if #redis_keys > 1 and call('EXISTS', unpack(redis_keys)) == 0 then return found, at, lens, #redis_keys end
     for i = 1, #redis_keys do
       if #found == most then return found, at, lens, i - 1 end
@@ -166,13 +164,12 @@ do
     local s, name, place, due, now = work.s, work.names[i], work.places[i], work.dues[i], ctx.now
     local may_go = (place == nil or place == ctx.k.rest) and work.quota > 0
     if work.is_plain and may_go and (due or 0) <= now then
-      dispatch.resume(ctx)
       local done, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, place, now, ctx.now_text)
-      dispatch.pause(ctx)
       if done or left_at then work.quota = work.quota - 1 end
       if left_at then general(ctx, work, i, queue, len - 1, due, left_at) end
       if done or left_at then return end
     end
+    dispatch.pause(ctx)
     work.decides = true
     bucket.decide(ctx, s, name, queue, len, place, due, work.levels[i])
     work.decides, s.due = false, s.due or now
@@ -200,13 +197,16 @@ do
     end
   end
 
-  -- look_at: look at some queues. Replies how many of them were looked at.
+  -- look_at: look at some queues: as many as a batch, or half as many where others are due. Replies how many of them were looked
+  -- at, those that needed none included.
   local function look_at(ctx, redis_keys)
-    local found, at, lens, looked = filled_queues(ctx, redis_keys)
+    local first_due, batch = bucket.first_due(ctx), ctx.limits.batch
+    if first_due == huge and ctx.memory.settled_count > 0 then memory.forget(ctx.memory, ctx.now) end
+    local quota = first_due > ctx.now and batch or max(1, floor(batch / 2))
+    local found, at, lens, looked = filled_queues(ctx, redis_keys, quota)
     if #found == 0 then return looked end
     ctx.looked = #found
     local places, dues = bucket.load(ctx, found)
-    local quota = max(1, floor(ctx.limits.batch / 2))
     local work = {
       s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,
       levels = bucket.levels_of(ctx, found), announced = {}, seen = {}, at = 0, quota = quota,
