@@ -391,3 +391,23 @@ fn the_layers_are_guarded_in_every_direction() {
         assert_eq!(faults(path, text), [""; 0], "{path}: {text}");
     }
 }
+
+/// The local names that a Lua text declares outside of all blocks.
+fn locals_of(source: &str) -> usize {
+    let lines = source.lines().filter_map(|line| line.strip_prefix("local "));
+    lines.map(|line| line.split(['=', '(']).next().unwrap_or_default().split(',').count()).sum()
+}
+
+#[test]
+fn each_lua_file_is_a_block_with_one_table_and_the_chunk_keeps_few_names() {
+    assert_eq!(locals_of("local a, b = 1, 2\nlocal function c(x, y)\n  local d\nlocal e\n"), 4, "the counting itself");
+    let mut all = 0;
+    for path in files(Path::new("src/store/functions"), "lua") {
+        let source = std::fs::read_to_string(&path).expect("a file");
+        let locals = locals_of(&source);
+        assert!(locals <= 1 || path.ends_with("10_head.lua"), "{} adds {locals} names", path.display());
+        assert!(source.contains("\ndo\n"), "{} is no block", path.display());
+        all += locals;
+    }
+    assert!((20..120).contains(&all), "{all} names; Lua allows 200");
+}

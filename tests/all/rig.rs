@@ -231,9 +231,14 @@ impl Case {
 
     /// Put a configuration into force, as a daemon would.
     pub fn configure(&mut self, toml: &str) -> i64 {
+        self.configure_at("", toml)
+    }
+
+    /// The same at a time.
+    pub fn configure_at(&mut self, now: &str, toml: &str) -> i64 {
         let json = record(toml);
         let id = format!("{:016x}", rand_u64());
-        self.fcall("drip__policy", &["policy"], &["", &id, &json, "replace"])
+        self.fcall("drip__policy", &["policy"], &[now, &id, &json, "replace"])
     }
 
     pub fn key(&self, name: &str) -> String {

@@ -25,6 +25,7 @@ do
   local policy_of, after = record.policy_of, rate.after
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
+  local FORGET_EVERY_US = 100000
   local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
 
   -- load: where some buckets stand, and their dues there.
@@ -161,8 +162,8 @@ do
     join(moves.remove, k.rest, from_rest)
   end
 
-  -- add_to: write buckets to a set other than the schedule. Where its key holds something else they go on the schedule: what
-  -- has left must count.
+  -- add_to: write buckets to a set other than the schedule. Where its key holds something else they go on the schedule, for what
+  -- has left must count, and the reply is false.
   local function add_to(ctx, key, list)
     local added = pcall_redis('ZADD', key, unpack(list))
     if is_error(added) then
@@ -170,29 +171,32 @@ do
       local later = ctx.now + STUCK_US
       for i = 1, #list, 2 do list[i] = digits(max(list[i] + 0, later)) end
       call('ZADD', ctx.k.schedule, unpack(list))
-      return
+      return false
     end
     local name = sub(key, 1, #ctx.k.held) == ctx.k.held and sub(key, #ctx.k.held + 1)
     if name and not find(' ' .. ctx.held .. ' ', ' ' .. name .. ' ', 1, true) then
       route.write_held(ctx, ctx.held == '' and name or ctx.held .. ' ' .. name)
     end
+    return true
   end
 
-  -- flush: write what was committed.
+  -- flush: write what was committed. Replies whether that changed the schedule.
   -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
   function bucket.flush(ctx)
     local moves = ctx.moves
-    if not moves then return end
+    if not moves then return false end
     ctx.moves = nil
     local schedule = ctx.k.schedule
+    local add, remove = moves.add[schedule], moves.remove[schedule]
     for key, list in pairs(moves.remove) do
       if list[1] then call('ZREM', key, unpack(list)) end
     end
-    local list = moves.add[schedule]
-    if list and list[1] then call('ZADD', schedule, unpack(list)) end
-    for key, other in pairs(moves.add) do
-      if key ~= schedule and other[1] then add_to(ctx, key, other) end
+    if add and add[1] then call('ZADD', schedule, unpack(add)) end
+    local all_written = true
+    for key, list in pairs(moves.add) do
+      if key ~= schedule and list[1] then all_written = add_to(ctx, key, list) and all_written end
     end
+    return not all_written or add ~= nil and add[1] ~= nil or remove ~= nil and remove[1] ~= nil
   end
 
   -- first_due: the earliest due of the schedule, or `huge`.
@@ -202,9 +206,9 @@ do
   end
 
   -- due: the buckets that are due, the longest due first, at most so many: a list of names and dues as texts; nil and the earliest
-  -- due where none is.
-  function bucket.due(ctx, most)
-    local first = bucket.first_due(ctx)
+  -- due where none is. `first` is that, where it is known.
+  function bucket.due(ctx, most, first)
+    first = first or bucket.first_due(ctx)
     if first > ctx.now then return nil, first end
     return call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
   end
@@ -219,16 +223,17 @@ do
     return names, dues, page[1]
   end
 
-  -- forget_rested: drop buckets at rest whose due is over: nothing of them stays. Replies whether more could be dropped.
+  -- forget_rested: drop buckets at rest whose due is over: nothing of them stays. Now and then will do, for whoever looks at one
+  -- sees that its due is over. Replies whether more could be dropped.
   -- reads, writes  rest      cost  none before the first such due, then 3 calls and O(REST_MOST)
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
-    if ctx.now < m.rest_us then return false end
+    if ctx.now < m.rest_us or ctx.now < m.forget_us then return false end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
-    m.rest_us = first[2] and first[2] + 0 or huge
+    m.rest_us, m.forget_us = first[2] and first[2] + 0 or huge, ctx.now + FORGET_EVERY_US
     return false
   end
 

@@ -47,7 +47,7 @@ do
   end
 
   -- guarded: run the turns. One that raises (a key of the wrong type, in the middle of it) costs its bucket a wait and no other
-  -- bucket anything: the dues of what has left by then must be stored.
+  -- bucket anything: the dues of what has left by then must be stored. Replies whether that wrote to the schedule.
   local function guarded(ctx, work, turns)
     work.is_plain = dispatch.is_plain(ctx)
     if work.is_plain then dispatch.open(ctx) end
@@ -66,15 +66,15 @@ do
       end
     until whole
     if work.is_plain then dispatch.close(ctx) end
-    bucket.flush(ctx)
+    return bucket.flush(ctx)
   end
 
   -- drain_due: the turns of the buckets that are due, the longest due first. One batch of jobs or buckets, in equal shares, and
   -- for one bucket no more than a quarter while others are due. The buckets that a wake looked at count too. Replies whether
-  -- more is due, and where nothing was, when the first will be.
-  local function drain_due(ctx)
-    local batch = max(1, ctx.limits.batch - ctx.looked)
-    local due, first = bucket.due(ctx, batch)
+  -- more is due, and where nothing was, when the first will be. `first` is the earliest due, where it is known.
+  local function drain_due(ctx, first)
+    local batch, due = max(1, ctx.limits.batch - ctx.looked), nil
+    due, first = bucket.due(ctx, batch, first)
     if not due then return false, first end
     local names = {}
     for i = 1, #due, 2 do names[#names + 1] = due[i] end
@@ -108,8 +108,9 @@ do
   end
 
   -- finish: the turns of what is due, the sweep, and the reply.
-  local function finish(ctx)
-    local more, first_due = drain_due(ctx)
+  local function finish(ctx, first_due)
+    local more
+    more, first_due = drain_due(ctx, first_due)
     if bucket.forget_rested(ctx) then more = true end
     local sweeps, moved = sweep.go_on(ctx, more)
     if sweeps then more = true end
@@ -198,13 +199,13 @@ do
   end
 
   -- look_at: look at some queues: as many as a batch, or half as many where others are due. Replies how many of them were looked
-  -- at, those that needed none included.
+  -- at, those that needed none included, and the earliest due where nothing has changed on the schedule.
   local function look_at(ctx, redis_keys)
     local first_due, batch = bucket.first_due(ctx), ctx.limits.batch
     if first_due == huge and ctx.memory.settled_count > 0 then memory.forget(ctx.memory, ctx.now) end
     local quota = first_due > ctx.now and batch or max(1, floor(batch / 2))
     local found, at, lens, looked = filled_queues(ctx, redis_keys, quota)
-    if #found == 0 then return looked end
+    if #found == 0 then return looked, first_due end
     ctx.looked = #found
     local places, dues = bucket.load(ctx, found)
     local work = {
@@ -212,9 +213,9 @@ do
       levels = bucket.levels_of(ctx, found), announced = {}, seen = {}, at = 0, quota = quota,
       share = min(ctx.rec.quarter, max(1, floor(quota / #found))),
     }
-    guarded(ctx, work, look)
+    local scheduled = guarded(ctx, work, look)
     if work.at < #found then looked = at[work.at + 1] - 1 end
-    return looked
+    return looked, not scheduled and first_due or nil
   end
 
   -- drip__wake: look at queues that changed, let out what came into buckets that may go, then drain.
@@ -227,8 +228,8 @@ do
     if not prefix or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
     local ctx = context.open(prefix, args[1])
     begin(ctx)
-    local looked = look_at(ctx, redis_keys)
-    local reply = finish(ctx)
+    local looked, first_due = look_at(ctx, redis_keys)
+    local reply = finish(ctx, first_due)
     reply[8] = looked
     return reply
   end

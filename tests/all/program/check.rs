@@ -1,7 +1,7 @@
 //! `dripd check` and `dripd functions`.
 
 use super::{Shell, said};
-use crate::daemon::configure;
+use crate::program::daemon::configure;
 use crate::rig::{Daemon, Server, eventually};
 
 #[test]

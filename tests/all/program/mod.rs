@@ -6,15 +6,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::daemon::configure;
 use crate::rig::{Case, Server, dripd};
+use daemon::configure;
 
+mod built_in_redis;
 mod check;
+mod daemon;
 mod examples;
+mod faults;
+mod library;
 mod limit;
+mod link;
+mod polling;
 mod push;
 mod push_file;
+mod reload;
 mod status;
+mod stop;
+mod systemd;
 mod work;
 mod work_http;
 

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use super::{Shell, proc, said, signal};
-use crate::daemon::configure;
+use crate::program::daemon::configure;
 use crate::rig::{Daemon, Server, eventually};
 
 /// More memory than a push ever needs, in KiB, and far less than the input of the tests that look at it.

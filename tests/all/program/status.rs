@@ -1,7 +1,7 @@
 //! `dripd status`.
 
 use super::Shell;
-use crate::daemon::configure;
+use crate::program::daemon::configure;
 use crate::rig::{Daemon, eventually};
 
 #[test]

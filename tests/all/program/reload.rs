@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::daemon::{configure, home};
+use crate::program::daemon::{configure, home};
 use crate::rig::{Case, Daemon, Server, dripd, eventually, signal};
 
 /// The capacity that a daemon's functions hold a bucket to.

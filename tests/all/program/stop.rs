@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::built_in_redis::{BuiltIn, is_gone};
+use crate::program::built_in_redis::{BuiltIn, is_gone};
 use crate::rig::{Daemon, Server, eventually, signal};
 
 /// What a daemon may take to stop, as promised.

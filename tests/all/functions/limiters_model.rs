@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use crate::limiters::{Limiter, Verdict};
+use crate::functions::limiters::{Limiter, Verdict};
 use crate::rig::{MS, T0};
 
 #[derive(Debug, Clone)]

@@ -1,0 +1,17 @@
+//! The functions in Redis, called with the clock in hand: a file a subject. `model` compares random sequences with a reference
+//! model; the others are tables and the edges of what is promised.
+
+mod bucket;
+mod defaults;
+mod drain;
+mod gates;
+mod globs;
+mod heartbeat;
+mod jobs;
+mod kept;
+mod limiters;
+mod limiters_model;
+mod model;
+mod policies;
+mod rate;
+mod sizes;
