@@ -5,10 +5,9 @@
 -- counts    figures that are not yet written                             38_call
 -- lates     the lateness of dispatches, not yet written                  58_dispatch
 -- sweep     where the sweep stands                                       62_sweep
--- settled   how a dispatch left the queues, for its echo                 this file: note, ask, forget
+-- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
 -- rest_us   nothing at rest is past its due before this moment           44_bucket
--- forget_us those at rest are not looked through before this moment      44_bucket
 -- entries   rejected since the stream was measured                       50_rejected
 -- passes    passes of the reaper                                         74_reap
 --
@@ -35,7 +34,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
-        rest_us = 0, forget_us = 0, entries = 0, passes = 0,
+        rest_us = 0, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
     end
@@ -62,12 +61,14 @@ do
     m.settled_count = SETTLED_MOST - left
   end
 
-  -- ask: whether a queue still is as a dispatch left it. Answered once: it is only for the echo.
+  -- ask: whether a queue still is as a dispatch left it: each daemon hears of the dispatch, and asks.
   function memory.ask(m, bucket, len)
-    local settled = m.settled[bucket]
-    if not settled then return false end
-    m.settled[bucket] = nil
-    return settled == len
+    return m.settled[bucket] == len
+  end
+
+  -- drop: what was noted of a bucket holds no more.
+  function memory.drop(m, bucket)
+    if m.settled[bucket] then m.settled[bucket] = nil end
   end
 
   -- refresh: forget what is too old to be believed.

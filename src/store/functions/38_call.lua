@@ -37,7 +37,7 @@ do
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
     ctx.prev = head[2] and record.by_its_id(ctx.k.policy, head[2], 'prev') or nil
     if not m or ctx.id ~= id then m = memory.of(prefix, id) end
-    if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.forget_us = nil, 0, 0 end
+    if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us = nil, 0 end
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m

@@ -25,7 +25,6 @@ do
   local policy_of, after = record.policy_of, rate.after
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
-  local FORGET_EVERY_US = 100000
   local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
 
   -- load: where some buckets stand, and their dues there.
@@ -223,17 +222,16 @@ do
     return names, dues, page[1]
   end
 
-  -- forget_rested: drop buckets at rest whose due is over: nothing of them stays. Now and then will do, for whoever looks at one
-  -- sees that its due is over. Replies whether more could be dropped.
+  -- forget_rested: drop buckets at rest whose due is over: nothing of them stays. Replies whether more could be dropped.
   -- reads, writes  rest      cost  none before the first such due, then 3 calls and O(REST_MOST)
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
-    if ctx.now < m.rest_us or ctx.now < m.forget_us then return false end
+    if ctx.now < m.rest_us then return false end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
-    m.rest_us, m.forget_us = first[2] and first[2] + 0 or huge, ctx.now + FORGET_EVERY_US
+    m.rest_us = first[2] and first[2] + 0 or huge
     return false
   end
 

@@ -137,8 +137,8 @@ do
     bucket.commit(ctx, s, place)
     if place == ctx.k.schedule and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
-    elseif ctx.memory.settled[s.bucket] then
-      memory.ask(ctx.memory, s.bucket, -1) -- what was noted before holds no more
+    else
+      memory.drop(ctx.memory, s.bucket)
     end
     return min(rest, quota - 1), s.due <= ctx.now and place ~= nil
   end
@@ -206,23 +206,8 @@ do
     stream, room_left = r.stream, r.left
   end
 
-  -- plain: the turn of a bucket that is due and has `len` jobs, more than none. Replies whether that was all of it. If not, its turn
-  -- is to be gone on with: from its next due where one is replied, for then one job has left.
-  local function plain(ctx, name, p, queue, len, place, due, due_text)
-    if not going then resume(ctx) end
-    if p ~= policy then use(ctx, p) end
-    if len > capacity or room_left <= 0 or bytes >= MIB then return false end
-    local job = call('LINDEX', queue, '-1')
-    local size = #job
-    if size > now_limit then return false end
-    local added = pcall_redis('XADD', stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us', due_text,
-      'at_us', now_text, 'lease_ms', lease)
-    if added.err then -- a text has no such field
-      refused(ctx, r, added.err)
-      room_left = 0
-      return false
-    end
-    call('RPOP', queue)
+  -- paid: a job of so many bytes has left for the due that it met. Replies the next due.
+  local function paid(p, due, size)
     room_left, bytes, dispatched = room_left - 1, bytes + size, dispatched + 1
     local late = now - due
     if late > latest then latest = late end
@@ -233,14 +218,41 @@ do
     end
     counted = counted + 1
     if due < catch_up_from then due = catch_up_from end
-    if step then due = due + step else due = after(p, due) end
-    if len > 1 and due <= now then return false, due end
+    if step then return due + step end
+    return after(p, due)
+  end
+
+  -- put: an entry of a job in the stream. Replies whether it took it.
+  local function put(ctx, name, job, due_text)
+    local added = pcall_redis('XADD', stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us', due_text,
+      'at_us', now_text, 'lease_ms', lease)
+    if not added.err then return true end -- a text has no such field
+    refused(ctx, r, added.err)
+    room_left = 0
+    return false
+  end
+
+  -- put_more: jobs of the same bucket after its first, up to `most` together with that. Replies how many have left, and the next due.
+  local function put_more(ctx, name, p, queue, len, due, most)
+    local out = 1
+    most = min(most, len)
+    while out < most and due <= now and room_left > 0 and bytes < MIB do
+      local job = call('LINDEX', queue, from_right[out + 1])
+      local size = #job
+      if size > now_limit or not put(ctx, name, job, digits(due)) then break end
+      out, due = out + 1, paid(p, due, size)
+    end
+    return out, due
+  end
+
+  -- wait_at: where a plain bucket with `left` jobs waits from now on.
+  local function wait_at(name, left_over, place, due)
     if due ~= due_before then due_before, text_before = due, digits(due) end
-    if len > 1 then
+    if left_over > 0 then
       to_schedule[scheduled + 1], to_schedule[scheduled + 2] = text_before, name
       scheduled = scheduled + 2
       if has_id and notes_left > 0 then
-        settled[name], notes_left = len - 1, notes_left - 1
+        settled[name], notes_left = left_over, notes_left - 1
       end
     else
       if place == schedule_key then
@@ -254,34 +266,57 @@ do
       end
       if settled[name] then settled[name] = nil end
     end
-    if place == rest_key and (len > 1 or due <= now) then
+    if place == rest_key and (left_over > 0 or due <= now) then
       left_rest = left_rest + 1
       from_rest[left_rest] = name
     end
-    return true
+  end
+
+  -- plain: the turn of a bucket that is due and has `len` jobs, more than none, of which `most` may leave. Replies how many have
+  -- left, and their bucket's next due where its turn is to be gone on with in general; 0 where it is no plain bucket and nothing
+  -- was done. The third reply says whether it is due again at once.
+  local function plain(ctx, name, p, queue, len, place, due, due_text, most)
+    if not going then resume(ctx) end
+    if p ~= policy then use(ctx, p) end
+    if len > capacity or room_left <= 0 or bytes >= MIB then return 0 end
+    local job = call('LINDEX', queue, '-1')
+    local size = #job
+    if size > now_limit or not put(ctx, name, job, due_text) then return 0 end
+    local out = 1
+    due = paid(p, due, size)
+    if len > 1 and due <= now then
+      out, due = put_more(ctx, name, p, queue, len, due, most)
+    end
+    -- RPOP is a little less work for a small job, but replies it once more.
+    if out == 1 and size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', -(out + 1)) end
+    local is_due = len > out and due <= now
+    if is_due and out < most then return out, due end
+    wait_at(name, len - out, place, due)
+    return out, nil, is_due
   end
   dispatch.plain = plain
 
   -- plain_turns: the turns of the due buckets of `work` (64_drain), from where it stands, as long as they are plain. Replies the next
-  -- due of the last one, where that has more to do now than the one job that has left.
+  -- due of the last one, and how many of its jobs have left, where its turn is to be gone on with.
   function dispatch.plain_turns(ctx, work)
-    local names, dues, rec, policy_of_all = work.names, work.due, ctx.rec, ctx.rec.plain
+    local names, dues, rec, policy_of_all, share = work.names, work.due, ctx.rec, ctx.rec.plain, work.share
     local i, quota, n = work.at + 1, work.quota, #names
-    local due_left
     while i <= n and quota > 0 do
       work.at = i -- whatever raises, raises at this one
       local name, due_text = names[i], dues[i + i]
       local queue = queues .. name
       local len = pcall_redis('LLEN', queue)
       if len == 0 or len ~= 1 and type(len) ~= 'number' then break end
-      local done, left_at = plain(ctx, name, policy_of_all or policy_of(rec, name), queue, len, schedule_key, due_text + 0, due_text)
-      if not done then
-        due_left = left_at
-        break
+      local out, left_at, is_due = plain(ctx, name, policy_of_all or policy_of(rec, name), queue, len, schedule_key, due_text + 0,
+        due_text, quota < share and quota or share)
+      if out == 0 then break end
+      quota, i = quota - out, i + 1
+      if is_due then work.more = true end
+      if left_at then
+        work.at, work.quota = i - 1, quota
+        return left_at, out
       end
-      quota, i = quota - 1, i + 1
     end
-    if due_left then work.at, work.quota = i, quota - 1 else work.at, work.quota = i - 1, quota end
-    return due_left
+    work.at, work.quota = i - 1, quota
   end
 end

@@ -8,11 +8,11 @@ do
 
   local HOLD_POLL_US = 20000 -- how often a held route is looked at: reading from a stream wakes nobody
 
-  -- general: the turn of the i-th bucket of `work`, whatever is true of it. Where one job of it has left on the plain way, `left_at`
-  -- is its due since. Replies whether it is due again at once.
-  local function general(ctx, work, i, queue, len, due, left_at)
+  -- general: the turn of the i-th bucket of `work`, whatever is true of it. Where `out` jobs of it have left on the plain way,
+  -- `left_at` is its due since. Replies whether it is due again at once.
+  local function general(ctx, work, i, queue, len, due, left_at, out)
     local s, given = work.s, min(work.quota, work.share)
-    if left_at then due, given = left_at, min(work.quota, work.share - 1) end
+    if left_at then due, given = left_at, min(work.quota, work.share - out) end
     dispatch.pause(ctx)
     work.decides = true
     bucket.decide(ctx, s, work.names[i], queue, len, work.place or work.places[i], due, work.levels[i])
@@ -27,9 +27,9 @@ do
   local function take_turns(ctx, work)
     local names, due, queues = work.names, work.due, ctx.k.queues
     while work.at < #names do
-      local left_at = nil
+      local left_at, out
       if work.is_plain and not spent(ctx) then
-        left_at = dispatch.plain_turns(ctx, work)
+        left_at, out = dispatch.plain_turns(ctx, work)
         dispatch.pause(ctx)
         if work.at == #names and not left_at then return end
       end
@@ -42,7 +42,7 @@ do
       end
       local i = work.at
       local queue = queues .. names[i]
-      if general(ctx, work, i, queue, bucket.length_of(ctx, queue) or 0, due[2 * i] + 0, left_at) then work.more = true end
+      if general(ctx, work, i, queue, bucket.length_of(ctx, queue) or 0, due[2 * i] + 0, left_at, out) then work.more = true end
     end
   end
 
@@ -165,10 +165,11 @@ do
     local s, name, place, due, now = work.s, work.names[i], work.places[i], work.dues[i], ctx.now
     local may_go = (place == nil or place == ctx.k.rest) and work.quota > 0
     if work.is_plain and may_go and (due or 0) <= now then
-      local done, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, place, now, ctx.now_text)
-      if done or left_at then work.quota = work.quota - 1 end
-      if left_at then general(ctx, work, i, queue, len - 1, due, left_at) end
-      if done or left_at then return end
+      local out, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, place, now, ctx.now_text,
+        min(work.quota, work.share))
+      work.quota = work.quota - out
+      if left_at then general(ctx, work, i, queue, len - out, due, left_at, out) end
+      if out > 0 then return end
     end
     dispatch.pause(ctx)
     work.decides = true

@@ -89,7 +89,8 @@ fn a_queue_that_is_as_a_dispatch_left_it_needs_no_look_and_any_other_does() {
         redis::from_redis_value::<i64>(reply[7].clone()).expect("a number")
     };
     assert_eq!(looked(T0 + MS), 30, "a batch are twenty, and none of these counts");
-    assert_eq!(looked(T0 + 60 * MS), 20, "nothing is believed for long: a batch");
+    assert_eq!(looked(T0 + 60 * MS), 30, "another daemon asks for the same ones");
+    assert_eq!(looked(T0 + 300 * MS), 20, "nothing is believed for long: a batch");
 
     let mut case = Case::with("[defaults]\nrate = '1/s'\ncapacity = 3\n");
     case.push_at(T0, "over", &["1", "2"]);
