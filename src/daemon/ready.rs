@@ -112,6 +112,9 @@ pub(super) async fn look_at_all(store: &mut Store, progress: &Progress) -> Resul
         while !rest.is_empty() {
             let drained = store.drain(&rest[..rest.len().min(NAMES)]).await?;
             progress.count(&drained);
+            if drained.record.is_none() {
+                return Ok(()); // somebody flushed Redis: there is nothing to judge by
+            }
             rest = &rest[drained.looked.min(rest.len())..];
         }
         cursor = page.next;

@@ -19,6 +19,9 @@ use crate::system::timer::Timer;
 /// The longest sleep: the safety net behind the wake-ups.
 const LONGEST_NAP: Duration = Duration::from_secs(30);
 
+/// How long to wait where no record is stored: nothing is looked at without one.
+const RECORD_SOON: Duration = Duration::from_millis(5);
+
 /// How many names may go with a call, however few or many jobs left with the last one.
 const FEWEST_NAMES: usize = 100;
 const MOST_NAMES: usize = 500;
@@ -147,7 +150,7 @@ impl Pacer {
 
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
         self.hints.done(woken, drained.looked);
-        self.left_over = drained.looked < woken.len();
+        self.left_over = drained.looked < woken.len() && drained.record.is_some();
         let left = usize::try_from(drained.dispatched).unwrap_or(MOST_NAMES);
         let names = if self.left_over { drained.looked } else { left + left / 2 };
         self.names = names.clamp(FEWEST_NAMES, MOST_NAMES);
@@ -159,6 +162,9 @@ impl Pacer {
         self.notes.say(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
         self.due = Instant::now() + drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
+        if drained.record.is_none() {
+            self.due = Instant::now() + RECORD_SOON; // the daemon is about to store its own
+        }
         if self.is_beaten() && drained.wait != Some(Duration::ZERO) {
             self.due += STAND_BACK;
         }

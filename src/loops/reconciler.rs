@@ -34,6 +34,7 @@ pub struct Reconciler {
     tracking: bool,
     cursor: u64,
     seen: Seen,
+    wakes: u64,
 }
 
 /// How long each queue was when a poll saw it last: this round and the one before. Names are kept as hashes: two that fall
@@ -63,7 +64,7 @@ impl Reconciler {
     /// A reconcile over one connection; without `tracking` it is the only way to find a push.
     #[must_use]
     pub fn new(store: Store, hints: Arc<Hints>, tracking: bool) -> Self {
-        Self { store, hints, tracking, cursor: 0, seen: Seen::default() }
+        Self { store, hints, tracking, cursor: 0, seen: Seen::default(), wakes: 0 }
     }
 
     /// Look for queues until stopped.
@@ -98,12 +99,16 @@ impl Reconciler {
         }
     }
 
-    /// One page of a poll. Replies what it cost.
+    /// One page of a poll, and whether something may happen earlier than the pacer knows. Replies what it cost.
     ///
     /// A queue is handed over when its length changed, for it may be over its capacity, or when its bucket is not scheduled.
     /// One that is scheduled and as it was has its turn.
     async fn poll(&mut self) -> Result<Duration, StoreError> {
         let began = Instant::now();
+        let wakes = self.store.wakes().await?;
+        if std::mem::replace(&mut self.wakes, wakes) != wakes {
+            self.hints.dues.notify_one();
+        }
         let page = self.store.scan_queues(self.cursor).await?;
         let standing = self.store.standing(&page.queues).await?;
         let at_most = PAGE + QUEUE * u32::try_from(standing.len()).unwrap_or(u32::MAX);

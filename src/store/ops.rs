@@ -112,18 +112,19 @@ impl Store {
         reply::verdict(name, &reply, unit)
     }
 
-    /// Look at queues that changed, if any, and let out what is due.
+    /// Look at queues that changed, if any, and let out what is due. Where no record is stored nothing is done, and the reply says
+    /// so: the built-in defaults are not this daemon's.
     ///
     /// # Errors
     ///
     /// [`StoreError::Lost`]: the call is safe to repeat.
     pub async fn drain(&mut self, woken: &[Arc<str>]) -> Result<Drained, StoreError> {
         if woken.is_empty() {
-            let reply = self.function("drip__drain", &[self.keys().schedule()], &[b""]).await?;
+            let reply = self.function("drip__drain", &[self.keys().schedule()], &[b"", b"1"]).await?;
             return reply::drained("drip__drain", &reply);
         }
         let queues: Vec<String> = woken.iter().map(|name| format!("{}{name}", self.keys().queues())).collect();
-        let reply = self.function("drip__wake", &queues, &[b""]).await?;
+        let reply = self.function("drip__wake", &queues, &[b"", b"1"]).await?;
         reply::woken("drip__wake", &reply)
     }
 

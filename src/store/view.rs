@@ -185,6 +185,16 @@ impl Store {
         Ok(Scanned { next: (next != 0).then_some(next), queues })
     }
 
+    /// A number that has grown when something may happen earlier than the daemons know; for those that are not told.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn wakes(&mut self) -> Result<u64, StoreError> {
+        let wakes: Option<u64> = self.read("GET", redis::cmd("GET").arg(self.keys().wake())).await?;
+        Ok(wakes.unwrap_or(0))
+    }
+
     /// Those of some queues whose buckets are not scheduled. One command, and none when there are no queues.
     ///
     /// # Errors

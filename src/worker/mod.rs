@@ -124,7 +124,7 @@ impl Worker {
         let mut reader = self.reader().await?;
         let (mut running, kill) = (JoinSet::new(), CancellationToken::new());
         info!(route = self.route.as_str(), worker = self.name, slots = self.slots, "working");
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut reads) = (FIRST_PAUSE, false);
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
             if running.len() >= self.slots {
@@ -138,7 +138,10 @@ impl Worker {
             };
             let taken = tokio::select! {
                 taken = reader.take(&self.route, &self.name, self.slots - running.len(), BLOCK) => taken,
-                () = overdue => break,
+                () = overdue => {
+                    reads = true;
+                    break;
+                }
             };
             match taken {
                 Ok(entries) => {
@@ -161,7 +164,8 @@ impl Worker {
         } else if finished.is_err() {
             info!("gave back what was not finished");
         }
-        if given_back.is_ok() {
+        // A read that was given up may still be answered with a job: it would be lost with the name.
+        if given_back.is_ok() && !reads {
             let (route, name) = (&self.route, &self.name);
             let leave = |mut store: Store| async move { store.leave(route, name).await };
             let _ = timeout(LEAVE_WITHIN, self.link.until_answered(leave)).await; // an idle name does no harm

@@ -13,7 +13,8 @@ local context = {}
 do
   local clock, digits = base.clock, base.digits
 
-  local STEP_BACK_US = 1000 -- a clock that went back further than this starts a sweep
+  local STEP_BACK_US = 1000  -- a clock that went back further than this starts a sweep
+  local BELIEVED_US = 250000 -- for so long without a call it is believed what stands where
 
   -- By prefix: made once and filled anew by each call, for making one costs more than most calls do.
   local contexts, context_count = {}, 0
@@ -38,6 +39,8 @@ do
     ctx.prev = head[2] and record.by_its_id(ctx.k.policy, head[2], 'prev') or nil
     if not m or ctx.id ~= id then m = memory.of(prefix, id) end
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us = nil, 0 end
+    -- While it was quiet here, this server may have been a replica, and another one may have put buckets to rest.
+    if now > m.clock + BELIEVED_US then m.rest_us = 0 end
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
@@ -91,8 +94,9 @@ do
     m.counts, m.lates, m.flushed_us = {}, {}, ctx.now
   end
 
-  -- wake: tell the daemons that something may happen earlier than they know: they hear of each write of this key.
-  function context.wake(ctx)
-    call('SET', ctx.k.wake, '')
+  -- wake: tell the daemons that something may happen earlier than they know: they hear of each write of this key, or, where Redis
+  -- reports nothing, see that it counts on.
+  function context.wake(k)
+    call('INCR', k.wake)
   end
 end

@@ -103,8 +103,18 @@ do
     local k, has_work = ctx.k, s.len > 0 or s.retry_ready
     if s.due > ctx.now then return has_work and k.schedule or k.rest end
     if not has_work then return nil end
-    if s.place ~= k.schedule and s.place ~= k.rest and s.place ~= nil then return s.place end -- held, until it is released
+    if bucket.is_held(ctx, s.place) then return s.place end -- until it is released
     return k.schedule
+  end
+
+  -- is_held: whether a place is one of those in which buckets wait for their route.
+  function bucket.is_held(ctx, place)
+    return place ~= nil and place ~= ctx.k.schedule and place ~= ctx.k.rest
+  end
+
+  -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.
+  function bucket.any_stands(k, now)
+    return call('EXISTS', k.schedule) == 1 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
   end
 
   -- held_place: where a bucket waits that its route keeps from going.

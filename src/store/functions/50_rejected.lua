@@ -61,7 +61,14 @@ do
   -- Replies false when it could not be cut.
   function rejected.settle(ctx, s)
     if s.over == 0 and not s.fresh and s.level == s.stored_level then return true end
-    if s.over > 0 and not rejected.cut(ctx, s) then return false end
+    if s.over > 0 and not rejected.cut(ctx, s) then
+      -- What it may keep must be known also when the change has spread and it is cut later.
+      if s.fresh then
+        bucket.keep_level(ctx, s)
+        bucket.mark_reached(ctx, s)
+      end
+      return false
+    end
     bucket.keep_level(ctx, s)
     if s.fresh then bucket.mark_reached(ctx, s) end
     return true

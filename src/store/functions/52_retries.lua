@@ -137,8 +137,39 @@ do
     return ended
   end
 
-  -- sweep: a page of the retries of all buckets, after the clock stepped back: no back-off lies further ahead than its own
-  -- length. `at` keeps where it stands. Replies whether that was the last page.
+  -- sweep_bucket: part of the retries of one bucket, from the last that ends to the first that has ended. They are read one by one,
+  -- for each holds its job. `at.rank` keeps where it stands. Replies whether that was all.
+  local function sweep_bucket(ctx, at)
+    local key = ctx.k.retry .. at.bucket
+    local card, changed = call('ZCARD', key), false
+    -- What was added since may stand before: as many are looked at again.
+    local rank = min(card, at.rank + max(0, card - at.card)) - 1
+    at.card = card
+    for _ = 1, ctx.page do
+      if ctx.bytes >= MIB then break end
+      local found = rank >= 0 and call('ZRANGE', key, rank, rank, 'WITHSCORES') or {}
+      if not found[2] or found[2] + 0 <= ctx.now then
+        rank = -1
+        break
+      end
+      local text, latest = found[1], ctx.now + unpack_job(found[1]).delay_us
+      ctx.bytes = ctx.bytes + #text
+      if found[2] + 0 > latest then
+        call('ZADD', key, digits(latest), text) -- it moves down, and another one stands here
+        changed = true
+      else
+        rank = rank - 1
+      end
+    end
+    if changed and tonumber(call('ZSCORE', ctx.k.retries, at.bucket) or nil) ~= huge then
+      retries.index(ctx, at.bucket, false)
+    end
+    at.rank = rank + 1
+    return at.rank <= 0
+  end
+
+  -- sweep: a part of the retries of all buckets, after the clock stepped back: no back-off lies further ahead than its own length.
+  -- `at` keeps where it stands. Replies whether that was the last part.
   function retries.sweep(ctx, at)
     if not at.bucket then
       if #at.waiting == 0 then
@@ -148,23 +179,10 @@ do
         at.cursor, at.last = page[1], page[1] == '0'
         return #at.waiting == 0 and at.last
       end
-      at.bucket, at.inner = table.remove(at.waiting), '0'
+      at.bucket, at.card = table.remove(at.waiting), 0
+      at.rank = 0
     end
-    local key = ctx.k.retry .. at.bucket
-    local page, changed = call('ZSCAN', key, at.inner, 'COUNT', ctx.page), false
-    for i = 1, #page[2], 2 do
-      local text = page[2][i]
-      local latest = ctx.now + unpack_job(text).delay_us
-      if page[2][i + 1] + 0 > latest then
-        call('ZADD', key, digits(latest), text)
-        changed = true
-      end
-    end
-    if changed and tonumber(call('ZSCORE', ctx.k.retries, at.bucket) or nil) ~= huge then
-      retries.index(ctx, at.bucket, false)
-    end
-    at.inner = page[1]
-    if page[1] == '0' then at.bucket = nil end
+    if sweep_bucket(ctx, at) then at.bucket = nil end
     return false
   end
 end

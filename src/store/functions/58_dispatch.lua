@@ -13,6 +13,9 @@ do
     for i = 1, 1000 do from_right[i] = digits(-i) end
   end
 
+  -- The next job of a bucket that turned out to be too large for the plain way: it is not read twice.
+  local head_of, head
+
   -- Lateness is counted in quarters of an octave: late:<k> holds those of 2^(k/4) to 2^((k+1)/4) us, less one. Jobs that leave
   -- together are about as late as each other, so the borders of the last quarter are remembered.
   local quarters, log
@@ -89,7 +92,8 @@ do
     while out < len do
       local r = may_go(ctx, s, quota)
       if not r then break end
-      local job = call('LINDEX', queue, from_right[out + 1])
+      local job = out == 0 and head_of == name and head or call('LINDEX', queue, from_right[out + 1])
+      head_of, head = nil, nil
       local bytes = #job
       if bytes <= limit then
         local added = pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us',
@@ -185,6 +189,7 @@ do
 
   -- open: plain turns may follow; close: no more of them. Where they left their buckets is written with all other moves.
   function dispatch.open(ctx)
+    head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
     schedule_key, rest_key, queues = ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
@@ -281,7 +286,11 @@ do
     if len > capacity or room_left <= 0 or bytes >= MIB then return 0 end
     local job = call('LINDEX', queue, '-1')
     local size = #job
-    if size > now_limit or not put(ctx, name, job, due_text) then return 0 end
+    if size > now_limit then
+      head_of, head = name, job
+      return 0
+    end
+    if not put(ctx, name, job, due_text) then return 0 end
     local out = 1
     due = paid(p, due, size)
     if len > 1 and due <= now then
@@ -296,8 +305,8 @@ do
   end
   dispatch.plain = plain
 
-  -- plain_turns: the turns of the due buckets of `work` (64_drain), from where it stands, as long as they are plain. Replies the next
-  -- due of the last one, and how many of its jobs have left, where its turn is to be gone on with.
+  -- plain_turns: the turns of the due buckets of `work` (64_drain), from where it stands, as long as they are plain. Where the last
+  -- one has more to do than the plain way can, the reply is its next due, and how many of its jobs have left.
   function dispatch.plain_turns(ctx, work)
     local names, dues, rec, policy_of_all, share = work.names, work.due, ctx.rec, ctx.rec.plain, work.share
     local i, quota, n = work.at + 1, work.quota, #names

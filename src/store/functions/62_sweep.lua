@@ -26,7 +26,7 @@ do
   -- page_of: a page of one of the sets. A held bucket whose policy names another route now, or which is not due any more, goes
   -- back on the schedule. Replies whether it was the last page.
   local function page_of(ctx, at, place)
-    local is_held = place ~= ctx.k.schedule and place ~= ctx.k.rest
+    local is_held = bucket.is_held(ctx, place)
     if not ctx.prev and not is_held then return ahead(ctx, at, place) end
     local names, dues, cursor = bucket.page(ctx, place, at.cursor)
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}

@@ -121,9 +121,15 @@ do
     }
   end
 
+  -- without_record: the reply to a daemon where no record is stored: somebody flushed Redis, and what was pushed since must not be
+  -- judged by the built-in defaults. It stores its own record and calls again.
+  local function without_record()
+    return { -1, 0, 0, 0, '', 0, {}, 0 }
+  end
+
   -- drip__drain: let out what is due.
   -- keys   <prefix>:schedule
-  -- args   now_us
+  -- args   now_us, "1": do nothing where no record is stored
   -- reply  { wait_us (0 = call again, -1 = nothing waits), dispatched, rejected, latest_us (the latest of this call),
   --          id of the record in force ('' = none is stored), spreading 0/1, notes { kind, subject, detail, count, ... } }
   -- cost   O(batch)
@@ -131,6 +137,7 @@ do
     local prefix = keys.prefix_of(redis_keys[1], 'schedule')
     if not prefix then return refuse('BADARG', 'drain takes the schedule key') end
     local ctx = context.open(prefix, args[1])
+    if args[2] == '1' and not ctx.id then return without_record() end
     begin(ctx)
     return finish(ctx)
   end
@@ -221,13 +228,14 @@ do
 
   -- drip__wake: look at queues that changed, let out what came into buckets that may go, then drain.
   -- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
-  -- args   now_us
+  -- args   as drain
   -- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call
   -- cost   O(queues + batch)
   function drain.wake(redis_keys, args)
     local prefix = keys.split_queue(redis_keys[1] or '')
     if not prefix or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
     local ctx = context.open(prefix, args[1])
+    if args[2] == '1' and not ctx.id then return without_record() end
     begin(ctx)
     local looked, first_due = look_at(ctx, redis_keys)
     local reply = finish(ctx, first_due)

@@ -27,14 +27,9 @@ do
     return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, places[1], dues[1], level)
   end
 
-  -- is_held: whether a bucket waits for its route.
-  local function is_held(ctx, s)
-    return s.place ~= nil and s.place ~= ctx.k.schedule and s.place ~= ctx.k.rest
-  end
-
   -- reckoned_due: the due that a reply reckons with: of a held bucket as if that ended now.
   local function reckoned_due(ctx, s)
-    if is_held(ctx, s) then return max(s.due, ctx.now) end
+    if bucket.is_held(ctx, s.place) then return max(s.due, ctx.now) end
     return s.due or ctx.now
   end
 
@@ -81,7 +76,11 @@ do
         rejected.cut(ctx, s)
       end
     end
-    if s.due then bucket.commit(ctx, s, bucket.place(ctx, s) or s.place) end
+    if s.due then
+      -- An empty bucket may stand on the schedule for a retry.
+      s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
+      bucket.commit(ctx, s, bucket.place(ctx, s) or s.place)
+    end
     bucket.flush(ctx)
     local due, wait = reckoned_due(ctx, s), -1
     if accepted < #jobs then
@@ -130,7 +129,8 @@ do
     end
     local p, waiting = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket)
     return {
-      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, is_held(ctx, s) and 1 or 0, is_error(waiting) and 0 or waiting,
+      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, bucket.is_held(ctx, s.place) and 1 or 0,
+      is_error(waiting) and 0 or waiting,
       p.count, p.period_us, p.lease_ms, p.attempts, p.overflow, p.route, gates,
     }
   end

@@ -162,7 +162,7 @@ do
     if not fields then return 0 end
     ctx.earlier = false
     local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
-    if ctx.earlier then context.wake(ctx) end
+    if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end
 end

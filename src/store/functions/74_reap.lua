@@ -110,7 +110,7 @@ do
     end
     local group = route.group_of(stream)
     if not group then route.make(ctx.prefix, name) return nil end
-    local delivered, most = group['last-delivered-id'], ctx.limits.batch
+    local delivered, most = group['last-delivered-id'], ctx.limits.batch - pass.rows
     local rows = call('XPENDING', stream, 'workers', from == '' and '-' or '(' .. from, '+', most)
     if from == '' then
       if not trim_front(pass, stream, rows[1] and rows[1][1] or delivered) then return '' end
@@ -119,6 +119,7 @@ do
         return nil
       end
     end
+    pass.rows = pass.rows + #rows
     local behind = may_hide(stream, group, pass.thorough)
     local last = from
     for _, row in ipairs(rows) do
@@ -146,7 +147,7 @@ do
     local m = ctx.memory
     if (args[3] or '') == '' then m.passes = m.passes + 1 end
     local pass = {
-      left_ms = huge, taken_back = 0, removed = 0, live = 0, ahead_ms = 0, named = record.routes_of(ctx.rec),
+      left_ms = huge, rows = 0, taken_back = 0, removed = 0, live = 0, ahead_ms = 0, named = record.routes_of(ctx.rec),
       takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,
     }
     if args[1] ~= '' then pass.ahead_ms = floor((ctx.now - clock('')) / 1000) end
@@ -158,11 +159,11 @@ do
       if name >= (args[3] or '') then
         from = reap_route(ctx, pass, name, name == args[3] and from or '')
         if from then at = name break end
-        if pass.removed >= REMOVE_MOST or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
+        if pass.removed >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
       end
     end
-    if bucket.forget_rested(ctx) then ctx.earlier = true end -- those that no drain came by; it forgets the rest of them
-    if ctx.earlier then context.wake(ctx) end
+    if bucket.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
+    if ctx.earlier then context.wake(ctx.k) end
     -- Of what is delivered from now on, none ends sooner than the shortest lease.
     if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end
     local dead = pcall_redis('XLEN', ctx.k.dead)

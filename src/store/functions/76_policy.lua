@@ -27,11 +27,10 @@ do
     if same then return 0 end
     memory.hand_over(prefix, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)
-    -- At rest only those count whose due is still to come: nothing spreads to the others.
-    local resting = call('ZCOUNT', k.rest, '(' .. base.digits(base.clock(args[1])), '+inf')
-    if resting > 0 or call('EXISTS', k.schedule) == 1 or (head[4] or '') ~= '' then
+    if bucket.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
       call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
     end
+    context.wake(k) -- a faster rate makes dues earlier
     return 1
   end
 

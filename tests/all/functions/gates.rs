@@ -92,7 +92,7 @@ fn what_a_gate_refuses_or_errs_on_changes_nothing() {
                                [limits]\nmax_job_bytes = 3\n",
     );
     assert_eq!(case.refusal("drip__push", &["queue:b"], &[&T0.to_string(), "long job"]), "TOOLARGE");
-    assert_eq!(case.keys(), ["policy", "ready", "routes"], "a refused push charges nothing");
+    assert_eq!(case.keys(), ["policy", "ready", "routes", "wake"], "a refused push charges nothing");
     case.push_at(T0, "b", &jobs(1));
     let keys = case.keys();
     assert!(keys.contains(&"gate:sliding-counter:1:b".to_owned()), "{keys:?}");

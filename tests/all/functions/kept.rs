@@ -176,3 +176,57 @@ fn a_pass_over_many_pending_entries_does_not_read_their_jobs_again() {
     let second = reads();
     assert!(second < 200, "{second} reads in the second pass");
 }
+
+#[test]
+fn a_refused_push_leaves_a_bucket_on_the_schedule_whose_retry_waits_for_its_due() {
+    let mut case =
+        Case::with("[defaults]\nrate = '1/10s'\nadmit = { limiter = 'fixed-window', limit = 1, period = '1h' }\n");
+    case.push_at(T0, "b", &["1"]);
+    let entry = take_one(&mut case, T0);
+    assert_eq!(fail_at(&mut case, T0, &entry.id, &["RETRY_IN", "1000"]), 1);
+    case.settle_at(T0 + 2 * S);
+    assert_eq!(case.push_at(T0 + 3 * S, "b", &["2"])[0], 0, "the gate is closed");
+    assert_eq!(case.settle_at(T0 + 4 * S).wait_us, 6 * S as i64);
+    assert_eq!(case.settle_at(T0 + 10 * S).dispatched, 1);
+}
+
+#[test]
+fn what_another_server_put_to_rest_is_seen_after_a_while_without_calls() {
+    let mut case = Case::with("[defaults]\nrate = '1/10s'\n");
+    case.push_at(T0, "other", &["1"]);
+    case.settle_at(T0);
+    case.settle_at(T0 + 10 * S);
+    let (rest, due) = (case.key("rest"), (T0 + 20 * S).to_string());
+    let _: i64 = case.cmd(&["ZADD", &rest, &due, "b"]);
+    case.lpush("b", &["1"]);
+    assert_eq!(case.wake_at(T0 + 11 * S, &["b"]).dispatched, 0, "it dispatched elsewhere a second ago");
+    assert_eq!(case.settle_at(T0 + 20 * S).dispatched, 1);
+}
+
+#[test]
+fn a_part_of_a_pass_takes_back_a_batch_of_jobs_however_many_routes_there_are() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\nlease = '1s'\n[limits]\nbatch = 50\n");
+    for n in 0..10 {
+        let (stream, routes) = (case.key(&format!("ready:r{n}")), case.key("routes"));
+        let _: String = case.cmd(&["XGROUP", "CREATE", &stream, "workers", "0", "MKSTREAM"]);
+        let _: i64 = case.cmd(&["SADD", &routes, &format!("r{n}")]);
+        for _ in 0..30 {
+            let _: String = case.cmd(&["XADD", &stream, "*", "bucket", "b", "job", "x", "lease_ms", "1000"]);
+        }
+        case.take(&format!("ready:r{n}"), 30);
+    }
+    let (seconds, _): (u64, u64) = case.cmd(&["TIME"]);
+    let (now, mut route, mut id, mut all) = (((seconds + 10) * S).to_string(), String::new(), String::new(), 0);
+    loop {
+        let reply: Vec<Value> = case.fcall("drip__reap", &["policy"], &[now.as_str(), "1", &route, &id]);
+        let text = |n: usize| redis::from_redis_value::<String>(reply[n].clone()).expect("text");
+        let taken: i64 = redis::from_redis_value(reply[3].clone()).expect("a number");
+        assert!(taken <= 50, "{taken} in one call");
+        all += taken;
+        (route, id) = (text(0), text(1));
+        if route.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(all, 300);
+}

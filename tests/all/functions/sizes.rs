@@ -122,3 +122,46 @@ fn a_head_that_is_too_large_while_the_rejected_stream_does_not_take_it_is_not_as
     let _: i64 = case.cmd(&["DEL", &rejected]);
     assert_eq!(case.settle_at(T0 + 2 * S).rejected, 1, "and it goes when it is taken");
 }
+
+#[test]
+fn the_sweep_of_retries_reads_1_mib_of_jobs_in_a_call() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\n");
+    let jobs = jobs(&[700; 10]);
+    for (n, job) in jobs.iter().enumerate() {
+        let now = T0 + n as u64 * S;
+        case.push_at(now, "b", &[job]);
+        case.settle_at(now);
+        let entry = case.take("ready", 1).remove(0);
+        let args = [(T0 + 20 * S).to_string(), entry.id, "RETRY_IN".to_owned(), "60000".to_owned()];
+        assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &args), 1);
+    }
+    case.settle_at(T0 + 21 * S);
+    let back = T0 - 3_600 * S; // the clock stepped back: every retry is looked at
+    let mut calls = 1;
+    while case.drain_at(back).wait_us == 0 {
+        calls += 1;
+        assert!(calls < 100, "it comes to an end");
+    }
+    assert!(calls >= 5, "two of ten in a call, but they took {calls} calls");
+    assert_eq!(case.settle_at(back).wait_us, 60 * S as i64, "none lies further ahead than its length");
+    let mut left = 0;
+    for n in 0..10 {
+        left += case.settle_at(back + 60 * S + n * MS).dispatched;
+    }
+    assert_eq!(left, 10);
+}
+
+#[test]
+fn a_capacity_lowered_while_nothing_can_be_rejected_throws_nothing_out_later() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\ncapacity = 100\n");
+    let rejected = case.key("rejected");
+    case.push_at(T0, "b", &["first", "second"]);
+    case.settle_at(T0);
+    let _: String = case.cmd(&["SET", &rejected, "in the way"]);
+    case.lpush("b", &["x"; 149]);
+    case.configure_at(&T0.to_string(), "[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    case.settle_at(T0 + S);
+    let _: i64 = case.cmd(&["DEL", &rejected]);
+    case.wake_at(T0 + 2 * S, &["b"]);
+    assert_eq!(case.waiting("b").len(), 100, "what the old capacity accepted stays");
+}

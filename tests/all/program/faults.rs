@@ -81,3 +81,51 @@ fn a_replica_is_named_and_a_daemon_whose_server_became_one_serves_again_when_it_
     case.lpush("b", &["x"]);
     eventually("and drains", || case.stream("ready").len() == 1);
 }
+
+#[test]
+fn what_is_pushed_after_a_flush_is_judged_by_the_daemons_own_record() {
+    let server = Server::start(&[]);
+    let home = tempfile::tempdir().expect("a directory");
+    let toml = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '1/h'\ncapacity = 10000\n", server.url());
+    std::fs::write(home.path().join("config.toml"), toml).expect("written");
+    let _daemon = Daemon::start(home.path());
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    for _ in 0..3 {
+        let _: String = case.cmd(&["FLUSHALL"]);
+        assert_eq!(case.lpush("b", &vec!["x"; 5_000]), 5_000);
+        eventually("the first leaves", || case.stream("ready").len() == 1);
+        assert_eq!(case.waiting("b").len(), 4_999);
+        assert!(case.stream("rejected").is_empty());
+    }
+}
+
+#[test]
+fn the_reaper_rests_between_its_passes() {
+    let server = Server::start(&[]);
+    let home = tempfile::tempdir().expect("a directory");
+    let toml = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '10000/s'\nlease = '2s'\n", server.url());
+    std::fs::write(home.path().join("config.toml"), toml).expect("written");
+    let _daemon = Daemon::start(home.path());
+    let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+    case.lpush("b", &["x"; 50]);
+    eventually("they are out", || case.stream("ready").len() == 50);
+    assert_eq!(case.take("ready", 50).len(), 50);
+    let passes = |case: &mut Case| -> u64 {
+        let info: String = case.cmd(&["INFO", "commandstats"]);
+        let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_xpending:calls="));
+        line.map_or(0, |line| line.split(',').next().expect("a number").parse().expect("a number"))
+    };
+    eventually("it passes", || passes(&mut case) > 0);
+    let (since, before) = (std::time::Instant::now(), passes(&mut case));
+    eventually("some leases' time goes by", || {
+        // Renewed now and then, so that leases end at all times and none is taken back.
+        let ready = case.key("ready");
+        let ids: Vec<String> = case.stream("ready").iter().map(|entry| entry.id.clone()).collect();
+        for id in ids {
+            let _: redis::Value = case.cmd(&["XCLAIM", &ready, "workers", "w", "0", &id, "JUSTID"]);
+        }
+        since.elapsed() > std::time::Duration::from_secs(4)
+    });
+    let (passes, seconds) = (passes(&mut case) - before, since.elapsed().as_secs());
+    assert!(passes <= seconds + 2, "{passes} passes over 50 jobs in {seconds} s");
+}

@@ -89,3 +89,15 @@ fn thousands_of_idle_queues_that_are_polled_cost_no_core() {
     assert!(share < 0.1, "redis was busy {:.1} % of the time", share * 100.0);
     assert!(functions < 10.0, "{functions:.1} calls of functions a second");
 }
+
+#[test]
+fn a_retry_that_ends_early_is_found_though_nothing_is_reported() {
+    let (_server, home, mut case) = without_tracking("[defaults]\nrate = '1000/s'\n");
+    let _daemon = Daemon::start(home.path());
+    case.lpush("b", &["1"]);
+    eventually("it leaves", || case.stream("ready").len() == 1);
+    let entry = case.take("ready", 1).remove(0);
+    let args = [entry.id.as_str(), "RETRY_IN", "100"];
+    assert_eq!(case.fcall::<i64>("drip_fail", &["ready"], &args), 1);
+    eventually("it leaves again", || case.jobs("ready") == ["1"] && case.stream("ready")[0].number("attempt") == 2);
+}
