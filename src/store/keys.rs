@@ -136,6 +136,10 @@ impl Partition {
             (self.stats(), "hash"),
             (self.daemons(), "hash"),
             (self.under("level"), "hash"),
+            (self.under("paused"), "zset"),
+            (self.under("settings"), "hash"),
+            (self.under("globs"), "string"),
+            (self.under("ends"), "zset"),
             (self.under("spread"), "set"),
         ]
     }
