@@ -2,7 +2,7 @@
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
 -- id); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full; `settings`
--- is there when operators have set something (40_settings): another text after each change; `prev_globs` are the globs before a
+-- is there when operators have set something (41_settings): another text after each change; `prev_globs` are the globs before a
 -- change that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
 --
 -- A *view* is a record with what operators have set laid over it. It is asked like a record.
@@ -137,7 +137,7 @@ do
 
   -- search_view: the same for a view. Where nothing is set for a bucket, it is the very policy that the record gives it.
   --   p.till   the policy must be asked for again from then on
-  --   p.over   what applied before a timed setting of this name ended: the bucket has not been put right yet (40_settings)
+  --   p.over   what applied before a timed setting of this name ended: the bucket has not been put right yet (41_settings)
   local function search_view(view, bucket)
     local p, own, globs = record.policy_of(view.base, bucket), own_entry(view, bucket), {}
     for _, g in ipairs(view.globs) do

@@ -30,7 +30,7 @@ do
   end
 
   -- look_through: what operators have set lies over the records. The views are made anew after a change of globs, or when
-  -- another server made a change; what is set for a name is otherwise forgotten by name (40_settings).
+  -- another server made a change; what is set for a name is otherwise forgotten by name (41_settings).
   local function look_through(ctx, m, version, now)
     local view = m.view
     if not view or view.version ~= version or view.base ~= ctx.rec then

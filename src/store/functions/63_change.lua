@@ -130,6 +130,21 @@ do
     return reply
   end
 
+  -- tell: the change as an event.
+  local function tell(ctx, c, told)
+    local before, after = {}, {}
+    for i = 1, #told, 3 do
+      if told[i + 1] ~= '' then before[#before + 1] = told[i] .. '=' .. told[i + 1] end
+      if told[i + 2] ~= '' then after[#after + 1] = told[i] .. '=' .. told[i + 2] end
+    end
+    if c.for_us then after[#after + 1] = 'for ' .. digits(c.for_us / 1000000) .. 's' end
+    local err = events.add(ctx.k, {
+      what = c.what, match = c.match, before = table.concat(before, ' '), after = table.concat(after, ' '), by = c.by, user = c.user,
+      reason = c.reason,
+    })
+    if err then context.note(ctx, 'refused', ctx.k.events, err) end
+  end
+
   -- make_routes: the streams of routes that a change names.
   local function make_routes(ctx, c)
     for _, one in pairs(c.set or {}) do
@@ -163,6 +178,7 @@ do
     ctx.was = nil
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
+    tell(ctx, c, told)
     return { 1, told, policy_of(ctx.rec, c.match)[c.asks or 'paused'] or '' }
   end
 
@@ -183,12 +199,13 @@ do
     context.renew(ctx)
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
+    tell(ctx, c, told)
     return { 1, told, '' }
   end
 
   -- drip__set: set, or take back, keys of a name or a glob.
   -- keys   <prefix>:policy
-  -- args   now_us, the change (JSON): match, is_glob; set: { <key>: { text, policy } }; unset: [ key ], or unset_all (pause and close
+  -- args   now_us, the change (JSON): what (set, unset, pause, ...), match, is_glob; set: { <key>: { text, policy } }; unset: [ key ], or unset_all (pause and close
   --        aside); for_us; by, user, reason; asks: 'paused' or 'closed', for the third reply
   -- reply  { 1 (0: nothing changed, -1: busy, another change still spreads), { key, text before, text after, ... }, the name or glob
   --        that pauses (or closes) the bucket now }
