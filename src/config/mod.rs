@@ -4,6 +4,7 @@ mod environment;
 mod policies;
 mod section;
 mod server;
+pub mod settings;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

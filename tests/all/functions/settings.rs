@@ -93,7 +93,7 @@ fn drain(case: &mut Case, now: u64) -> (i64, i64) {
 
 fn keys_left(case: &mut Case) -> Vec<String> {
     let mut left: Vec<String> = case.keys();
-    left.retain(|key| !["policy", "ready", "routes", "wake", "stats"].contains(&key.as_str()));
+    left.retain(|key| !["policy", "ready", "routes", "wake", "stats", "events"].contains(&key.as_str()));
     left
 }
 
@@ -434,4 +434,24 @@ fn settings_are_listed_with_who_when_and_why() {
     );
     let time = |name: &str| timed[name].as_str().and_then(|text| text.parse::<u64>().ok());
     assert_eq!((time("since"), time("till")), (Some(T0), Some(T0 + 60 * S)));
+}
+
+#[test]
+fn each_change_is_an_event_with_what_was_before_and_after() {
+    let mut case = Case::with("");
+    set(&mut case, T0, "a", "capacity", "4");
+    set_for(&mut case, T0, "a", &[("capacity", "5"), ("rate", "1/s")], Some(60 * S));
+    unset(&mut case, T0, "a", &["capacity", "rate", "lease"]);
+    let events = case.stream("events");
+    let told =
+        |n: usize, field: &str| events[n].fields.get(field).map(|text| String::from_utf8_lossy(text).into_owned());
+    assert_eq!(
+        (told(0, "match").as_deref(), told(0, "before"), told(0, "after").as_deref()),
+        (Some("a"), None, Some("capacity=4"))
+    );
+    assert_eq!((told(0, "by").as_deref(), told(0, "reason").as_deref()), (Some("root@web1"), Some("why")));
+    assert_eq!(told(1, "before").as_deref(), Some("capacity=4"));
+    assert_eq!(told(1, "after").as_deref(), Some("capacity=5 rate=1/s for 60s"));
+    assert_eq!((told(2, "before").as_deref(), told(2, "after")), (Some("capacity=5 rate=1/s"), None));
+    assert_eq!(events.len(), 3);
 }
