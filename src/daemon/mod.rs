@@ -26,7 +26,6 @@ use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
 use crate::system::control::{Control, Request};
 use crate::system::signals::{Signal, Signals};
 use crate::system::systemd;
-use crate::words::policy::Record;
 
 use reload::Reloads;
 
@@ -84,8 +83,8 @@ pub enum DaemonError {
 enum Ended {
     /// A loop was stopped, or failed.
     Loop(&'static str, Result<(), StoreError>),
-    /// The record in force was compared with one, which was this daemon's own then.
-    Record(Box<Record>, Result<bool, StoreError>),
+    /// The record in force was compared with that of a configuration, which was this daemon's own then.
+    Record(Box<Config>, Result<bool, StoreError>),
     /// A reload came to its end.
     Reload(Result<(), StoreError>),
 }
@@ -295,7 +294,7 @@ impl Daemon {
                     Some(Ok(Ended::Record(_, Err(why)))) => return End::Lost(why),
                     Some(Ok(Ended::Record(compared, Ok(is_own)))) => {
                         // A reload that came meanwhile says itself what it came to.
-                        if !self.reloads.is_busy() && *compared == self.config.record {
+                        if !self.reloads.is_busy() && compared.record == self.config.record {
                             self.say_whose_record(is_own);
                         }
                     }
@@ -310,10 +309,10 @@ impl Daemon {
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
                 }
                 () = progress.record_changed.notified() => {
-                    let (store, record) = (store.clone(), Box::new(self.config.record.clone()));
+                    let (store, config) = (store.clone(), Box::new(self.config.clone()));
                     tasks.spawn(async move {
-                        let settled = settle_record(store, &record).await;
-                        Ended::Record(record, settled)
+                        let settled = settle_record(store, &config).await;
+                        Ended::Record(config, settled)
                     });
                 }
                 signal = self.signals.next() => match signal {
@@ -388,15 +387,15 @@ fn warn_of(config: &Config) {
     }
 }
 
-/// Whether the record in force is `record`; where none is stored it is stored now. (Somebody flushed Redis: without a record
+/// Whether the record in force is that of `config`; where none is stored it is stored now. (Somebody flushed Redis: without a record
 /// the built-in defaults would hold.)
-async fn settle_record(mut store: Store, record: &Record) -> Result<bool, StoreError> {
+async fn settle_record(mut store: Store, config: &Config) -> Result<bool, StoreError> {
     loop {
-        if let Some(is_own) = store.has_record(record).await? {
+        if let Some(is_own) = store.has_record(&config.record).await? {
             return Ok(is_own);
         }
         info!("no policy record is stored: storing it again");
-        store.put_record(record, true).await?;
+        store.put_record(&config.record, &config.record_source, true).await?;
     }
 }
 

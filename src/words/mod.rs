@@ -6,3 +6,4 @@ pub mod glob;
 pub mod limiter;
 pub mod policy;
 pub mod rate;
+pub mod source;

@@ -30,9 +30,24 @@ do
     return base_us + offset(p, k + 1) + (r - offset(p, k))
   end
 
+  -- nth: when the n-th waiting job is due, to within 1 us, where the first one's is `due`.
+  local function nth(p, due, n)
+    return due + (n - 1) * p.step + (n - 1) * p.part / p.count
+  end
+  rate.nth = nth
+
+  -- before: how many of n jobs are due before a time.
+  function rate.before(p, due, n, at)
+    if nth(p, due, n) < at then return n end
+    local k = max(0, min(n, ceil((at - due) / p.period_us * p.count)))
+    while k > 0 and nth(p, due, k) >= at do k = k - 1 end -- what was rounded is one or two
+    while k < n and nth(p, due, k + 1) < at do k = k + 1 end
+    return k
+  end
+
   -- eta_ms: when the n-th waiting job is due, rounded up; 0 when it could leave now.
   function rate.eta_ms(p, due, now, n)
-    local us = due - now + (n - 1) * p.step + (n - 1) * p.part / p.count
+    local us = nth(p, due, n) - now
     return us > 0 and ceil(us / 1000) or 0
   end
 

@@ -61,8 +61,8 @@ do
     settings.forget_if_none(ctx)
   end
 
-  -- read_change: what drip__set is told, or nil and an error.
-  local function read_change(text)
+  -- read: what drip__set is told, or nil and an error.
+  function change.read(text)
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
       and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0)
@@ -87,7 +87,7 @@ do
   end
 
   -- alter: put a change into an entry. Replies which keys changed: { key, text before, text after, ... }, each once.
-  local function alter(ctx, c, entry, seq)
+  function change.alter(ctx, c, entry, seq)
     local told, before = {}, {}
     local function remember(key)
       if before[key] == nil then
@@ -170,7 +170,7 @@ do
     setting.without_over(entry, ctx.now)
     local was = policy_of(ctx.rec, c.match)
     -- checks end here
-    local told = alter(ctx, c, entry, 0)
+    local told = change.alter(ctx, c, entry, 0)
     if #told == 0 then return { 0, told, '' } end
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was.over or was }
@@ -192,7 +192,7 @@ do
     -- checks end here
     all.seq = all.seq + 1
     local entry = all.globs[c.match] or setting.fresh()
-    local told = alter(ctx, c, entry, all.seq)
+    local told = change.alter(ctx, c, entry, all.seq)
     if #told == 0 then return { 0, told, '' } end
     all.globs[c.match] = next(entry.keys) and entry or nil
     settings.write_globs(ctx, all, spreads(ctx))
@@ -214,7 +214,7 @@ do
   function change.set(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
     if not prefix then return refuse('BADARG', 'set takes the policy key') end
-    local c, err = read_change(args[2])
+    local c, err = change.read(args[2])
     if err then return err end
     local ctx = context.open(prefix, args[1])
     err = make_routes(ctx, c)
