@@ -89,11 +89,12 @@ do
     s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text = false, false, false, false, nil
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    local old = p.over or ctx.was and ctx.was[name]
+    local was = ctx.was and ctx.was[name]
+    local old = p.over or was
     if ctx.prev then
       local before = policy_of(ctx.prev, name)
       -- The very same policy: what changed does not concern this bucket.
-      if before ~= p and call('SISMEMBER', ctx.k.spread, name) == 0 then old, s.spreads = before, true end
+      if before ~= p and call('SISMEMBER', ctx.k.spread, name) == 0 then old, s.spreads = was or before, true end
     end
     if old then
       s.fresh = true
