@@ -48,7 +48,6 @@ do
     if s.due and (s.p.paused or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
   end
-  push.reckoned_due = reckoned_due
 
   -- verdict: the reply to a push of n jobs of which some were accepted, and stand in the queue now.
   function push.verdict(ctx, s, gates, n, accepted)

@@ -155,11 +155,11 @@ do
       local is_paused = p.paused and p.set.pause.setting.till
       lasting = lasting or p.paused and not is_paused
       if not is_paused then
-        -- Lateness up to catch_up is made up, more is not.
-        local due = max(s.due, ctx.now - p.catch_up_us)
+        -- Lateness up to catch_up is made up, more is not, and none of a pause.
+        local due = max(s.due, p.paused and ctx.now or ctx.now - p.catch_up_us)
         if till then k = rate.before(p, due, n, till) end
         if k > 0 then
-          last, s.due, n = max(ctx.now, rate.nth(p, due, k)), floor(rate.nth(p, due, k + 1)), n - k
+          last, s.due, n = max(ctx.now, rate.nth(p, due, k)), rate.nth(p, due, k + 1), n - k
         end
       end
       if n == 0 then return last, lasting end
@@ -177,14 +177,15 @@ do
     local function leaves(n)
       local state, at = {}, nil
       for key, value in pairs(s) do state[key] = value end
-      state.due = push.reckoned_due(ctx, s)
+      state.due = s.due or now
+      if bucket.is_held(ctx, s.place) then state.due = max(state.due, now) end
       at, lasting = run(ctx, state, entry, till, n)
       ctx.now, ctx.was = now, nil
-      return ceil(min(at - now, FAR))
+      return min(at - now, FAR)
     end
     if s.len > 0 then reply[2] = leaves(s.len + retry.ended) end
     reply[3] = reply[2]
-    if retry.waiting > 0 then reply[3] = max(leaves(s.len + retry.waiting), ceil(retry.last - now)) end
+    if retry.waiting > 0 then reply[3] = max(leaves(s.len + retry.waiting), retry.last - now) end
     return reply, lasting
   end
 
@@ -232,10 +233,10 @@ do
     entry, p, till, err = change_of(ctx, b, args[2])
     if err then return err end
     local s, retry = decide(ctx, b), retries_of(ctx, b.name)
-    local prev, own = ctx.prev, settings.of_name(ctx, b.name)
+    local prev, was, own = ctx.prev, change.was(ctx, b.name), settings.of_name(ctx, b.name)
     local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)
     local before = forecast(ctx, s, own, own_till, retry)
-    ctx.prev, ctx.was = prev, { [b.name] = s.p.over or s.p }
+    ctx.prev, ctx.was = prev, { [b.name] = was }
     s = decide(ctx, b, p)
     ctx.was = nil
     local verdict, dropped = {}, 0
