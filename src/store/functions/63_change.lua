@@ -171,7 +171,8 @@ do
     local was = policy_of(ctx.rec, c.match)
     -- checks end here
     local told = alter(ctx, c, entry, 0)
-    if #told == 0 then return { 0, told, '' } end
+    local asks = c.asks or 'paused'
+    if #told == 0 then return { 0, told, was[asks] or '' } end
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was.over or was }
     put_right(ctx, { c.match })
@@ -179,7 +180,7 @@ do
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
     tell(ctx, c, told)
-    return { 1, told, policy_of(ctx.rec, c.match)[c.asks or 'paused'] or '' }
+    return { 1, told, policy_of(ctx.rec, c.match)[asks] or '' }
   end
 
   -- of_glob: the same for a glob.

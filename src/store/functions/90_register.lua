@@ -56,6 +56,7 @@ do
   internal('route', policy.make_route)
   internal('set', change.set)
   internal('settings', change.list, { 'no-writes' })
+  internal('met', met.count, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
   internal('beat', daemons.beat)
   internal('daemons', daemons.living, { 'no-writes' })
