@@ -8,6 +8,7 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 mod blocks;
 mod configuration;
+mod figures;
 mod links;
 
 /// A page, and what the tests want to know of it.
