@@ -115,15 +115,18 @@ fn written_out(name: &str, keys: &[Key]) -> String {
 
 #[test]
 fn the_defaults_that_the_tables_of_keys_name_are_the_defaults() {
-    let read = |text: &str| {
-        Config::parse(text, None, &Environment::default()).unwrap_or_else(|why| panic!("{why}\n{text}"))
-    };
+    let read =
+        |text: &str| Config::parse(text, None, &Environment::default()).unwrap_or_else(|why| panic!("{why}\n{text}"));
     let text = written_out("redis", keys::REDIS)
         + &written_out("defaults", keys::POLICY)
         + &written_out("limits", keys::LIMITS);
     let (named, default) = (read(&text), read(""));
     assert_eq!(named.redis, default.redis, "{text}");
-    assert_eq!((&named.record.defaults, &named.record.limits), (&Policy::default(), &Record::default().limits), "{text}");
+    assert_eq!(
+        (&named.record.defaults, &named.record.limits),
+        (&Policy::default(), &Record::default().limits),
+        "{text}"
+    );
     let backoff = read(&written_out("defaults.backoff", keys::BACKOFF));
     assert_eq!(backoff.record.defaults, Policy::default());
 }

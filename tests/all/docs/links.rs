@@ -56,7 +56,8 @@ fn a_link_that_leads_nowhere_is_found() {
     let pages = pages();
     let readme = pages.iter().find(|page| page.path == Path::new("README.md")).expect("a README");
     let says = |link| broken(link, readme, &pages);
-    for good in ["config.toml", "docs/benchmarks.md", "#five-minutes", "docs/../README.md#limiters", "https://x.org/y"] {
+    for good in ["config.toml", "docs/benchmarks.md", "#five-minutes", "docs/../README.md#limiters", "https://x.org/y"]
+    {
         assert_eq!(says(good), None, "{good}");
     }
     for bad in ["docs/nothing.md", "#nothing", "docs/benchmarks.md#nothing", "../x", "/etc/passwd", "config.toml#L3"] {
@@ -68,4 +69,36 @@ fn a_link_that_leads_nowhere_is_found() {
 fn the_readme_can_be_read_in_ten_minutes() {
     let text = std::fs::read_to_string("README.md").expect("a README");
     assert!(text.lines().count() <= 250, "{} lines: what is for few readers belongs into docs/", text.lines().count());
+}
+
+/// The words in backticks of a text that look like the name of a test: lower case, with four underscores or more.
+fn test_names(text: &str) -> Vec<&str> {
+    let is_name = |word: &&str| {
+        word.matches('_').count() >= 4
+            && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    text.split('`').filter(is_name).collect()
+}
+
+#[test]
+fn every_test_that_the_documents_name_is_there() {
+    let mut source = String::new();
+    let mut folders = vec![PathBuf::from("tests/all"), PathBuf::from("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                source += &std::fs::read_to_string(path).expect("source");
+            }
+        }
+    }
+    let pages = pages();
+    let named: Vec<(String, &str)> =
+        pages.iter().flat_map(|page| test_names(&page.text).into_iter().map(|name| (page.name(), name))).collect();
+    assert!(named.len() >= 20, "{named:?}");
+    for (page, name) in named {
+        assert!(source.contains(&format!("fn {name}(")), "{page}: there is no test {name}");
+    }
 }
