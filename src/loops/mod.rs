@@ -6,3 +6,4 @@ pub mod pacer;
 pub mod progress;
 pub mod reaper;
 pub mod reconciler;
+mod turn;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::store::reply::Drained;
+use crate::store::reply::{Alive, Drained};
 
 /// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
 const SLACK: Duration = Duration::from_secs(10);
@@ -28,8 +28,8 @@ struct Inner {
     record: Option<String>,
     /// Whether that is this daemon's own.
     obeys_own: bool,
-    /// How many daemons serve here.
-    daemons: usize,
+    /// Which daemons serve here.
+    alive: Alive,
 }
 
 /// What the pacer did since the start.
@@ -105,15 +105,15 @@ impl Progress {
         self.inner().obeys_own
     }
 
-    /// How many daemons serve here, as the last heartbeat was told.
-    pub fn set_daemons(&self, alive: usize) {
-        self.inner().daemons = alive;
+    /// Which daemons serve here, as the last heartbeat was told.
+    pub fn set_alive(&self, alive: Alive) {
+        self.inner().alive = alive;
     }
 
     /// What was last said of that.
     #[must_use]
-    pub fn daemons(&self) -> usize {
-        self.inner().daemons
+    pub fn alive(&self) -> Alive {
+        self.inner().alive
     }
 
     /// Whether the pacer should have moved by now and has not.

@@ -8,6 +8,7 @@
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
 -- rest_us   nothing at rest is past its due before this moment           44_bucket
+-- forgot_us when those at rest were last forgotten                           44_bucket
 -- entries   rejected since the stream was measured                       50_rejected
 -- passes    passes of the reaper                                         74_reap
 --
@@ -34,7 +35,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
-        rest_us = 0, entries = 0, passes = 0,
+        rest_us = 0, forgot_us = 0, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
     end

@@ -25,6 +25,7 @@ do
   local policy_of, after = record.policy_of, rate.after
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
+  local FORGET_US = 100000 -- and how often they are forgotten: one at a time they would cost each wake three calls
   local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
 
   -- load: where some buckets stand, and their dues there.
@@ -97,14 +98,19 @@ do
     return s
   end
 
+  -- where: the place of a bucket that nothing but its rate keeps from going. It is the only one who decides that.
+  function bucket.where(k, has_work, due, now)
+    if has_work then return k.schedule end
+    if due > now then return k.rest end
+    return nil
+  end
+
   -- place: where a bucket waits from now on, as its state has it.
-  -- reads   its route's room      writes  nothing
   function bucket.place(ctx, s)
-    local k, has_work = ctx.k, s.len > 0 or s.retry_ready
-    if s.due > ctx.now then return has_work and k.schedule or k.rest end
-    if not has_work then return nil end
-    if bucket.is_held(ctx, s.place) then return s.place end -- until it is released
-    return k.schedule
+    local has_work = s.len > 0 or s.retry_ready
+    -- A held one that is due stays until it is released.
+    if has_work and s.due <= ctx.now and bucket.is_held(ctx, s.place) then return s.place end
+    return bucket.where(ctx.k, has_work, s.due, ctx.now)
   end
 
   -- is_held: whether a place is one of those in which buckets wait for their route.
@@ -233,13 +239,14 @@ do
   end
 
   -- forget_rested: drop buckets at rest whose due is over: nothing of them stays. Replies whether more could be dropped.
-  -- reads, writes  rest      cost  none before the first such due, then 3 calls and O(REST_MOST)
+  -- reads, writes  rest      cost  3 calls and O(REST_MOST), ten times a second; else none
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
-    if ctx.now < m.rest_us then return false end
+    if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
+    if n > 0 then m.forgot_us = ctx.now end
     local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
     m.rest_us = first[2] and first[2] + 0 or huge
     return false

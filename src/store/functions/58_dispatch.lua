@@ -4,7 +4,7 @@
 
 local dispatch = {}
 do
-  local digits, after, policy_of = base.digits, rate.after, record.policy_of
+  local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
   local note, room = context.note, route.room
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
@@ -150,7 +150,7 @@ do
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
   -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local going, now, now_text, now_limit, schedule_key, rest_key, queues, m, has_id
+  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local policy, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
@@ -191,7 +191,7 @@ do
   function dispatch.open(ctx)
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
-    schedule_key, rest_key, queues = ctx.k.schedule, ctx.k.rest, ctx.k.queues
+    all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
     going = false
@@ -250,28 +250,29 @@ do
     return out, due
   end
 
-  -- wait_at: where a plain bucket with `left` jobs waits from now on.
+  -- wait_at: a plain bucket that stood at `place` and has so many jobs left waits where `bucket.where` says.
   local function wait_at(name, left_over, place, due)
+    local to = where(all_keys, left_over > 0, due, now)
     if due ~= due_before then due_before, text_before = due, digits(due) end
-    if left_over > 0 then
+    if to == schedule_key then
       to_schedule[scheduled + 1], to_schedule[scheduled + 2] = text_before, name
       scheduled = scheduled + 2
       if has_id and notes_left > 0 then
         settled[name], notes_left = left_over, notes_left - 1
       end
     else
-      if place == schedule_key then
-        left_schedule = left_schedule + 1
-        from_schedule[left_schedule] = name
-      end
-      if due > now then
+      if to then
         to_rest[rested + 1], to_rest[rested + 2] = text_before, name
         rested = rested + 2
         if due < rest_us then rest_us = due end
       end
       if settled[name] then settled[name] = nil end
     end
-    if place == rest_key and (left_over > 0 or due <= now) then
+    if place == to then return end
+    if place == schedule_key then
+      left_schedule = left_schedule + 1
+      from_schedule[left_schedule] = name
+    elseif place == rest_key then
       left_rest = left_rest + 1
       from_rest[left_rest] = name
     end
