@@ -4,6 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::server::PREFIX_HINT;
 use crate::words::duration;
 use crate::words::policy::Route;
 use crate::words::rate::Rate;
@@ -78,9 +79,7 @@ pub const REDIS: &[Key] = &[
     key(
         "prefix",
         "\"drip\"",
-        Allowed::Words(
-            "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"",
-        ),
+        Allowed::Words(PREFIX_HINT),
         "What every key begins with. Give each dripd its own prefix where several share a Redis: at most four.",
     ),
     key(
@@ -132,7 +131,7 @@ pub const POLICY: &[Key] = &[
         "attempts",
         "5",
         Allowed::Number(1, 1_000),
-        "How often a job is tried. After the last failure it goes to the stream `drip:dead`.",
+        "How often a job is tried. After the last failure it goes to the dead stream.",
     ),
     key(
         "backoff",
@@ -145,13 +144,13 @@ pub const POLICY: &[Key] = &[
         "\"reject\"",
         Allowed::Words("\"reject\" or \"drop-oldest\""),
         "What happens when a bucket is full: the new jobs are rejected, or the oldest waiting ones are dropped. Both go to the \
-         stream `drip:rejected`.",
+         rejected stream.",
     ),
     key(
         "route",
         "\"default\"",
         Allowed::Words(Route::HINT),
-        "Which ready stream the jobs go to: `drip:ready` for `default`, else `drip:ready:<route>`.",
+        "Which ready stream the jobs go to. Workers of that route take them from there.",
     ),
     key(
         "catch_up",
@@ -163,7 +162,7 @@ pub const POLICY: &[Key] = &[
         "admit",
         "[]",
         Allowed::Words("write a table, or a list of tables"),
-        "Limiters that let a job in or refuse it, before `drip_push`. A plain `LPUSH` passes none of them.",
+        "Limiters that let a job in or refuse it, before an atomic push. A plain push passes none of them.",
     ),
 ];
 
@@ -185,13 +184,13 @@ pub const LIMITS: &[Key] = &[
         "max_job_bytes",
         "1048576",
         Allowed::Number(1, 512 * 1_048_576),
-        "The size of the largest job. A larger one is rejected: by `drip_push` at once, after an `LPUSH` when its turn comes.",
+        "The size of the largest job. A larger one is rejected: in an atomic push at once, after a plain push when its turn comes.",
     ),
     key(
         "rejected_keep",
         "10000",
         Allowed::Number(0, 10_000_000),
-        "How many entries the stream `drip:rejected` keeps. The oldest go first.",
+        "How many entries the rejected stream keeps. The oldest go first.",
     ),
     key(
         "max_ready",

@@ -73,7 +73,7 @@ fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
         gate.whole(name, least, most, problems)
     });
     let period = |v: &toml::Value| duration::parse(v.as_str()?).filter(|period| kind.takes(*period));
-    let period = gate.required("period", &format!("write {}, as in \"60s\"", kind.period_hint()), period, problems);
+    let period = gate.required("period", format!("write {}, as in \"60s\"", kind.period_hint()), period, problems);
     let is_aligned = kind == Kind::FixedWindow
         && gate.optional("aligned", "write true or false", toml::Value::as_bool, problems) == Some(true);
     let name = gate.name().to_owned();

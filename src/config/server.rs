@@ -6,6 +6,9 @@ use super::Environment;
 use super::keys::{self, URL_HINT};
 use super::section::{Problems, Section};
 
+/// What a prefix looks like, for error messages.
+pub(super) const PREFIX_HINT: &str = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
+
 /// Where the built-in Redis listens unless `redis.port` says otherwise.
 pub const BUILT_IN_PORT: u16 = 7379;
 
