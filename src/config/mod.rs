@@ -5,6 +5,7 @@ pub mod keys;
 mod policies;
 mod section;
 mod server;
+pub mod settings;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

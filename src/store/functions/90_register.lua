@@ -54,6 +54,8 @@ do
   internal('reap', reap.reap)
   internal('policy', policy.put)
   internal('route', policy.make_route)
+  internal('set', change.set)
+  internal('settings', change.list, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
   internal('beat', daemons.beat)
   internal('daemons', daemons.living, { 'no-writes' })
