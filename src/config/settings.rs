@@ -59,7 +59,7 @@ pub fn parse(words: &[String]) -> Result<Vec<Setting>, BadConfig> {
         }
     }
     let given = table.clone();
-    let mut section = Section::new("", table);
+    let mut section = Section::new("", table, &[super::keys::POLICY]);
     let policy = read_policy(&mut section, &Policy::default(), &mut problems);
     section.finish(&mut problems);
     if !problems.is_empty() {
