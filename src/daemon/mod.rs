@@ -317,8 +317,9 @@ impl Daemon {
                 }
                 () = progress.record_changed.notified() => {
                     let (store, record) = (store.clone(), Box::new(self.config.record.clone()));
+                    let is_built_in = self.built_in.is_some();
                     tasks.spawn(async move {
-                        let settled = settle_record(store, &record).await;
+                        let settled = settle_record(store, &record, is_built_in).await;
                         Ended::Record(record, settled)
                     });
                 }
@@ -396,9 +397,12 @@ fn warn_of(config: &Config) {
 
 /// Whether the record in force is `record`; where none is stored it is stored now. (Somebody flushed Redis: without a record
 /// the built-in defaults would hold.)
-async fn settle_record(mut store: Store, record: &Record) -> Result<bool, StoreError> {
+async fn settle_record(mut store: Store, record: &Record, is_built_in: bool) -> Result<bool, StoreError> {
     loop {
         if let Some(is_own) = store.has_record(record).await? {
+            if is_built_in {
+                store.bound_arguments().await?;
+            }
             return Ok(is_own);
         }
         info!("no policy record is stored: storing it again");
