@@ -123,8 +123,8 @@ impl Store {
         let address = &self.address;
         command.query_async(&mut self.connection).await.map_err(|why| StoreError::of_call(address.shown(), name, &why))
     }
-    /// The same, with the reply decoded.
 
+    /// The same, with the reply decoded.
     async fn read<T: redis::FromRedisValue>(
         &mut self,
         name: &'static str,
