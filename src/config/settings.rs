@@ -59,7 +59,7 @@ pub fn parse(words: &[String]) -> Result<Vec<Setting>, BadConfig> {
         }
     }
     let given = table.clone();
-    let mut section = Section::new("", table);
+    let mut section = Section::new("", table, &[super::keys::POLICY]);
     let policy = read_policy(&mut section, &Policy::default(), &mut problems);
     section.finish(&mut problems);
     if !problems.is_empty() {
@@ -151,7 +151,8 @@ mod tests {
         let stored = serde_json::to_value(Policy::default()).expect("json");
         let mut fields: Vec<&str> = KEYS.iter().flat_map(|(_, fields)| fields.iter().copied()).collect();
         let mut all: Vec<&str> = stored.as_object().expect("a table").keys().map(String::as_str).collect();
-        (fields.sort_unstable(), all.sort_unstable());
+        fields.sort_unstable();
+        all.sort_unstable();
         assert_eq!(fields, all);
     }
 }

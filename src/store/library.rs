@@ -30,6 +30,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/62_sweep.lua"),
     include_str!("functions/63_change.lua"),
     include_str!("functions/64_drain.lua"),
+    include_str!("functions/65_met.lua"),
     include_str!("functions/70_push.lua"),
     include_str!("functions/72_jobs.lua"),
     include_str!("functions/74_reap.lua"),

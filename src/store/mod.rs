@@ -6,7 +6,9 @@
 //! change something, `view` those that only read, `reply` turns answers into names, `wake` keeps what Redis reports.
 
 mod address;
+pub mod change;
 mod error;
+pub mod explain;
 pub mod keys;
 pub mod library;
 pub mod link;
@@ -121,6 +123,16 @@ impl Store {
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
         let address = &self.address;
         command.query_async(&mut self.connection).await.map_err(|why| StoreError::of_call(address.shown(), name, &why))
+    }
+
+    /// The same, with the reply decoded.
+    async fn read<T: redis::FromRedisValue>(
+        &mut self,
+        name: &'static str,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let reply = self.call(name, command).await?;
+        redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: name, reply: why.to_string() })
     }
 
     /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made

@@ -45,6 +45,29 @@ pub fn show(duration: Duration) -> String {
     }
 }
 
+/// Write about how long something takes, in whole units of which there are at least two: `59m` for an hour less a second.
+#[must_use]
+pub fn about(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60)];
+    let fits = units.into_iter().find(|(_, unit)| seconds >= 2 * unit);
+    fits.map_or_else(|| format!("{seconds}s"), |(name, unit)| format!("{}{name}", seconds / unit))
+}
+
+/// Write how long something takes, for a sentence: `250 ms`, `3.2 s`, `5 m 20 s`, `3 h 12 m`, `2 d 4 h`.
+#[must_use]
+pub fn say(duration: Duration) -> String {
+    let (us, seconds) = (duration.as_micros(), (duration.as_millis() + 500) / 1_000);
+    match us {
+        0..10_000 => format!("{:.1} ms", us as f64 / 1e3),
+        10_000..1_000_000 => format!("{} ms", us / 1_000),
+        1_000_000..100_000_000 => format!("{:.1} s", us as f64 / 1e6),
+        _ if seconds < 6_000 => format!("{} m {} s", seconds / 60, seconds % 60),
+        _ if seconds < 172_800 => format!("{} h {} m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
 /// Write `count/period` as [`count_per_period`] reads it: `5/s`, `30/10m`.
 #[must_use]
 pub fn show_per_period(count: u32, period: Duration) -> String {
@@ -56,6 +79,22 @@ pub fn show_per_period(count: u32, period: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn about_is_never_more_than_it_is() {
+        let shown = [0, 59, 119, 120, 3_599, 7_199, 7_200, 172_799, 172_800].map(|s| about(Duration::from_secs(s)));
+        assert_eq!(shown, ["0s", "59s", "119s", "2m", "59m", "119m", "2h", "47h", "2d"]);
+    }
+
+    #[test]
+    fn what_is_said_has_two_or_three_digits() {
+        let shown = [0, 400, 9_900, 250_000, 3_200_000, 99_949_000, 320_000_000, 11_520_000_000, 187_200_000_000];
+        let shown = shown.map(|us| say(Duration::from_micros(us)));
+        assert_eq!(
+            shown,
+            ["0.0 ms", "0.4 ms", "9.9 ms", "250 ms", "3.2 s", "99.9 s", "5 m 20 s", "3 h 12 m", "2 d 4 h"]
+        );
+    }
 
     #[test]
     fn a_duration_is_a_whole_number_and_a_unit() {

@@ -182,7 +182,8 @@ do
     local was = change.was(ctx, c.match) -- not asked for later: the policies before know what is set now
     -- checks end here
     local told = change.alter(ctx, c, entry, 0)
-    if #told == 0 then return { 0, told, '' } end
+    local asks = c.asks or 'paused'
+    if #told == 0 then return { 0, told, policy_of(ctx.rec, c.match)[asks] or '' } end
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was }
     put_right(ctx, { c.match })
@@ -190,7 +191,7 @@ do
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
     tell(ctx, c, told)
-    return { 1, told, policy_of(ctx.rec, c.match)[c.asks or 'paused'] or '' }
+    return { 1, told, policy_of(ctx.rec, c.match)[asks] or '' }
   end
 
   -- of_glob: the same for a glob.

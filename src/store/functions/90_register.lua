@@ -58,6 +58,7 @@ do
   internal('settings', change.list, { 'no-writes' })
   internal('explain', explain.explain, { 'no-writes' })
   internal('what_if', explain.what_if, { 'no-writes' })
+  internal('met', met.count, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
   internal('beat', daemons.beat)
   internal('daemons', daemons.living, { 'no-writes' })

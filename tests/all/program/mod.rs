@@ -17,6 +17,7 @@ mod faults;
 mod library;
 mod limit;
 mod link;
+mod operate;
 mod polling;
 mod push;
 mod push_file;
