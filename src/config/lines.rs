@@ -9,11 +9,8 @@ use crate::words::source::{Part, Source};
 
 /// Where the parts of a configuration stand in its text, which is known to be TOML.
 pub fn source_of(text: &str, path: Option<&Path>, host: &str) -> Source {
-    let mut source = Source {
-        host: host.to_owned(),
-        path: path.map(|path| path.display().to_string()),
-        ..Source::default()
-    };
+    let mut source =
+        Source { host: host.to_owned(), path: path.map(|path| path.display().to_string()), ..Source::default() };
     let Ok(root) = DeTable::parse(text) else { return source };
     let ends: Vec<usize> = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
     let part = |value: &Spanned<DeValue>| Part {
@@ -62,7 +59,8 @@ mod tests {
         let text = "bucket = [\n  { match = 'a', rate = '1/s' },\n  { match = 'b' },\n]\ndefaults.capacity = 3\n\
                     [limits]\nmax_ready = 1\n";
         assert_eq!(shown(text), "5 capacity | 2 rate ; 3  | 6 max_ready");
-        let text = "[redis]\n[defaults.backoff]\ninitial = '1s'\n[[bucket]]\nmatch = 'a'\n[bucket.backoff]\nmax = '1s'\n";
+        let text =
+            "[redis]\n[defaults.backoff]\ninitial = '1s'\n[[bucket]]\nmatch = 'a'\n[bucket.backoff]\nmax = '1s'\n";
         assert_eq!(shown(text), "2 backoff | 4 backoff | 0 ");
         assert_eq!(shown(""), "0  |  | 0 ");
     }

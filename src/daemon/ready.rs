@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::{BEAT, Daemon, next_request};
+use crate::config::Config;
 use crate::loops::progress::Progress;
 use crate::store::ops::Put;
 use crate::store::server::Server;
@@ -12,7 +13,6 @@ use crate::store::wake::Hints;
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::BuiltInRedisError;
 use crate::system::signals::Signal;
-use crate::config::Config;
 
 /// How many names go with one call.
 const NAMES: usize = 100;

@@ -30,8 +30,7 @@ fn change(bucket: &str, words: &[&str]) -> Json {
 
 fn what_if(case: &mut Case, now: u64, bucket: &str, words: &[&str], jobs: u64) -> Told {
     let args = [now.to_string(), change(bucket, words).to_string(), jobs.to_string()];
-    let (verdict, dropped, before, after, why) =
-        case.fcall("drip__what_if", &[&format!("queue:{bucket}")], &args);
+    let (verdict, dropped, before, after, why) = case.fcall("drip__what_if", &[&format!("queue:{bucket}")], &args);
     Told { verdict, dropped, before, after, why }
 }
 
