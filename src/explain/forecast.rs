@@ -115,7 +115,9 @@ fn verdict(push: &Push) -> String {
     if verdict.dropped > 0 {
         text += &format!(", and {} dropped for them", count(verdict.dropped, "waiting job is", "waiting jobs are"));
     }
-    if let Some(wait) = verdict.retry_after_ms {
+    if verdict.capacity == 0 {
+        text += "; it is closed";
+    } else if let Some(wait) = verdict.retry_after_ms {
         text += &format!("; one more may go in after {}", ms(wait));
     }
     text

@@ -19,8 +19,10 @@ pub use origin::Origin;
 use crate::store::explain::{Facts, Gate, Level, Place, Wrong};
 use crate::words::duration::say;
 
-/// How wide a label is.
-const LABEL: usize = 12;
+/// How wide a terminal is at least, and in it the labels and the values.
+const WIDTH: usize = 80;
+const LABEL: usize = 10;
+const VALUE: usize = 10;
 
 /// How many workers a person is shown.
 const WORKERS: usize = 10;
@@ -49,6 +51,7 @@ pub struct Explanation {
     due_in_us: Option<u64>,
     overdue_ms: u64,
     chain: Vec<Link>,
+    limits: Vec<Value>,
     retries: Retries,
     route: Route,
     workers: Vec<Worker>,
@@ -121,6 +124,13 @@ fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
+/// A name, a value and where that comes from, in one line if it fits.
+fn row(name: &str, value: &str, said: &str) -> String {
+    let name = format!("{name:<width$}", width = LABEL.max(name.chars().count() + 1));
+    let line = format!("{name}{value:<VALUE$}  {said}\n");
+    if line.chars().count() <= WIDTH { line } else { format!("{name}{value}\n{:LABEL$}{said}\n", "") }
+}
+
 impl Explanation {
     /// Say what some facts mean to somebody who has `file` at hand and looks at this clock.
     #[must_use]
@@ -147,6 +157,12 @@ impl Explanation {
             due_in_us: bucket.due_us,
             overdue_ms: bucket.late_ms.unwrap_or(0),
             chain: facts.levels.iter().map(|level| Link::of(facts, level, wall)).collect(),
+            limits: vec![Value::new(
+                "max_ready",
+                facts.route.max_ready.to_string(),
+                Origin::of_limit(facts, "max_ready"),
+                wall,
+            )],
             retries: Retries {
                 waiting: facts.retries.waiting,
                 ended: facts.retries.ended,
@@ -181,7 +197,7 @@ impl Explanation {
         let mut out = String::new();
         for link in &self.chain {
             let rate = link.policy.iter().find(|value| value.key == "rate").map_or("", |value| &value.said);
-            out += &format!("{:<width$}{}  {rate}\n", link.name, link.rate, width = LABEL.max(link.name.len() + 2));
+            out += &row(&link.name, &link.rate, rate);
         }
         out.push('\n');
         let mut line = |label: &str, text: String| out += &format!("{label:<LABEL$}{text}\n");
@@ -210,12 +226,9 @@ impl Explanation {
             };
             line("gate", format!("{}: {} of {} left{wait}", gate.limiter, gate.remaining, gate.limit));
         }
-        for link in &self.chain {
-            let values = link.policy.iter().filter(|value| value.key != "rate");
-            let width = values.clone().map(|value| value.value.len()).max().unwrap_or(0);
-            for value in values {
-                line(value.key, format!("{:<width$}  {}", value.value, value.said));
-            }
+        let values = self.chain.iter().flat_map(|link| &link.policy).chain(&self.limits);
+        for value in values.filter(|value| value.key != "rate") {
+            out += &row(value.key, &value.value, &value.said);
         }
         out + "\n" + &self.says.join("\n") + "\n"
     }
@@ -228,14 +241,17 @@ impl Explanation {
     }
 }
 
+impl Value {
+    fn new(key: &'static str, value: String, from: Origin, wall: &Wall) -> Self {
+        Self { key, value, said: from.say(wall), from }
+    }
+}
+
 impl Link {
     fn of(facts: &Facts, level: &Level, wall: &Wall) -> Self {
         let values = level.policy.values();
         let rate = values[0].1.clone();
-        let value = |(key, value): (&'static str, String)| {
-            let from = Origin::of(facts, level, key);
-            Value { key, value, said: from.say(wall), from }
-        };
+        let value = |(key, value)| Value::new(key, value, Origin::of(facts, level, key), wall);
         let hand = |stops: &Option<String>, key| stops.as_ref().and_then(|_| origin::Hand::of_key(level, key));
         Self {
             kind: level.kind.clone(),

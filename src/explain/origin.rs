@@ -6,6 +6,7 @@ use super::moment::{Wall, rfc3339};
 use super::plain;
 use crate::store::change::Stands;
 use crate::store::explain::{Facts, Level, SetKey};
+use crate::words::source::{Part, Source};
 
 /// Who made it so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -23,7 +24,7 @@ pub enum Origin {
         path: String,
         /// The line on which the section begins.
         line: Option<u32>,
-        /// `[defaults]` or `[[bucket]]`.
+        /// `[defaults]`, `[[bucket]]` or `[limits]`.
         section: &'static str,
         /// The glob of the entry.
         #[serde(rename = "match")]
@@ -134,6 +135,20 @@ impl Origin {
             Some(entry) if entry.names(key) => (entry, "[[bucket]]", level.pattern.clone()),
             _ => (&source.defaults, "[defaults]", None),
         };
+        Self::of_part(source, part, key, section, pattern)
+    }
+
+    /// Where a bound that holds for all buckets comes from.
+    #[must_use]
+    pub fn of_limit(facts: &Facts, key: &str) -> Self {
+        match &facts.source {
+            _ if !facts.has_record => Self::BuiltIn,
+            None => Self::Record,
+            Some(source) => Self::of_part(source, &source.limits, key, "[limits]", None),
+        }
+    }
+
+    fn of_part(source: &Source, part: &Part, key: &str, section: &'static str, pattern: Option<String>) -> Self {
         match &source.path {
             Some(path) if part.names(key) => {
                 Self::File { host: source.host.clone(), path: path.clone(), line: part.line, section, pattern }

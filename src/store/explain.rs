@@ -200,6 +200,33 @@ pub struct Wrong {
     pub wanted: String,
 }
 
+impl Facts {
+    /// Read what the function replied.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Reply`], with what is wrong with it.
+    pub fn read(reply: redis::Value) -> Result<Self, StoreError> {
+        let refuse = |why: String| StoreError::Reply { call: "drip__explain", reply: why };
+        let (now, json, source, workers) =
+            redis::from_redis_value::<ExplainReply>(reply).map_err(|why| refuse(why.to_string()))?;
+        let facts: Self = serde_json::from_slice(&json).map_err(|why| refuse(why.to_string()))?;
+        let (workers, []) = workers.as_chunks::<3>() else { return Err(refuse(format!("{workers:?}"))) };
+        let number = |value: &redis::Value| u64::from_redis_value_ref(value).map_err(|why| refuse(why.to_string()));
+        let worker = |[name, leases, idle_ms]: &[redis::Value; 3]| {
+            let name = Vec::<u8>::from_redis_value_ref(name).map_err(|why| refuse(why.to_string()))?;
+            let name = String::from_utf8_lossy(&name).into_owned();
+            Ok(Worker { name, leases: number(leases)?, idle_ms: number(idle_ms)? })
+        };
+        Ok(Self {
+            now_us: now.parse().map_err(|_| refuse(now))?,
+            source: serde_json::from_slice(&source).ok(), // empty, or a newer one's: then nobody knows
+            workers: workers.iter().map(worker).collect::<Result<_, _>>()?,
+            ..facts
+        })
+    }
+}
+
 impl Applies {
     /// Each key of a policy with its value as people write it, in the order of the documents.
     #[must_use]
@@ -275,8 +302,8 @@ pub struct WhatIf {
     pub because: Vec<String>,
 }
 
-/// What `drip__explain` replies: the time, the facts, the source, workers.
-type ExplainReply = (String, Vec<u8>, Vec<u8>, Vec<(Vec<u8>, u64, u64)>);
+/// What `drip__explain` replies: the time, the facts, the source, and three values a worker.
+type ExplainReply = (String, Vec<u8>, Vec<u8>, Vec<redis::Value>);
 
 /// What `drip__what_if` replies: the verdict, the dropped, two forecasts, why it is not exact.
 type WhatIfReply = (Vec<i64>, u64, (u64, i64, i64), (u64, i64, i64), Vec<String>);
@@ -288,22 +315,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn explain(&mut self, bucket: &BucketName) -> Result<Facts, StoreError> {
-        let reply = self.function("drip__explain", &[self.keys().queue(bucket)], &[b""]).await?;
-        let refuse = |why: String| StoreError::Reply { call: "drip__explain", reply: why };
-        let (now, json, source, workers) =
-            redis::from_redis_value::<ExplainReply>(reply).map_err(|why| refuse(why.to_string()))?;
-        let facts: Facts = serde_json::from_slice(&json).map_err(|why| refuse(why.to_string()))?;
-        let shown = |(name, leases, idle_ms): (Vec<u8>, u64, u64)| Worker {
-            name: String::from_utf8_lossy(&name).into_owned(),
-            leases,
-            idle_ms,
-        };
-        Ok(Facts {
-            now_us: now.parse().map_err(|_| refuse(now))?,
-            source: serde_json::from_slice(&source).ok(), // empty, or a newer one's: then nobody knows
-            workers: workers.into_iter().map(shown).collect(),
-            ..facts
-        })
+        Facts::read(self.function("drip__explain", &[self.keys().queue(bucket)], &[b""]).await?)
     }
 
     /// What a change, as `set` would make it, and a push of so many jobs would do to a bucket. Nothing is changed.

@@ -58,13 +58,17 @@ pub fn about(duration: Duration) -> String {
 #[must_use]
 pub fn say(duration: Duration) -> String {
     let (us, seconds) = (duration.as_micros(), (duration.as_millis() + 500) / 1_000);
+    let two = |whole: u128, unit, rest: u128, part| match rest {
+        0 => format!("{whole} {unit}"),
+        rest => format!("{whole} {unit} {rest} {part}"),
+    };
     match us {
         0..10_000 => format!("{:.1} ms", us as f64 / 1e3),
         10_000..1_000_000 => format!("{} ms", us / 1_000),
         1_000_000..100_000_000 => format!("{:.1} s", us as f64 / 1e6),
-        _ if seconds < 6_000 => format!("{} m {} s", seconds / 60, seconds % 60),
-        _ if seconds < 172_800 => format!("{} h {} m", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+        _ if seconds < 6_000 => two(seconds / 60, "m", seconds % 60, "s"),
+        _ if seconds < 172_800 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
     }
 }
 
@@ -88,11 +92,12 @@ mod tests {
 
     #[test]
     fn what_is_said_has_two_or_three_digits() {
-        let shown = [0, 400, 9_900, 250_000, 3_200_000, 99_949_000, 320_000_000, 11_520_000_000, 187_200_000_000];
+        let shown =
+            [0, 400, 9_900, 250_000, 3_200_000, 99_949_000, 320_000_000, 600_000_000, 11_520_000_000, 187_200_000_000];
         let shown = shown.map(|us| say(Duration::from_micros(us)));
         assert_eq!(
             shown,
-            ["0.0 ms", "0.4 ms", "9.9 ms", "250 ms", "3.2 s", "99.9 s", "5 m 20 s", "3 h 12 m", "2 d 4 h"]
+            ["0.0 ms", "0.4 ms", "9.9 ms", "250 ms", "3.2 s", "99.9 s", "5 m 20 s", "10 m", "3 h 12 m", "2 d 4 h"]
         );
     }
 

@@ -4,6 +4,7 @@
 mod bucket;
 mod defaults;
 mod drain;
+mod explain;
 mod gates;
 mod globs;
 mod heartbeat;

@@ -13,6 +13,7 @@ mod built_in_redis;
 mod check;
 mod daemon;
 mod examples;
+mod explain;
 mod faults;
 mod library;
 mod limit;
