@@ -1,5 +1,6 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
+mod charts;
 mod check;
 mod demo;
 mod functions;
@@ -7,6 +8,7 @@ mod limit;
 mod push;
 mod reload;
 mod run;
+mod screen;
 mod status;
 mod work;
 

@@ -379,20 +379,22 @@ impl Store {
         reply.map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))
     }
 
-    /// The job and the bucket of every entry of the rejected stream that has them.
+    /// How many jobs of each bucket the rejected stream tells of: an entry is one job, or says for how many it stands.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn rejected(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    pub async fn rejected(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
         type Entries = Vec<(String, BTreeMap<String, Vec<u8>>)>;
         let key = self.keys().rejected();
         let entries: Entries = self.read("XRANGE", redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
-        let job = |mut fields: BTreeMap<String, Vec<u8>>| {
-            let bucket = String::from_utf8_lossy(fields.get("bucket")?).into_owned();
-            Some((bucket, fields.remove("job")?))
-        };
-        Ok(entries.into_iter().filter_map(|(_, fields)| job(fields)).collect())
+        let mut counts = BTreeMap::new();
+        for (_, fields) in entries {
+            let Some(bucket) = fields.get("bucket") else { continue };
+            let count = fields.get("count").and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+            *counts.entry(String::from_utf8_lossy(bucket).into_owned()).or_default() += count.unwrap_or(1);
+        }
+        Ok(counts)
     }
 
     async fn read<T: FromRedisValue>(&mut self, name: &'static str, command: &redis::Cmd) -> Result<T, StoreError> {
