@@ -25,7 +25,7 @@ pub(super) struct Bars<'a> {
     pub(super) most: f64,
     pub(super) lower: Color,
     pub(super) upper: Color,
-    /// A column that is shown in the second colour, counted from the right.
+    /// A column that is pointed at, and shown in the second colour; counted from the right.
     pub(super) marked: Option<usize>,
 }
 
@@ -66,6 +66,10 @@ impl Widget for Bars<'_> {
                         cell.set_symbol(EIGHTHS[if low == 0 || low == 8 { all } else { low }]).set_style(style);
                     }
                 }
+            }
+            let top = &mut buffer[(x, area.top())];
+            if self.marked == Some(from_right) && top.symbol() == " " {
+                top.set_symbol("▼").set_style(Style::new().fg(self.upper));
             }
         }
     }

@@ -15,6 +15,9 @@ use crate::words::policy::Route;
 
 const WORKERS: usize = 4;
 
+/// How many jobs a worker takes at a time, at most: it is so quick with them that a lease is no matter.
+const TAKES: usize = 16;
+
 /// A bucket that holds more than it may is looked at again and again, but not for longer than this.
 const LOOKS_FOR: Duration = Duration::from_secs(1);
 
@@ -49,6 +52,11 @@ impl Load {
         }
     }
 
+    /// One that was taken already and not looked at.
+    pub(super) fn at_hand(&mut self) -> Option<Told> {
+        self.taken.try_recv().ok()
+    }
+
     /// A burst: one plain push, judged by its reply as any producer would. A job is its own number.
     pub(super) async fn push(&mut self, bucket: &mut Bucket, jobs: u64) -> Result<(), StoreError> {
         let numbers: Vec<Vec<u8>> = (bucket.pushed..bucket.pushed + jobs).map(|n| n.to_string().into_bytes()).collect();
@@ -81,7 +89,7 @@ impl Load {
     /// Stop the workers, and hand over what they still took. Replies what Redis tells of rejected jobs.
     pub(super) async fn end(mut self, seen: &mut Seen) -> Result<BTreeMap<String, u64>, StoreError> {
         self.workers.shutdown().await;
-        while let Ok((bucket, job)) = self.taken.try_recv() {
+        while let Some((bucket, job)) = self.at_hand() {
             seen.took(&bucket, job);
         }
         self.watch(seen).await?;
@@ -101,11 +109,14 @@ async fn work(
     let mut store = Store::connect(&address, &partition).await?;
     reader.open_route(&route).await?;
     loop {
-        for job in reader.take(&route, &name, 1, Duration::from_secs(1)).await? {
+        let jobs = reader.take(&route, &name, TAKES, Duration::from_secs(1)).await?;
+        for job in &jobs {
             let number = job.body.as_deref().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
-            if let (Some(bucket), Some(number)) = (job.bucket, number) {
+            if let (Some(bucket), Some(number)) = (job.bucket.clone(), number) {
                 let _ = sender.send((bucket, Taken { number, due_us: job.due_us, at_us: job.at_us }));
             }
+        }
+        for job in &jobs {
             store.ack(&route, &job.entry).await?;
         }
     }

@@ -7,6 +7,7 @@
 mod lines;
 mod load;
 mod picture;
+mod probe;
 mod seen;
 mod stage;
 mod verdict;
@@ -14,9 +15,11 @@ mod verdict;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tokio::time::MissedTickBehavior;
 
 use self::lines::Lines;
 use self::load::Load;
+use self::probe::Probe;
 use self::seen::{Kill, Seen, now_us};
 use self::stage::Stage;
 use super::screen::{Keys, Screen};
@@ -125,11 +128,13 @@ async fn play(stage: &mut Stage, view: &mut View) -> Result<verdict::Report, Fai
     view.show(&seen)?;
     let store = stage.start().await?;
     let mut load = Load::start(stage, store);
+    let probe = Probe::start()?;
     seen.running = stage.processes();
     seen.start_us = now_us();
     let start = Instant::now();
     let mut plan: Vec<_> = BUCKETS.iter().map(|planned| planned.pushes.iter().peekable()).collect();
     let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay); // a busy machine gets fewer pictures, not a queue of them
     loop {
         tokio::select! {
             taken = load.next() => {
@@ -137,6 +142,9 @@ async fn play(stage: &mut Stage, view: &mut View) -> Result<verdict::Report, Fai
                 seen.took(&bucket, job);
             }
             _ = tick.tick() => {
+                while let Some((bucket, job)) = load.at_hand() {
+                    seen.took(&bucket, job);
+                }
                 for (bucket, plan) in seen.buckets.iter_mut().zip(&mut plan) {
                     while let Some((_, jobs)) = plan.next_if(|(ms, _)| start.elapsed() >= Duration::from_millis(*ms)) {
                         load.push(bucket, *jobs).await?;
@@ -159,5 +167,5 @@ async fn play(stage: &mut Stage, view: &mut View) -> Result<verdict::Report, Fai
     }
     let took = start.elapsed();
     let recorded = load.end(&mut seen).await?;
-    Ok(verdict::Report::new(seen, &recorded, took))
+    Ok(verdict::Report::new(seen, &recorded, &probe.end(), took))
 }

@@ -36,7 +36,7 @@ const MANY_COLUMNS: u16 = 64;
 struct Picture<'a> {
     seen: &'a Seen,
     shown_us: u64,
-    /// The largest push of each bucket so far sets the scale of its chart.
+    /// Whether there is room for everything.
     whole: bool,
 }
 
@@ -234,8 +234,7 @@ impl Picture<'_> {
         let first = format!("Daemon 1 is dead, daemon 2 goes on. Longest pause since then: {pause}.");
         let (name, every) = (fastest.name.as_str(), fastest.interval_us() as f64 / 1e3);
         let limit = PAUSE_WITHIN.as_millis();
-        let second =
-            format!("A {name} job is due every {every} ms. The demo fails if one is more than {limit} ms late.");
+        let second = format!("{name} jobs leave every {every} ms. A pause {limit} ms longer would fail the demo.");
         (Line::from(first).fg(KILLED), Line::from(second))
     }
 }

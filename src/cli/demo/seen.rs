@@ -197,6 +197,8 @@ impl Bucket {
             [first, rest @ ..] if !rest.is_empty() => {
                 Pace::Rate(rest.len() as f64 * 1e6 / (end - first.at_us).max(1) as f64)
             }
+            // The last job is so long ago that the pace is hardly one.
+            _ if end > last.at_us => Pace::Rate(1e6 / (end + interval - last.at_us) as f64),
             _ => Pace::Starting,
         }
     }
@@ -277,6 +279,7 @@ mod tests {
         take(&mut b, (0..5).map(|n| 1_000 + 200 * n));
         let Pace::Rate(slow) = b.pace(2_600_000) else { panic!("a job still waits") };
         assert!(slow < 3.5, "{slow}");
+        assert_eq!(b.pace(20_000_000), Pace::Rate(1e6 / 18_200_000.0), "hardly any, and that is said");
         take(&mut b, [2_600]);
         assert_eq!(b.pace(2_900_000), Pace::Empty);
         b.pushed(4_000_000, 2, 2);
