@@ -57,6 +57,9 @@ const BUCKETS: [Planned; 3] = [
     },
 ];
 
+/// When the last burst comes.
+const LAST_PUSH_MS: u64 = 10_500;
+
 /// When the first daemon is killed.
 const KILL_AT: Duration = Duration::from_secs(7);
 

@@ -65,9 +65,9 @@ impl Report {
         let mut text = format!("measured over {:.1} s:\n\n", self.took.as_secs_f64());
         for b in &self.seen.buckets {
             let (name, set) = (b.name.as_str(), b.rate.to_string());
-            text += &format!("{name:<8}rate out {:.2}/s, set {set}\n", b.rate_out());
-            text += &format!("        {} pushed, {} rejected, {} out\n", b.pushed, b.rejected, b.taken.len());
-            text += &format!("        late: p50 {:.2}, p99 {:.2} ms\n", b.late_ms(0.5), b.late_ms(0.99));
+            text += &format!("{name}: {:.2}/s out, {set} set\n", b.rate_out());
+            text += &format!("    {} pushed, {} rejected, {} out\n", b.pushed, b.rejected, b.taken.len());
+            text += &format!("    late: p50 {:.2}, p99 {:.2} ms\n", b.late_ms(0.5), b.late_ms(0.99));
         }
         text.push('\n');
         for Verdict { promise, found, broken } in &self.verdicts {
@@ -224,7 +224,7 @@ mod tests {
             Report::new(seen(), &BTreeMap::from([("b".to_owned(), 2)]), &Stalls::default(), Duration::from_secs(2));
         assert_eq!(report.broken(), None);
         let text = report.text();
-        assert!(text.contains("rate out 5.00/s, set 5/s") && text.contains("all promises kept"), "{text}");
+        assert!(text.contains("b: 5.00/s out, 5/s set") && text.contains("all promises kept"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
 

@@ -12,6 +12,7 @@ use daemon::configure;
 mod built_in_redis;
 mod check;
 mod daemon;
+mod demo;
 mod examples;
 mod faults;
 mod library;
@@ -24,6 +25,7 @@ mod reload;
 mod status;
 mod stop;
 mod systemd;
+mod terminal;
 mod work;
 mod work_http;
 
