@@ -57,9 +57,6 @@ const BUCKETS: [Planned; 3] = [
     },
 ];
 
-/// When the last burst comes.
-const LAST_PUSH_MS: u64 = 10_500;
-
 /// When the first daemon is killed.
 const KILL_AT: Duration = Duration::from_secs(7);
 
@@ -77,6 +74,12 @@ const TICK: Duration = Duration::from_millis(100);
                         were kept, 1 one was broken, 69 no Redis to run, 130 interrupted (Ctrl-C)"
 )]
 pub(super) struct Demo {}
+
+/// When the last burst comes.
+fn last_push() -> Duration {
+    let times = BUCKETS.iter().flat_map(|bucket| bucket.pushes).map(|(ms, _)| *ms);
+    Duration::from_millis(times.max().unwrap_or_default())
+}
 
 /// How it is shown.
 enum View {

@@ -9,7 +9,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::seen::{Bucket, Pace, Seen};
 use super::verdict::{PAUSE_WITHIN, pause_since_kill_us};
-use super::{KILL_AT, LAST_PUSH_MS, LASTS};
+use super::{KILL_AT, LASTS, last_push};
 use crate::cli::charts::{Bars, Column, Vessel};
 
 const PUSHED: Color = Color::Cyan;
@@ -232,7 +232,7 @@ impl Picture<'_> {
         let pause = depth.and_then(|(bucket, depth)| pause_since_kill_us(bucket, kill, *depth, self.shown_us));
         let pause = pause.map_or("not known yet".to_owned(), |us| format!("{:.1} ms", us as f64 / 1e3));
         let first = format!("Daemon 1 is dead, daemon 2 goes on. Longest pause since then: {pause}.");
-        if self.seconds() * 1e3 > LAST_PUSH_MS as f64 {
+        if self.seconds() > last_push().as_secs_f64() {
             let second = "There are no more pushes. The buckets become empty at the same pace.";
             return (Line::from(first).fg(KILLED), Line::from(second));
         }

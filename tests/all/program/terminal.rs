@@ -20,6 +20,15 @@ struct Output {
     emulator: vt100::Parser,
 }
 
+/// What a person sees at one moment.
+pub struct Picture {
+    pub text: String,
+    /// The first cell past the edge that is not blank: its row and column.
+    pub past_the_edge: Option<(u16, u16)>,
+    /// Whether a program has the whole terminal for it.
+    pub whole: bool,
+}
+
 /// A program on a terminal. It is killed when this is dropped.
 pub struct Terminal {
     child: Child,
@@ -57,10 +66,6 @@ impl Terminal {
         self.pty.resize(Size::new(rows, columns)).expect("a size");
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn type_keys(&self, keys: &str) {
         (&*self.pty).write_all(keys.as_bytes()).expect("it takes keys");
     }
@@ -79,22 +84,17 @@ impl Terminal {
         self.look(|output| String::from_utf8_lossy(&output.bytes).into_owned())
     }
 
-    /// The same picture, and the first cell past the edge of so many columns and rows that is not blank.
-    pub fn text_within(&self, columns: u16, rows: u16) -> (String, Option<(u16, u16)>) {
+    /// The same of a terminal of so many columns and rows.
+    pub fn picture(&self, columns: u16, rows: u16) -> Picture {
         self.look(|output| {
             let screen = output.emulator.screen();
             let (all_rows, all_columns) = screen.size();
             let cells = (0..all_rows.get()).flat_map(|row| (0..all_columns.get()).map(move |column| (row, column)));
-            let beyond = cells.filter(|(row, column)| *row >= rows || *column >= columns).find(|(row, column)| {
+            let past = cells.filter(|(row, column)| *row >= rows || *column >= columns).find(|(row, column)| {
                 screen.cell(*row, *column).is_some_and(|cell| !cell.contents().trim().is_empty())
             });
-            (screen.contents(), beyond)
+            Picture { text: screen.contents(), past_the_edge: past, whole: screen.alternate_screen() }
         })
-    }
-
-    /// Whether a program has the whole terminal for its picture.
-    pub fn is_taken(&self) -> bool {
-        self.look(|output| output.emulator.screen().alternate_screen())
     }
 
     pub fn has_ended(&mut self) -> bool {
