@@ -49,11 +49,10 @@ impl Widget for Bars<'_> {
                 let fill = |height: u16| usize::from(height.saturating_sub(below).min(8));
                 let cell = &mut buffer[(x, area.bottom() - 1 - row)];
                 match *column {
-                    Column::Nothing => {}
-                    Column::Mark(value) if row == 0 || fill(height(value)) == 8 => {
+                    Column::Mark(value) if row == 0 || fill(height(value)) >= 4 => {
                         cell.set_symbol("│").set_style(Style::new().fg(color));
                     }
-                    Column::Mark(_) => {}
+                    Column::Nothing | Column::Mark(_) => {}
                     Column::Bar(low, high) => {
                         let (low, all) = (fill(height(low)), fill(height(low + high)));
                         // A cell has two colours: where the parts meet, one is the background of the other.
@@ -119,8 +118,8 @@ mod tests {
 
     #[test]
     fn marks_take_whole_rows_and_at_least_one() {
-        assert_eq!(drawn(&[Column::Mark(15.0), Column::Nothing, Column::Mark(1.0)], 3, 2), ["   ", "│ │"]);
-        assert_eq!(drawn(&[Column::Mark(16.0)], 1, 2), ["│", "│"]);
+        assert_eq!(drawn(&[Column::Mark(11.0), Column::Nothing, Column::Mark(1.0)], 3, 2), ["   ", "│ │"]);
+        assert_eq!(drawn(&[Column::Mark(12.0)], 1, 2), ["│", "│"]);
     }
 
     #[test]

@@ -52,6 +52,6 @@ impl Keys {
                 return;
             }
         }
-        std::future::pending().await // no more keys; a signal still ends the command
+        std::future::pending::<()>().await; // no more keys; a signal still ends the command
     }
 }

@@ -118,9 +118,10 @@ impl Demo {
             () = quit => interrupted(),
         };
         // First the terminal, then the daemons: they may take a moment, and whoever presses Ctrl-C again means it.
+        let colored = matches!(view, View::Screen(_));
         drop((view, keys));
         let report = told?;
-        say(&report.text());
+        say(&report.text(colored));
         match report.broken() {
             None => Ok(Exit::Done),
             Some(broken) => Err(Failure::new(Exit::Failed, broken)),

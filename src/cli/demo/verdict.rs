@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crossterm::style::Stylize as _;
+
 use super::probe::Stalls;
 use super::seen::{Bucket, Kill, Seen, Taken};
 use crate::words::policy::Policy;
@@ -61,7 +63,7 @@ impl Report {
     }
 
     /// Figures and verdicts, in lines of at most 40 columns: the smallest terminal that the demo is for.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, colored: bool) -> String {
         let mut text = format!("measured over {:.1} s:\n\n", self.took.as_secs_f64());
         for b in &self.seen.buckets {
             let (name, set) = (b.name.as_str(), b.rate.to_string());
@@ -71,8 +73,9 @@ impl Report {
         }
         text.push('\n');
         for Verdict { promise, found, broken } in &self.verdicts {
-            let word = if broken.is_empty() { "kept" } else { "BROKEN" };
-            text += &format!("{word:<8}{promise}: {found}\n");
+            let word = if broken.is_empty() { "kept    ".green() } else { "BROKEN  ".red() };
+            let word = if colored { word.to_string() } else { word.content().to_string() };
+            text += &format!("{word}{promise}: {found}\n");
         }
         if self.stalled >= STALL_SAID {
             text += &format!("        (machine stood still {} ms)\n", self.stalled.as_millis());
@@ -223,7 +226,7 @@ mod tests {
         let report =
             Report::new(seen(), &BTreeMap::from([("b".to_owned(), 2)]), &Stalls::default(), Duration::from_secs(2));
         assert_eq!(report.broken(), None);
-        let text = report.text();
+        let text = report.text(false);
         assert!(text.contains("b: 5.00/s out, 5/s set") && text.contains("all promises kept"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
     }
