@@ -51,7 +51,7 @@ impl Terminal {
         let output = Arc::new(Mutex::new(Output { bytes: Vec::new(), emulator }));
         let (from, to) = (Arc::clone(&pty), Arc::clone(&output));
         let reader = std::thread::spawn(move || {
-            let mut buffer = [0; 65_536];
+            let mut buffer = [0; 8_192];
             // It fails when the last program on the terminal has ended.
             while let Ok(n @ 1..) = (&*from).read(&mut buffer) {
                 let mut output = to.lock().expect("nobody panics with it");
