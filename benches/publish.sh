@@ -24,4 +24,6 @@ grep '^|' "$own" | narrow | place docs/benchmarks.md "bench: rows"
 grep '^|' "$own" | awk -F ' *[|] *' 'NR < 3 || $7 != ""' | narrow | place README.md "bench: goals"
 grep '^dripd' "$own" | narrow | place docs/benchmarks.md "bench: machine"
 for page in README.md docs/benchmarks.md; do grep '^|' "$peers" | narrow | place "$page" "bench: peers"; done
-for plot in lateness spacing drain; do cp "target/bench/$plot.svg" docs/; done
+# The figures stay beside the plots, so that these can be drawn again without another run.
+cp target/bench/figures.json target/bench/peers.json docs/
+cargo bench --quiet --bench bench -- --from docs/figures.json --from docs/peers.json --plots docs
