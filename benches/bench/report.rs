@@ -362,7 +362,7 @@ impl Report {
                 "suite",
                 "what",
                 "measured",
-                "beside",
+                "compared with",
                 "ratio (quartiles)",
                 "goal",
                 "verdict",

@@ -1,5 +1,6 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
+mod change;
 mod charts;
 mod check;
 mod demo;
@@ -9,7 +10,10 @@ mod push;
 mod reload;
 mod run;
 mod screen;
+mod set;
+mod settings;
 mod status;
+mod stop;
 mod work;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -55,6 +59,20 @@ enum Command {
     Status(status::Show),
     /// Ask a limiter whether something may be done now; needs no daemon
     Limit(limit::Limit),
+    /// Set keys of a policy at run time, over what the file says
+    Set(set::Set),
+    /// Take keys that were set back to what the file says
+    Unset(set::Unset),
+    /// Let nothing leave a bucket; it takes jobs until it is full
+    Pause(stop::Stop),
+    /// Let a paused bucket go on
+    Resume(stop::Go),
+    /// Take nothing into a bucket; what is there goes on
+    Close(stop::Stop),
+    /// Take jobs into a closed bucket again
+    Open(stop::Go),
+    /// List what is set, paused or closed at run time: since when, until when, by whom, why
+    Settings(settings::List),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -160,6 +178,13 @@ pub fn main() -> ExitCode {
         Command::Work(_) => "work",
         Command::Status(_) => "status",
         Command::Limit(_) => "limit",
+        Command::Set(_) => "set",
+        Command::Unset(_) => "unset",
+        Command::Pause(_) => "pause",
+        Command::Resume(_) => "resume",
+        Command::Close(_) => "close",
+        Command::Open(_) => "open",
+        Command::Settings(_) => "settings",
         Command::Reload => "reload",
         Command::Check(_) => "check",
         Command::Functions => "functions",
@@ -189,6 +214,13 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Work(work) => work.run(&load()?).await,
         Command::Status(show) => show.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,
+        Command::Set(set) => set.run(&load()?).await,
+        Command::Unset(unset) => unset.run(&load()?).await,
+        Command::Pause(stop) => stop.run(&load()?, stop::Way::Out).await,
+        Command::Resume(go) => go.run(&load()?, stop::Way::Out).await,
+        Command::Close(stop) => stop.run(&load()?, stop::Way::In).await,
+        Command::Open(go) => go.run(&load()?, stop::Way::In).await,
+        Command::Settings(list) => list.run(&load()?).await,
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),

@@ -6,6 +6,7 @@
 //! change something, `view` those that only read, `reply` turns answers into names, `wake` keeps what Redis reports.
 
 mod address;
+pub mod change;
 mod error;
 pub mod keys;
 pub mod library;

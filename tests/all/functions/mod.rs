@@ -14,4 +14,5 @@ mod limiters_model;
 mod model;
 mod policies;
 mod rate;
+mod settings;
 mod sizes;
