@@ -420,15 +420,6 @@ impl Store {
         }
         Ok(counts)
     }
-
-    pub(super) async fn read<T: FromRedisValue>(
-        &mut self,
-        name: &'static str,
-        command: &redis::Cmd,
-    ) -> Result<T, StoreError> {
-        let reply = self.call(name, command).await?;
-        redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: name, reply: why.to_string() })
-    }
 }
 
 #[cfg(test)]

@@ -54,7 +54,9 @@ impl Lines {
                 None => all.push(Series { name: &point.line, points: vec![place] }),
             }
         }
-        all.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+        for series in &mut all {
+            series.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
         all.sort_by_key(Series::is_mine); // dripd lies on top
         let (mut paper, top) = Paper::new(self.title, self.subtitle, HEIGHT);
         let (x, y) = self.scales(&all, top + 8.0)?;
@@ -63,7 +65,9 @@ impl Lines {
             let places: Vec<_> = series.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
             paper.path(&places, &series.class());
             let hue = if series.is_mine() { "mine" } else { "beside" };
-            places.iter().for_each(|place| paper.dot(*place, 3.0, hue));
+            for place in places {
+                paper.dot(place, 3.0, hue);
+            }
         }
         draw_names(&mut paper, &x, &y, &all);
         Some(paper)
@@ -101,7 +105,7 @@ impl Lines {
             paper.line((at, bottom + 8.0), (at, bottom + 13.0), "axis");
             paper.text((at, bottom + 28.0), Side::Middle, "", &format!("{}{}", plain(value), self.x.unit));
         }
-        paper.text(((left + right) / 2.0, bottom + 46.0), Side::Middle, "", self.x.says);
+        paper.text((f64::midpoint(left, right), bottom + 46.0), Side::Middle, "", self.x.says);
     }
 }
 

@@ -35,9 +35,9 @@ pub(super) fn spacing(points: &[Point]) -> Option<Paper> {
         paper.text((x + 16.0, top + 12.0), Side::Left, "", says);
         x += 34.0 + says.len() as f64 * 6.4;
     }
-    let (first, last) = (top + 44.0, top + 44.0 + (loads.len() - 1) as f64 * ROW);
+    let (first, end) = (top + 44.0, top + 44.0 + (loads.len() - 1) as f64 * ROW);
     let scale = Scale { values: (least, most), places: (190.0, WIDTH - 40.0), log: true };
-    draw_scale(&mut paper, &scale, (first - 14.0, last + 14.0), "ms");
+    draw_scale(&mut paper, &scale, (first - 14.0, end + 14.0), "ms");
     for (n, load) in loads.iter().enumerate() {
         let y = first + n as f64 * ROW;
         paper.text((MARGIN, y + 4.0), Side::Left, "name", &in_words(load));
@@ -46,7 +46,9 @@ pub(super) fn spacing(points: &[Point]) -> Option<Paper> {
         if let ([(_, from), ..], [.., (_, to)]) = (&places[..], &places[..]) {
             paper.line((*from, y), (*to, y), "mine wide");
         }
-        places.iter().for_each(|(n, x)| mark(&mut paper, (*x, y), *n));
+        for (n, x) in places {
+            mark(&mut paper, (x, y), n);
+        }
     }
     Some(paper)
 }
