@@ -38,6 +38,9 @@ fn eighths(value: f64, most: f64, rows: u16) -> u16 {
 
 impl Widget for Bars<'_> {
     fn render(self, area: Rect, buffer: &mut Buffer) {
+        if area.is_empty() {
+            return;
+        }
         let shown = self.columns.len().min(usize::from(area.width));
         for (n, column) in self.columns[self.columns.len() - shown..].iter().enumerate() {
             let from_right = shown - 1 - n;

@@ -254,3 +254,54 @@ fn sides(area: Rect) -> [Rect; 3] {
 fn column_us(width: u16) -> u64 {
     if width >= MANY_COLUMNS { COLUMN_US / 2 } else { COLUMN_US }
 }
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::super::seen::{Kill, Taken, now_us};
+    use super::super::{BUCKETS, Seen};
+    use super::*;
+
+    /// Ten seconds into a demo whose first daemon was killed.
+    fn seen() -> Seen {
+        let (mut seen, now) = (Seen::new(&BUCKETS), now_us());
+        seen.start_us = now - 10_000_000;
+        seen.running = vec![(2, 12)];
+        for b in &mut seen.buckets {
+            let interval = b.interval_us();
+            b.pushed(seen.start_us, 10_000_000 / interval + 9, 1);
+            let times = (0..).map(|n| seen.start_us + n * interval).take_while(|at_us| *at_us < now);
+            b.taken = times.enumerate().map(|(n, at_us)| Taken { number: n as u64, due_us: at_us, at_us }).collect();
+            b.depth = b.capacity / 2;
+        }
+        seen.killed = Some(Kill { at_us: now - 3_000_000, process: 11, depths: vec![8, 80, 800] });
+        seen
+    }
+
+    #[test]
+    fn every_size_of_a_terminal_has_a_picture() {
+        let mut seen = seen();
+        for width in [1, 2, 20, 40, WHOLE.0 - 1, WHOLE.0, 200] {
+            for height in [1, 2, 5, 9, 12, WHOLE.1 - 1, WHOLE.1, 50] {
+                let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("it cannot fail");
+                terminal.draw(|frame| draw(frame, &seen)).expect("it cannot fail");
+            }
+        }
+        seen.running.clear();
+        let mut terminal = Terminal::new(TestBackend::new(40, 12)).expect("it cannot fail");
+        terminal.draw(|frame| draw(frame, &seen)).expect("it cannot fail");
+        assert!(terminal.backend().to_string().contains("Starting two daemons and a Redis"), "{}", terminal.backend());
+    }
+
+    #[test]
+    fn the_pace_is_flat_and_single_jobs_stand_apart_as_marks() {
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("it cannot fail");
+        terminal.draw(|frame| draw(frame, &seen())).expect("it cannot fail");
+        let text = terminal.backend().to_string();
+        assert!(text.contains("│ │ │ │ │ │ │ │ │ │ │ │") && text.contains("▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇"), "{text}");
+        assert!(text.contains("2.0/s (2/s set)") && text.contains("200.0/s (200/s set)"), "{text}");
+        assert!(text.contains("Longest pause since then: 5.0 ms"), "{text}");
+    }
+}
