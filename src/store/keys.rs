@@ -115,6 +115,12 @@ impl Partition {
         self.under("daemons")
     }
 
+    /// What people changed while dripd runs.
+    #[must_use]
+    pub fn events(&self) -> String {
+        self.under("events")
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> String {
@@ -135,6 +141,7 @@ impl Partition {
             (self.routes(), "set"),
             (self.stats(), "hash"),
             (self.daemons(), "hash"),
+            (self.events(), "stream"),
             (self.under("level"), "hash"),
             (self.under("spread"), "set"),
         ]

@@ -18,6 +18,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/34_record.lua"),
     include_str!("functions/36_memory.lua"),
     include_str!("functions/38_call.lua"),
+    include_str!("functions/40_events.lua"),
     include_str!("functions/42_route.lua"),
     include_str!("functions/44_bucket.lua"),
     include_str!("functions/50_rejected.lua"),

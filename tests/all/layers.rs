@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 7] =
 const SHARED_BY_LOOPS: [&str; 3] = ["progress", "notes", "turn"];
 
 /// What a key of dripd's holds behind its prefix, and how its functions begin.
-const KEY_NAMES: [&str; 17] = [
+const KEY_NAMES: [&str; 18] = [
     ":queue:",
     ":ready",
     ":schedule",
@@ -31,6 +31,7 @@ const KEY_NAMES: [&str; 17] = [
     ":wake",
     ":rest",
     ":gate:",
+    ":events",
 ];
 
 /// Where a key or a function is named outside the store, and why.

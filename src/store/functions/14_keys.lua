@@ -16,6 +16,7 @@
 -- <prefix>:stats            hash    counters
 -- <prefix>:wake             string  written when something may happen earlier than the daemons know
 -- <prefix>:daemons          hash    the heartbeats
+-- <prefix>:events           stream  what people changed while dripd runs, capped
 -- <prefix>:gate:<limiter>:<n>:<bucket>  the state of a gate
 
 local keys = {}
@@ -29,7 +30,7 @@ do
       if known_count >= 256 then known, known_count = {}, 0 end
       k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:' }
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'spread', 'routes', 'stats', 'rejected', 'dead',
-        'wake', 'daemons' }) do
+        'wake', 'daemons', 'events' }) do
         k[name] = prefix .. ':' .. name
       end
       known[prefix], known_count = k, known_count + 1
