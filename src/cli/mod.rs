@@ -1,9 +1,14 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
+mod caller;
 mod check;
+mod confirm;
+mod dead;
 mod demo;
 mod functions;
 mod limit;
+mod moment;
+mod purge;
 mod push;
 mod reload;
 mod run;
@@ -51,6 +56,10 @@ enum Command {
     Work(work::Work),
     /// Say how things stand, with everything or with one bucket
     Status(status::Show),
+    /// Throw away what waits in a bucket
+    Purge(purge::Purge),
+    /// Look at jobs that were given up, put them back, or drop them
+    Dead(dead::Dead),
     /// Ask a limiter whether something may be done now; needs no daemon
     Limit(limit::Limit),
     /// Have a running daemon read its configuration again
@@ -157,6 +166,8 @@ pub fn main() -> ExitCode {
         Command::Push(_) => "push",
         Command::Work(_) => "work",
         Command::Status(_) => "status",
+        Command::Purge(_) => "purge",
+        Command::Dead(_) => "dead",
         Command::Limit(_) => "limit",
         Command::Reload => "reload",
         Command::Check(_) => "check",
@@ -186,6 +197,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Push(push) => push.run(&load()?).await,
         Command::Work(work) => work.run(&load()?).await,
         Command::Status(show) => show.run(&load()?).await,
+        Command::Purge(purge) => purge.run(&load()?).await,
+        Command::Dead(dead) => dead.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),

@@ -31,7 +31,7 @@ fn bucket(glob: &str) -> Filter {
 #[derive(Debug, PartialEq)]
 struct Changed {
     on: String,
-    changed: i64,
+    n: i64,
     malformed: i64,
     kept: i64,
     left: i64,
@@ -58,11 +58,11 @@ impl Command {
         let most = self.most.map(|most| (most - self.done).to_string()).unwrap_or_default();
         args.extend([most, "ada@web1".into(), "default".into(), self.filter.bucket.clone(), "all of them".into()]);
         args.extend([self.event.clone(), self.done.to_string()]);
-        let (on, changed, malformed, kept, left, event, _): (_, _, _, _, _, _, Vec<String>) =
+        let (on, n, malformed, kept, left, event, _): (_, _, _, _, _, _, Vec<String>) =
             case.fcall(self.name, &["dead"], &args);
-        let reply = Changed { on, changed, malformed, kept, left, event };
+        let reply = Changed { on, n, malformed, kept, left, event };
         (self.filter.after, self.event) = (reply.on.clone(), reply.event.clone());
-        self.done += reply.changed;
+        self.done += reply.n;
         reply
     }
 
@@ -114,13 +114,16 @@ fn listed(case: &mut Case, filter: Filter) -> Vec<String> {
     pages(case, filter, 1_000).concat().into_iter().map(|(id, _)| id).collect()
 }
 
+/// A bucket, how many of it are dead, and its rate: count and period.
+type Backlog = (String, i64, i64, i64);
+
 /// What a count replies, by bucket, and how many are malformed.
 fn counted(case: &mut Case, mut filter: Filter, most: &str, with_malformed: &str) -> (BTreeMap<String, i64>, i64) {
     let (mut all, mut malformed) = (BTreeMap::new(), 0);
     loop {
         let mut args = filter.args(T0);
         args.extend([most.to_owned(), with_malformed.to_owned()]);
-        let (on, upto, bad, list): (String, String, i64, Vec<(String, i64, i64, i64)>) =
+        let (on, upto, bad, list): (String, String, i64, Vec<Backlog>) =
             case.fcall("drip__dead_count", &["dead"], &args);
         malformed += bad;
         for (name, n, count, period_us) in list {
@@ -215,6 +218,8 @@ fn a_retry_of_dead_jobs_waits_for_nobody_but_its_bucket() {
     case.settle_at(T0);
     bury(&mut case, "slow", "dead", "failed");
     bury(&mut case, "b", "dead", "failed");
+    let both = [("b".to_owned(), 1), ("slow".to_owned(), 1)].into();
+    assert_eq!(counted(&mut case, Filter::default(), "", "0"), (both, 0));
     assert_eq!(retry_all(&mut case, T0 + S, Filter::default()), (2, 0));
     assert_eq!(case.settle_at(T0 + S).dispatched, 1);
     assert_eq!(case.settle_at(T0 + 10 * S - 1).dispatched, 0);
@@ -293,7 +298,7 @@ fn a_list_pages_through_any_number_of_jobs_each_once_and_in_order() {
     let (mut command, mut calls) = (Command::new("drip__dead_retry", filter), 0);
     loop {
         let reply = command.call(&mut case, T0 + calls * MS);
-        assert!(reply.changed <= 100, "a batch a call");
+        assert!(reply.n <= 100, "a batch a call");
         calls += 1;
         if reply.on.is_empty() {
             break;
@@ -429,9 +434,9 @@ fn no_call_reads_more_than_one_mebibyte_or_one_job() {
     let sizes: Vec<usize> = pages(&mut case, Filter::default(), 1_000).iter().map(Vec::len).collect();
     assert_eq!(sizes, [3, 3, 1]);
     let mut command = Command::new("drip__dead_retry", Filter::default());
-    assert_eq!(command.call(&mut case, T0).changed, 3);
+    assert_eq!(command.call(&mut case, T0).n, 3);
     let mut command = Command::new("drip__dead_drop", Filter::default());
-    assert_eq!([command.call(&mut case, T0).changed, command.call(&mut case, T0).changed], [3, 1]);
+    assert_eq!([command.call(&mut case, T0).n, command.call(&mut case, T0).n], [3, 1]);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use crate::rig::{Case, Drained, MS, S, T0};
 
-const SLOW: &str = "[defaults]\nrate = '1/s'\ncapacity = 5\ncatch_up = '0s'\nbackoff = { initial = '10s', max = '10s' }\n";
+const SLOW: &str =
+    "[defaults]\nrate = '1/s'\ncapacity = 5\ncatch_up = '0s'\nbackoff = { initial = '10s', max = '10s' }\n";
 
 /// What a purge replies: jobs and retries thrown away, retries that stay, jobs that were cut.
 fn purge_at(case: &mut Case, now: u64, bucket: &str, retries: bool) -> [i64; 4] {
