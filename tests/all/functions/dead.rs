@@ -289,6 +289,7 @@ fn a_list_pages_through_any_number_of_jobs_each_once_and_in_order() {
         let expect: Vec<String> = ids.iter().step_by(if most == 1 { 100 } else { 1 }).cloned().collect();
         assert_eq!(all, expect, "by {most}");
     }
+    assert_eq!(pages(&mut case, bucket("nobody"), 1).len(), 7, "a call looks at 400 entries, whatever it finds");
     let (found, malformed) = counted(&mut case, Filter::default(), "", "0");
     assert_eq!((found["b"], found["rare"], malformed), (2_475, 25, 0));
     assert_eq!(counted(&mut case, bucket("b"), "150", "0").0["b"], 150);
