@@ -337,7 +337,7 @@ impl Report {
                 "suite",
                 "what",
                 "measured",
-                "beside",
+                "compared with",
                 "ratio (quartiles)",
                 "goal",
                 "verdict",

@@ -1,8 +1,7 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
-mod caller;
+mod change;
 mod check;
-mod confirm;
 mod dead;
 mod demo;
 mod functions;
@@ -12,7 +11,10 @@ mod purge;
 mod push;
 mod reload;
 mod run;
+mod set;
+mod settings;
 mod status;
+mod stop;
 mod work;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -62,6 +64,20 @@ enum Command {
     Dead(dead::Dead),
     /// Ask a limiter whether something may be done now; needs no daemon
     Limit(limit::Limit),
+    /// Set keys of a policy at run time, over what the file says
+    Set(set::Set),
+    /// Take keys that were set back to what the file says
+    Unset(set::Unset),
+    /// Let nothing leave a bucket; it takes jobs until it is full
+    Pause(stop::Stop),
+    /// Let a paused bucket go on
+    Resume(stop::Go),
+    /// Take nothing into a bucket; what is there goes on
+    Close(stop::Stop),
+    /// Take jobs into a closed bucket again
+    Open(stop::Go),
+    /// List what is set, paused or closed at run time: since when, until when, by whom, why
+    Settings(settings::List),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -169,6 +185,13 @@ pub fn main() -> ExitCode {
         Command::Purge(_) => "purge",
         Command::Dead(_) => "dead",
         Command::Limit(_) => "limit",
+        Command::Set(_) => "set",
+        Command::Unset(_) => "unset",
+        Command::Pause(_) => "pause",
+        Command::Resume(_) => "resume",
+        Command::Close(_) => "close",
+        Command::Open(_) => "open",
+        Command::Settings(_) => "settings",
         Command::Reload => "reload",
         Command::Check(_) => "check",
         Command::Functions => "functions",
@@ -200,6 +223,13 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Purge(purge) => purge.run(&load()?).await,
         Command::Dead(dead) => dead.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,
+        Command::Set(set) => set.run(&load()?).await,
+        Command::Unset(unset) => unset.run(&load()?).await,
+        Command::Pause(stop) => stop.run(&load()?, stop::Way::Out).await,
+        Command::Resume(go) => go.run(&load()?, stop::Way::Out).await,
+        Command::Close(stop) => stop.run(&load()?, stop::Way::In).await,
+        Command::Open(go) => go.run(&load()?, stop::Way::In).await,
+        Command::Settings(list) => list.run(&load()?).await,
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::confirm::{Answer, ask};
-use super::{Exit, Failure, caller, connect, say};
+use super::change::{author, confirm};
+use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::words::bucket::BucketName;
 use crate::words::shown::shown;
@@ -52,14 +52,11 @@ impl Purge {
         } else {
             jobs(found.depth)
         };
-        let count = format!("{name} holds {what}");
-        match ask(&count, &format!("{count}. Throw them away for good?"), self.yes)? {
-            Answer::No => return Err(Failure::new(Exit::Failed, "not confirmed: nothing was changed")),
-            // The question may have outlived the connection.
-            Answer::Yes => store = connect(config).await?,
-            Answer::YesAtOnce => {}
+        confirm(&format!("{name} holds {what}. Throw them away for good?"), self.yes)?;
+        if !self.yes {
+            store = connect(config).await?; // the question may have outlived the connection
         }
-        let author = store.author(&caller::by()).await?;
+        let author = author(&mut store).await;
         let gone = store.purge(&self.bucket, self.retries, &author).await?;
         let what = if self.retries {
             format!("{} and {} thrown away", jobs(gone.jobs), retries(gone.retries))

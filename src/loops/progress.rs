@@ -30,6 +30,8 @@ struct Inner {
     obeys_own: bool,
     /// Which daemons serve here.
     alive: Alive,
+    /// The last change that the log told of; `None`: no look at them yet.
+    told: Option<String>,
 }
 
 /// What the pacer did since the start.
@@ -114,6 +116,17 @@ impl Progress {
     #[must_use]
     pub fn alive(&self) -> Alive {
         self.inner().alive
+    }
+
+    /// The id of the last change that the log told of.
+    #[must_use]
+    pub fn told(&self) -> Option<String> {
+        self.inner().told.clone()
+    }
+
+    /// It told of the changes up to this one.
+    pub fn set_told(&self, id: String) {
+        self.inner().told = Some(id);
     }
 
     /// Whether the pacer should have moved by now and has not.

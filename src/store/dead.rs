@@ -161,7 +161,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn time_ms(&mut self) -> Result<u64, StoreError> {
-        let (seconds, us): (u64, u64) = decoded("TIME", self.call("TIME", &redis::cmd("TIME")).await?)?;
+        let (seconds, us): (u64, u64) = self.read("TIME", &redis::cmd("TIME")).await?;
         Ok(seconds * 1_000 + us / 1_000)
     }
 
@@ -171,7 +171,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn dead_length(&mut self) -> Result<u64, StoreError> {
-        decoded("XLEN", self.call("XLEN", redis::cmd("XLEN").arg(self.keys().dead())).await?)
+        self.read("XLEN", redis::cmd("XLEN").arg(self.keys().dead())).await
     }
 
     async fn dead_call(&mut self, name: &'static str, filter: &Filter, more: &[&str]) -> Result<Value, StoreError> {

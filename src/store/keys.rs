@@ -91,6 +91,12 @@ impl Partition {
         self.under("retries")
     }
 
+    /// Buckets that an operator stopped.
+    #[must_use]
+    pub fn paused(&self) -> String {
+        self.under("paused")
+    }
+
     /// The failed jobs of a bucket.
     #[must_use]
     pub fn retry(&self, bucket: &BucketName) -> String {
@@ -143,6 +149,10 @@ impl Partition {
             (self.daemons(), "hash"),
             (self.events(), "stream"),
             (self.under("level"), "hash"),
+            (self.paused(), "zset"),
+            (self.under("settings"), "hash"),
+            (self.under("globs"), "string"),
+            (self.under("ends"), "zset"),
             (self.under("spread"), "set"),
         ]
     }

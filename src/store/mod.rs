@@ -126,6 +126,16 @@ impl Store {
         command.query_async(&mut self.connection).await.map_err(|why| StoreError::of_call(address.shown(), name, &why))
     }
 
+    /// The same, with the reply decoded.
+    async fn read<T: redis::FromRedisValue>(
+        &mut self,
+        name: &'static str,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let reply = self.call(name, command).await?;
+        redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: name, reply: why.to_string() })
+    }
+
     /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made
     /// once more: a function that was not found has done nothing.
     async fn function(

@@ -35,6 +35,18 @@ impl<'a> Kind<'a> {
     }
 }
 
+/// Whether a text is read as a glob where a name may stand as well.
+#[must_use]
+pub fn is_glob(text: &str) -> bool {
+    text.contains(['*', '?', '[', '\\'])
+}
+
+/// Whether a glob asks for any byte by itself: one that does not means every bucket, or every one of some length.
+#[must_use]
+pub fn has_plain_byte(glob: &str) -> bool {
+    Glob::parse(glob).0.iter().any(|token| matches!(token, Token::Byte(_)))
+}
+
 /// Of globs of which the first that matches counts: those that are never used, each with the first one that hides it. A glob
 /// is hidden when an earlier one surely means every name that it means: the same text, a plain prefix of it, or, for a name,
 /// a glob that matches it. That two other globs mean the same is not found out.

@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 7] =
 const SHARED_BY_LOOPS: [&str; 3] = ["progress", "notes", "turn"];
 
 /// What a key of dripd's holds behind its prefix, and how its functions begin.
-const KEY_NAMES: [&str; 18] = [
+const KEY_NAMES: [&str; 22] = [
     ":queue:",
     ":ready",
     ":schedule",
@@ -32,6 +32,10 @@ const KEY_NAMES: [&str; 18] = [
     ":rest",
     ":gate:",
     ":events",
+    ":paused",
+    ":settings",
+    ":globs",
+    ":ends",
 ];
 
 /// Where a key or a function is named outside the store, and why.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::super::confirm::{Answer, ask};
-use super::super::{Exit, Failure, caller, connect, say, say_err};
+use super::super::change::{author, confirm};
+use super::super::{Exit, Failure, connect, say, say_err};
 use super::Which;
 use crate::config::Config;
 use crate::store::dead::{Act, Changed, Command, Filter};
 use crate::store::{Store, StoreError};
-use crate::words::duration::show_per_period;
+use crate::words::duration::{about, show_per_period};
 use crate::words::shown::shown;
 
 /// Of how many buckets it is said for how long they will be busy.
@@ -98,16 +98,14 @@ impl Change {
         let count = letters(found.affected(act));
         say_before(act, &found, &count);
         let question = match act {
-            Act::Retry => "Put them back?",
-            Act::Drop => "Delete them for good?",
+            Act::Retry => format!("Put {count} back?"),
+            Act::Drop => format!("Delete {count} for good?"),
         };
-        match ask(&count, question, self.yes)? {
-            Answer::No => return Err(Failure::new(Exit::Failed, "not confirmed: nothing was changed")),
-            // The question may have outlived the connection.
-            Answer::Yes => store = connect(config).await?,
-            Answer::YesAtOnce => {}
+        confirm(&question, self.yes)?;
+        if !self.yes {
+            store = connect(config).await?; // the question may have outlived the connection
         }
-        let author = store.author(&caller::by()).await?;
+        let author = author(&mut store).await;
         let before = format!("{count}{}", self.which.in_words());
         let mut command = Command::new(act, filter, self.limit, author, before);
         command.label = self.which.bucket.clone().unwrap_or_default();
@@ -200,23 +198,18 @@ fn say_before(act: Act, found: &Found, count: &str) {
     buckets.sort_by_key(|(name, one)| (std::cmp::Reverse(one.busy()), *name));
     for (name, one) in buckets.iter().take(BUCKETS_SHOWN) {
         let rate = show_per_period(one.count, one.period);
-        let (name, busy) = (shown(name.as_bytes()), about(one.busy()));
+        let (name, busy) = (shown(name.as_bytes()), roughly(one.busy()));
         say_err(&format!("  {name}: {} at {rate}, busy with them for {busy}", one.letters));
     }
     if let Some((_, next)) = buckets.get(BUCKETS_SHOWN) {
         let more = buckets.len() - BUCKETS_SHOWN;
-        say_err(&format!("  and {more} more, none of them for longer than {}", about(next.busy())));
+        say_err(&format!("  and {more} more, none of them for more than {}", roughly(next.busy())));
     }
 }
 
 /// A time that nobody needs to know exactly.
-fn about(time: Duration) -> String {
-    let seconds = time.as_secs_f64();
-    let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "m")];
-    match units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit) {
-        Some((unit, name)) => format!("{:.1}{name}", seconds / unit),
-        None => format!("{seconds:.1}s"),
-    }
+fn roughly(time: Duration) -> String {
+    if time < Duration::from_secs(1) { "less than 1s".to_owned() } else { about(time) }
 }
 
 fn letters(n: u64) -> String {
@@ -229,10 +222,10 @@ mod tests {
 
     #[test]
     fn a_bucket_is_busy_for_an_interval_a_letter() {
-        let busy = |letters, count, period| about(Backlog { letters, count, period }.busy());
-        assert_eq!(busy(50, 10, Duration::from_secs(1)), "5.0s");
-        assert_eq!(busy(3_000, 1, Duration::from_secs(1)), "50.0m");
-        assert_eq!(busy(1, 50_000_000, Duration::from_secs(50)), "0.0s");
-        assert_eq!(busy(10_000_000, 1, Duration::from_secs(366 * 86_400)), "3660000000.0d");
+        let busy = |letters, count, period| roughly(Backlog { letters, count, period }.busy());
+        assert_eq!(busy(50, 10, Duration::from_secs(1)), "5s");
+        assert_eq!(busy(3_000, 1, Duration::from_secs(1)), "50m");
+        assert_eq!(busy(1, 50_000_000, Duration::from_secs(50)), "less than 1s");
+        assert_eq!(busy(10_000_000, 1, Duration::from_secs(366 * 86_400)), "3660000000d");
     }
 }

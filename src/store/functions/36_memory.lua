@@ -10,6 +10,7 @@
 -- rest_us   nothing at rest is past its due before this moment           44_bucket
 -- forgot_us when those at rest were last forgotten                           44_bucket
 -- entries   rejected since the stream was measured                       50_rejected
+-- view, prev_view  the records with what operators have set laid over them      38_call
 -- passes    passes of the reaper                                         74_reap
 --
 -- All of it is forgotten with the record (but for what `hand_over` keeps), and with the server.
@@ -98,7 +99,7 @@ do
     local m = by_name[name]
     if not m then return end
     by_name[name], by_name[name_of(prefix, new_id)] = nil, m
-    m.sweep = nil
+    m.sweep, m.view, m.prev_view = nil, nil, nil
     memory.forget(m, 0)
   end
 end

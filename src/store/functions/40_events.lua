@@ -17,13 +17,20 @@ do
   local LONGEST = 1000 -- bytes of a text
   local FIELDS = { 'what', 'match', 'before', 'after', 'by', 'user', 'reason' }
 
+  -- short: a text, or as much of it as is kept, without a character that was cut in two.
+  local function short(text)
+    if #text <= LONGEST then return text end
+    local cut = sub(text, 1, LONGEST)
+    return sub(cut, 1, find(cut, '[\192-\255]?[\128-\191]*$') - 1)
+  end
+
   local function put(k, event)
     local entry = {}
     for _, field in ipairs(FIELDS) do
       local text = event[field] or ''
       if text ~= '' then
         local n = #entry
-        entry[n + 1], entry[n + 2] = field, sub(text, 1, LONGEST)
+        entry[n + 1], entry[n + 2] = field, short(text)
       end
     end
     return pcall_redis('XADD', k.events, 'MAXLEN', '~', KEEP, '*', unpack(entry))

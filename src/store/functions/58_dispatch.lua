@@ -122,8 +122,12 @@ do
   function dispatch.turn(ctx, s, quota, announced)
     local rest = quota
     if rejected.settle(ctx, s) then
-      if announced then rest = from_retries(ctx, s, rest) end
-      if s.len > 0 then rest = from_queue(ctx, s, rest) end
+      if s.p.paused then
+        s.retry_ready = announced
+      else
+        if announced then rest = from_retries(ctx, s, rest) end
+        if s.len > 0 then rest = from_queue(ctx, s, rest) end
+      end
       if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
     else
       s.stuck = true
@@ -133,7 +137,7 @@ do
       return min(rest, quota - 1), false
     end
     local place
-    if s.due <= ctx.now and (s.len > 0 or s.retry_ready) and room(ctx, s.p.route).left <= 0 then
+    if not s.p.paused and s.due <= ctx.now and (s.len > 0 or s.retry_ready) and room(ctx, s.p.route).left <= 0 then
       place = bucket.held_place(ctx, s)
     else
       place = bucket.place(ctx, s)
@@ -144,7 +148,7 @@ do
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil
+    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
@@ -152,7 +156,7 @@ do
   -- `close`: a field of a table costs several times as much.
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local policy, capacity, catch_up_from, step, lease, r, stream, room_left
+  local policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -205,7 +209,7 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease = p, p.capacity, p.lease
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)
     stream, room_left = r.stream, r.left
@@ -284,7 +288,7 @@ do
   local function plain(ctx, name, p, queue, len, place, due, due_text, most)
     if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
-    if len > capacity or room_left <= 0 or bytes >= MIB then return 0 end
+    if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit then

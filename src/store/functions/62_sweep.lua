@@ -22,7 +22,10 @@ do
     if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
     bucket.decide(ctx, s, name, queue, len, place, due, level)
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.stored_due end
-    if bucket.is_held(ctx, place) then
+    if ctx.prev and (s.p.paused or place == ctx.k.paused) then
+      s.retry_ready = retries.has_ended(ctx, name)
+      bucket.commit(ctx, s, bucket.place(ctx, s))
+    elseif bucket.is_held(ctx, place) then
       local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)
       bucket.commit(ctx, s, leaves and ctx.k.schedule or place)
     elseif s.due then
@@ -64,9 +67,10 @@ do
   -- over: a change has reached every bucket.
   local function over(ctx)
     if not ctx.prev then return end
-    call('HDEL', ctx.k.policy, 'prev', 'prev_id')
+    call('HDEL', ctx.k.policy, 'prev', 'prev_id', 'prev_globs')
     call('UNLINK', ctx.k.spread)
-    ctx.prev = nil
+    ctx.prev, ctx.memory.prev_view = nil, nil
+    settings.forget_if_none(ctx)
   end
 
   -- go_on: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
@@ -74,14 +78,18 @@ do
   function sweep.go_on(ctx, busy)
     local m, batch = ctx.memory, ctx.limits.batch
     ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
-    if not m.sweep then m.sweep = { phase = 'held', cursor = '0', waiting = {} } end
+    if not m.sweep or ctx.prev and m.sweep.spread ~= ctx.spread then
+      m.sweep = { phase = 'held', cursor = '0', waiting = {}, spread = ctx.spread }
+    end
     local at = m.sweep
     if at.phase == 'done' then
       if not ctx.prev then return false, false end
       at.phase, at.cursor = 'held', '0'
     end
     if at.phase == 'held' then
-      if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'rest', '0', nil end
+      if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
+    elseif at.phase == 'paused' then
+      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'rest', '0' end
     elseif at.phase == 'rest' then
       if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
     elseif at.phase == 'schedule' then

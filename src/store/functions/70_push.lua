@@ -29,9 +29,9 @@ do
 
   push.read = read
 
-  -- reckoned_due: the due that a reply reckons with: of a held bucket as if that ended now.
+  -- reckoned_due: the due that a reply reckons with: of a held or paused bucket as if that ended now.
   local function reckoned_due(ctx, s)
-    if bucket.is_held(ctx, s.place) then return max(s.due, ctx.now) end
+    if s.due and (s.p.paused or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
   end
 

@@ -16,4 +16,5 @@ mod model;
 mod policies;
 mod purge;
 mod rate;
+mod settings;
 mod sizes;

@@ -1,6 +1,6 @@
 //! Purge: what waits in a bucket is thrown away in one step, and nothing else changes.
 
-use crate::rig::{Case, Drained, MS, S, T0};
+use crate::rig::{Case, Drained, MS, S, Server, T0};
 
 const SLOW: &str =
     "[defaults]\nrate = '1/s'\ncapacity = 5\ncatch_up = '0s'\nbackoff = { initial = '10s', max = '10s' }\n";
@@ -208,4 +208,52 @@ fn a_purge_holds_where_the_events_cannot_be_written() {
     case.push_at(T0, "b", &["1", "2"]);
     assert_eq!(purge_at(&mut case, T0, "b", false), [2, 0, 0, 0]);
     assert!(case.waiting_is_empty("b"));
+}
+
+#[test]
+fn a_paused_bucket_is_purged_and_goes_on_as_any_other() {
+    let mut case = Case::with(SLOW);
+    case.push_at(T0, "b", &["1", "2", "3"]);
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    let stop = |case: &mut Case, now: u64, what: &str, pauses: bool| {
+        let set = if pauses { r#"{"pause":{"text":"","policy":{}}}"# } else { "{}" };
+        let unset = if pauses { "[]" } else { r#"["pause"]"# };
+        let json = format!(
+            r#"{{"what":"{what}","match":"b","is_glob":false,"set":{set},"unset":{unset},"unset_all":false,"by":"","user":""}}"#
+        );
+        let _: redis::Value = case.fcall("drip__set", &["policy"], &[now.to_string(), json]);
+    };
+    stop(&mut case, T0 + 1, "pause", true);
+    case.settle_at(T0 + 2 * S);
+    let paused = case.key("paused");
+    assert_eq!(case.cmd::<Vec<String>>(&["ZRANGE", &paused, "0", "-1"]), ["b"]);
+    assert_eq!(purge_at(&mut case, T0 + 2 * S, "b", false), [2, 0, 0, 0]);
+    assert_eq!(case.cmd::<i64>(&["ZCARD", &paused]), 0, "without work it waits for nothing");
+    case.push_at(T0 + 3 * S, "b", &["4"]);
+    assert_eq!(case.settle_at(T0 + 9 * S).dispatched, 0, "it is paused still");
+    stop(&mut case, T0 + 10 * S, "resume", false);
+    assert_eq!(case.settle_at(T0 + 10 * S).dispatched, 1);
+    assert_eq!(case.jobs("ready"), ["1", "4"]);
+}
+
+#[test]
+fn a_full_redis_can_be_emptied() {
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, SLOW);
+    case.push_at(T0, "b", &["1", "2", "3"]);
+    let dead = case.key("dead");
+    for n in 0..3 {
+        let job = n.to_string();
+        let _: String = case.cmd(&["XADD", &dead, "*", "bucket", "c", "job", &job, "attempt", "1", "id", "1-1"]);
+    }
+    let _: String = case.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert_eq!(case.refusal("drip__push", &["queue:b"], &[T0.to_string(), "4".into()]), "OOM", "it is full");
+    assert_eq!(purge_at(&mut case, T0, "b", true), [3, 0, 0, 0]);
+    for (name, changed) in [("drip__dead_retry", 1), ("drip__dead_drop", 2)] {
+        let most = changed.to_string();
+        let args = [&T0.to_string(), "", "", "", "", "", &most, "", "", "", "", "", "0"];
+        let reply: Vec<redis::Value> = case.fcall(name, &["dead"], &args);
+        assert_eq!(reply[1], redis::Value::Int(changed), "{name}");
+    }
+    assert_eq!((case.stream("dead").len(), case.stream("events").len()), (0, 3));
 }

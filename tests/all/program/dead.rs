@@ -137,15 +137,17 @@ fn retry_says_for_how_long_buckets_will_be_busy_asks_and_says_how_many_went_back
     let dead = shell.case.key("dead");
     let _: String = shell.case.cmd(&["XADD", &dead, "*", "some", "thing"]);
     let before = "60 dead letters of 2 buckets would go back, ahead of what waits there:\n  \
-                  slow: 10 at 2/m, busy with them for 5.0m\n  fast: 50 at 10/s, busy with them for 5.0s\n";
+                  slow: 10 at 2/m, busy with them for 5m\n  fast: 50 at 10/s, busy with them for 5s\n";
     let (code, out, err) = at_a_terminal(&shell, &["dead", "retry"], "n\n");
-    let no = "Put them back? [y/N] dripd dead: not confirmed: nothing was changed\n";
+    let no = "Put 60 dead letters back? [y/N] dripd dead: nothing was changed\n";
     assert_eq!((code, out.as_str(), err), (1, "", format!("{before}{no}")));
     let (code, out, err) = shell.run(&["dead", "retry"]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert_eq!(
         err,
-        format!("{before}dripd dead: 60 dead letters: there is no terminal to ask at, so say --yes to go on\n")
+        format!(
+            "{before}dripd dead: Put 60 dead letters back? There is no terminal to ask at; add --yes if it is meant\n"
+        )
     );
     assert_eq!(length(&mut shell.case), 61);
     let (code, out, err) = at_a_terminal(&shell, &["dead", "retry"], "yes\n");
@@ -155,7 +157,7 @@ fn retry_says_for_how_long_buckets_will_be_busy_asks_and_says_how_many_went_back
         "60 dead letters put back, 1 malformed left alone (`dripd dead drop` deletes them); 1 dead letter in all now\n"
     );
     let no_daemon = "dripd dead: no daemon runs, so nothing leaves a bucket: start one with `dripd run`\n";
-    assert_eq!(err, format!("{before}Put them back? [y/N] {no_daemon}"));
+    assert_eq!(err, format!("{before}Put 60 dead letters back? [y/N] {no_daemon}"));
     assert_eq!((retries(&mut shell.case, "fast").len(), retries(&mut shell.case, "slow").len()), (50, 10));
     let (code, out, _) = shell.run(&["dead", "retry", "--json"]);
     let done = serde_json::json!({ "matched": 0, "put_back": 0, "gone": 0, "kept": 0, "malformed": 1, "left": 1 });

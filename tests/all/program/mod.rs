@@ -18,6 +18,7 @@ mod faults;
 mod library;
 mod limit;
 mod link;
+mod operate;
 mod polling;
 mod purge;
 mod push;

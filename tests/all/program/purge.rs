@@ -1,6 +1,7 @@
 //! `dripd purge`, and how commands ask before they do what cannot be taken back.
 
 use super::{Shell, at_a_terminal};
+use crate::rig::{Daemon, eventually, server};
 
 const SLOW: &str = "[defaults]\nrate = '1/h'\ncapacity = 5\n";
 
@@ -12,7 +13,7 @@ fn purge_asks_first_naming_the_count_and_says_how_many_it_held() {
     let question = "b holds 3 jobs. Throw them away for good? [y/N] ";
     for answer in ["\n", "n\n", "yes please\n", "\x04"] {
         let (code, out, err) = at_a_terminal(&shell, &["purge", "b"], answer);
-        let said = format!("{question}dripd purge: not confirmed: nothing was changed\n");
+        let said = format!("{question}dripd purge: nothing was changed\n");
         assert_eq!((code, out.as_str(), err), (1, "", said), "{answer:?}");
     }
     assert_eq!(shell.case.waiting("b").len(), 3);
@@ -36,7 +37,10 @@ fn without_a_terminal_purge_needs_yes() {
     shell.case.lpush("b", &["1", "2"]);
     let (code, out, err) = shell.run(&["purge", "b"]);
     assert_eq!((code, out.as_str()), (2, ""));
-    assert_eq!(err, "dripd purge: b holds 2 jobs: there is no terminal to ask at, so say --yes to go on\n");
+    assert_eq!(
+        err,
+        "dripd purge: b holds 2 jobs. Throw them away for good? There is no terminal to ask at; add --yes if it is meant\n"
+    );
     let (code, _, err) = shell.pipe(&["purge", "b"], b"y\n");
     assert_eq!(code, 2, "a pipe is nobody who could be asked: {err}");
     assert_eq!(shell.case.waiting("b"), ["1", "2"]);
@@ -62,7 +66,7 @@ fn purge_leaves_retries_alone_unless_it_is_told_otherwise() {
     assert_eq!(out, "b: 2 jobs thrown away, 0 jobs and 1 retry left\n");
     let (code, _, err) = shell.run(&["purge", "b", "--retries"]);
     assert_eq!(code, 2);
-    assert!(err.contains("b holds 0 jobs and 1 retry: there is no terminal"), "{err}");
+    assert!(err.contains("b holds 0 jobs and 1 retry. Throw them away for good? There is no terminal"), "{err}");
     let (_, out, _) = shell.run(&["purge", "b", "--retries", "--yes"]);
     assert_eq!(out, "b: 0 jobs and 1 retry thrown away, 0 jobs and 0 retries left\n");
     assert!(!shell.case.keys().iter().any(|key| key.starts_with("retr")), "{:?}", shell.case.keys());
@@ -83,4 +87,29 @@ fn purge_says_what_was_rejected_and_refuses_what_is_no_queue() {
     assert!(err.contains("WRONGTYPE"), "{err}");
     let (_, out, _) = shell.run(&["purge", "\u{202e}b", "--yes"]);
     assert_eq!(out, "\\u{202e}b: no job waits\n");
+}
+
+#[test]
+fn what_comes_while_it_is_purged_is_purged_dispatched_or_waits() {
+    let mut shell = Shell::new("[defaults]\nrate = '500/s'\ncapacity = 100000\n");
+    let _daemon = Daemon::start(shell.home());
+    let (queue, mut producer) = (shell.case.queue("b"), server().connect());
+    let pushed = std::thread::spawn(move || {
+        for n in 0..4_000 {
+            let _: i64 = redis::cmd("LPUSH").arg(&queue).arg(n).query(&mut producer).expect("LPUSH");
+        }
+    });
+    let mut purged = 0;
+    while !pushed.is_finished() || purged == 0 {
+        let (code, out, err) = shell.run(&["purge", "b", "--yes"]);
+        assert_eq!(code, 0, "{err}");
+        let held = out.strip_prefix("b: ").and_then(|out| out.split_once(" job")).expect("a line").0;
+        purged += held.parse::<usize>().unwrap_or(0); // "no job waits"
+    }
+    pushed.join().expect("all pushed");
+    eventually("the rest leaves", || shell.case.waiting_is_empty("b"));
+    let mut left: Vec<usize> = shell.case.jobs("ready").iter().map(|job| job.parse().expect("a number")).collect();
+    assert_eq!(purged + left.len(), 4_000);
+    left.dedup();
+    assert!(left.is_sorted() && purged + left.len() == 4_000, "each once, and in order");
 }
