@@ -123,6 +123,15 @@ pub struct Met {
     pub with_workers: u64,
 }
 
+/// Who changes something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Author {
+    /// As the caller says: user@host.
+    pub by: String,
+    /// As Redis says; empty where it does not say.
+    pub user: String,
+}
+
 /// A change that was made at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {

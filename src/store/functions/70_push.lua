@@ -27,6 +27,8 @@ do
     return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, places[1], dues[1], level)
   end
 
+  push.read = read
+
   -- reckoned_due: the due that a reply reckons with: of a held or paused bucket as if that ended now.
   local function reckoned_due(ctx, s)
     if s.due and (s.p.paused or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
