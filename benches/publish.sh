@@ -48,4 +48,7 @@ echo "$six" | place README.md "bench: figures"
 grep '^|' "$own" | narrow | place docs/benchmarks.md "bench: rows"
 grep '^dripd' "$own" | narrow | place docs/benchmarks.md "bench: machine"
 grep '^|' "$peers" | narrow | place docs/benchmarks.md "bench: peers"
-for plot in lateness spacing drain; do cp "target/bench/$plot.svg" docs/; done
+for plot in lateness spacing drain peers; do cp "target/bench/$plot.svg" docs/; done
+# The figures stay beside the plots, so that these can be drawn again without another run:
+# cargo bench --bench bench -- --from docs/figures.json --from docs/peers.json --plots docs
+cp target/bench/figures.json target/bench/peers.json docs/

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::{Exit, Failure};
 use crate::store::Store;
-use crate::store::change::{Change, Told};
+use crate::store::change::{Author, Change, Told};
 use crate::words::bucket::BucketName;
 use crate::words::{duration, glob};
 
@@ -106,6 +106,11 @@ pub(super) fn by() -> String {
     let user = std::env::var("SUDO_USER").ok().filter(|name| !name.is_empty()).or_else(|| whoami::username().ok());
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// The same with who Redis says that this is.
+pub(super) async fn author(store: &mut Store) -> Author {
+    Author { by: by(), user: store.whoami().await }
 }
 
 /// Make a change; where another one still spreads, when that is over.

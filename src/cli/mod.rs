@@ -1,14 +1,19 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
 mod change;
+mod charts;
 mod check;
+mod dead;
 mod demo;
 mod explain;
 mod functions;
 mod limit;
+mod moment;
+mod purge;
 mod push;
 mod reload;
 mod run;
+mod screen;
 mod set;
 mod settings;
 mod status;
@@ -56,6 +61,10 @@ enum Command {
     Work(work::Work),
     /// Say how things stand, with everything or with one bucket
     Status(status::Show),
+    /// Throw away what waits in a bucket
+    Purge(purge::Purge),
+    /// Look at jobs that were given up, put them back, or drop them
+    Dead(dead::Dead),
     /// Ask a limiter whether something may be done now; needs no daemon
     Limit(limit::Limit),
     /// Set keys of a policy at run time, over what the file says
@@ -180,6 +189,8 @@ pub fn main() -> ExitCode {
         Command::Push(_) => "push",
         Command::Work(_) => "work",
         Command::Status(_) => "status",
+        Command::Purge(_) => "purge",
+        Command::Dead(_) => "dead",
         Command::Limit(_) => "limit",
         Command::Set(_) => "set",
         Command::Unset(_) => "unset",
@@ -218,6 +229,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Push(push) => push.run(&load()?).await,
         Command::Work(work) => work.run(&load()?).await,
         Command::Status(show) => show.run(&load()?).await,
+        Command::Purge(purge) => purge.run(&load()?).await,
+        Command::Dead(dead) => dead.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,
         Command::Set(set) => set.run(&load()?).await,
         Command::Unset(unset) => unset.run(&load()?).await,

@@ -88,7 +88,9 @@ pub fn what_binds(question: &Question) -> Vec<Said> {
 fn holds(wrong: &Wrong) -> String {
     format!(
         "the key {} holds a {}, not a {}; see what it is, then rename or delete it",
-        wrong.key, wrong.holds, wrong.wanted
+        plain(&wrong.key),
+        wrong.holds,
+        wrong.wanted
     )
 }
 
@@ -105,8 +107,8 @@ impl<'a> Question<'a> {
         self.facts.levels.first().expect("a chain begins with its bucket")
     }
 
-    fn name(&self) -> &'a str {
-        &self.bucket().name
+    fn name(&self) -> String {
+        plain(&self.bucket().name)
     }
 
     fn has_work(&self) -> bool {
@@ -247,7 +249,7 @@ impl<'a> Question<'a> {
                 Binding::Lowered,
                 format!(
                     "{} keeps {keeps} though its capacity is {capacity}: lowering it threw nothing out",
-                    level.name
+                    self.name()
                 ),
             );
         }

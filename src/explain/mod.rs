@@ -18,6 +18,7 @@ pub use origin::Origin;
 
 use crate::store::explain::{Facts, Gate, Level, Place, Wrong};
 use crate::words::duration::say;
+use crate::words::shown::shown;
 
 /// How wide a terminal is at least, and in it the labels and the values.
 const WIDTH: usize = 80;
@@ -51,7 +52,7 @@ pub struct Explanation {
     due_in_us: Option<u64>,
     overdue_ms: u64,
     chain: Vec<Link>,
-    limits: Vec<Value>,
+    limits: Vec<Row>,
     retries: Retries,
     route: Route,
     workers: Vec<Worker>,
@@ -71,12 +72,12 @@ struct Link {
     due_in_us: Option<u64>,
     paused: Option<origin::Hand>,
     closed: Option<origin::Hand>,
-    policy: Vec<Value>,
+    policy: Vec<Row>,
 }
 
 /// A key of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Value {
+struct Row {
     key: &'static str,
     value: String,
     from: Origin,
@@ -109,8 +110,7 @@ struct Worker {
 
 /// A text from outside as it may be shown on a terminal.
 fn plain(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(shown).collect()
+    shown(text.as_bytes())
 }
 
 /// A name or glob as it is written on a command line.
@@ -157,7 +157,7 @@ impl Explanation {
             due_in_us: bucket.due_us,
             overdue_ms: bucket.late_ms.unwrap_or(0),
             chain: facts.levels.iter().map(|level| Link::of(facts, level, wall)).collect(),
-            limits: vec![Value::new(
+            limits: vec![Row::new(
                 "max_ready",
                 facts.route.max_ready.to_string(),
                 Origin::of_limit(facts, "max_ready"),
@@ -197,7 +197,7 @@ impl Explanation {
         let mut out = String::new();
         for link in &self.chain {
             let rate = link.policy.iter().find(|value| value.key == "rate").map_or("", |value| &value.said);
-            out += &row(&link.name, &link.rate, rate);
+            out += &row(&plain(&link.name), &link.rate, rate);
         }
         out.push('\n');
         let mut line = |label: &str, text: String| out += &format!("{label:<LABEL$}{text}\n");
@@ -241,7 +241,7 @@ impl Explanation {
     }
 }
 
-impl Value {
+impl Row {
     fn new(key: &'static str, value: String, from: Origin, wall: &Wall) -> Self {
         Self { key, value, said: from.say(wall), from }
     }
@@ -251,7 +251,7 @@ impl Link {
     fn of(facts: &Facts, level: &Level, wall: &Wall) -> Self {
         let values = level.policy.values();
         let rate = values[0].1.clone();
-        let value = |(key, value)| Value::new(key, value, Origin::of(facts, level, key), wall);
+        let value = |(key, value)| Row::new(key, value, Origin::of(facts, level, key), wall);
         let hand = |stops: &Option<String>, key| stops.as_ref().and_then(|_| origin::Hand::of_key(level, key));
         Self {
             kind: level.kind.clone(),

@@ -43,7 +43,7 @@ pub struct Change {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// `paused` or `closed`: what [`Told::stopped_by`] says.
+    /// `paused` or `closed`: what `stopped_by` of [`Told`] says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<&'static str>,
 }
@@ -121,6 +121,15 @@ pub struct Met {
     pub ready: u64,
     /// Their jobs that workers hold.
     pub with_workers: u64,
+}
+
+/// Who changes something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Author {
+    /// As the caller says: user@host.
+    pub by: String,
+    /// As Redis says; empty where it does not say.
+    pub user: String,
 }
 
 /// A change that was made at run time.

@@ -3,10 +3,11 @@
 //! A [`Store`] is a connection to the server at an [`Address`], for the keys of a [`Partition`]. `connect` makes one that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew.
 //! `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
-//! change something, `view` those that only read, `reply` turns answers into names, `wake` keeps what Redis reports.
+//! change something, `view` those that only read, `purge` and `dead` what operators do with jobs, `reply` turns answers into names, `wake` keeps what Redis reports.
 
 mod address;
 pub mod change;
+pub mod dead;
 mod error;
 pub mod explain;
 pub mod keys;
@@ -14,6 +15,7 @@ pub mod library;
 pub mod link;
 pub mod ops;
 mod partition;
+pub mod purge;
 mod record;
 pub mod reply;
 pub mod server;

@@ -173,8 +173,8 @@ pub struct Scanned {
 /// In how many places a bucket with work waits that no scan needs to look at: the schedule, and the paused ones.
 const PLACES: usize = 2;
 
-/// Of so many queues, whether the bucket of each stands in one of the places asked for (see `ask_places`).
-fn stands(replies: &[RedisResult<Value>], queues: usize) -> Vec<bool> {
+/// Of so many queues, whether the bucket of each stands in one of the places asked for.
+fn stands<E>(replies: &[Result<Value, E>], queues: usize) -> Vec<bool> {
     let mut stands = vec![false; queues];
     for reply in replies.iter().take(PLACES) {
         let Ok(Value::Array(dues)) = reply else { continue };
@@ -210,36 +210,37 @@ impl Store {
         Ok(wakes.unwrap_or(0))
     }
 
-    /// Those of some queues whose buckets neither wait for their due nor are paused. One round trip, none when there are no queues.
+    /// Those of some queues whose buckets neither wait for their due nor are paused. A command, none when there are no queues, and
+    /// a second one where some are not scheduled.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn unscheduled(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
-        if queues.is_empty() {
-            return Ok(queues);
+    pub async fn unscheduled(&mut self, mut queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
+        for place in [self.keys().schedule(), self.keys().paused()] {
+            if queues.is_empty() {
+                break;
+            }
+            let asked = self.call("ZMSCORE", &self.ask_place(place, &queues)).await;
+            if let Err(why) = &asked
+                && why.code().is_none()
+            {
+                return asked.map(|_| queues); // a key of the wrong type is no reason not to look
+            }
+            let stands = stands(&[asked], queues.len());
+            queues = queues.into_iter().zip(stands).filter(|(_, stands)| !stands).map(|(queue, _)| queue).collect();
         }
-        let mut pipeline = redis::pipe();
-        self.ask_places(&mut pipeline, &queues);
-        let replies: Vec<RedisResult<Value>> = pipeline
-            .ignore_errors()
-            .query_async(&mut self.connection)
-            .await
-            .map_err(|why| StoreError::of_call(self.address.shown(), "ZMSCORE", &why))?;
-        let stands = stands(&replies, queues.len());
-        Ok(queues.into_iter().zip(stands).filter(|(_, stands)| !stands).map(|(queue, _)| queue).collect())
+        Ok(queues)
     }
 
-    /// Ask where the buckets of some queues stand: the first [`PLACES`] commands of a pipeline.
-    fn ask_places(&self, pipeline: &mut redis::Pipeline, queues: &[Vec<u8>]) {
-        for place in [self.keys().schedule(), self.keys().paused()] {
-            let mut command = redis::cmd("ZMSCORE");
-            command.arg(place);
-            for queue in queues {
-                command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
-            }
-            pipeline.add_command(command);
+    /// Ask for the buckets of some queues in one place.
+    fn ask_place(&self, place: String, queues: &[Vec<u8>]) -> redis::Cmd {
+        let mut command = redis::cmd("ZMSCORE");
+        command.arg(place);
+        for queue in queues {
+            command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
         }
+        command
     }
 
     /// How things stand with some queues, in their order. One round trip, and none when there are no queues.
@@ -252,7 +253,9 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut pipeline = redis::pipe();
-        self.ask_places(&mut pipeline, queues);
+        for place in [self.keys().schedule(), self.keys().paused()] {
+            pipeline.add_command(self.ask_place(place, queues));
+        }
         for queue in queues {
             pipeline.cmd("LLEN").arg(queue);
         }
@@ -403,20 +406,22 @@ impl Store {
         reply.map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))
     }
 
-    /// The job and the bucket of every entry of the rejected stream that has them.
+    /// How many jobs of each bucket the rejected stream tells of: an entry is one job, or says for how many it stands.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn rejected(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    pub async fn rejected(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
         type Entries = Vec<(String, BTreeMap<String, Vec<u8>>)>;
         let key = self.keys().rejected();
         let entries: Entries = self.read("XRANGE", redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
-        let job = |mut fields: BTreeMap<String, Vec<u8>>| {
-            let bucket = String::from_utf8_lossy(fields.get("bucket")?).into_owned();
-            Some((bucket, fields.remove("job")?))
-        };
-        Ok(entries.into_iter().filter_map(|(_, fields)| job(fields)).collect())
+        let mut counts = BTreeMap::new();
+        for (_, fields) in entries {
+            let Some(bucket) = fields.get("bucket") else { continue };
+            let count = fields.get("count").and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+            *counts.entry(String::from_utf8_lossy(bucket).into_owned()).or_default() += count.unwrap_or(1);
+        }
+        Ok(counts)
     }
 }
 

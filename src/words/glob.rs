@@ -197,6 +197,13 @@ fn class(rest: &mut &[u8]) -> Token {
     Token::Class { negated, ranges }
 }
 
+/// The glob that matches a name and nothing else.
+#[must_use]
+pub fn of_name(name: &str) -> String {
+    let special = |c: char| matches!(c, '*' | '?' | '[' | '\\');
+    name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +226,16 @@ mod tests {
         ] {
             assert_eq!(Kind::of(glob), kind, "{glob}");
         }
+    }
+
+    #[test]
+    fn the_glob_of_a_name_matches_it_and_nothing_else() {
+        for name in ["acme", "a*b", "a?[x]", r"a\*", "*", "Zürich"] {
+            let glob = Glob::parse(&of_name(name));
+            assert!(glob.matches(name.as_bytes()), "{name}");
+            assert!(!glob.matches(b"abx") && !glob.matches(b"axb") && !glob.matches(b"x"), "{name}");
+        }
+        assert_eq!(of_name(r"a*[\"), r"a\*\[\");
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 pub mod bucket;
 pub mod duration;
+pub mod entry;
 pub mod glob;
 pub mod limiter;
 pub mod policy;
 pub mod rate;
+pub mod shown;
 pub mod source;

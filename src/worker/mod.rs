@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 pub use exec::Exec;
 pub use http::Http;
+pub use identity::identity;
 pub use print::Print;
 use slot::Slot;
 

@@ -17,18 +17,39 @@ do
   local LONGEST = 1000 -- bytes of a text
   local FIELDS = { 'what', 'match', 'before', 'after', 'by', 'user', 'reason' }
 
-  -- add: a change becomes an event: { what = ..., match = ..., ... }. It is the last thing that a change does. Where the stream
-  -- does not take it the change holds all the same: the reply is the error then, else nil.
-  -- writes  events      cost  O(1)
-  function events.add(k, event)
+  -- short: a text, or as much of it as is kept, without a character that was cut in two.
+  local function short(text)
+    if #text <= LONGEST then return text end
+    local cut = sub(text, 1, LONGEST)
+    return sub(cut, 1, find(cut, '[\192-\255]?[\128-\191]*$') - 1)
+  end
+
+  local function put(k, event)
     local entry = {}
     for _, field in ipairs(FIELDS) do
       local text = event[field] or ''
       if text ~= '' then
         local n = #entry
-        entry[n + 1], entry[n + 2] = field, sub(text, 1, LONGEST)
+        entry[n + 1], entry[n + 2] = field, short(text)
       end
     end
-    return is_error(pcall_redis('XADD', k.events, 'MAXLEN', '~', KEEP, '*', unpack(entry)))
+    return pcall_redis('XADD', k.events, 'MAXLEN', '~', KEEP, '*', unpack(entry))
+  end
+
+  -- add: a change becomes an event: { what = ..., match = ..., ... }. It is the last thing that a change does. Where the stream
+  -- does not take it the change holds all the same: the reply is the error then, else nil.
+  -- writes  events      cost  O(1)
+  function events.add(k, event)
+    return is_error(put(k, event))
+  end
+
+  -- replace: an event in place of an earlier one of the same change ('' = there is none). Replies its id, or '' where the stream
+  -- does not take it.
+  -- writes  events      cost  O(1)
+  function events.replace(k, earlier, event)
+    local id = put(k, event)
+    if is_error(id) then return '' end
+    if earlier ~= '' then call('XDEL', k.events, earlier) end
+    return id
   end
 end

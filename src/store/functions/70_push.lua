@@ -27,6 +27,8 @@ do
     return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, places[1], dues[1], level)
   end
 
+  push.read = read
+
   -- fits: how many of n jobs go in, past the gates and into what is free.
   function push.fits(s, gates, n)
     if not s.p.drop_oldest and s.len + n > s.p.capacity then n = max(0, s.p.capacity - s.len) end

@@ -25,6 +25,9 @@ fn what_is_published_again_from_the_tables_on_the_page_changes_nothing() {
     for plot in plots(&read(script)) {
         write(&format!("target/bench/{plot}.svg"), &read(&format!("docs/{plot}.svg")));
     }
+    for figures in ["figures.json", "peers.json"] {
+        write(&format!("target/bench/{figures}"), &read(&format!("docs/{figures}")));
+    }
     let output = Command::new("sh").arg(tree.path().join(script)).output().expect("sh runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for path in [readme, page] {

@@ -4,6 +4,8 @@
 //! The model is written from the contract, with exact arithmetic and no thought for speed: one call of it does what any
 //! number of bounded calls of the functions do in the end.
 
+mod operators;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
@@ -37,6 +39,7 @@ enum Op {
     Advance(u64),
     StepBack(u64),
     Configure(usize),
+    Operate(operators::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -55,6 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => prop_oneof![Just(1), Just(10), Just(130), Just(1_000), Just(3_500), Just(20_000)].prop_map(Op::Advance),
         1 => prop_oneof![Just(50), Just(2_000), Just(3_600_000)].prop_map(Op::StepBack),
         2 => (0..CONFIGS.len()).prop_map(Op::Configure),
+        3 => operators::op().prop_map(Op::Operate),
     ]
 }
 
@@ -693,6 +697,7 @@ impl Pair {
             }
             Op::Advance(ms) => self.now += ms * MS,
             Op::StepBack(ms) => self.now -= ms * MS,
+            Op::Operate(op) => self.operate(op)?,
             Op::Configure(n) => {
                 let reply = self.case.configure_at(&now.to_string(), CONFIGS[*n]);
                 prop_assert_eq!(reply, self.model.configure(now, Record::new(CONFIGS[*n])));

@@ -29,6 +29,8 @@ fn masked(line: &str) -> String {
             words.push(format!("T{end}"));
         } else if bare.len() == 5 && bare.as_bytes()[2] == b':' && bare.replace(':', "").parse::<u16>().is_ok() {
             words.push(format!("12:03{end}"));
+        } else if bare.len() == 10 && bare.as_bytes()[4] == b'-' {
+            // The day, where the test runs past midnight.
         } else if word.contains('@') {
             words.push("root@web1".to_owned());
         } else {
@@ -67,7 +69,7 @@ fn each_case_has_words_of_its_own() {
         "the next job leaves in T: acme is at its rate; it takes nothing in: closed by root@web1 12:03 \"they move\"";
     assert_eq!(last(&shell, "acme"), words);
     done(&shell, &["open", "acme"]);
-    done(&shell, &["pause", "ac*", "--for", "10s", "--yes"]);
+    done(&shell, &["pause", "ac*", "--for", "1h"]);
     let words = "nothing leaves until 12:03: acme is paused for \"ac*\" by root@web1 12:03; it is full, 3 of 3: a push is rejected";
     assert_eq!(last(&shell, "acme"), words);
     done(&shell, &["resume", "ac*"]);
