@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use super::{Exit, Failure, connect};
+use super::{Exit, Failure, connect, print};
 use crate::config::Config;
 use crate::store::view::{BucketStatus, DaemonStatus, Status};
 use crate::words::bucket::BucketName;
@@ -31,8 +31,7 @@ impl Show {
             (serde_json::to_string(&status), describe(&status, config))
         };
         let line = if self.json { json.expect("a status is text and numbers") + "\n" } else { text };
-        std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes())?;
-        Ok(Exit::Done)
+        print(line.as_bytes())
     }
 }
 
@@ -56,7 +55,16 @@ fn describe(status: &Status, config: &Config) -> String {
     let record = match (status.has_record, status.same_record) {
         (false, _) => "none is stored: no daemon has run here, the built-in defaults hold".to_owned(),
         (true, true) => format!("in force as in {}", config.source()),
-        (true, false) => format!("another one is in force than in {}; `dripd reload` replaces it", config.source()),
+        // From any directory one sees the policies of another: what is advised must not replace them by the defaults.
+        (true, false) if config.path.is_none() => {
+            "in force; no configuration file is found from here to compare them with: --config names one".to_owned()
+        }
+        (true, false) => {
+            let file = config.source();
+            format!(
+                "another one is in force than in {file}; a daemon that reads this file puts it in force by starting or `dripd reload`"
+            )
+        }
     };
     line("policies", if status.spreading { record + ", still spreading" } else { record });
     line("buckets", format!("{} scheduled, {} with retries", status.scheduled, status.retrying));
@@ -95,8 +103,7 @@ fn describe_bucket(status: &BucketStatus) -> String {
     };
     line("due", due);
     line("retries", status.retries.to_string());
-    let period = duration::show(Duration::from_micros(status.period_us));
-    line("rate", format!("{}/{period}", status.count));
+    line("rate", duration::show_per_period(status.count, Duration::from_micros(status.period_us)));
     line("lease", duration::show(Duration::from_millis(status.lease_ms)));
     line("attempts", status.attempts.to_string());
     line("overflow", status.overflow.clone());

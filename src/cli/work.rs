@@ -7,11 +7,12 @@ use clap::{ArgGroup, Args};
 use reqwest::Url;
 use tokio_util::sync::CancellationToken;
 
-use super::{Exit, Failure, connect, log_to_stderr};
-use crate::config::Config;
+use super::args::{http_url, time, whole};
+use super::log::Log;
+use super::{Exit, Failure, connect};
+use crate::config::{BadConfig, Config};
 use crate::store::{Address, Partition};
 use crate::system::signals::{Signal, Signals};
-use crate::words::duration;
 use crate::words::policy::Route;
 use crate::worker::{Exec, Http, Print, Runner, Worker};
 
@@ -35,33 +36,27 @@ pub(super) struct Work {
     #[arg(long)]
     print: bool,
     /// How many jobs at a time
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1, 1_000))]
     concurrency: u16,
     /// The ready stream to take from
     #[arg(long, value_name = "ROUTE", default_value = "default", value_parser = Route::parse)]
     route: Route,
     /// End a run that takes longer, as in 30s: the job has failed [default: none for --exec, 60s for --http]
-    #[arg(long, value_name = "DURATION", value_parser = limit)]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
     timeout: Option<Duration>,
-}
-
-fn http_url(text: &str) -> Result<Url, String> {
-    match Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
-        Ok(_) => Err("write http://host or https://host".to_owned()),
-        Err(why) => Err(why.to_string()),
-    }
-}
-
-fn limit(text: &str) -> Result<Duration, &'static str> {
-    duration::parse(text)
-        .filter(|limit| !limit.is_zero())
-        .ok_or("write a whole number and a unit (us ms s m h d), as in 30s")
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Work {
-    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        log_to_stderr();
+    pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
+        let log = self.log;
+        log.start();
+        let done = async { self.work(&load()?).await };
+        log.end(done.await)
+    }
+
+    async fn work(self, config: &Config) -> Result<Exit, Failure> {
         let cannot =
             |what: &str, why: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("cannot {what}: {why}"));
         let mut signals = Signals::listen().map_err(|why| cannot("listen for signals", &why))?;

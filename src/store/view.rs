@@ -272,6 +272,14 @@ impl Store {
     ///
     /// As any call.
     pub async fn status(&mut self, record: &Record) -> Result<Status, StoreError> {
+        match self.read_status(record).await {
+            // Redis does not say which key it was.
+            Err(why) if why.code() == Some("WRONGTYPE") => Err(self.check_types().await.err().unwrap_or(why)),
+            other => other,
+        }
+    }
+
+    async fn read_status(&mut self, record: &Record) -> Result<Status, StoreError> {
         let keys = self.keys().clone();
         let held: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
         let stats: BTreeMap<String, u64> = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;

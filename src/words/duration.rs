@@ -47,7 +47,7 @@ pub fn show(duration: Duration) -> String {
 
 /// Write `count/period` as [`count_per_period`] reads it: `5/s`, `30/10m`.
 #[must_use]
-pub fn show_per_period(count: u32, period: Duration) -> String {
+pub fn show_per_period(count: impl std::fmt::Display, period: Duration) -> String {
     let period = show(period);
     let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
     format!("{count}/{}", unit.unwrap_or(&period))

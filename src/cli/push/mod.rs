@@ -25,10 +25,6 @@ use crate::words::bucket::BucketName;
 /// Put jobs into buckets.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["job", "file"])))]
-#[command(
-    after_help = "Exit codes: 0 all accepted, 1 failed, skipped lines or outcome unknown, 69 no Redis, 75 some rejected: try \
-                  later, 130 interrupted"
-)]
 pub(super) struct Push {
     /// The bucket
     #[arg(required_unless_present = "bucket_from", conflicts_with = "bucket_from")]
