@@ -34,7 +34,7 @@ impl Notes {
 }
 
 const USAGE: (u8, &str) = (2, "the command line is wrong");
-const NO_REDIS: (u8, &str) = (69, "Redis cannot be used: not reachable, password refused, too old, a wrong key");
+const NO_REDIS: (u8, &str) = (69, "Redis cannot be used: away, password refused, too old, a wrong key");
 const BAD_CONFIG: (u8, &str) = (78, "the configuration is bad; every problem is named");
 
 const ALL: &[Notes] = &[

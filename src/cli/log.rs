@@ -40,9 +40,9 @@ impl Log {
                 let builder = builder.fmt_fields(Fields).with_ansi(wants_color());
                 // The journal keeps its own time.
                 if std::env::var_os("JOURNAL_STREAM").is_some() {
-                    builder.without_time().init()
+                    builder.without_time().init();
                 } else {
-                    builder.init()
+                    builder.init();
                 }
             }
         }
@@ -119,9 +119,9 @@ fn is_plain(value: &str) -> bool {
 fn on_one_line(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
         if c.is_control() {
-            line.extend(c.escape_default())
+            line.extend(c.escape_default());
         } else {
-            line.push(c)
+            line.push(c);
         }
         line
     })

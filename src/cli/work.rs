@@ -1,10 +1,12 @@
 //! `dripd work`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use reqwest::Url;
+use reqwest::header::{HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
 use super::args::{http_url, time, whole};
@@ -14,7 +16,7 @@ use crate::config::{BadConfig, Config};
 use crate::store::{Address, Partition};
 use crate::system::signals::{Signal, Signals};
 use crate::words::policy::Route;
-use crate::worker::{Exec, Http, Print, Runner, Worker};
+use crate::worker::{Exec, Http, Print, Runner, Signer, Worker, header};
 
 /// How long a POST may take unless `--timeout` says otherwise.
 const HTTP_LIMIT: Duration = Duration::from_secs(60);
@@ -28,10 +30,18 @@ pub(super) struct Work {
     /// word with white space in it is a line for sh
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Option<Vec<OsString>>,
-    /// Post each job, with Drip-Bucket, Drip-Attempt and Drip-Id: 2xx done; 429 and 503 given back, honouring Retry-After; 408,
-    /// 409 and 425 failed; other 4xx dead; anything else failed
+    /// Post each job, with Drip-Bucket, Drip-Attempt, Drip-Id and, unless --header says another, a Content-Type:
+    /// application/json where the job is JSON, else text/plain or application/octet-stream. 2xx done; 429 and 503 given
+    /// back, honouring Retry-After; 408, 409 and 425 failed; other 4xx dead; anything else failed
     #[arg(long, value_name = "URL", value_parser = http_url)]
     http: Option<Url>,
+    /// A header of every post; as often as needed
+    #[arg(long, value_name = "'NAME: VALUE'", conflicts_with_all = ["exec", "print"], value_parser = header)]
+    header: Vec<(HeaderName, HeaderValue)>,
+    /// Sign every post as Standard Webhooks has it (webhook-id, webhook-timestamp, webhook-signature) with the secrets of
+    /// this file, a line each: whsec_ and the base64 of 24 to 64 bytes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["exec", "print"])]
+    secret_file: Option<PathBuf>,
     /// Write each job to standard output, a line each
     #[arg(long)]
     print: bool,
@@ -66,7 +76,9 @@ impl Work {
                 Runner::Exec(Exec::new(command, self.timeout).map_err(|why| Failure::new(Exit::Failed, why))?)
             }
             (None, Some(url)) => {
-                let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT));
+                let signer = self.secret_file.as_deref().map(Signer::read).transpose();
+                let signer = signer.map_err(|why| Failure::new(Exit::Failed, why))?;
+                let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT), self.header, signer);
                 Runner::Http(http.map_err(|why| cannot("speak HTTP", &why))?)
             }
             (None, None) => Runner::Print(Print::new(closed.clone())),

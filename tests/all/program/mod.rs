@@ -14,9 +14,11 @@ mod check;
 mod daemon;
 mod examples;
 mod faults;
+mod help;
 mod library;
 mod limit;
 mod link;
+mod log;
 mod polling;
 mod push;
 mod push_file;
@@ -26,6 +28,7 @@ mod stop;
 mod systemd;
 mod work;
 mod work_http;
+mod work_receivers;
 
 /// Within which a worker stops: five seconds are promised, the rest is for a machine that is busy.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
