@@ -1,4 +1,4 @@
-//! `dripd work --http` to receivers as people write them: a FastAPI model and `express.json()` take the job as it is, and the
+//! `dripd work --http` to receivers as people write them: a `FastAPI` model and `express.json()` take the job as it is, and the
 //! reference libraries of Standard Webhooks find the signature genuine. Their packages come from registries and are kept.
 
 use std::io::{BufRead as _, BufReader, Write as _};
