@@ -31,6 +31,8 @@ fi
 name=dripd-$version-$machine-linux-$libc
 
 sh .ci/tool.sh cargo-cyclonedx
+# No path of the machine that builds it: neither in the binary nor, below, in the list.
+export RUSTFLAGS="--remap-path-prefix=$PWD=/dripd --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 cargo build --release --locked --target "$target"
 built=target/$target/release
 
@@ -44,9 +46,9 @@ rm -rf "$dist/stage"
 install -m 644 -t "$dist/$name/share/doc/dripd" README.md CHANGELOG.md LICENSE-*
 strip "$dist/$name/bin/dripd"
 
-# The list names what the binary is made of: neither tools for tests nor for the build.
+# The list names what the binary is made of and the macros that wrote parts of it: no tools for tests or for the build.
 cargo cyclonedx --quiet --format json --spec-version 1.5 --target "$target" --no-build-deps --override-filename sbom
-mv sbom.json "$dist/$name.cdx.json"
+sed "s|path+file://$PWD#|pkg:cargo/|g" sbom.json > "$dist/$name.cdx.json" && rm sbom.json
 install -m 644 "$dist/$name.cdx.json" "$dist/$name/share/doc/dripd/sbom.cdx.json"
 
 # Two runs of one commit give one tarball.

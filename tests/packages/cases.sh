@@ -26,7 +26,7 @@ capacity() { cli fcall_ro drip_peek 1 drip:queue:kept | sed -n 3p; }
 log() { journalctl -q -o cat -u dripd; }
 # What there is of dripd on the machine, apart from this test and what systemd notes of units that once were.
 traces() {
-  find /etc /opt /srv /usr /var -xdev \( -path /var/lib/systemd -o -path /var/log -o -path /var/tmp \) -prune -o -iname '*dripd*' -print
+  find /etc /opt /srv /usr /var -xdev \( -path /var/lib/systemd -o -path /var/log -o -path /var/cache -o -path /var/tmp \) -prune -o -iname '*dripd*' -print
 }
 
 # Work goes through, and what the commands say fits.
@@ -64,7 +64,7 @@ deb_without_a_server_says_what_to_install_and_serves_once_there_is_one() {
 
 deb_has_everything_in_its_place() {
   is "the program" "$(command -v dripd)" /usr/bin/dripd
-  is "the unit" "$(show FragmentPath)" "$(readlink -f /lib/systemd/system)/dripd.service"
+  is "the unit" "$(readlink -f "$(show FragmentPath)")" "$(readlink -f /lib)/systemd/system/dripd.service"
   dpkg-query -W -f '${Conffiles}' dripd | grep -q ' /etc/dripd/config.toml ' || fail "the configuration is no conffile"
   dpkg-query -W -f '${Suggests}' dripd | grep -q 'valkey-server | redis-server' || fail "no server is suggested"
   dpkg -V dripd
@@ -130,7 +130,7 @@ tarball_is_whole_and_runs() {
   (cd /t && sha256sum -c "${tarball##*/}.sha256")
   tar -xzf "${tarball[0]}" -C /usr/local --strip-components=1
   case $tarball in
-    *musl*) ! ldd /usr/local/bin/dripd > /dev/null 2>&1 || fail "it is not static: $(ldd /usr/local/bin/dripd)" ;;
+    *musl*) ldd /usr/local/bin/dripd 2>&1 | grep -qE 'statically linked|not a dynamic' || fail "it is not static" ;;
   esac
   is "the version" "$(/usr/local/bin/dripd --version)" "dripd $version"
   [ -s /usr/local/share/doc/dripd/sbom.cdx.json ] || fail "no list of what is in it"
@@ -143,7 +143,7 @@ tarball_is_whole_and_runs() {
 
 tarball_can_be_taken_away() {
   systemctl disable --now dripd
-  systemctl clean --what=state dripd
+  rm -rf /var/lib/private/dripd /var/lib/dripd # the data is not the package's
   tar -tzf /t/dripd-*.tar.gz | sed 's|^[^/]*/||; /^$/d; /\/$/d' | (cd /usr/local && xargs rm)
   rm -rf /usr/local/share/doc/dripd
   systemctl daemon-reload
@@ -167,8 +167,10 @@ make_install_needs_no_cargo_and_obeys_prefix() {
   make -C /run/tree install PREFIX="$1"
   grep -q '# mine' /etc/dripd/config.toml || fail "the configuration was replaced"
   make -C /run/tree uninstall PREFIX="$1"
-  systemctl clean --what=state dripd || true
+  rm -rf /var/lib/private/dripd /var/lib/dripd
   systemctl daemon-reload
+  is "files left below $1" "$(find "$1" -name '*dripd*' ! -type d | xargs)" ""
+  [ "$1" = /usr/local ] || rm -r "$1" # directories are left
   is "what is left" "$(traces | xargs)" "/etc/dripd"
   rm -r /etc/dripd
 }

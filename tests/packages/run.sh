@@ -14,6 +14,7 @@ debs=(target/debian/dripd_*.deb)
 [ ${#debs[@]} = 1 ] || { echo "one package is expected in target/debian: ${debs[*]}" >&2; exit 1; }
 cp "${debs[0]}" "$files/one.deb"
 cargo deb --quiet --no-build --locked --deb-revision 2 --output "$files/two.deb"
+cp "$files/one.deb" "${debs[0]}" # cargo deb empties the directory, wherever the output goes
 cp target/dist/dripd-*.tar.gz{,.sha256} "$files"
 # What `make install` takes, and nothing else: no cargo, no sources.
 tar -cf "$files/tree.tar" Makefile config.toml systemd target/release/dripd target/share
