@@ -90,6 +90,9 @@ uninstall: ## remove what `make install` installed; the configuration and the da
 deb: build ## build a Debian package, target/debian/*.deb
 	@sh .ci/tool.sh cargo-deb
 	sed -e 's|/usr/local/bin/dripd|/usr/bin/dripd|' systemd/dripd.service > $(SHARE)/dripd.service
+	@printf 'dripd (%s-1) unstable; urgency=medium\n\n  * What users notice stands in changelog.gz.\n\n -- %s  %s\n' \
+	  "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" "$$(sed -n 's/^maintainer = "\(.*\)".*/\1/p' Cargo.toml)" \
+	  "$$(date -R -d "@$$(git log -1 --format=%ct 2>/dev/null || date +%s)")" > $(SHARE)/changelog.Debian
 	cargo deb --no-build --locked
 
 dist: ## build a static binary in a tarball, with its checksum and a list of what is in it, target/dist

@@ -13,7 +13,7 @@ trap 'rm -rf "$files"' EXIT
 debs=(target/debian/dripd_*.deb)
 [ ${#debs[@]} = 1 ] || { echo "one package is expected in target/debian: ${debs[*]}" >&2; exit 1; }
 cp "${debs[0]}" "$files/one.deb"
-cargo deb --quiet --no-build --locked --deb-revision 2 --output "$files/two.deb"
+cargo deb --quiet --no-build --locked --deb-revision 2 --output "$files/two.deb" > /dev/null
 cp "$files/one.deb" "${debs[0]}" # cargo deb empties the directory, wherever the output goes
 cp target/dist/dripd-*.tar.gz{,.sha256} "$files"
 # What `make install` takes, and nothing else: no cargo, no sources.
