@@ -27,7 +27,7 @@ bench: setup ## measure speed and accuracy next to the theoretical limit (a quar
 bench-peers: setup ## run the same work on other tools (some five minutes; installs them below benches/peers)
 	@sh benches/peers/setup.sh
 	@mkdir -p target/bench
-	@cargo bench --quiet --bench bench -- peers --json target/bench/peers.json > target/bench/peers.md
+	@cargo bench --quiet --bench bench -- peers --json target/bench/peers.json --plots target/bench > target/bench/peers.md
 	@cat target/bench/peers.md
 
 check: ## formatting, clippy, docs, the oldest Rust, licences and sources of dependencies; warnings are errors

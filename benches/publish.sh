@@ -20,8 +20,35 @@ place() {
   mv "$1.new" "$1"
 }
 
+# figure SUITE WHAT LABEL [COMPARED-WITH]: the one row whose text begins with WHAT, under a label for people who do not know the
+# bench. Where several rows compare it with different things, the last argument names one.
+figure() {
+  grep '^|' "$own" | awk -F ' *[|] *' -v suite="$1" -v what="$2" -v label="$3" -v with="${4:-}" '
+    $2 == suite && index($3, what) == 1 && (with == "" || index($5, with)) {
+      sub(/\(floor\)/, "(a sleep of the kernel and a round trip)", $5)
+      print "| " label " | " $4 " | " ($5 == "" ? "–" : $5) " |"; found++
+    }
+    END { if (found != 1) { print found + 0 " rows begin with \"" what "\" in " suite > "/dev/stderr"; exit 1 } }'
+}
+
+# The six of the README.
+figures() {
+  echo '| what | measured | compared with |'
+  echo '| --- | --- | --- |'
+  figure pace 'achieved rate, the worst of' 'the worst of 38 buckets at 1/10s to 10,000/s: its rate is off by'
+  figure pace 'lateness p99, 1,000 buckets at 10/s' '10,000 jobs a second: 99 of 100 leave late by less than'
+  figure drain '100,000 buckets due at once' '100,000 buckets due at once: jobs let out'
+  figure wake 'LPUSH to a blocked worker, p50' 'from an `LPUSH` to a worker that waits, the median' 'LPUSH to BRPOP'
+  figure memory 'a scheduled bucket, beside its jobs' 'memory in Redis of a bucket, without its jobs'
+  figure memory 'the daemon at rest, 1,000,000 buckets' 'memory of the daemon, 1,000,000 buckets'
+}
+
+six=$(figures)
+echo "$six" | place README.md "bench: figures"
 grep '^|' "$own" | narrow | place docs/benchmarks.md "bench: rows"
-grep '^|' "$own" | awk -F ' *[|] *' 'NR < 3 || $7 != ""' | narrow | place README.md "bench: goals"
 grep '^dripd' "$own" | narrow | place docs/benchmarks.md "bench: machine"
-for page in README.md docs/benchmarks.md; do grep '^|' "$peers" | narrow | place "$page" "bench: peers"; done
-for plot in lateness spacing drain; do cp "target/bench/$plot.svg" docs/; done
+grep '^|' "$peers" | narrow | place docs/benchmarks.md "bench: peers"
+for plot in lateness spacing drain peers; do cp "target/bench/$plot.svg" docs/; done
+# The figures stay beside the plots, so that these can be drawn again without another run:
+# cargo bench --bench bench -- --from docs/figures.json --from docs/peers.json --plots docs
+cp target/bench/figures.json target/bench/peers.json docs/

@@ -3,7 +3,8 @@
 set -eu
 [ $# -ge 2 ] || { echo "usage: $0 BUCKET JOB..." >&2; exit 2; }
 
-redis() { redis-cli -e --raw -u "${REDIS_URL:-redis://127.0.0.1:7379}" "$@"; }
+cli=$(command -v redis-cli || command -v valkey-cli) || { echo 'no redis-cli and no valkey-cli on the PATH' >&2; exit 1; }
+redis() { "$cli" -e --raw -u "${REDIS_URL:-redis://127.0.0.1:7379}" "$@"; }
 
 queue=drip:queue:$1
 shift

@@ -12,7 +12,7 @@ async function run(bucket, job, identity) {
 const name = process.argv[2] ?? hostname();
 const limit = Number(process.env.MAX_JOBS ?? Infinity);
 let taken = 0;
-let stopping = false; // the job in hand is finished first; an idle wait ends within 5 s
+let stopping = false; // the job in hand is finished first; an idle wait ends within 2 s
 process.once('SIGTERM', () => (stopping = true));
 
 const redis = createClient({
@@ -22,7 +22,7 @@ const redis = createClient({
 await redis.connect();
 
 while (!stopping && taken < limit) {
-  const reply = await redis.xReadGroup('workers', name, { key: 'drip:ready', id: '>' }, { COUNT: 1, BLOCK: 5000 });
+  const reply = await redis.xReadGroup('workers', name, { key: 'drip:ready', id: '>' }, { COUNT: 1, BLOCK: 2000 });
   for (const { id: entry, message: fields } of reply?.[0].messages ?? []) {
     taken += 1;
     try {

@@ -5,15 +5,16 @@ set -f                          # a job is data, never a pattern of file names
 IFS=$(printf '\036')            # RS, between the fields of an entry
 name=${1:-$(uname -n)} taken=0 stop=
 
-redis() { redis-cli -e --raw -d "$IFS" -u "${REDIS_URL:-redis://127.0.0.1:7379}" "$@"; }
+cli=$(command -v redis-cli || command -v valkey-cli) || { echo 'no redis-cli and no valkey-cli on the PATH' >&2; exit 1; }
+redis() { "$cli" -e --raw -d "$IFS" -u "${REDIS_URL:-redis://127.0.0.1:7379}" "$@"; }
 
 # Your work goes here. Exit other than 0, and the job comes again later, through its bucket.
 # A job may come twice: $3 is the same on every attempt, remember it to do the work once.
 run() { printf '%s %s\n' "$1" "$2"; }
 
-trap 'stop=yes' TERM            # the job in hand is finished first; an idle wait ends within 5 s
+trap 'stop=yes' TERM            # the job in hand is finished first; an idle wait ends within 2 s
 until [ "$stop" ] || [ "$taken" = "${MAX_JOBS:-}" ]; do
-  reply=$(redis XREADGROUP GROUP workers "$name" COUNT 1 BLOCK 5000 STREAMS drip:ready '>') || [ "$stop" ] || exit
+  reply=$(redis XREADGROUP GROUP workers "$name" COUNT 1 BLOCK 2000 STREAMS drip:ready '>') || [ "$stop" ] || exit
   [ "$reply" ] || continue
   taken=$((taken + 1))
 

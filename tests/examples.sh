@@ -12,7 +12,8 @@ examples=$(cd "$(dirname "$0")/../examples" && pwd) || exit
 mkdir -p "$2" && work=$(cd "$2" && pwd) && rm -f "$work/errors" || exit
 
 fail() { echo "FAILED: $language: $*" >&2; [ ! -s "$work/errors" ] || cat "$work/errors" >&2; exit 1; }
-cli() { redis-cli -e --raw -u "$REDIS_URL" "$@"; }
+client=$(command -v redis-cli || command -v valkey-cli)
+cli() { "$client" -e --raw -u "$REDIS_URL" "$@"; }
 same() { cmp -s "$work/got" "$work/expected" || fail "$1: got $(od -c "$work/got"), expected $(od -c "$work/expected")"; }
 
 # bounded COMMAND: never longer than 30 s; its own process id in the file `pid`, so that a signal can go to it alone.
@@ -132,7 +133,7 @@ check() {
 }
 
 language=sh
-command -v redis-cli >/dev/null || { echo 'SKIPPED: every example: no redis-cli on the PATH'; exit 0; }
+[ "$client" ] || { echo 'SKIPPED: every example: neither redis-cli nor valkey-cli on the PATH'; exit 0; }
 capacity=$(cli FCALL_RO drip_peek 1 "drip:queue:small:$$" | sed -n 3p)
 [ "$capacity" = 3 ] || fail "the capacity of small:* at $REDIS_URL is '$capacity', expected 3"
 check

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use report::Report;
+use report::{Plotted, Report};
 use suites::Bench;
 
 /// What to measure.
@@ -69,9 +69,12 @@ struct Cli {
     /// Write the figures to a file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Draw plots into a directory
+    /// Draw plots into a directory (lateness, spacing, drain, peers: those for which there are figures)
     #[arg(long, value_name = "DIRECTORY")]
     plots: Option<PathBuf>,
+    /// Draw the plots of figures that --json wrote, and measure nothing
+    #[arg(long, value_name = "FILE", requires = "plots", conflicts_with_all = ["suites", "json"])]
+    from: Vec<PathBuf>,
     #[arg(long = "bench", hide = true, help = "What cargo adds to the arguments of every bench")]
     _bench: bool,
 }
@@ -79,6 +82,11 @@ struct Cli {
 impl Cli {
     /// Run the suites, all but the peers when none is named. Replies the table.
     fn run(&self) -> io::Result<String> {
+        if let (false, Some(directory)) = (self.from.is_empty(), &self.plots) {
+            let plotted = Plotted::read(&self.from)?;
+            plots::draw(&plotted.points, &plotted.compared, directory)?;
+            return Ok(String::new());
+        }
         let own = |suite: &&Suite| **suite != Suite::Peers;
         let all: Vec<Suite> = <Suite as clap::ValueEnum>::value_variants().iter().filter(own).copied().collect();
         let mut bench = Bench { report: Report::new() };
@@ -90,7 +98,7 @@ impl Cli {
             std::fs::write(path, bench.report.json()?)?;
         }
         if let Some(directory) = &self.plots {
-            plots::draw(&bench.report.points, directory)?;
+            plots::draw(&bench.report.points, &bench.report.compared, directory)?;
         }
         Ok(bench.report.table())
     }

@@ -1,9 +1,11 @@
 //! What came out: rows of a table, and points of plots. A row says what was measured, beside what, and whether the goal
 //! is met; one that the machine was too noisy for says that instead.
 
+use std::borrow::Cow;
 use std::io;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::measure::{Cost, Pairs, Spread};
 
@@ -198,27 +200,50 @@ pub(super) fn figure(value: f64) -> String {
 }
 
 /// A point of a plot.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Point {
-    pub(super) plot: &'static str,
+    pub(super) plot: Cow<'static, str>,
     pub(super) line: String,
     pub(super) x: f64,
     pub(super) y: f64,
 }
 
 /// The same figure of several tools.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Compared {
     pub(super) what: String,
-    pub(super) unit: &'static str,
+    pub(super) unit: Cow<'static, str>,
     /// By tool; none where it could not be measured.
     pub(super) cells: Vec<(String, Option<f64>)>,
 }
 
 impl Compared {
     fn cells(&self) -> Vec<String> {
-        let cell = |value: &Option<f64>| value.map_or("-".to_owned(), |value| amount(value, self.unit));
+        let cell = |value: &Option<f64>| value.map_or("-".to_owned(), |value| amount(value, &self.unit));
         [self.what.clone()].into_iter().chain(self.cells.iter().map(|(_, value)| cell(value))).collect()
+    }
+}
+
+/// What of a report becomes plots.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Plotted {
+    pub(super) points: Vec<Point>,
+    pub(super) compared: Vec<Compared>,
+}
+
+impl Plotted {
+    /// Read it from what earlier runs wrote.
+    pub(super) fn read(paths: &[impl AsRef<Path>]) -> io::Result<Self> {
+        let mut all = Self::default();
+        for path in paths {
+            let path = path.as_ref();
+            let named = |why: &dyn std::fmt::Display| io::Error::other(format!("{}: {why}", path.display()));
+            let text = std::fs::read_to_string(path).map_err(|why| named(&why))?;
+            let read: Self = serde_json::from_str(&text).map_err(|why| named(&why))?;
+            all.points.extend(read.points);
+            all.compared.extend(read.compared);
+        }
+        Ok(all)
     }
 }
 
@@ -227,7 +252,7 @@ impl Compared {
 pub(super) struct Report {
     machine: Machine,
     rows: Vec<Row>,
-    compared: Vec<Compared>,
+    pub(super) compared: Vec<Compared>,
     pub(super) points: Vec<Point>,
     #[serde(skip)]
     since: std::time::Instant,
@@ -319,7 +344,7 @@ impl Report {
 
     /// A point of a plot.
     pub(super) fn point(&mut self, plot: &'static str, line: impl Into<String>, x: f64, y: f64) {
-        self.points.push(Point { plot, line: line.into(), x, y });
+        self.points.push(Point { plot: plot.into(), line: line.into(), x, y });
     }
 
     /// The run is over: how busy the host was with others.
@@ -337,7 +362,7 @@ impl Report {
                 "suite",
                 "what",
                 "measured",
-                "beside",
+                "compared with",
                 "ratio (quartiles)",
                 "goal",
                 "verdict",

@@ -125,12 +125,29 @@ fn a_load_begins_again_after_its_last_command_and_never_splits_one() {
 #[test]
 fn every_plot_with_points_becomes_a_file() {
     let home = tempfile::tempdir().expect("a directory");
-    let point = |plot, x, y| Point { plot, line: "dripd".to_owned(), x, y };
+    let point = |plot: &'static str, x, y| Point { plot: plot.into(), line: "dripd".to_owned(), x, y };
     let points = [point("drain", 100.0, 5.0), point("drain", 1e6, 6.0), point("lateness", 10.0, 0.0)];
-    plots::draw(&points, home.path()).expect("they are drawn");
+    plots::draw(&points, &[], home.path()).expect("they are drawn");
     let text = |name| std::fs::read_to_string(home.path().join(name)).unwrap_or_default();
     assert!(text("drain.svg").contains("dripd") && text("lateness.svg").contains("<svg"));
-    assert!(text("spacing.svg").is_empty(), "there was nothing to draw");
+    assert!(text("spacing.svg").is_empty() && text("peers.svg").is_empty(), "there was nothing to draw");
+}
+
+#[test]
+fn the_plots_of_the_pages_are_drawn_from_the_figures_beside_them() {
+    let home = tempfile::tempdir().expect("a directory");
+    let args = ["bench", "--from", "docs/figures.json", "--from", "docs/peers.json", "--plots"];
+    let args = args.into_iter().chain([home.path().to_str().expect("a text")]);
+    Cli::try_parse_from(args).expect("it takes them").run().expect("it draws");
+    for name in ["lateness.svg", "spacing.svg", "drain.svg", "peers.svg"] {
+        let drawn = std::fs::read_to_string(home.path().join(name)).expect("it is drawn");
+        let kept = std::fs::read_to_string(format!("docs/{name}")).expect("a page shows it");
+        assert!(drawn == kept, "docs/{name} is not what docs/*.json says: draw it again");
+        assert!(drawn.contains("prefers-color-scheme: dark") && drawn.contains("mine"), "{name}");
+        assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{name}");
+    }
+    let error = Cli::try_parse_from(["bench", "--from", "docs/figures.json"]).expect_err("where to?");
+    assert_eq!(error.exit_code(), 2);
 }
 
 #[test]

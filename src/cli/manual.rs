@@ -49,23 +49,51 @@ impl Man {
 
 /// Every page: the program's and one for each command that is shown, by the name of its file.
 fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
-    let mut program = command().disable_help_subcommand(true);
+    commands()
+        .into_iter()
+        .filter(|(_, command)| !command.is_hide_set())
+        .map(|(name, command)| page(&name, command))
+        .collect()
+}
+
+/// The program, every command, and every command of a command, by what is written for it.
+fn commands() -> Vec<(String, Command)> {
+    let mut program = command();
     program.build();
-    let commands = program.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect::<Vec<_>>();
-    [program].into_iter().chain(commands).map(page).collect()
+    let mut all = vec![("dripd".to_owned(), program.clone())];
+    for command in below(&program) {
+        let name = command.get_name().to_owned();
+        let parts = below(&command).into_iter().map(|part| (format!("{name} {}", part.get_name()), part));
+        let parts: Vec<_> = parts.collect();
+        all.push((name, command));
+        all.extend(parts);
+    }
+    all
+}
+
+/// The commands below one, but for `help`, which says what `--help` says.
+fn below(command: &Command) -> Vec<Command> {
+    command.get_subcommands().filter(|command| command.get_name() != "help").cloned().collect()
 }
 
 /// One page. What the help says at its end stands under the headings at which man pages have it.
-fn page(command: Command) -> std::io::Result<(String, Vec<u8>)> {
-    let (notes, is_program) = (Notes::of(command.get_name()), command.has_subcommands());
+fn page(name: &str, command: Command) -> std::io::Result<(String, Vec<u8>)> {
+    let (notes, has_commands) = (Notes::of(name), command.has_subcommands());
+    let command = command.disable_help_subcommand(true);
     let page = Page::new(command).source(concat!("dripd ", env!("CARGO_PKG_VERSION"))).manual("dripd");
     let mut text = Vec::new();
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
     page.render_synopsis_section(&mut text)?;
     page.render_description_section(&mut text)?;
+    if let Some(notes) = notes.filter(|notes| !notes.about.is_empty()) {
+        let mut about = Roff::new();
+        about.control("PP", []);
+        about.text([roman(notes.about)]);
+        about.to_writer(&mut text)?;
+    }
     page.render_options_section(&mut text)?;
-    if is_program {
+    if has_commands {
         page.render_subcommands_section(&mut text)?;
     }
     if let Some(notes) = notes {
@@ -111,30 +139,21 @@ fn terms<'a>(roff: &mut Roff, heading: &str, entries: impl Iterator<Item = (&'a 
 mod tests {
     use super::*;
 
-    /// Every command, the hidden ones too, and the program itself.
-    fn commands() -> Vec<Command> {
-        let mut program = command().disable_help_subcommand(true);
-        program.build();
-        let commands: Vec<_> = program.get_subcommands().cloned().collect();
-        [program].into_iter().chain(commands).collect()
-    }
-
     #[test]
     fn the_definition_of_the_command_line_is_sound() {
         command().debug_assert();
     }
 
     #[test]
-    fn every_help_ends_with_examples_that_are_understood_and_with_exit_codes() {
-        for command in commands() {
-            let name = command.get_name();
-            let notes = Notes::of(name).unwrap_or_else(|| panic!("{name} has no notes"));
+    fn every_help_ends_with_examples_and_exit_codes() {
+        for (name, command) in commands() {
+            let notes = Notes::of(&name).unwrap_or_else(|| panic!("`{name}` has no notes: add them in src/cli/help"));
             assert!(!notes.examples.is_empty() && !notes.exits.is_empty(), "{name}");
             assert!(notes.exits.windows(2).all(|pair| pair[0].0 < pair[1].0), "{name}: in order, each once");
             assert!(notes.exits.iter().any(|(code, _)| *code == 2), "{name}: a wrong command line");
             let help = command.clone().render_long_help().to_string();
-            assert!(help.trim_end().ends_with(notes.text().trim_end()), "{name}: {help}");
-            for line in notes.text().lines() {
+            assert!(help.trim_end().ends_with(notes.ending().trim_end()), "{name}: {help}");
+            for line in notes.ending().lines() {
                 assert!(line.len() <= 80, "{name}: a terminal has 80 columns: {line}");
             }
         }
@@ -143,11 +162,10 @@ mod tests {
     #[test]
     fn every_example_is_a_command_line_that_dripd_takes() {
         let mut tried = 0;
-        for (_, lines) in commands().iter().filter_map(|command| Notes::of(command.get_name())).flat_map(|n| n.examples)
-        {
+        for (_, lines) in commands().iter().filter_map(|(name, _)| Notes::of(name)).flat_map(|notes| notes.examples) {
             let text = lines.replace("\\\n", " ");
             for part in text.split(['\n', '|']).flat_map(|part| part.split("&&")) {
-                let words: Vec<String> = words(part.split(" > ").next().unwrap_or_default());
+                let words: Vec<String> = words(part.split(" >").next().unwrap_or_default());
                 let words: Vec<&str> = words.iter().map(String::as_str).skip_while(|word| word.contains('=')).collect();
                 if words.first() != Some(&"dripd") || words.contains(&"--help") {
                     continue;
@@ -156,7 +174,7 @@ mod tests {
                 command().try_get_matches_from(&words).unwrap_or_else(|why| panic!("{words:?}: {why}"));
             }
         }
-        assert!(tried > 20, "{tried}");
+        assert!(tried > 40, "{tried}");
     }
 
     /// The words of a command line as a shell takes it, with single quotes.
@@ -185,12 +203,12 @@ mod tests {
     #[test]
     fn every_command_has_a_page_and_every_option_stands_on_it() {
         let pages = pages().expect("text");
-        let shown: Vec<Command> = commands().into_iter().filter(|command| !command.is_hide_set()).collect();
+        let shown: Vec<_> = commands().into_iter().filter(|(_, command)| !command.is_hide_set()).collect();
         assert_eq!(pages.len(), shown.len());
-        for (command, (file, text)) in shown.iter().zip(&pages) {
+        for ((name, command), (file, text)) in shown.iter().zip(&pages) {
             let text = String::from_utf8(text.clone()).expect("text").replace("\\-", "-");
-            let display = command.get_display_name().unwrap_or_else(|| command.get_name());
-            assert_eq!(file, &format!("{display}.1"));
+            let expected = if name == "dripd" { name.clone() } else { format!("dripd-{}", name.replace(' ', "-")) };
+            assert_eq!(file, &format!("{expected}.1"));
             for option in command.get_arguments().filter_map(clap::Arg::get_long) {
                 assert!(text.contains(&format!("--{option}")), "{file}: --{option}");
             }

@@ -1,17 +1,26 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
 mod args;
+mod change;
+mod charts;
 mod check;
+mod dead;
 mod demo;
 mod functions;
 mod help;
 mod limit;
 mod log;
 mod manual;
+mod moment;
+mod purge;
 mod push;
 mod reload;
 mod run;
+mod screen;
+mod set;
+mod settings;
 mod status;
+mod stop;
 mod work;
 
 use std::io::{ErrorKind, Write as _};
@@ -56,8 +65,26 @@ enum Command {
     Work(work::Work),
     /// Say how things stand, with everything or with one bucket
     Status(status::Show),
+    /// Throw away what waits in a bucket
+    Purge(purge::Purge),
+    /// Look at jobs that were given up, put them back, or drop them
+    Dead(dead::Dead),
     /// Ask a limiter whether something may be done now; needs no daemon
     Limit(limit::Limit),
+    /// Set keys of a policy at run time, over what the file says
+    Set(set::Set),
+    /// Take keys that were set back to what the file says
+    Unset(set::Unset),
+    /// Let nothing leave a bucket; it takes jobs until it is full
+    Pause(stop::Stop),
+    /// Let a paused bucket go on
+    Resume(stop::Go),
+    /// Take nothing into a bucket; what is there goes on
+    Close(stop::Stop),
+    /// Take jobs into a closed bucket again
+    Open(stop::Go),
+    /// List what is set, paused or closed at run time: since when, until when, by whom, why
+    Settings(settings::List),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -160,11 +187,18 @@ impl From<std::io::Error> for Failure {
 
 /// The command line as it is understood: the definition, with examples and exit codes at the end of every help.
 fn command() -> clap::Command {
-    let with_notes = |command: clap::Command| match Notes::of(command.get_name()) {
+    with_notes(Cli::command(), "").mut_subcommands(|command| {
+        let group = command.get_name().to_owned();
+        with_notes(command, "").mut_subcommands(|command| with_notes(command, &format!("{group} ")))
+    })
+}
+
+/// A command with its notes, where `group` is what is written before its name.
+fn with_notes(command: clap::Command, group: &str) -> clap::Command {
+    match Notes::of(&format!("{group}{}", command.get_name())) {
         Some(notes) => command.after_help(notes.text()),
         None => command,
-    };
-    with_notes(Cli::command()).mut_subcommands(with_notes)
+    }
 }
 
 /// Read the command line, do what it says, and reply the exit code.
@@ -196,7 +230,16 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Push(push) => push.run(&load()?).await,
         Command::Work(work) => work.run(load).await,
         Command::Status(show) => show.run(&load()?).await,
+        Command::Purge(purge) => purge.run(&load()?).await,
+        Command::Dead(dead) => dead.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,
+        Command::Set(set) => set.run(&load()?).await,
+        Command::Unset(unset) => unset.run(&load()?).await,
+        Command::Pause(stop) => stop.run(&load()?, stop::Way::Out).await,
+        Command::Resume(go) => go.run(&load()?, stop::Way::Out).await,
+        Command::Close(stop) => stop.run(&load()?, stop::Way::In).await,
+        Command::Open(go) => go.run(&load()?, stop::Way::In).await,
+        Command::Settings(list) => list.run(&load()?).await,
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),

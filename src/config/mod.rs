@@ -1,9 +1,11 @@
 //! Configuration: from what the operator wrote to what it means, or every problem at once.
 
 mod environment;
+pub mod keys;
 mod policies;
 mod section;
 mod server;
+pub mod settings;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -93,24 +95,20 @@ impl Config {
         };
         let table = text.parse::<toml::Table>().map_err(no_toml)?;
         let mut problems = Problems::default();
-        let mut root = Section::new("", table);
-        let redis = redis_settings(&mut root.section("redis", &mut problems), environment, &mut problems);
-        root.absent_section("http", &["listen", "hosts", "token"], &mut problems);
-        root.absent(&["budget", "route"], &mut problems);
-        let mut defaults = root.section("defaults", &mut problems);
+        let mut root = Section::new("", table, &[]);
+        let redis =
+            redis_settings(&mut root.section("redis", &[keys::REDIS], &mut problems), environment, &mut problems);
+        root.absent_section("http", keys::HTTP_TO_COME, &mut problems);
+        root.absent(keys::SECTIONS_TO_COME, &mut problems);
+        let mut defaults = root.section("defaults", &[keys::POLICY], &mut problems);
         let default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
         defaults.finish(&mut problems);
-        let limits = read_limits(&mut root.section("limits", &mut problems), &mut problems);
+        let limits = read_limits(&mut root.section("limits", &[keys::LIMITS], &mut problems), &mut problems);
         let buckets: Vec<_> = root
-            .sections("bucket", &mut problems)
+            .sections("bucket", &[keys::BUCKET, keys::POLICY], &mut problems)
             .into_iter()
             .filter_map(|mut entry| {
-                let glob = entry.required(
-                    "match",
-                    "write a glob such as \"sms:*\"",
-                    |v| v.as_str().map(str::to_owned),
-                    &mut problems,
-                );
+                let glob = entry.must_read("match", |v| v.as_str().map(str::to_owned), &mut problems);
                 let policy = read_policy(&mut entry, &default_policy, &mut problems);
                 entry.finish(&mut problems);
                 glob.map(|glob| Matched { glob, policy })

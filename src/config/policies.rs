@@ -1,7 +1,6 @@
 //! Policies as they are written: `[defaults]`, `[[bucket]]`, the gates in them, and `[limits]`.
 
-use std::time::Duration;
-
+use super::keys;
 use super::section::{Problems, Section};
 use crate::words::duration;
 use crate::words::limiter::{Kind, Limiter};
@@ -11,21 +10,17 @@ use crate::words::rate::Rate;
 /// How many gates a policy may have: each costs a read in every push.
 const MOST_GATES: usize = 8;
 
-/// Keys of a policy that are not in this version.
-const NOT_YET: &[&str] = &["within", "job_rate", "quota", "concurrency", "ordered", "weight", "slow", "ttl", "dedup"];
-
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
-    section.absent(NOT_YET, problems);
-    let rate = section.optional("rate", Rate::HINT, |v| Rate::parse(v.as_str()?).ok(), problems);
-    let capacity = section.number("capacity", 1, 10_000_000, problems);
-    let lease = section.duration("lease", Duration::from_secs(1), Duration::from_secs(7 * 86_400), problems);
-    let attempts = section.number("attempts", 1, 1_000, problems);
+    section.absent(keys::POLICY_TO_COME, problems);
+    let rate = section.read("rate", |v| Rate::parse(v.as_str()?).ok(), problems);
+    let capacity = section.number("capacity", problems);
+    let lease = section.duration("lease", problems);
+    let attempts = section.number("attempts", problems);
     let (mut backoff_initial, mut backoff_max) = (base.backoff_initial, base.backoff_max);
-    let mut backoff = section.section("backoff", problems);
-    let year = Duration::from_secs(366 * 86_400);
-    backoff_initial = backoff.duration("initial", Duration::ZERO, year, problems).unwrap_or(backoff_initial);
-    backoff_max = backoff.duration("max", Duration::ZERO, year, problems).unwrap_or(backoff_max);
+    let mut backoff = section.section("backoff", &[keys::BACKOFF], problems);
+    backoff_initial = backoff.duration("initial", problems).unwrap_or(backoff_initial);
+    backoff_max = backoff.duration("max", problems).unwrap_or(backoff_max);
     let backoff_name = backoff.name().to_owned();
     backoff.finish(problems);
     if backoff_initial > backoff_max {
@@ -38,9 +33,9 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
         "drop-oldest" => Some(Overflow::DropOldest),
         _ => None,
     };
-    let overflow = section.optional("overflow", "\"reject\" or \"drop-oldest\"", overflow, problems);
-    let route = section.optional("route", Route::HINT, |v| Route::parse(v.as_str()?).ok(), problems);
-    let catch_up = section.duration("catch_up", Duration::ZERO, Duration::from_secs(1), problems);
+    let overflow = section.read("overflow", overflow, problems);
+    let route = section.read("route", |v| Route::parse(v.as_str()?).ok(), problems);
+    let catch_up = section.duration("catch_up", problems);
     let admit = read_gates(section, problems);
     Policy {
         rate: rate.unwrap_or(base.rate),
@@ -78,7 +73,7 @@ fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
         gate.whole(name, least, most, problems)
     });
     let period = |v: &toml::Value| duration::parse(v.as_str()?).filter(|period| kind.takes(*period));
-    let period = gate.required("period", &format!("write {}, as in \"60s\"", kind.period_hint()), period, problems);
+    let period = gate.required("period", format!("write {}, as in \"60s\"", kind.period_hint()), period, problems);
     let is_aligned = kind == Kind::FixedWindow
         && gate.optional("aligned", "write true or false", toml::Value::as_bool, problems) == Some(true);
     let name = gate.name().to_owned();
@@ -101,10 +96,10 @@ fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
 pub fn read_limits(section: &mut Section, problems: &mut Problems) -> Limits {
     let base = Limits::default();
     let limits = Limits {
-        max_job_bytes: section.number("max_job_bytes", 1, 512 * 1_048_576, problems).unwrap_or(base.max_job_bytes),
-        rejected_keep: section.number("rejected_keep", 0, 10_000_000, problems).unwrap_or(base.rejected_keep),
-        max_ready: section.number("max_ready", 1, 10_000_000, problems).unwrap_or(base.max_ready),
-        batch: section.number("batch", 1, 1_000, problems).unwrap_or(base.batch),
+        max_job_bytes: section.number("max_job_bytes", problems).unwrap_or(base.max_job_bytes),
+        rejected_keep: section.number("rejected_keep", problems).unwrap_or(base.rejected_keep),
+        max_ready: section.number("max_ready", problems).unwrap_or(base.max_ready),
+        batch: section.number("batch", problems).unwrap_or(base.batch),
     };
     section.finish(problems);
     limits

@@ -1,7 +1,9 @@
 //! One table of the file, read key by key: every key is asked for by name, and what nobody asked for is unknown.
 
+use std::fmt::Display;
 use std::time::Duration;
 
+use super::keys::{Allowed, Key};
 use crate::words::duration;
 
 /// What is wrong with a file, in the order found.
@@ -25,18 +27,20 @@ impl Problems {
     }
 }
 
-/// A table with its name, the keys asked for so far, and those that are for a later version.
+/// A table with its name, the keys that it may have, those asked for so far, and those that are for a later version.
 pub struct Section {
     name: String,
     table: toml::Table,
+    keys: &'static [&'static [Key]],
     known: Vec<&'static str>,
     absent: Vec<&'static str>,
 }
 
 impl Section {
-    /// A table under a name; the file itself has none.
-    pub fn new(name: impl Into<String>, table: toml::Table) -> Self {
-        Self { name: name.into(), table, known: Vec::new(), absent: Vec::new() }
+    /// A table under a name; the file itself has none. `keys` are those of [`super::keys`] that it may have; what depends on
+    /// other keys of the same table, or is itself a section, is asked for with its hint instead.
+    pub fn new(name: impl Into<String>, table: toml::Table, keys: &'static [&'static [Key]]) -> Self {
+        Self { name: name.into(), table, keys, known: Vec::new(), absent: Vec::new() }
     }
 
     /// The name, as in error messages.
@@ -48,11 +52,26 @@ impl Section {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 
-    /// A value that may be absent; `read` answers `None` for a wrong one, and `hint` says what would be right.
+    fn allowed(&self, name: &str) -> &'static Allowed {
+        let found = self.keys.iter().copied().flatten().find(|key| key.name == name);
+        &found.unwrap_or_else(|| panic!("{}.{name} is read and stands in no table of keys", self.name)).allowed
+    }
+
+    /// A value that may be absent; `read` answers `None` for a wrong one, and the table of keys says what would be right.
+    pub fn read<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&toml::Value) -> Option<T>,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        self.optional(key, self.allowed(key), read, problems)
+    }
+
+    /// The same for a key that stands in no table: `hint` says what would be right.
     pub fn optional<T>(
         &mut self,
         key: &'static str,
-        hint: &str,
+        hint: impl Display,
         read: impl FnOnce(&toml::Value) -> Option<T>,
         problems: &mut Problems,
     ) -> Option<T> {
@@ -70,7 +89,7 @@ impl Section {
     pub fn required<T>(
         &mut self,
         key: &'static str,
-        hint: &str,
+        hint: impl Display,
         read: impl FnOnce(&toml::Value) -> Option<T>,
         problems: &mut Problems,
     ) -> Option<T> {
@@ -82,51 +101,57 @@ impl Section {
         self.optional(key, hint, read, problems)
     }
 
-    /// A whole number within bounds.
-    pub fn number(&mut self, key: &'static str, least: u64, most: u64, problems: &mut Problems) -> Option<u64> {
+    /// A value of a table of keys that must be there.
+    pub fn must_read<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&toml::Value) -> Option<T>,
+        problems: &mut Problems,
+    ) -> Option<T> {
+        self.required(key, self.allowed(key), read, problems)
+    }
+
+    /// A whole number within the bounds of its table.
+    pub fn number(&mut self, key: &'static str, problems: &mut Problems) -> Option<u64> {
+        let Allowed::Number(least, most) = *self.allowed(key) else { unreachable!("{key} is no number") };
         let read = |v: &toml::Value| u64::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
-        self.optional(key, &format!("write a whole number, {least} to {most}"), read, problems)
+        self.read(key, read, problems)
     }
 
     /// A whole number within bounds that must be there.
     pub fn whole(&mut self, key: &'static str, least: u32, most: u32, problems: &mut Problems) -> Option<u32> {
         let read = |v: &toml::Value| u32::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
-        self.required(key, &format!("write a whole number, {least} to {most}"), read, problems)
+        self.required(key, Allowed::Number(least.into(), most.into()), read, problems)
     }
 
-    /// A duration within bounds.
-    pub fn duration(
-        &mut self,
-        key: &'static str,
-        least: Duration,
-        most: Duration,
-        problems: &mut Problems,
-    ) -> Option<Duration> {
-        let hint = format!(
-            "write a whole number and a unit (us ms s m h d), as in \"20ms\": {} to {}",
-            duration::show(least),
-            duration::show(most)
-        );
+    /// A duration within the bounds of its table.
+    pub fn duration(&mut self, key: &'static str, problems: &mut Problems) -> Option<Duration> {
+        let Allowed::Duration(least, most) = *self.allowed(key) else { unreachable!("{key} is no duration") };
         let read = |v: &toml::Value| duration::parse(v.as_str()?).filter(|d| (least..=most).contains(d));
-        self.optional(key, &hint, read, problems)
+        self.read(key, read, problems)
     }
 
-    /// A table below this one; an empty one when it is absent.
-    pub fn section(&mut self, key: &'static str, problems: &mut Problems) -> Section {
-        let table = self.optional(key, "write a table", |v| v.as_table().cloned(), problems);
-        Section::new(self.full(key), table.unwrap_or_default())
+    /// A section below this one with the keys of its table; an empty one when it is absent.
+    pub fn section(&mut self, key: &'static str, keys: &'static [&'static [Key]], problems: &mut Problems) -> Section {
+        let table = self.optional(key, Allowed::Table(&[]), |v| v.as_table().cloned(), problems);
+        Section::new(self.full(key), table.unwrap_or_default(), keys)
     }
 
     /// An array of tables below this one.
-    pub fn sections(&mut self, key: &'static str, problems: &mut Problems) -> Vec<Section> {
+    pub fn sections(
+        &mut self,
+        key: &'static str,
+        keys: &'static [&'static [Key]],
+        problems: &mut Problems,
+    ) -> Vec<Section> {
         let hint = format!("write tables, each under [[{}]]", self.full(key));
         let read = |v: &toml::Value| v.as_array()?.iter().map(|v| v.as_table().cloned()).collect::<Option<Vec<_>>>();
         let tables = self.optional(key, &hint, read, problems).unwrap_or_default();
         let name = self.full(key);
-        tables.into_iter().zip(1..).map(|(table, n)| Section::new(format!("{name}[{n}]"), table)).collect()
+        tables.into_iter().zip(1..).map(|(table, n)| Section::new(format!("{name}[{n}]"), table, keys)).collect()
     }
 
-    /// A table, or an array of tables, below this one; `None` when it is absent.
+    /// A table, or an array of tables, below this one; `None` when it is absent. Their keys depend on one another.
     pub fn one_or_more(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<Section>> {
         let read = |v: &toml::Value| match v {
             toml::Value::Table(table) => Some(vec![table.clone()]),
@@ -134,10 +159,10 @@ impl Section {
             _ => None,
         };
         let name = self.full(key);
-        let tables = self.optional(key, "write a table, or a list of tables", read, problems)?;
+        let tables = self.read(key, read, problems)?;
         let many = tables.len() > 1;
         let named = |n: usize| if many { format!("{name}[{n}]") } else { name.clone() };
-        Some(tables.into_iter().zip(1..).map(|(table, n)| Section::new(named(n), table)).collect())
+        Some(tables.into_iter().zip(1..).map(|(table, n)| Section::new(named(n), table, &[])).collect())
     }
 
     /// Keys whose feature this version does not have: refused by name, never ignored.
@@ -154,7 +179,7 @@ impl Section {
     pub fn absent_section(&mut self, key: &'static str, keys: &[&'static str], problems: &mut Problems) {
         match self.table.get(key) {
             Some(toml::Value::Table(table)) if !table.is_empty() => {
-                let mut section = self.section(key, problems);
+                let mut section = self.section(key, &[], problems);
                 section.absent(keys, problems);
                 section.finish(problems);
                 self.known.retain(|known| *known != key);
@@ -166,6 +191,14 @@ impl Section {
 
     /// Name the keys that nobody asked for.
     pub fn finish(&mut self, problems: &mut Problems) {
+        for key in self.keys.iter().copied().flatten() {
+            debug_assert!(
+                self.known.contains(&key.name),
+                "{}.{} stands in a table and is not read",
+                self.name,
+                key.name
+            );
+        }
         let known = self.known.iter().map(|known| (*known, ""));
         let absent = self.absent.iter().map(|absent| (*absent, " it is not in this version"));
         let all: Vec<_> = known.chain(absent).collect();

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use super::Environment;
+use super::keys::{self, URL_HINT};
 use super::section::{Problems, Section};
 
-/// What a URL looks like.
-const URL_HINT: &str = "redis://[user:password@]host[:port][/db] or unix:///path/to/redis.sock";
+/// What a prefix looks like, for error messages.
+pub(super) const PREFIX_HINT: &str = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
 
 /// Where the built-in Redis listens unless `redis.port` says otherwise.
 pub const BUILT_IN_PORT: u16 = 7379;
@@ -54,11 +55,11 @@ pub(super) fn redis_settings(
     environment: &Environment,
     problems: &mut Problems,
 ) -> RedisSettings {
-    section.absent(&["user", "partition_by", "partitions", "cluster", "sentinel", "tls"], problems);
+    section.absent(keys::REDIS_TO_COME, problems);
     let text = |v: &toml::Value| v.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     // Read as text here and judged below: what asks for TLS is a Redis URL, only not for this version.
     let is_text = |v: &toml::Value| v.as_str().map(str::to_owned);
-    let url = section.optional("url", &format!("write {URL_HINT}"), is_text, problems).filter(|url| !url.is_empty());
+    let url = section.read("url", is_text, problems).filter(|url| !url.is_empty());
     let named = [(format!("{}.url", section.name()), &url), ("$DRIPD_REDIS_URL".to_owned(), &environment.redis_url)];
     for (name, url) in named {
         if let Some(why) = url.as_deref().and_then(not_a_url) {
@@ -66,22 +67,17 @@ pub(super) fn redis_settings(
         }
     }
     let credential = environment.credentials_directory.as_ref().map(|dir| dir.join("redis-password"));
-    let password_file = section.optional("password_file", "the path of a file", text, problems).map(PathBuf::from);
-    let prefix_hint = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
-    let prefix = section.optional("prefix", prefix_hint, |v| text(v).filter(|prefix| is_prefix(prefix)), problems);
-    let data_dir = section.optional("data_dir", "the path of a directory", text, problems).map(PathBuf::from);
-    let port = section.optional(
-        "port",
-        "a port, 1 to 65535",
-        |v| v.as_integer().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0),
-        problems,
-    );
+    let password_file = section.read("password_file", text, problems).map(PathBuf::from);
+    let prefix = section.read("prefix", |v| text(v).filter(|prefix| is_prefix(prefix)), problems);
+    let data_dir = section.read("data_dir", text, problems).map(PathBuf::from);
+    let port = |v: &toml::Value| v.as_integer().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
+    let port = section.read("port", port, problems);
     let fsync = |v: &toml::Value| match v.as_str()? {
         "everysec" => Some(Fsync::EverySecond),
         "always" => Some(Fsync::Always),
         _ => None,
     };
-    let fsync = section.optional("fsync", "\"everysec\" or \"always\"", fsync, problems);
+    let fsync = section.read("fsync", fsync, problems);
     section.finish(problems);
     if password_file.is_some() && url.is_none() && environment.redis_url.is_none() {
         problems.add(format!(
@@ -108,9 +104,9 @@ fn not_a_url(url: &str) -> Option<String> {
         return None;
     }
     if is_one_of(&["rediss://", "valkeys://"]) {
-        return Some(format!("asks for TLS: TLS is not in this version; write {URL_HINT}"));
+        return Some(format!("asks for TLS: TLS is not in this version; {URL_HINT}"));
     }
-    Some(format!("is not a Redis URL; write {URL_HINT}"))
+    Some(format!("is not a Redis URL; {URL_HINT}"))
 }
 
 fn is_prefix(prefix: &str) -> bool {

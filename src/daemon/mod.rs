@@ -9,11 +9,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BadConfig, Config, Environment};
+use crate::loops::changes::Changes;
 use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
 use crate::loops::progress::{Progress, Reader};
@@ -272,11 +274,15 @@ impl Daemon {
         let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
         let reconciler = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
         let heartbeat = Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress));
-        let (a, b, c, d) = (stop.clone(), stop.clone(), stop.clone(), stop.clone());
-        tasks.spawn(async move { Ended::Loop("pacer", pacer.run(a).await) });
-        tasks.spawn(async move { Ended::Loop("reaper", reaper.run(b).await) });
-        tasks.spawn(async move { Ended::Loop("reconciler", reconciler.run(c).await) });
-        tasks.spawn(async move { Ended::Loop("heartbeat", heartbeat.run(d).await) });
+        let changes = Changes::new(store.clone(), Arc::clone(&self.hints), Arc::clone(&self.progress));
+        let mut start = |name, run: BoxFuture<'static, Result<(), StoreError>>| {
+            tasks.spawn(async move { Ended::Loop(name, run.await) });
+        };
+        start("pacer", Box::pin(pacer.run(stop.clone())));
+        start("reaper", Box::pin(reaper.run(stop.clone())));
+        start("reconciler", Box::pin(reconciler.run(stop.clone())));
+        start("heartbeat", Box::pin(heartbeat.run(stop.clone())));
+        start("changes", Box::pin(changes.run(stop.clone())));
         Ok(())
     }
 
@@ -311,8 +317,9 @@ impl Daemon {
                 }
                 () = progress.record_changed.notified() => {
                     let (store, record) = (store.clone(), Box::new(self.config.record.clone()));
+                    let is_built_in = self.built_in.is_some();
                     tasks.spawn(async move {
-                        let settled = settle_record(store, &record).await;
+                        let settled = settle_record(store, &record, is_built_in).await;
                         Ended::Record(record, settled)
                     });
                 }
@@ -390,9 +397,12 @@ fn warn_of(config: &Config) {
 
 /// Whether the record in force is `record`; where none is stored it is stored now. (Somebody flushed Redis: without a record
 /// the built-in defaults would hold.)
-async fn settle_record(mut store: Store, record: &Record) -> Result<bool, StoreError> {
+async fn settle_record(mut store: Store, record: &Record, is_built_in: bool) -> Result<bool, StoreError> {
     loop {
         if let Some(is_own) = store.has_record(record).await? {
+            if is_built_in {
+                store.bound_arguments().await?;
+            }
             return Ok(is_own);
         }
         info!("no policy record is stored: storing it again");

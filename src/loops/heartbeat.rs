@@ -87,7 +87,7 @@ impl Heartbeat {
                 Ok(())
             }
             alive => {
-                self.progress.set_daemons(alive?);
+                self.progress.set_alive(alive?);
                 Ok(())
             }
         }

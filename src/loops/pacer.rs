@@ -11,6 +11,7 @@ use tracing::debug;
 
 use crate::loops::notes::Notes;
 use crate::loops::progress::Progress;
+use crate::loops::turn::{STAND_BACK, Turn};
 use crate::store::reply::Drained;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
@@ -29,11 +30,8 @@ const MOST_NAMES: usize = 500;
 /// How many calls are under way while more is due: Redis has the next one before the reply to the last is read.
 const CALLS: usize = 2;
 
-/// So many calls in a row that let nothing out say that another daemon is always faster.
-const BEATEN_AFTER: u32 = 3;
-
-/// How much later than due a beaten daemon looks, so that it does not ask for what the other one has done already.
-const STAND_BACK: Duration = Duration::from_micros(500);
+/// How many names make a call of their own, for a daemon that stands back.
+const STANDING_BACK_NAMES: usize = MOST_NAMES;
 
 /// How often calls take names along: `burst` at once, then one in `every`. A call that the names fill does not wait. So a queue is
 /// looked at as soon as it is reported, and under load one call stands for many.
@@ -44,7 +42,7 @@ struct Pace {
 }
 
 const AT_ONCE: Pace = Pace { every: Duration::from_micros(500), burst: 8 };
-const BEATEN: Pace = Pace { every: Duration::from_millis(5), burst: 1 };
+const STANDING_BACK: Pace = Pace { every: STAND_BACK, burst: 1 };
 
 /// The loop that lets jobs out of their buckets.
 pub struct Pacer {
@@ -61,8 +59,8 @@ pub struct Pacer {
     names: usize,
     /// The last call had no room for all of its names: the next one goes at once.
     left_over: bool,
-    /// Calls in a row that let nothing out.
-    in_vain: u32,
+    /// Whether it leaves the work to an older daemon.
+    turn: Turn,
     notes: Notes,
 }
 
@@ -87,7 +85,7 @@ impl Pacer {
             paid: now,
             names: FEWEST_NAMES,
             left_over: false,
-            in_vain: 0,
+            turn: Turn::default(),
             notes,
         })
     }
@@ -136,7 +134,7 @@ impl Pacer {
 
     /// One call, with the names that wait for a look.
     fn call(&mut self) -> impl Future<Output = Called> + use<> {
-        let woken = self.hints.take(self.names);
+        let woken = self.hints.take(self.enough_names().max(self.names));
         if !woken.is_empty() {
             self.paid = self.paid.max(Instant::now()) + self.pace().every;
         }
@@ -155,7 +153,7 @@ impl Pacer {
         let names = if self.left_over { drained.looked } else { left + left / 2 };
         self.names = names.clamp(FEWEST_NAMES, MOST_NAMES);
         let did_something = drained.dispatched + drained.rejected > 0;
-        self.in_vain = if did_something { 0 } else { self.in_vain.saturating_add(1) };
+        self.turn.called(did_something, self.progress.alive());
         if did_something || !woken.is_empty() {
             self.hints.ready.notify_one();
         }
@@ -165,20 +163,19 @@ impl Pacer {
         if drained.record.is_none() {
             self.due = Instant::now() + RECORD_SOON; // the daemon is about to store its own
         }
-        if self.is_beaten() && drained.wait != Some(Duration::ZERO) {
+        if self.turn.stands_back() && drained.wait != Some(Duration::ZERO) {
             self.due += STAND_BACK;
         }
         self.progress.drained(drained, self.nap());
     }
 
-    /// Whether another daemon lets out all there is. This one goes on looking, a little later: what it asks for is mostly done,
-    /// and if it is not, it is no longer beaten.
-    fn is_beaten(&self) -> bool {
-        self.in_vain >= BEATEN_AFTER && self.progress.daemons() > 1
+    fn pace(&self) -> Pace {
+        if self.turn.stands_back() { STANDING_BACK } else { AT_ONCE }
     }
 
-    fn pace(&self) -> Pace {
-        if self.is_beaten() { BEATEN } else { AT_ONCE }
+    /// How many waiting names make a call at once.
+    fn enough_names(&self) -> usize {
+        if self.turn.stands_back() { STANDING_BACK_NAMES } else { self.names }
     }
 
     /// When the names that wait may go with a call; `None` when none waits.
@@ -186,7 +183,7 @@ impl Pacer {
         let (waiting, pace) = (self.hints.waiting(), self.pace());
         match waiting {
             0 => None,
-            n if n >= self.names || self.left_over => Some(Instant::now()),
+            n if n >= self.enough_names() || self.left_over => Some(Instant::now()),
             _ => Some(self.paid.checked_sub(pace.every * (pace.burst - 1)).unwrap_or(self.paid)),
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::store::reply::Drained;
+use crate::store::reply::{Alive, Drained};
 
 /// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
 const SLACK: Duration = Duration::from_secs(10);
@@ -28,8 +28,10 @@ struct Inner {
     record: Option<String>,
     /// Whether that is this daemon's own.
     obeys_own: bool,
-    /// How many daemons serve here.
-    daemons: usize,
+    /// Which daemons serve here.
+    alive: Alive,
+    /// The last change that the log told of; `None`: no look at them yet.
+    told: Option<String>,
 }
 
 /// What the pacer did since the start.
@@ -105,15 +107,26 @@ impl Progress {
         self.inner().obeys_own
     }
 
-    /// How many daemons serve here, as the last heartbeat was told.
-    pub fn set_daemons(&self, alive: usize) {
-        self.inner().daemons = alive;
+    /// Which daemons serve here, as the last heartbeat was told.
+    pub fn set_alive(&self, alive: Alive) {
+        self.inner().alive = alive;
     }
 
     /// What was last said of that.
     #[must_use]
-    pub fn daemons(&self) -> usize {
-        self.inner().daemons
+    pub fn alive(&self) -> Alive {
+        self.inner().alive
+    }
+
+    /// The id of the last change that the log told of.
+    #[must_use]
+    pub fn told(&self) -> Option<String> {
+        self.inner().told.clone()
+    }
+
+    /// It told of the changes up to this one.
+    pub fn set_told(&self, id: String) {
+        self.inner().told = Some(id);
     }
 
     /// Whether the pacer should have moved by now and has not.

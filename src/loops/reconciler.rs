@@ -107,7 +107,7 @@ impl Reconciler {
         let began = Instant::now();
         let wakes = self.store.wakes().await?;
         if std::mem::replace(&mut self.wakes, wakes) != wakes {
-            self.hints.dues.notify_one();
+            self.hints.woken();
         }
         let page = self.store.scan_queues(self.cursor).await?;
         let standing = self.store.standing(&page.queues).await?;

@@ -91,6 +91,12 @@ impl Partition {
         self.under("retries")
     }
 
+    /// Buckets that an operator stopped.
+    #[must_use]
+    pub fn paused(&self) -> String {
+        self.under("paused")
+    }
+
     /// The failed jobs of a bucket.
     #[must_use]
     pub fn retry(&self, bucket: &BucketName) -> String {
@@ -115,6 +121,12 @@ impl Partition {
         self.under("daemons")
     }
 
+    /// What people changed while dripd runs.
+    #[must_use]
+    pub fn events(&self) -> String {
+        self.under("events")
+    }
+
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> String {
@@ -135,7 +147,12 @@ impl Partition {
             (self.routes(), "set"),
             (self.stats(), "hash"),
             (self.daemons(), "hash"),
+            (self.events(), "stream"),
             (self.under("level"), "hash"),
+            (self.paused(), "zset"),
+            (self.under("settings"), "hash"),
+            (self.under("globs"), "string"),
+            (self.under("ends"), "zset"),
             (self.under("spread"), "set"),
         ]
     }

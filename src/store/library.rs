@@ -15,9 +15,12 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/24_meters.lua"),
     include_str!("functions/30_glob.lua"),
     include_str!("functions/32_rate.lua"),
+    include_str!("functions/33_setting.lua"),
     include_str!("functions/34_record.lua"),
     include_str!("functions/36_memory.lua"),
     include_str!("functions/38_call.lua"),
+    include_str!("functions/40_events.lua"),
+    include_str!("functions/41_settings.lua"),
     include_str!("functions/42_route.lua"),
     include_str!("functions/44_bucket.lua"),
     include_str!("functions/50_rejected.lua"),
@@ -25,17 +28,21 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/56_gate.lua"),
     include_str!("functions/58_dispatch.lua"),
     include_str!("functions/62_sweep.lua"),
+    include_str!("functions/63_change.lua"),
     include_str!("functions/64_drain.lua"),
+    include_str!("functions/65_met.lua"),
     include_str!("functions/70_push.lua"),
     include_str!("functions/72_jobs.lua"),
     include_str!("functions/74_reap.lua"),
     include_str!("functions/76_policy.lua"),
     include_str!("functions/78_daemons.lua"),
+    include_str!("functions/80_purge.lua"),
+    include_str!("functions/82_dead.lua"),
     include_str!("functions/90_register.lua"),
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 5;
+pub const VERSION: i64 = 6;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +56,7 @@ pub struct Library {
 }
 
 /// The library of this program.
-pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 5 };
+pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 6 };
 
 impl Store {
     /// Load a library where none is loaded or an older one, never over a newer one. When memory is full an older one that

@@ -3,15 +3,18 @@
 //! A [`Store`] is a connection to the server at an [`Address`], for the keys of a [`Partition`]. `connect` makes one that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew.
 //! `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
-//! change something, `view` those that only read, `reply` turns answers into names, `wake` keeps what Redis reports.
+//! change something, `view` those that only read, `purge` and `dead` what operators do with jobs, `reply` turns answers into names, `wake` keeps what Redis reports.
 
 mod address;
+pub mod change;
+pub mod dead;
 mod error;
 pub mod keys;
 pub mod library;
 pub mod link;
 pub mod ops;
 mod partition;
+pub mod purge;
 mod record;
 pub mod reply;
 pub mod server;
@@ -121,6 +124,16 @@ impl Store {
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
         let address = &self.address;
         command.query_async(&mut self.connection).await.map_err(|why| StoreError::of_call(address.shown(), name, &why))
+    }
+
+    /// The same, with the reply decoded.
+    async fn read<T: redis::FromRedisValue>(
+        &mut self,
+        name: &'static str,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let reply = self.call(name, command).await?;
+        redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: name, reply: why.to_string() })
     }
 
     /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made

@@ -7,7 +7,7 @@ use redis::Value;
 use serde::{Deserialize, Serialize};
 
 use super::keys::GROUP;
-use super::reply::{self, Drained, Failed, Job, Pushed, Reaped, Verdict, unexpected};
+use super::reply::{self, Alive, Drained, Failed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::limiter::{Kind, Limiter};
@@ -254,18 +254,16 @@ impl Store {
         }
     }
 
-    /// Say that a daemon is alive. It counts for 15 seconds. Replies how many are alive.
+    /// Say that a daemon is alive. It counts for 15 seconds.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn beat(&mut self, id: &str, beat: &Beat) -> Result<usize, StoreError> {
+    pub async fn beat(&mut self, id: &str, beat: &Beat) -> Result<Alive, StoreError> {
         let json = serde_json::to_string(beat).expect("a beat is text and numbers");
         let args = [b"".as_slice(), id.as_bytes(), json.as_bytes()];
-        match self.function("drip__beat", &[self.keys().daemons()], &args).await? {
-            Value::Int(alive) => Ok(usize::try_from(alive).unwrap_or(0)),
-            other => Err(unexpected("drip__beat", &other)),
-        }
+        let reply = self.function("drip__beat", &[self.keys().daemons()], &args).await?;
+        reply::alive("drip__beat", &reply)
     }
 
     /// Say that a daemon stops.

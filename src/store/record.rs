@@ -35,4 +35,18 @@ impl Store {
             .map_err(|why| StoreError::Reply { call: "HGET", reply: format!("the record cannot be read: {why}") })?;
         Ok(stored.limits.max_job_bytes)
     }
+
+    /// Have the server refuse arguments that no job can be: over twice the largest job of the record in force, and over 1 MiB. For
+    /// a server that is dripd's own. The record itself must still fit when it grows.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn bound_arguments(&mut self) -> Result<(), StoreError> {
+        let record: u64 = self.read("HSTRLEN", redis::cmd("HSTRLEN").arg(self.keys().policy()).arg("record")).await?;
+        let most = (2 * self.max_job_bytes().await?).max(2 * record).max(1_048_576);
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("proto-max-bulk-len").arg(most);
+        self.call("CONFIG SET", &command).await.map(drop)
+    }
 }

@@ -76,6 +76,15 @@ impl NoteKind {
     }
 }
 
+/// Which daemons serve here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Alive {
+    /// How many there are.
+    pub daemons: usize,
+    /// How many of them were started before this one.
+    pub before: usize,
+}
+
 /// What a part of a reaping pass did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaped {
@@ -262,6 +271,15 @@ pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonSta
         Some(DaemonStatus { host, pid, version, since, has_record, age_ms: count(age)? })
     };
     Ok(beats.iter().filter_map(daemon).collect())
+}
+
+/// What a beat replies.
+pub(super) fn alive(call: &'static str, reply: &Value) -> Result<Alive, StoreError> {
+    let decode = || {
+        let [daemons, before] = list(reply)? else { return None };
+        Some(Alive { daemons: usize::try_from(number(daemons)?).ok()?, before: usize::try_from(number(before)?).ok()? })
+    };
+    decode().ok_or_else(|| unexpected(call, reply))
 }
 
 pub(super) fn pushed(call: &'static str, reply: &Value) -> Result<Pushed, StoreError> {

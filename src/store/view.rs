@@ -155,7 +155,7 @@ impl Lateness {
 /// How things stand with a queue that a scan found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// Whether its bucket is scheduled.
+    /// Whether its bucket is scheduled, or paused.
     pub scheduled: bool,
     /// How many jobs wait; `None` where it is no list.
     pub length: Option<u64>,
@@ -168,6 +168,21 @@ pub struct Scanned {
     pub next: Option<u64>,
     /// The keys of the queues found.
     pub queues: Vec<Vec<u8>>,
+}
+
+/// In how many places a bucket with work waits that no scan needs to look at: the schedule, and the paused ones.
+const PLACES: usize = 2;
+
+/// Of so many queues, whether the bucket of each stands in one of the places asked for (see `ask_places`).
+fn stands(replies: &[RedisResult<Value>], queues: usize) -> Vec<bool> {
+    let mut stands = vec![false; queues];
+    for reply in replies.iter().take(PLACES) {
+        let Ok(Value::Array(dues)) = reply else { continue };
+        for (stands, due) in stands.iter_mut().zip(dues) {
+            *stands |= *due != Value::Nil;
+        }
+    }
+    stands
 }
 
 impl Store {
@@ -195,7 +210,7 @@ impl Store {
         Ok(wakes.unwrap_or(0))
     }
 
-    /// Those of some queues whose buckets are not scheduled. One command, and none when there are no queues.
+    /// Those of some queues whose buckets neither wait for their due nor are paused. One round trip, none when there are no queues.
     ///
     /// # Errors
     ///
@@ -204,13 +219,27 @@ impl Store {
         if queues.is_empty() {
             return Ok(queues);
         }
-        let mut command = redis::cmd("ZMSCORE");
-        command.arg(self.keys().schedule());
-        for queue in &queues {
-            command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
+        let mut pipeline = redis::pipe();
+        self.ask_places(&mut pipeline, &queues);
+        let replies: Vec<RedisResult<Value>> = pipeline
+            .ignore_errors()
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|why| StoreError::of_call(self.address.shown(), "ZMSCORE", &why))?;
+        let stands = stands(&replies, queues.len());
+        Ok(queues.into_iter().zip(stands).filter(|(_, stands)| !stands).map(|(queue, _)| queue).collect())
+    }
+
+    /// Ask where the buckets of some queues stand: the first [`PLACES`] commands of a pipeline.
+    fn ask_places(&self, pipeline: &mut redis::Pipeline, queues: &[Vec<u8>]) {
+        for place in [self.keys().schedule(), self.keys().paused()] {
+            let mut command = redis::cmd("ZMSCORE");
+            command.arg(place);
+            for queue in queues {
+                command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
+            }
+            pipeline.add_command(command);
         }
-        let Value::Array(dues) = self.call("ZMSCORE", &command).await? else { return Ok(queues) };
-        Ok(queues.into_iter().zip(dues).filter(|(_, due)| *due == Value::Nil).map(|(queue, _)| queue).collect())
     }
 
     /// How things stand with some queues, in their order. One round trip, and none when there are no queues.
@@ -222,12 +251,8 @@ impl Store {
         if queues.is_empty() {
             return Ok(Vec::new());
         }
-        let (mut pipeline, mut dues) = (redis::pipe(), redis::cmd("ZMSCORE"));
-        dues.arg(self.keys().schedule());
-        for queue in queues {
-            dues.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
-        }
-        pipeline.add_command(dues);
+        let mut pipeline = redis::pipe();
+        self.ask_places(&mut pipeline, queues);
         for queue in queues {
             pipeline.cmd("LLEN").arg(queue);
         }
@@ -236,10 +261,9 @@ impl Store {
             .query_async(&mut self.connection)
             .await
             .map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))?;
-        let (dues, lengths) = replies.split_first().ok_or_else(|| unexpected("LLEN", &Value::Nil))?;
-        let Ok(Value::Array(dues)) = dues else { return Err(unexpected("ZMSCORE", &Value::Nil)) };
-        let standing = dues.iter().zip(lengths).map(|(due, length)| Standing {
-            scheduled: *due != Value::Nil,
+        let (places, lengths) = replies.split_at_checked(PLACES).ok_or_else(|| unexpected("LLEN", &Value::Nil))?;
+        let standing = stands(places, queues.len()).into_iter().zip(lengths).map(|(scheduled, length)| Standing {
+            scheduled,
             length: length.as_ref().ok().and_then(|n| u64::from_redis_value_ref(n).ok()),
         });
         Ok(standing.collect())
@@ -387,25 +411,22 @@ impl Store {
         reply.map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))
     }
 
-    /// The job and the bucket of every entry of the rejected stream that has them.
+    /// How many jobs of each bucket the rejected stream tells of: an entry is one job, or says for how many it stands.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn rejected(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    pub async fn rejected(&mut self) -> Result<BTreeMap<String, u64>, StoreError> {
         type Entries = Vec<(String, BTreeMap<String, Vec<u8>>)>;
         let key = self.keys().rejected();
         let entries: Entries = self.read("XRANGE", redis::cmd("XRANGE").arg(key).arg("-").arg("+")).await?;
-        let job = |mut fields: BTreeMap<String, Vec<u8>>| {
-            let bucket = String::from_utf8_lossy(fields.get("bucket")?).into_owned();
-            Some((bucket, fields.remove("job")?))
-        };
-        Ok(entries.into_iter().filter_map(|(_, fields)| job(fields)).collect())
-    }
-
-    async fn read<T: FromRedisValue>(&mut self, name: &'static str, command: &redis::Cmd) -> Result<T, StoreError> {
-        let reply = self.call(name, command).await?;
-        redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: name, reply: why.to_string() })
+        let mut counts = BTreeMap::new();
+        for (_, fields) in entries {
+            let Some(bucket) = fields.get("bucket") else { continue };
+            let count = fields.get("count").and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
+            *counts.entry(String::from_utf8_lossy(bucket).into_owned()).or_default() += count.unwrap_or(1);
+        }
+        Ok(counts)
     }
 }
 

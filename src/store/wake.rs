@@ -35,6 +35,8 @@ pub struct Hints {
     pub queues: Notify,
     /// Something may happen earlier than the last reply said: a function wrote the wake key.
     pub dues: Notify,
+    /// The same, for whoever tells what operators changed.
+    pub changes: Notify,
     /// The pacer made a call that looked at queues or let jobs out, so there may be work for the reaper.
     pub ready: Notify,
     /// Names were lost: look at every queue.
@@ -134,6 +136,7 @@ impl Hints {
             keys,
             queues: Notify::new(),
             dues: Notify::new(),
+            changes: Notify::new(),
             ready: Notify::new(),
             lost: Notify::new(),
             disconnected: Notify::new(),
@@ -172,8 +175,14 @@ impl Hints {
         if key.starts_with(self.keys.queues().as_bytes()) {
             self.add_queue(key);
         } else {
-            self.dues.notify_one();
+            self.woken();
         }
+    }
+
+    /// A function wrote the wake key.
+    pub fn woken(&self) {
+        self.dues.notify_one();
+        self.changes.notify_one();
     }
 
     /// A queue changed, or was found by a scan. A key that names no bucket is counted, and logged once a minute.

@@ -45,6 +45,15 @@ pub fn show(duration: Duration) -> String {
     }
 }
 
+/// Write about how long something takes, in whole units of which there are at least two: `59m` for an hour less a second.
+#[must_use]
+pub fn about(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60)];
+    let fits = units.into_iter().find(|(_, unit)| seconds >= 2 * unit);
+    fits.map_or_else(|| format!("{seconds}s"), |(name, unit)| format!("{}{name}", seconds / unit))
+}
+
 /// Write `count/period` as [`count_per_period`] reads it: `5/s`, `30/10m`.
 #[must_use]
 pub fn show_per_period(count: impl std::fmt::Display, period: Duration) -> String {
@@ -56,6 +65,12 @@ pub fn show_per_period(count: impl std::fmt::Display, period: Duration) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn about_is_never_more_than_it_is() {
+        let shown = [0, 59, 119, 120, 3_599, 7_199, 7_200, 172_799, 172_800].map(|s| about(Duration::from_secs(s)));
+        assert_eq!(shown, ["0s", "59s", "119s", "2m", "59m", "119m", "2h", "47h", "2d"]);
+    }
 
     #[test]
     fn a_duration_is_a_whole_number_and_a_unit() {

@@ -35,6 +35,18 @@ impl<'a> Kind<'a> {
     }
 }
 
+/// Whether a text is read as a glob where a name may stand as well.
+#[must_use]
+pub fn is_glob(text: &str) -> bool {
+    text.contains(['*', '?', '[', '\\'])
+}
+
+/// Whether a glob asks for any byte by itself: one that does not means every bucket, or every one of some length.
+#[must_use]
+pub fn has_plain_byte(glob: &str) -> bool {
+    Glob::parse(glob).0.iter().any(|token| matches!(token, Token::Byte(_)))
+}
+
 /// Of globs of which the first that matches counts: those that are never used, each with the first one that hides it. A glob
 /// is hidden when an earlier one surely means every name that it means: the same text, a plain prefix of it, or, for a name,
 /// a glob that matches it. That two other globs mean the same is not found out.
@@ -185,6 +197,13 @@ fn class(rest: &mut &[u8]) -> Token {
     Token::Class { negated, ranges }
 }
 
+/// The glob that matches a name and nothing else.
+#[must_use]
+pub fn of_name(name: &str) -> String {
+    let special = |c: char| matches!(c, '*' | '?' | '[' | '\\');
+    name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,6 +226,16 @@ mod tests {
         ] {
             assert_eq!(Kind::of(glob), kind, "{glob}");
         }
+    }
+
+    #[test]
+    fn the_glob_of_a_name_matches_it_and_nothing_else() {
+        for name in ["acme", "a*b", "a?[x]", r"a\*", "*", "Zürich"] {
+            let glob = Glob::parse(&of_name(name));
+            assert!(glob.matches(name.as_bytes()), "{name}");
+            assert!(!glob.matches(b"abx") && !glob.matches(b"axb") && !glob.matches(b"x"), "{name}");
+        }
+        assert_eq!(of_name(r"a*[\"), r"a\*\[\");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 pub mod bucket;
 pub mod duration;
+pub mod entry;
 pub mod glob;
 pub mod limiter;
 pub mod policy;
 pub mod rate;
+pub mod shown;

@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 
 pub use exec::Exec;
 pub use http::{Http, header};
+pub use identity::identity;
 pub use print::Print;
 use slot::Slot;
 pub use webhook::Signer;

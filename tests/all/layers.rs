@@ -10,10 +10,10 @@ const LAYERS: [&[&str]; 7] =
     [&["cli"], &["daemon"], &["loops", "worker"], &["system"], &["store"], &["config"], &["words"]];
 
 /// What the loops share; the other files of `loops` are loops.
-const SHARED_BY_LOOPS: [&str; 2] = ["progress", "notes"];
+const SHARED_BY_LOOPS: [&str; 3] = ["progress", "notes", "turn"];
 
 /// What a key of dripd's holds behind its prefix, and how its functions begin.
-const KEY_NAMES: [&str; 17] = [
+const KEY_NAMES: [&str; 22] = [
     ":queue:",
     ":ready",
     ":schedule",
@@ -31,6 +31,11 @@ const KEY_NAMES: [&str; 17] = [
     ":wake",
     ":rest",
     ":gate:",
+    ":events",
+    ":paused",
+    ":settings",
+    ":globs",
+    ":ends",
 ];
 
 /// Where a key or a function is named outside the store, and why.

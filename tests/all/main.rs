@@ -5,6 +5,7 @@
 mod rig;
 
 mod bench;
+mod docs;
 mod functions;
 mod layers;
 mod program;

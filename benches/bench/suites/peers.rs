@@ -202,13 +202,13 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
                 }
             }
         }
-        let mut compare = |figure: &str, unit, pick: fn(&Figures) -> f64| {
+        let mut compare = |figure: &str, unit: &'static str, pick: fn(&Figures) -> f64| {
             let cell = |figures: &Vec<Figures>| {
                 let values: Vec<f64> = figures.iter().map(pick).collect();
                 (!values.is_empty()).then(|| Spread::of(&values).median)
             };
             let cells = runs.iter().map(|(name, figures)| ((*name).to_owned(), cell(figures))).collect();
-            report.compare(Compared { what: format!("{}: {figure}", work.words), unit, cells });
+            report.compare(Compared { what: format!("{}: {figure}", work.words), unit: unit.into(), cells });
         };
         if work.paced {
             compare("rate a bucket", "/s", |figures| figures.rate);

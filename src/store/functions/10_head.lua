@@ -16,8 +16,8 @@
 --   36_memory.
 
 -- The version of this library, and the oldest one whose daemons understand the replies of this one.
-local VERSION = 5
-local OLDEST_DAEMON = 5
+local VERSION = 6
+local OLDEST_DAEMON = 6
 
 local MIB = 1048576
 

@@ -7,6 +7,10 @@
 -- <prefix>:schedule         zset    bucket -> due
 -- <prefix>:rest             zset    bucket -> due, of buckets without work whose due is still to come
 -- <prefix>:held:<route>     zset    bucket -> due, of buckets whose route is full
+-- <prefix>:paused           zset    bucket -> due, of buckets with work that an operator stopped
+-- <prefix>:settings         hash    bucket -> what is set for that name (33_setting)
+-- <prefix>:globs            string  what is set for globs
+-- <prefix>:ends             zset    bucket -> when the first timed setting of that name ends
 -- <prefix>:level            hash    bucket -> how many jobs it may keep, of those that hold more than their capacity
 -- <prefix>:retry:<bucket>   zset    failed jobs by the end of their back-off
 -- <prefix>:retries          zset    bucket -> the first of those ends; +inf once it is over and the bucket is scheduled
@@ -16,6 +20,7 @@
 -- <prefix>:stats            hash    counters
 -- <prefix>:wake             string  written when something may happen earlier than the daemons know
 -- <prefix>:daemons          hash    the heartbeats
+-- <prefix>:events           stream  what people changed while dripd runs, capped
 -- <prefix>:gate:<limiter>:<n>:<bucket>  the state of a gate
 
 local keys = {}
@@ -29,7 +34,7 @@ do
       if known_count >= 256 then known, known_count = {}, 0 end
       k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:' }
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'spread', 'routes', 'stats', 'rejected', 'dead',
-        'wake', 'daemons' }) do
+        'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events' }) do
         k[name] = prefix .. ':' .. name
       end
       known[prefix], known_count = k, known_count + 1
@@ -72,7 +77,7 @@ do
   local WORDS = {
     queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
     retry = true, retries = true, policy = true, spread = true, routes = true, stats = true, wake = true, daemons = true,
-    gate = true, events = true,
+    gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

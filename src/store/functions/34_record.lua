@@ -1,8 +1,11 @@
 -- The record: the configuration in force, and the policy of each bucket.
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
--- id); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full.
--- An entry of [[bucket]] names only the keys that differ from [defaults].
+-- id); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full; `settings`
+-- is there when operators have set something (41_settings): another text after each change; `prev_globs` are the globs before a
+-- change that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
+--
+-- A *view* is a record with what operators have set laid over it. It is asked like a record.
 
 local record = {}
 do
@@ -57,6 +60,20 @@ do
     return entry.ready
   end
 
+  -- search: the policy of a bucket that is not remembered: of the first entry that matches, else the defaults.
+  local function search(rec, bucket)
+    local first = rec.names[bucket] or huge
+    for _, length in ipairs(rec.lengths) do
+      local place = rec.prefixes[length][sub(bucket, 1, length)]
+      if place and place < first then first = place end
+    end
+    for _, entry in ipairs(rec.globs) do
+      if entry.place > first then break end
+      if glob.matches(entry.pieces, bucket) then first = entry.place break end
+    end
+    return first == huge and rec.defaults or policy_of_entry(rec, rec.buckets[first])
+  end
+
   -- prepare: the entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is
   -- written so; of prefixes there is a table for each length.
   local function prepare(rec)
@@ -79,7 +96,7 @@ do
         rec.globs[#rec.globs + 1] = { place = n, pieces = glob.compile(text) }
       end
     end
-    rec.young, rec.old, rec.young_count = {}, {}, 0
+    rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and rec.defaults or nil
     rec.quarter = max(1, floor(rec.limits.batch / 4))
     local shortest = rec.defaults.lease_ms
@@ -88,31 +105,77 @@ do
     return rec
   end
 
-  -- search: the policy of a bucket that is not remembered: of the first entry that matches, else the defaults.
-  local function search(rec, bucket)
-    local first = rec.names[bucket] or huge
-    for _, length in ipairs(rec.lengths) do
-      local place = rec.prefixes[length][sub(bucket, 1, length)]
-      if place and place < first then first = place end
-    end
-    for _, entry in ipairs(rec.globs) do
-      if entry.place > first then break end
-      if glob.matches(entry.pieces, bucket) then first = entry.place break end
-    end
-    return first == huge and rec.defaults or policy_of_entry(rec, rec.buckets[first])
-  end
-
   -- policy_of: what applies to a bucket; the only way to ask. What was found is remembered in two halves: when the young one is
   -- full it becomes the old one, and the old one goes. Who is asked for in the meantime is young again, so the active ones
   -- stay, and nothing is forgotten all at once.
   function record.policy_of(rec, bucket)
     if rec.plain then return rec.plain end
     local p = rec.young[bucket]
-    if p then return p end
-    p = rec.old[bucket] or search(rec, bucket)
+    if p and (not p.till or rec.now < p.till) then return p end
+    p = rec.old[bucket]
+    if not p or p.till and rec.now >= p.till then p = rec.search(rec, bucket) end
     if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
     return p
+  end
+
+  -- own_entry: what is set for one name, remembered like its policy; nil where nothing is.
+  local function own_entry(view, bucket)
+    local own = view.own_young[bucket]
+    if own == nil then
+      own = view.own_old[bucket]
+      if own == nil then
+        local json = pcall_redis('HGET', view.settings_key, bucket)
+        local entry = type(json) == 'string' and setting.decode(json)
+        own = entry and { match = bucket, entry = entry } or false
+      end
+      if view.own_count >= REMEMBERED then view.own_young, view.own_old, view.own_count = {}, view.own_young, 0 end
+      view.own_young[bucket], view.own_count = own, view.own_count + 1
+    end
+    return own or nil
+  end
+
+  -- search_view: the same for a view. Where nothing is set for a bucket, it is the very policy that the record gives it.
+  --   p.till   the policy must be asked for again from then on
+  --   p.over   what applied before a timed setting of this name ended: the bucket has not been put right yet (41_settings)
+  local function search_view(view, bucket)
+    local p, own, globs = record.policy_of(view.base, bucket), own_entry(view, bucket), {}
+    for _, g in ipairs(view.globs) do
+      if glob.matches(g.pieces, bucket) then globs[#globs + 1] = g end
+    end
+    if not own and #globs == 0 then return p end
+    local set = setting.apply(p, own, view.now, globs, view.now)
+    set = set and prepare_policy(set) or p
+    local till, is_over = setting.till(own, globs, view.now), own and setting.next_end(own.entry) <= view.now
+    if not till and not is_over then return set end
+    if set == p then
+      set = {}
+      for key, value in pairs(p) do set[key] = value end
+    end
+    set.till = till
+    if is_over then set.over = prepare_policy(setting.apply(p, own, 0, globs, view.now)) end
+    return set
+  end
+
+  -- view: a record with settings laid over it. `globs` is the JSON of the globs, or nil; `names` another view of the same names,
+  -- whose entries need not be read again.
+  function record.view(rec, settings_key, globs, names)
+    local view = {
+      base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
+      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, globs = {}, young = {}, old = {},
+      young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
+      own_count = names and names.own_count or 0,
+    }
+    local decoded = globs and setting.decode(globs)
+    for text, entry in pairs(decoded and decoded.globs or {}) do
+      view.globs[#view.globs + 1] = { match = text, pieces = glob.compile(text), entry = entry }
+    end
+    return view
+  end
+
+  -- forget: what is set for one name has changed.
+  function record.forget(view, bucket)
+    view.young[bucket], view.old[bucket], view.own_young[bucket], view.own_old[bucket] = nil, nil, nil, nil
   end
 
   -- routes_of: the routes that a record names.

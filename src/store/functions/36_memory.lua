@@ -8,7 +8,9 @@
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
 -- rest_us   nothing at rest is past its due before this moment           44_bucket
+-- forgot_us when those at rest were last forgotten                           44_bucket
 -- entries   rejected since the stream was measured                       50_rejected
+-- view, prev_view  the records with what operators have set laid over them      38_call
 -- passes    passes of the reaper                                         74_reap
 --
 -- All of it is forgotten with the record (but for what `hand_over` keeps), and with the server.
@@ -34,7 +36,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
-        rest_us = 0, entries = 0, passes = 0,
+        rest_us = 0, forgot_us = 0, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
     end
@@ -97,7 +99,7 @@ do
     local m = by_name[name]
     if not m then return end
     by_name[name], by_name[name_of(prefix, new_id)] = nil, m
-    m.sweep = nil
+    m.sweep, m.view, m.prev_view = nil, nil, nil
     memory.forget(m, 0)
   end
 end

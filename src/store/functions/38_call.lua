@@ -29,22 +29,60 @@ do
     return ctx
   end
 
+  -- look_through: what operators have set lies over the records. The views are made anew after a change of globs, or when
+  -- another server made a change; what is set for a name is otherwise forgotten by name (41_settings).
+  local function look_through(ctx, m, version, now)
+    local view = m.view
+    if not view or view.version ~= version or view.base ~= ctx.rec then
+      local globs = pcall_redis('GET', ctx.k.globs)
+      view = record.view(ctx.rec, ctx.k.settings, type(globs) == 'string' and globs or nil, nil)
+      view.version, m.view, m.prev_view = version, view, nil
+    end
+    view.now, ctx.rec = now, view
+    if not ctx.prev then return end
+    local prev = m.prev_view
+    if not prev or prev.base ~= ctx.prev then
+      local globs = call('HGET', ctx.k.policy, 'prev_globs')
+      prev = record.view(ctx.prev, ctx.k.settings, globs or call('GET', ctx.k.globs) or nil, view)
+      prev.of_globs, m.prev_view = globs and true, prev
+    end
+    -- What has ended since was in force then.
+    prev.now, ctx.prev = prev.of_globs and 0 or now, prev
+  end
+
+  -- take_prev: what was in force before the change that spreads: `prev_id` is the id of another record, or, where globs changed,
+  -- that of the same one, a space and what names the change.
+  local function take_prev(ctx, id, prev_id)
+    ctx.spread, ctx.prev = prev_id, nil
+    if not prev_id then return end
+    local of = match(prev_id, '^%S+')
+    ctx.prev = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev')
+  end
+
+  -- renew: globs changed within this call.
+  function context.renew(ctx)
+    ctx.rec = ctx.rec.base or ctx.rec
+    take_prev(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'))
+    look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)
+  end
+
   -- open: the context of a call.
   -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
   function context.open(prefix, now_us)
     local ctx = of_prefix(prefix)
-    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held')
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
-    ctx.prev = head[2] and record.by_its_id(ctx.k.policy, head[2], 'prev') or nil
+    take_prev(ctx, id, head[2])
     if not m or ctx.id ~= id then m = memory.of(prefix, id) end
+    if head[4] then look_through(ctx, m, head[4], now) end
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us = nil, 0 end
     -- While it was quiet here, this server may have been a replica, and another one may have put buckets to rest.
     if now > m.clock + BELIEVED_US then m.rest_us = 0 end
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
-    ctx.rooms, ctx.notes, ctx.moves, ctx.bytes, ctx.entries = {}, nil, nil, 0, 0
+    ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, nil, nil, nil, 0, 0
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels = 0, 0, 0, 0, nil
     return ctx
   end

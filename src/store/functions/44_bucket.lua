@@ -7,8 +7,9 @@
 --   k.schedule             it has work and waits for its due
 --   k.held .. <route>      it has work, its due is over, and its route is full
 --   k.rest                 it has no work, and its due is still to come: its next job may not leave before
+--   k.paused               it has work, and an operator stopped it
 --   nil                    nothing of it is stored, or only jobs that nobody has looked at: it is due at once
--- A bucket stands in one place. What waits for a pause, a slot or a share will be further places.
+-- A bucket stands in one place. What waits for a slot or a share will be further places.
 --
 -- The state `s` of a bucket:
 --   bucket, queue, p       its name, its queue's key, its policy
@@ -16,7 +17,7 @@
 --   due                    as it is now; nil: none, so at once
 --   len, over              jobs in the queue that count, and those above its level, to be cut
 --   level, stored_level    how many it may keep because its capacity was lowered under it; nil: its capacity
---   fresh                  a change spreads and has not been marked as having reached it
+--   fresh                  something changed for it and has not been marked as having reached it; spreads: with others
 --   retry_ready            a retry of it could leave, were it due
 
 local bucket = {}
@@ -25,15 +26,17 @@ do
   local policy_of, after = record.policy_of, rate.after
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
+  local FORGET_US = 100000 -- and how often they are forgotten: one at a time they would cost each wake three calls
   local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
 
   -- load: where some buckets stand, and their dues there.
-  -- reads   schedule, rest, held sets      writes  nothing      cost  1 call, 1 where buckets rest, 1 a missing one and held route
+  -- reads   schedule, rest, paused, held sets      writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are
+  --         stored, 1 a missing one and held route
   function bucket.load(ctx, names)
     local k, places, dues = ctx.k, {}, {}
     if #names == 0 then return places, dues end
     local found = call('ZMSCORE', k.schedule, unpack(names))
-    local resting = nil
+    local resting, paused = nil, nil
     for i = 1, #names do
       local due = found[i]
       if due then
@@ -42,9 +45,12 @@ do
         if resting == nil then
           resting = ctx.memory.rest_us < huge and pcall_redis('ZMSCORE', k.rest, unpack(names)) or false
         end
+        if paused == nil then paused = ctx.rec.version and pcall_redis('ZMSCORE', k.paused, unpack(names)) or false end
         due = resting and resting[i]
         if due then
           places[i], dues[i] = k.rest, due + 0
+        elseif paused and paused[i] then
+          places[i], dues[i] = k.paused, paused[i] + 0
         elseif ctx.held ~= '' then
           for name in gmatch(ctx.held, '%S+') do
             due = call('ZSCORE', k.held .. name, names[i])
@@ -70,18 +76,24 @@ do
 
   -- decide: the state of a bucket, from what was loaded of it, into s (used again for one bucket after the other, for making a
   -- table for each is most of what this costs).
-  -- A queue may hold its capacity, or its level where the capacity was lowered under it. Where a change spreads and has not
-  -- reached this bucket yet, the larger of the old and the new capacity counts, and the due is re-anchored: last dispatch +
-  -- the new interval. No due lies further ahead than one interval: beyond that, the clock stepped back.
+  -- A queue may hold its capacity, or its level where the capacity was lowered under it. Where a change has not reached this bucket
+  -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
+  -- re-anchored: last dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped
+  -- back. A bucket that is paused no more goes on now, at its rate: the time of the pause counts neither as lateness nor as credit.
   -- reads   the spread set, while a change spreads      writes  nothing
   function bucket.decide(ctx, s, name, queue, len, place, due, level)
     local p, now = ctx.rec.plain or policy_of(ctx.rec, name), ctx.now
     s.bucket, s.queue, s.p, s.place, s.stored_due, s.stored_level = name, queue, p, place, due, level
-    s.fresh, s.retry_ready, s.stuck, s.due_text = false, false, false, nil
+    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text = false, false, false, false, nil
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    if ctx.prev and call('SISMEMBER', ctx.k.spread, name) == 0 then
-      local old = policy_of(ctx.prev, name)
+    local old = p.over or ctx.was and ctx.was[name]
+    if ctx.prev then
+      local before = policy_of(ctx.prev, name)
+      -- The very same policy: what changed does not concern this bucket.
+      if before ~= p and call('SISMEMBER', ctx.k.spread, name) == 0 then old, s.spreads = before, true end
+    end
+    if old then
       s.fresh = true
       keeps = max(keeps, old.capacity)
       if due and (old.period_us ~= p.period_us or old.count ~= p.count) then
@@ -91,30 +103,37 @@ do
     end
     if due and due > now + p.interval_us then due = now + p.interval_us end
     if due and due <= now and place == ctx.k.rest then due = nil end
+    if due and due < now and place == ctx.k.paused and not p.paused then due = now end
     if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
     s.due, s.len = due, len
     s.level = len > p.capacity and len or nil
     return s
   end
 
+  -- where: the place of a bucket that nothing but its rate keeps from going. It is the only one who decides that.
+  function bucket.where(k, has_work, due, now)
+    if has_work then return k.schedule end
+    if due > now then return k.rest end
+    return nil
+  end
+
   -- place: where a bucket waits from now on, as its state has it.
-  -- reads   its route's room      writes  nothing
   function bucket.place(ctx, s)
-    local k, has_work = ctx.k, s.len > 0 or s.retry_ready
-    if s.due > ctx.now then return has_work and k.schedule or k.rest end
-    if not has_work then return nil end
-    if bucket.is_held(ctx, s.place) then return s.place end -- until it is released
-    return k.schedule
+    local has_work = s.len > 0 or s.retry_ready
+    if has_work and s.p.paused then return ctx.k.paused end
+    -- A held one that is due stays until it is released.
+    if has_work and s.due <= ctx.now and bucket.is_held(ctx, s.place) then return s.place end
+    return bucket.where(ctx.k, has_work, s.due, ctx.now)
   end
 
   -- is_held: whether a place is one of those in which buckets wait for their route.
   function bucket.is_held(ctx, place)
-    return place ~= nil and place ~= ctx.k.schedule and place ~= ctx.k.rest
+    return place ~= nil and place ~= ctx.k.schedule and place ~= ctx.k.rest and place ~= ctx.k.paused
   end
 
   -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.
   function bucket.any_stands(k, now)
-    return call('EXISTS', k.schedule) == 1 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
+    return call('EXISTS', k.schedule, k.paused) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
   end
 
   -- held_place: where a bucket waits that its route keeps from going.
@@ -233,13 +252,14 @@ do
   end
 
   -- forget_rested: drop buckets at rest whose due is over: nothing of them stays. Replies whether more could be dropped.
-  -- reads, writes  rest      cost  none before the first such due, then 3 calls and O(REST_MOST)
+  -- reads, writes  rest      cost  3 calls and O(REST_MOST), ten times a second; else none
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
-    if ctx.now < m.rest_us then return false end
+    if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
+    if n > 0 then m.forgot_us = ctx.now end
     local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
     m.rest_us = first[2] and first[2] + 0 or huge
     return false
@@ -296,10 +316,11 @@ do
     s.stored_level = s.level
   end
 
-  -- mark_reached: a spreading change has reached this bucket.
+  -- mark_reached: what changed has reached this bucket.
   function bucket.mark_reached(ctx, s)
-    call('SADD', ctx.k.spread, s.bucket)
-    s.fresh = false
+    if s.spreads then call('SADD', ctx.k.spread, s.bucket) end
+    if s.p.over then settings.drop_over(ctx, s.bucket) end
+    s.fresh, s.spreads = false, false
   end
 
   -- length_of: how many jobs are in a queue; nil, with a note, where the key holds something else.

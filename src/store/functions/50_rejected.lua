@@ -43,7 +43,7 @@ do
   -- Replies false, having changed no queue, when they could not be recorded.
   function rejected.cut(ctx, s)
     local queue, over, oldest_first = s.queue, s.over, s.p.drop_oldest
-    local reason, shown, most = oldest_first and 'dropped' or 'full', 0, min(over, ctx.limits.batch)
+    local reason, shown, most = oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
     while shown < most and ctx.bytes < MIB do
       local job = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
       if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end

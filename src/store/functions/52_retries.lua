@@ -124,6 +124,12 @@ do
     count(ctx, 'retried', 1)
   end
 
+  -- forget_all: throw away all retries of a bucket.
+  function retries.forget_all(ctx, name)
+    call('UNLINK', ctx.k.retry .. name)
+    call('ZREM', ctx.k.retries, name)
+  end
+
   -- index: write when the first back-off of a bucket ends, or leave one that has ended and was announced as it is. Replies
   -- whether one has ended.
   function retries.index(ctx, name, announced)

@@ -4,7 +4,7 @@
 
 local dispatch = {}
 do
-  local digits, after, policy_of = base.digits, rate.after, record.policy_of
+  local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
   local note, room = context.note, route.room
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
@@ -122,8 +122,12 @@ do
   function dispatch.turn(ctx, s, quota, announced)
     local rest = quota
     if rejected.settle(ctx, s) then
-      if announced then rest = from_retries(ctx, s, rest) end
-      if s.len > 0 then rest = from_queue(ctx, s, rest) end
+      if s.p.paused then
+        s.retry_ready = announced
+      else
+        if announced then rest = from_retries(ctx, s, rest) end
+        if s.len > 0 then rest = from_queue(ctx, s, rest) end
+      end
       if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
     else
       s.stuck = true
@@ -133,7 +137,7 @@ do
       return min(rest, quota - 1), false
     end
     local place
-    if s.due <= ctx.now and (s.len > 0 or s.retry_ready) and room(ctx, s.p.route).left <= 0 then
+    if not s.p.paused and s.due <= ctx.now and (s.len > 0 or s.retry_ready) and room(ctx, s.p.route).left <= 0 then
       place = bucket.held_place(ctx, s)
     else
       place = bucket.place(ctx, s)
@@ -144,15 +148,15 @@ do
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil
+    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
   -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local going, now, now_text, now_limit, schedule_key, rest_key, queues, m, has_id
+  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local policy, capacity, catch_up_from, step, lease, r, stream, room_left
+  local policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -191,7 +195,7 @@ do
   function dispatch.open(ctx)
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
-    schedule_key, rest_key, queues = ctx.k.schedule, ctx.k.rest, ctx.k.queues
+    all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
     going = false
@@ -205,7 +209,7 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease = p, p.capacity, p.lease
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)
     stream, room_left = r.stream, r.left
@@ -250,28 +254,29 @@ do
     return out, due
   end
 
-  -- wait_at: where a plain bucket with `left` jobs waits from now on.
+  -- wait_at: a plain bucket that stood at `place` and has so many jobs left waits where `bucket.where` says.
   local function wait_at(name, left_over, place, due)
+    local to = where(all_keys, left_over > 0, due, now)
     if due ~= due_before then due_before, text_before = due, digits(due) end
-    if left_over > 0 then
+    if to == schedule_key then
       to_schedule[scheduled + 1], to_schedule[scheduled + 2] = text_before, name
       scheduled = scheduled + 2
       if has_id and notes_left > 0 then
         settled[name], notes_left = left_over, notes_left - 1
       end
     else
-      if place == schedule_key then
-        left_schedule = left_schedule + 1
-        from_schedule[left_schedule] = name
-      end
-      if due > now then
+      if to then
         to_rest[rested + 1], to_rest[rested + 2] = text_before, name
         rested = rested + 2
         if due < rest_us then rest_us = due end
       end
       if settled[name] then settled[name] = nil end
     end
-    if place == rest_key and (left_over > 0 or due <= now) then
+    if place == to then return end
+    if place == schedule_key then
+      left_schedule = left_schedule + 1
+      from_schedule[left_schedule] = name
+    elseif place == rest_key then
       left_rest = left_rest + 1
       from_rest[left_rest] = name
     end
@@ -283,7 +288,7 @@ do
   local function plain(ctx, name, p, queue, len, place, due, due_text, most)
     if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
-    if len > capacity or room_left <= 0 or bytes >= MIB then return 0 end
+    if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit then

@@ -7,46 +7,45 @@ local sweep = {}
 do
   local spent = context.spent
 
-  -- ahead: of a page of a set, what lies too far ahead; all that is to be found on the schedule and at rest while no change
-  -- spreads. Replies whether it was the last page.
-  local function ahead(ctx, at, place)
-    local names, dues, cursor = bucket.page(ctx, place, at.cursor)
-    local now, rec, s = ctx.now, ctx.rec, {}
-    for i, name in ipairs(names) do
-      if dues[i] > now + (rec.plain or record.policy_of(rec, name)).interval_us then
-        bucket.decide(ctx, s, name, nil, 0, place, dues[i], nil)
-        bucket.commit(ctx, s, place)
-      end
-    end
-    bucket.flush(ctx)
-    at.cursor = cursor
-    return cursor == '0'
+  -- bring_back: a bucket whose due lies too far ahead is due one interval from now. That is all that can be wrong on the schedule and
+  -- at rest while no change spreads.
+  local function bring_back(ctx, s, name, place, due)
+    if due <= ctx.now + record.policy_of(ctx.rec, name).interval_us then return end
+    bucket.decide(ctx, s, name, nil, 0, place, due, nil)
+    bucket.commit(ctx, s, place)
   end
 
-  -- page_of: a page of one of the sets. A held bucket whose policy names another route now, or which is not due any more, goes
-  -- back on the schedule. Replies whether it was the last page.
+  -- put_right: a bucket of which anything may have changed. A held bucket goes back on the schedule if its policy names another
+  -- route now, or if it is not due any more.
+  local function put_right(ctx, s, name, place, due, level)
+    local queue, len = ctx.k.queues .. name, 0
+    if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
+    bucket.decide(ctx, s, name, queue, len, place, due, level)
+    if ctx.prev and not rejected.settle(ctx, s) then s.due = s.stored_due end
+    if ctx.prev and (s.p.paused or place == ctx.k.paused) then
+      s.retry_ready = retries.has_ended(ctx, name)
+      bucket.commit(ctx, s, bucket.place(ctx, s))
+    elseif bucket.is_held(ctx, place) then
+      local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)
+      bucket.commit(ctx, s, leaves and ctx.k.schedule or place)
+    elseif s.due then
+      bucket.commit(ctx, s, place)
+    else
+      bucket.commit(ctx, s, nil) -- at rest, and past its due: nothing of it stays
+    end
+  end
+
+  -- page_of: a page of one of the sets. Replies whether it was the last page.
   local function page_of(ctx, at, place)
-    local is_held = bucket.is_held(ctx, place)
-    if not ctx.prev and not is_held then return ahead(ctx, at, place) end
     local names, dues, cursor = bucket.page(ctx, place, at.cursor)
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
+    local step = (ctx.prev or bucket.is_held(ctx, place)) and put_right or bring_back
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)
         return false -- the same page again: those done by now are marked as reached
       end
-      local queue, len = ctx.k.queues .. name, 0
-      if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
-      bucket.decide(ctx, s, name, queue, len, place, dues[i], levels[i])
-      if ctx.prev and not rejected.settle(ctx, s) then s.due = s.stored_due end
-      if is_held then
-        local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)
-        bucket.commit(ctx, s, leaves and ctx.k.schedule or place)
-      elseif s.due then
-        bucket.commit(ctx, s, place)
-      else
-        bucket.commit(ctx, s, nil) -- at rest, and past its due: nothing of it stays
-      end
+      step(ctx, s, name, place, dues[i], levels[i])
     end
     bucket.flush(ctx)
     at.cursor = cursor
@@ -68,9 +67,10 @@ do
   -- over: a change has reached every bucket.
   local function over(ctx)
     if not ctx.prev then return end
-    call('HDEL', ctx.k.policy, 'prev', 'prev_id')
+    call('HDEL', ctx.k.policy, 'prev', 'prev_id', 'prev_globs')
     call('UNLINK', ctx.k.spread)
-    ctx.prev = nil
+    ctx.prev, ctx.memory.prev_view = nil, nil
+    settings.forget_if_none(ctx)
   end
 
   -- go_on: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
@@ -78,14 +78,18 @@ do
   function sweep.go_on(ctx, busy)
     local m, batch = ctx.memory, ctx.limits.batch
     ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
-    if not m.sweep then m.sweep = { phase = 'held', cursor = '0', waiting = {} } end
+    if not m.sweep or ctx.prev and m.sweep.spread ~= ctx.spread then
+      m.sweep = { phase = 'held', cursor = '0', waiting = {}, spread = ctx.spread }
+    end
     local at = m.sweep
     if at.phase == 'done' then
       if not ctx.prev then return false, false end
       at.phase, at.cursor = 'held', '0'
     end
     if at.phase == 'held' then
-      if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'rest', '0', nil end
+      if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
+    elseif at.phase == 'paused' then
+      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'rest', '0' end
     elseif at.phase == 'rest' then
       if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
     elseif at.phase == 'schedule' then

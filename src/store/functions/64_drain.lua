@@ -90,6 +90,7 @@ do
   -- begin: what comes before the turns: what there is to be asked for, and who may go on is put back on the schedule.
   local function begin(ctx)
     if ctx.held ~= '' then bucket.release_where_room(ctx) end
+    if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
     ctx.has_levels, ctx.has_retries = false, false
     if call('EXISTS', ctx.k.level, ctx.k.retries) > 0 then
       ctx.has_levels, ctx.has_retries = call('EXISTS', ctx.k.level) == 1, call('EXISTS', ctx.k.retries) == 1
@@ -100,7 +101,7 @@ do
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Buckets at rest wait for nothing.
   local function wait_us(ctx, more, first_due)
     if more then return 0 end
-    local at = min(first_due or bucket.first_due(ctx), retries.first_end(ctx))
+    local at = min(first_due or bucket.first_due(ctx), retries.first_end(ctx), settings.first_end(ctx))
     if ctx.held ~= '' then at = min(at, ctx.now + HOLD_POLL_US) end
     if next(ctx.memory.counts) then at = min(at, max(ctx.memory.flushed_us + 1000000, ctx.now)) end
     if at == huge then return -1 end
@@ -170,8 +171,8 @@ do
   -- otherwise. A bucket that stood on the schedule keeps its turn there, for the longest due go first.
   local function look_at_one(ctx, work, i, queue, len)
     local s, name, place, due, now = work.s, work.names[i], work.places[i], work.dues[i], ctx.now
-    local may_go = (place == nil or place == ctx.k.rest) and work.quota > 0
-    if work.is_plain and may_go and (due or 0) <= now then
+    local may_go = (place == nil or place == ctx.k.rest or place == ctx.k.paused) and work.quota > 0
+    if work.is_plain and may_go and place ~= ctx.k.paused and (due or 0) <= now then
       local out, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, place, now, ctx.now_text,
         min(work.quota, work.share))
       work.quota = work.quota - out

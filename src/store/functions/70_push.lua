@@ -27,9 +27,11 @@ do
     return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, places[1], dues[1], level)
   end
 
-  -- reckoned_due: the due that a reply reckons with: of a held bucket as if that ended now.
+  push.read = read
+
+  -- reckoned_due: the due that a reply reckons with: of a held or paused bucket as if that ended now.
   local function reckoned_due(ctx, s)
-    if bucket.is_held(ctx, s.place) then return max(s.due, ctx.now) end
+    if s.due and (s.p.paused or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
   end
 

@@ -17,22 +17,31 @@ do
     if left > 0 and left <= COUNTS_US then return left, json end
   end
 
+  -- since_of: when a daemon was started, as it says; one that does not say it comes last.
+  local function since_of(json)
+    local ok, said = pcall(cjson.decode, json)
+    return ok and type(said) == 'table' and tonumber(said.since) or huge
+  end
+
   -- drip__beat: a daemon is alive, or says with an empty text that it stops.
   -- keys   <prefix>:daemons
   -- args   now_us, id, json
-  -- reply  how many daemons are alive
+  -- reply  { how many daemons are alive, how many of them were started before this one }
   -- cost   O(daemons)
   function daemons.beat(redis_keys, args)
     local key, now, id, json = redis_keys[1] or '', clock(args[1]), args[2] or '', args[3] or ''
     if not keys.prefix_of(key, 'daemons') or id == '' or #id > 200 or #json > 4096 then
       return refuse('BADARG', 'beat takes <prefix>:daemons, an id of 1 to 200 bytes and a text of at most 4096')
     end
-    local beats, over, alive = call('HGETALL', key), {}, json ~= '' and 1 or 0
+    local beats, over, alive, before, since = call('HGETALL', key), {}, json ~= '' and 1 or 0, 0, since_of(json)
     for i = 1, #beats, 2 do
-      if beats[i] == id and json == '' or beats[i] ~= id and not left_us(beats[i + 1], now) then
+      local left, said = left_us(beats[i + 1], now)
+      if beats[i] == id and json == '' or beats[i] ~= id and not left then
         over[#over + 1] = beats[i]
       elseif beats[i] ~= id then
         alive = alive + 1
+        local other = since_of(said)
+        if other < since or other == since and beats[i] < id then before = before + 1 end
       end
     end
     -- checks end here
@@ -41,7 +50,7 @@ do
       call('HSET', key, id, digits(now + COUNTS_US) .. ' ' .. json)
       call('PEXPIRE', key, COUNTS_US / 1000)
     end
-    return alive
+    return { alive, before }
   end
 
   -- drip__daemons: the daemons that are alive.

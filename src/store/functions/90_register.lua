@@ -54,9 +54,17 @@ do
   internal('reap', reap.reap)
   internal('policy', policy.put)
   internal('route', policy.make_route)
+  internal('set', change.set)
+  internal('settings', change.list, { 'no-writes' })
+  internal('met', met.count, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
   internal('beat', daemons.beat)
   internal('daemons', daemons.living, { 'no-writes' })
+  internal('purge', purge.purge)
+  internal('dead_list', dead.list, { 'no-writes' })
+  internal('dead_count', dead.count, { 'no-writes' })
+  internal('dead_retry', dead.retry)
+  internal('dead_drop', dead.drop)
 
   -- drip__version: which library this is, and whom it speaks to.
   -- reply  { its version, the oldest library version whose daemons understand its replies }

@@ -22,9 +22,12 @@ fn living(case: &mut Case, now: u64) -> Vec<(String, i64)> {
     found
 }
 
-fn beat(case: &mut Case, now: u64, id: &str, json: &str) {
-    let alive: usize = case.fcall("drip__beat", &["daemons"], &[now.to_string(), id.to_owned(), json.to_owned()]);
+/// A beat. Replies how many of those that are alive were started before.
+fn beat(case: &mut Case, now: u64, id: &str, json: &str) -> usize {
+    let args = [now.to_string(), id.to_owned(), json.to_owned()];
+    let (alive, before): (usize, usize) = case.fcall("drip__beat", &["daemons"], &args);
     assert_eq!(alive, living(case, now).len());
+    before
 }
 
 fn one(json: &str, age_ms: i64) -> (String, i64) {
@@ -47,6 +50,20 @@ fn a_beat_counts_for_15_s_and_one_that_is_over_is_dropped_by_the_next() {
     assert_eq!(case.cmd::<i64>(&["HLEN", &key]), 1, "and dropped");
     let left: i64 = case.cmd(&["PTTL", &key]);
     assert!((1..=15_000).contains(&left), "the last one leaves nothing behind: {left}");
+}
+
+#[test]
+fn a_beat_tells_how_many_daemons_are_older() {
+    let mut case = Case::new();
+    let since = |s: u64| format!(r#"{{"since":{s}}}"#);
+    assert_eq!(beat(&mut case, T0, "c", &since(20)), 0);
+    assert_eq!(beat(&mut case, T0, "b", &since(30)), 1);
+    assert_eq!(beat(&mut case, T0, "a", &since(10)), 0);
+    assert_eq!(beat(&mut case, T0, "c", &since(20)), 1);
+    assert_eq!(beat(&mut case, T0, "d", &since(20)), 2, "of two that were started at once one goes first");
+    assert_eq!(beat(&mut case, T0, "says nothing", "x"), 4);
+    assert_eq!(beat(&mut case, T0, "b", &since(30)), 3);
+    assert_eq!(beat(&mut case, T0 + 15 * S, "b", &since(30)), 0, "the others are over");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! model; the others are tables and the edges of what is promised.
 
 mod bucket;
+mod dead;
 mod defaults;
 mod drain;
 mod gates;
@@ -13,5 +14,7 @@ mod limiters;
 mod limiters_model;
 mod model;
 mod policies;
+mod purge;
 mod rate;
+mod settings;
 mod sizes;

@@ -4,6 +4,8 @@
 //! The model is written from the contract, with exact arithmetic and no thought for speed: one call of it does what any
 //! number of bounded calls of the functions do in the end.
 
+mod operators;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
@@ -37,6 +39,7 @@ enum Op {
     Advance(u64),
     StepBack(u64),
     Configure(usize),
+    Operate(operators::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -55,6 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => prop_oneof![Just(1), Just(10), Just(130), Just(1_000), Just(3_500), Just(20_000)].prop_map(Op::Advance),
         1 => prop_oneof![Just(50), Just(2_000), Just(3_600_000)].prop_map(Op::StepBack),
         2 => (0..CONFIGS.len()).prop_map(Op::Configure),
+        3 => operators::op().prop_map(Op::Operate),
     ]
 }
 
@@ -173,6 +177,8 @@ struct Model {
     held: BTreeMap<String, (String, u64)>,
     /// Without work, and not past their due.
     rest: BTreeMap<String, u64>,
+    /// When those at rest were last forgotten.
+    forgot: u64,
     retries: BTreeMap<String, BTreeSet<Retry>>,
     index: BTreeMap<String, Announced>,
     ready: Vec<Ready>,
@@ -198,6 +204,7 @@ impl Model {
             schedule: BTreeMap::new(),
             held: BTreeMap::new(),
             rest: BTreeMap::new(),
+            forgot: 0,
             retries: BTreeMap::new(),
             index: BTreeMap::new(),
             ready: Vec::new(),
@@ -252,6 +259,15 @@ impl Model {
         self.set_level(bucket, state.policy.capacity);
         if state.fresh {
             self.spread.insert(bucket.into());
+        }
+    }
+
+    /// Drop the buckets at rest whose due is over, at most every 100 ms.
+    fn forget(&mut self, now: u64) {
+        let is_soon = (self.forgot..self.forgot + 100 * MS).contains(&now);
+        if !is_soon && self.rest.values().any(|due| *due <= now) {
+            self.rest.retain(|_, due| *due > now);
+            self.forgot = now;
         }
     }
 
@@ -386,7 +402,7 @@ impl Model {
                 let state = self.look(now, &bucket);
                 left += self.visit(now, &bucket, state);
             }
-            self.rest.retain(|_, due| *due > now);
+            self.forget(now);
             self.sweep(now);
             if before == (left, false, self.schedule.clone(), self.held.clone(), self.index.clone()) {
                 return left;
@@ -496,7 +512,8 @@ impl Model {
             }
             match state.due {
                 Some(due) => drop(self.rest.insert(bucket, due)),
-                None => drop(self.rest.remove(&bucket)),
+                None if self.prev.is_some() => drop(self.rest.remove(&bucket)),
+                None => {}
             }
         }
         self.prev = None;
@@ -640,7 +657,7 @@ impl Pair {
                         let key = self.case.key(&stream);
                         prop_assert_eq!(self.case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]), 1);
                         self.reap_real(false);
-                        self.model.rest.retain(|_, due| *due > now);
+                        self.model.forget(now);
                     }
                     prop_assert_eq!(self.case.fcall::<i64>("drip_ack", &[&stream], &[&entry.id]), 0);
                 }
@@ -666,7 +683,7 @@ impl Pair {
             }
             Op::Reap => {
                 self.reap_real(true);
-                self.model.rest.retain(|_, due| *due > now);
+                self.model.forget(now);
                 for route in ["default", "mail"] {
                     let now_ms = now / MS;
                     while let Some(at) = self.model.pending().into_iter().find(|at| {
@@ -680,6 +697,7 @@ impl Pair {
             }
             Op::Advance(ms) => self.now += ms * MS,
             Op::StepBack(ms) => self.now -= ms * MS,
+            Op::Operate(op) => self.operate(op)?,
             Op::Configure(n) => {
                 let reply = self.case.configure_at(&now.to_string(), CONFIGS[*n]);
                 prop_assert_eq!(reply, self.model.configure(now, Record::new(CONFIGS[*n])));

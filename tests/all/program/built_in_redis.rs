@@ -338,3 +338,27 @@ fn one_left_behind_that_hangs_is_waited_for_while_systemd_is_told_that_nothing_i
     assert_eq!(daemon.stop().0, Some(0));
     assert!(is_gone(pid));
 }
+
+#[test]
+fn it_takes_no_argument_that_could_be_no_job() {
+    let built_in = BuiltIn::new("");
+    let daemon = Daemon::start(built_in.dir());
+    let most = || -> u64 {
+        let reply: (String, u64) = built_in.case().cmd(&["CONFIG", "GET", "proto-max-bulk-len"]);
+        reply.1
+    };
+    eventually("twice max_job_bytes", || most() == 2 * 1_048_576);
+    let text = std::fs::read_to_string(built_in.dir().join("config.toml")).expect("read");
+    let with = |bytes: u64| {
+        std::fs::write(built_in.dir().join("config.toml"), format!("{text}[limits]\nmax_job_bytes = {bytes}\n"))
+    };
+    with(5_000_000).expect("written");
+    daemon.signal("HUP");
+    eventually("a reload raises it", || most() == 10_000_000);
+    with(1_000).expect("written");
+    daemon.signal("HUP");
+    eventually("never below 1 MiB", || most() == 1_048_576);
+    let job = "x".repeat(1_048_577);
+    let refused = built_in.case().try_cmd::<i64>(&["LPUSH", "drip:queue:a", &job]);
+    assert!(refused.is_err(), "{refused:?}");
+}

@@ -12,6 +12,8 @@ use daemon::configure;
 mod built_in_redis;
 mod check;
 mod daemon;
+mod dead;
+mod demo;
 mod examples;
 mod faults;
 mod help;
@@ -19,13 +21,16 @@ mod library;
 mod limit;
 mod link;
 mod log;
+mod operate;
 mod polling;
+mod purge;
 mod push;
 mod push_file;
 mod reload;
 mod status;
 mod stop;
 mod systemd;
+mod terminal;
 mod work;
 mod work_http;
 mod work_receivers;
@@ -123,6 +128,18 @@ impl Drop for Running {
             let _ = child.wait();
         }
     }
+}
+
+/// Run a command that is asked for at a terminal, and type an answer.
+pub fn at_a_terminal(shell: &Shell, args: &[&str], answer: &str) -> (i32, String, String) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let mut operator = std::fs::File::from(openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal"));
+    grantpt(&operator).and_then(|()| unlockpt(&operator)).expect("a terminal");
+    let name = ptsname(&operator, Vec::new()).expect("it has a name");
+    let name = name.to_str().expect("a path");
+    let terminal = std::fs::OpenOptions::new().read(true).write(true).open(name).expect("a terminal");
+    operator.write_all(answer.as_bytes()).expect("typed");
+    said(&shell.command(args).stdin(terminal).output().expect("it runs"))
 }
 
 pub fn said(output: &Output) -> (i32, String, String) {

@@ -1,0 +1,137 @@
+//! What the commands that change something at run time share: which buckets are meant, who asks, and how long a change may wait
+//! for another one that still spreads.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::{Exit, Failure};
+use crate::store::Store;
+use crate::store::change::{Author, Change, Told};
+use crate::words::bucket::BucketName;
+use crate::words::{duration, glob};
+
+/// How long a change waits for one that still spreads.
+const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
+
+/// What each of these commands takes.
+#[derive(Debug, Args)]
+pub(super) struct Target {
+    /// The name of a bucket, or a glob such as 'sms:*' (\ makes the next byte plain)
+    #[arg(value_name = "NAME|GLOB")]
+    pub(super) pattern: String,
+    /// Why, for whoever reads `dripd settings` later
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Do not ask whether a glob for all buckets is meant
+    #[arg(long)]
+    yes: bool,
+}
+
+/// For how long a change holds.
+#[derive(Debug, Args)]
+pub(super) struct For {
+    /// It ends by itself after so long: 10m, 2h
+    #[arg(long = "for", value_name = "DURATION", value_parser = positive)]
+    pub(super) lasts: Option<Duration>,
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    let year = Duration::from_secs(366 * 86_400);
+    let fits = |lasts: &Duration| (Duration::from_millis(1)..=year).contains(lasts);
+    duration::parse(text)
+        .filter(fits)
+        .ok_or_else(|| "write a whole number and a unit (ms s m h d), as in 10m: 1ms to 366d".to_owned())
+}
+
+impl For {
+    pub(super) fn micros(&self) -> Option<u64> {
+        self.lasts.map(|lasts| u64::try_from(lasts.as_micros()).expect("at most 366 days"))
+    }
+}
+
+impl Target {
+    /// Whether it is a glob; a name must be one that a bucket can have.
+    pub(super) fn is_glob(&self) -> Result<bool, Failure> {
+        if glob::is_glob(&self.pattern) {
+            return Ok(true);
+        }
+        let why = |why| Failure::new(Exit::Usage, format!("{:?} can be no bucket: {why}", self.pattern));
+        BucketName::parse(self.pattern.as_bytes()).map(|_| false).map_err(why)
+    }
+
+    /// A glob that means every bucket is asked about.
+    pub(super) fn confirm(&self, question: &str) -> Result<(), Failure> {
+        if glob::has_plain_byte(&self.pattern) { Ok(()) } else { confirm(question, self.yes) }
+    }
+
+    /// A change of what is set for it, by whoever runs this.
+    pub(super) async fn change(&self, store: &mut Store, what: &'static str) -> Result<Change, Failure> {
+        let (pattern, reason) = (self.pattern.clone(), self.reason.clone());
+        Ok(Change {
+            what,
+            pattern,
+            is_glob: self.is_glob()?,
+            by: by(),
+            user: store.whoami().await,
+            reason,
+            ..Change::default()
+        })
+    }
+}
+
+/// Ask whether it is meant. Without a terminal nobody can be asked.
+pub(super) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("{question} There is no terminal to ask at; add --yes if it is meant"),
+        ));
+    }
+    let _ = write!(std::io::stderr(), "{question} [y/N] ");
+    let mut answer = String::new();
+    input.read_line(&mut answer)?;
+    let is_yes = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if is_yes { Ok(()) } else { Err(Failure::new(Exit::Failed, "nothing was changed")) }
+}
+
+/// Who runs this command: user@host.
+pub(super) fn by() -> String {
+    // `sudo` hides who it was.
+    let user = std::env::var("SUDO_USER").ok().filter(|name| !name.is_empty()).or_else(|| whoami::username().ok());
+    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
+    format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// The same with who Redis says that this is.
+pub(super) async fn author(store: &mut Store) -> Author {
+    Author { by: by(), user: store.whoami().await }
+}
+
+/// Make a change; where another one still spreads, when that is over.
+pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Failure> {
+    let since = Instant::now();
+    loop {
+        match store.change(change).await? {
+            Told::Busy if since.elapsed() < WAIT_FOR_SPREAD => tokio::time::sleep(Duration::from_millis(20)).await,
+            Told::Busy => {
+                let absent = store.daemons().await.is_ok_and(|daemons| daemons.is_empty());
+                let way =
+                    if absent { "no daemon runs to carry it on; start one with `dripd run`" } else { "try again" };
+                return Err(Failure::new(
+                    Exit::Failed,
+                    format!(
+                        "{} {:?}: another change still spreads; nothing was changed; {way}",
+                        change.what, change.pattern
+                    ),
+                ));
+            }
+            told => return Ok(told),
+        }
+    }
+}

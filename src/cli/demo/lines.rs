@@ -1,0 +1,50 @@
+//! The demo in plain lines, one a second: for a pipe, a terminal without control sequences, and whoever wants no colours.
+
+use super::seen::{Bucket, Pace, Seen};
+use crate::cli::say;
+
+pub(super) struct Lines {
+    /// The second that is told next.
+    next: u64,
+    told_kill: bool,
+}
+
+impl Lines {
+    pub(super) fn new() -> Self {
+        Self { next: 0, told_kill: false }
+    }
+
+    pub(super) fn show(&mut self, seen: &Seen) {
+        if seen.running.is_empty() {
+            say("dripd demo: bursts go in, a steady drip comes out; it takes 15 seconds");
+            say("starting two daemons and a Redis, which end with the demo");
+            return;
+        }
+        if self.next == 0 {
+            say("for each bucket: jobs out a second, and how many wait of how many may\n");
+            let heads: Vec<_> =
+                seen.buckets.iter().map(|b| format!("{:<19}", format!("{} {}", b.name.as_str(), b.rate))).collect();
+            say(&format!("seconds   {} rejected", heads.join(" ")));
+        }
+        if let Some(kill) = seen.killed.as_ref().filter(|_| !self.told_kill) {
+            self.told_kill = true;
+            say(&format!("          daemon 1 (process {}) was killed with kill -9; daemon 2 goes on", kill.process));
+        }
+        let shown = Seen::shown_us();
+        let second = shown.saturating_sub(seen.start_us) / 1_000_000;
+        if second >= self.next {
+            self.next = second + 1;
+            let cells: Vec<_> = seen.buckets.iter().map(|bucket| cell(bucket, shown)).collect();
+            say(&format!("{second:>7}   {} {:>8}", cells.join(" "), seen.rejected()));
+        }
+    }
+}
+
+fn cell(bucket: &Bucket, shown: u64) -> String {
+    let pace = match bucket.pace(shown) {
+        Pace::Starting => "-".to_owned(),
+        Pace::Rate(rate) => format!("{rate:.1}/s"),
+        Pace::Empty => "empty".to_owned(),
+    };
+    format!("{:<19}", format!("{pace:<8}{} of {}", bucket.depth, bucket.capacity))
+}

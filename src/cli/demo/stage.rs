@@ -1,0 +1,143 @@
+//! The stage of the demo: a throw-away directory, and two daemons on one built-in Redis in it.
+
+use std::net::TcpListener;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::BUCKETS;
+use crate::cli::{Exit, Failure};
+use crate::config::{Config, Environment};
+use crate::store::{Address, Partition, Store};
+
+/// How long a daemon may take until it serves.
+const SERVES_WITHIN: Duration = Duration::from_secs(20);
+
+/// A daemon of the demo.
+struct Daemon {
+    number: usize,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    fn send(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// That it goes on: else what it said last.
+    fn check(&mut self) -> Result<(), Failure> {
+        let Some(status) = self.child.try_wait()? else { return Ok(()) };
+        let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let said = said.lines().last().unwrap_or("nothing").to_owned();
+        let exit = if status.code() == Some(69) { Exit::Unavailable } else { Exit::Failed };
+        Err(Failure::new(exit, format!("daemon {} ended: {said}", self.number)))
+    }
+}
+
+/// The daemons and their directory. Both end with this value.
+pub(super) struct Stage {
+    /// Those that run.
+    daemons: Vec<Daemon>,
+    path: PathBuf,
+    pub(super) config: Config,
+    pub(super) address: Address,
+    home: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Choose a directory and a port. Nothing runs yet.
+    pub(super) fn new() -> Result<Self, Failure> {
+        let home = tempfile::tempdir()?;
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        let data = home.path().join("data").display().to_string();
+        let mut toml = format!("[redis]\nport = {port}\ndata_dir = {data:?}\n");
+        for planned in &BUCKETS {
+            let (name, rate, capacity) = (planned.name, planned.rate, planned.capacity);
+            toml += &format!("[[bucket]]\nmatch = \"{name}\"\nrate = \"{rate}\"\ncapacity = {capacity}\n");
+        }
+        let path = home.path().join("config.toml");
+        std::fs::write(&path, &toml)?;
+        let config = Config::parse(&toml, Some(path.clone()), &Environment::default())?;
+        let address = Address::of(&config.redis)?;
+        Ok(Self { daemons: Vec::new(), path, config, address, home })
+    }
+
+    /// Start both daemons: the first one runs Redis, the second one finds it.
+    pub(super) async fn start(&mut self) -> Result<Store, Failure> {
+        let mut store = None;
+        for number in [1, 2] {
+            let daemon = self.spawn(number)?;
+            self.daemons.push(daemon);
+            store = Some(self.wait_for_all().await?);
+        }
+        Ok(store.expect("it starts two"))
+    }
+
+    fn spawn(&self, number: usize) -> Result<Daemon, Failure> {
+        let home = self.home.path();
+        let log = home.join(format!("daemon-{number}.log"));
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--config").arg(&self.path).arg("run").current_dir(home);
+        command.env_remove("DRIPD_REDIS_URL").env_remove("STATE_DIRECTORY");
+        command.env("RUNTIME_DIRECTORY", home.join(format!("run-{number}")));
+        command.process_group(0); // Ctrl-C is for the demo: it stops the daemons
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
+        Ok(Daemon { number, child: command.spawn()?, log })
+    }
+
+    /// Wait until every daemon that was started says in Redis that it serves.
+    async fn wait_for_all(&mut self) -> Result<Store, Failure> {
+        let (since, partition) = (Instant::now(), Partition::of(&self.config.redis));
+        loop {
+            self.check()?;
+            if let Ok(mut store) = Store::connect(&self.address, &partition).await
+                && store.daemons().await.is_ok_and(|alive| {
+                    alive.len() == self.daemons.len() && alive.iter().all(|daemon| daemon.has_record)
+                })
+            {
+                return Ok(store);
+            }
+            if since.elapsed() > SERVES_WITHIN {
+                let why = format!("a daemon does not serve after {} s", SERVES_WITHIN.as_secs());
+                return Err(Failure::new(Exit::Failed, why));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// That every daemon goes on, save the one that the demo killed.
+    pub(super) fn check(&mut self) -> Result<(), Failure> {
+        self.daemons.iter_mut().try_for_each(Daemon::check)
+    }
+
+    /// The processes that run, by the number of the daemon.
+    pub(super) fn processes(&self) -> Vec<(usize, u32)> {
+        self.daemons.iter().map(|daemon| (daemon.number, daemon.child.id())).collect()
+    }
+
+    /// Kill the first daemon, which is the one that runs Redis, as `kill -9` does: it can do nothing about it.
+    pub(super) fn kill_first(&mut self) -> Result<(), Failure> {
+        let mut daemon = self.daemons.remove(0);
+        daemon.send(Signal::KILL);
+        match daemon.child.wait()?.signal() {
+            Some(9) => Ok(()),
+            _ => Err(Failure::new(Exit::Failed, "daemon 1 ended before it was killed")),
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Whichever of them supervises Redis by now stops it.
+        self.daemons.iter().for_each(|daemon| daemon.send(Signal::TERM));
+        for daemon in &mut self.daemons {
+            let _ = daemon.child.wait();
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The verdict of the demo: which promises were kept, from what producers were told and what workers got, and the figures.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crossterm::style::Stylize as _;
+
+use super::probe::Stalls;
+use super::seen::{Bucket, Kill, Seen, Taken};
+use crate::words::policy::Policy;
+use crate::words::rate::Rate;
+
+/// How long a push may stay over capacity while a daemon runs (promise 2), beside what the machine itself stood still.
+const CUT_WITHIN: Duration = Duration::from_millis(50);
+
+/// How much longer than its interval a pause may be when a daemon is killed, beside what the machine itself stood still: a
+/// person does not see it.
+pub(super) const PAUSE_WITHIN: Duration = Duration::from_millis(100);
+
+/// For so long after the kill every pause is looked at, and for at least so long there must be jobs.
+const LOOKS_FOR_US: u64 = 2_000_000;
+const LEAST_LOOK_US: u64 = 500_000;
+
+/// A machine that stood still for longer than this is said to have done so.
+const STALL_SAID: Duration = Duration::from_millis(20);
+
+/// What became of one promise.
+struct Verdict {
+    promise: &'static str,
+    /// What was measured.
+    found: String,
+    /// In which way it was broken; empty when it was kept.
+    broken: Vec<String>,
+}
+
+pub(super) struct Report {
+    seen: Seen,
+    took: Duration,
+    stalled: Duration,
+    verdicts: [Verdict; 5],
+}
+
+/// The longest pause of a bucket since the kill, as far as there were jobs that could leave; up to some moment.
+pub(super) fn pause_since_kill_us(bucket: &Bucket, kill: &Kill, depth: u64, until_us: u64) -> Option<u64> {
+    let jobs_for_us = depth * bucket.interval_us();
+    let to_us = until_us.min(kill.at_us + LOOKS_FOR_US.min(jobs_for_us));
+    (to_us > kill.at_us).then(|| bucket.longest_pause_us(kill.at_us, to_us))
+}
+
+impl Report {
+    pub(super) fn new(seen: Seen, recorded: &BTreeMap<String, u64>, stalls: &Stalls, took: Duration) -> Self {
+        let stalled = stalls.longest_of_all();
+        let (bound, kill) = (bound(&seen, recorded, stalled), kill(&seen, stalls));
+        let verdicts = [rate(&seen), bound, order(&seen), nothing_lost(&seen), kill];
+        Self { seen, took, stalled, verdicts }
+    }
+
+    /// Every way in which a promise was broken, in one line.
+    pub(super) fn broken(&self) -> Option<String> {
+        let all: Vec<_> =
+            self.verdicts.iter().flat_map(|v| v.broken.iter().map(|b| format!("{}: {b}", v.promise))).collect();
+        (!all.is_empty()).then(|| format!("broken: {}", all.join("; ")))
+    }
+
+    /// Figures and verdicts, in lines of at most 40 columns: the smallest terminal that the demo is for.
+    pub(super) fn text(&self, colored: bool) -> String {
+        let mut text = format!("measured over {:.1} s:\n\n", self.took.as_secs_f64());
+        for b in &self.seen.buckets {
+            let (name, set) = (b.name.as_str(), b.rate.to_string());
+            text += &format!("{name}: {:.2}/s out, {set} set\n", b.rate_out());
+            text += &format!("    {} pushed, {} rejected, {} out\n", b.pushed, b.rejected, b.taken.len());
+            text += &format!("    late: p50 {:.2}, p99 {:.2} ms\n", b.late_ms(0.5), b.late_ms(0.99));
+        }
+        text.push('\n');
+        for Verdict { promise, found, broken } in &self.verdicts {
+            let word = if broken.is_empty() { "kept    ".green() } else { "BROKEN  ".red() };
+            let word = if colored { word.to_string() } else { word.content().to_string() };
+            text += &format!("{word}{promise}: {found}\n");
+        }
+        if self.stalled >= STALL_SAID {
+            text += &format!("        (machine stood still {} ms)\n", self.stalled.as_millis());
+        }
+        if self.broken().is_none() {
+            text += "\nall promises kept, measured from outside";
+        }
+        text
+    }
+}
+
+fn ms(us: u64) -> f64 {
+    us as f64 / 1e3
+}
+
+/// Promise 1: in every window of length W at most `1 + (W + catch_up) / interval` jobs leave.
+fn rate(seen: &Seen) -> Verdict {
+    let catch_up_us = u64::try_from(Policy::default().catch_up.as_micros()).unwrap_or(u64::MAX);
+    let mut broken = Vec::new();
+    for bucket in &seen.buckets {
+        let times: Vec<u64> = bucket.taken.iter().map(|job| job.at_us).collect();
+        if let Some(width) = broken_window(&times, bucket.rate, catch_up_us) {
+            broken.push(format!("{}: too many jobs left within {:.3} ms", bucket.name.as_str(), ms(width)));
+        }
+    }
+    let found = if broken.is_empty() { "no bucket was too fast" } else { "a bucket was too fast" };
+    Verdict { promise: "rate", found: found.to_owned(), broken }
+}
+
+/// The width of a window that holds too many of some times in their order, to within a microsecond.
+///
+/// From job i to job j there are `j - i + 1` jobs; that is too many when `(j - i) × period > (width + catch_up + 1) × count`. So j is
+/// compared with that i before it whose `i × period - at × count` is the least, and one walk finds any such window.
+fn broken_window(times: &[u64], rate: Rate, catch_up_us: u64) -> Option<u64> {
+    let (count, period) = (i128::from(rate.count()), rate.period().as_micros() as i128);
+    let allowed = i128::from(catch_up_us + 1) * count;
+    let mut least: Option<(i128, u64)> = None;
+    for (n, at) in times.iter().enumerate() {
+        let place = n as i128 * period - i128::from(*at) * count;
+        match least {
+            Some((value, from)) if place - value > allowed => return Some(at - from),
+            Some((value, _)) if place >= value => {}
+            _ => least = Some((place, *at)),
+        }
+    }
+    None
+}
+
+/// Promise 2: what is over capacity is cut, and whoever pushed it was told.
+fn bound(seen: &Seen, recorded: &BTreeMap<String, u64>, stalled: Duration) -> Verdict {
+    let mut broken = Vec::new();
+    for bucket in &seen.buckets {
+        let name = bucket.name.as_str();
+        if bucket.longest_over > CUT_WITHIN + stalled {
+            broken.push(format!("{name}: over capacity for {} ms", bucket.longest_over.as_millis()));
+        }
+        let recorded = recorded.get(name).copied().unwrap_or(0);
+        if recorded != bucket.rejected {
+            broken.push(format!("{name}: {} told rejected, {recorded} recorded", bucket.rejected));
+        }
+    }
+    let longest = seen.buckets.iter().map(|bucket| bucket.longest_over).max().unwrap_or_default();
+    Verdict { promise: "bound", found: format!("over for at most {:.1} ms", longest.as_secs_f64() * 1e3), broken }
+}
+
+/// Promise 3: first in, first out.
+fn order(seen: &Seen) -> Verdict {
+    let mut broken = Vec::new();
+    for bucket in &seen.buckets {
+        let mut by_time: Vec<&Taken> = bucket.taken.iter().collect();
+        by_time.sort_by_key(|job| (job.at_us, job.due_us));
+        if !by_time.windows(2).all(|pair| pair[0].number < pair[1].number) {
+            broken.push(format!("{}: a job overtook another", bucket.name.as_str()));
+        }
+    }
+    let found = if broken.is_empty() { "first in, first out" } else { "a job overtook another" };
+    Verdict { promise: "order", found: found.to_owned(), broken }
+}
+
+/// Promise 4: every accepted job is out, or still waits where the demo was too slow to see its end.
+fn nothing_lost(seen: &Seen) -> Verdict {
+    let mut broken = Vec::new();
+    for bucket in &seen.buckets {
+        let (accepted, out) = (bucket.accepted.len(), bucket.taken.len());
+        let mut took: Vec<u64> = bucket.taken.iter().map(|job| job.number).collect();
+        took.sort_unstable();
+        if bucket.accepted.get(..out) != Some(&took[..]) || (accepted - out) as u64 != bucket.depth {
+            let name = bucket.name.as_str();
+            broken.push(format!("{name}: {accepted} accepted, {out} out, {} wait", bucket.depth));
+        }
+    }
+    let (accepted, out) =
+        seen.buckets.iter().fold((0, 0), |(a, o), bucket| (a + bucket.accepted.len(), o + bucket.taken.len()));
+    Verdict { promise: "nothing lost", found: format!("{out} of {accepted}"), broken }
+}
+
+/// One daemon less changes nothing.
+fn kill(seen: &Seen, stalls: &Stalls) -> Verdict {
+    let verdict = |found: String, broken| Verdict { promise: "kill -9", found, broken };
+    let Some(kill) = &seen.killed else {
+        return verdict("nothing was killed".to_owned(), vec!["the demo ended before it".to_owned()]);
+    };
+    let allowed = PAUSE_WITHIN + stalls.longest(kill.at_us, kill.at_us + LOOKS_FOR_US);
+    let (mut broken, mut longest_extra) = (Vec::new(), 0);
+    for (bucket, depth) in seen.buckets.iter().zip(&kill.depths) {
+        let (name, interval) = (bucket.name.as_str(), bucket.interval_us());
+        match pause_since_kill_us(bucket, kill, *depth, u64::MAX) {
+            Some(pause) if depth * interval >= LEAST_LOOK_US => {
+                let extra = pause.saturating_sub(interval);
+                longest_extra = longest_extra.max(extra);
+                if u128::from(extra) > allowed.as_micros() {
+                    broken.push(format!("{name}: no job for {:.1} ms", ms(pause)));
+                }
+            }
+            _ => broken.push(format!("{name}: nothing waited in it, so nothing was measured")),
+        }
+    }
+    verdict(format!("delay at most {:.1} ms", ms(longest_extra)), broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Planned;
+    use super::*;
+
+    const PLANNED: [Planned; 1] = [Planned { name: "b", rate: "5/s", capacity: 10, pushes: &[] }];
+
+    /// Five a second: a push of twelve, of which two are rejected, and a kill after the first job.
+    fn seen() -> Seen {
+        let mut seen = Seen::new(&PLANNED);
+        let b = &mut seen.buckets[0];
+        b.pushed(1_000_000, 12, 12);
+        b.taken.extend((0..10).map(|n| {
+            let at_us = 1_000_000 + 200_000 * n;
+            Taken { number: n, due_us: at_us, at_us }
+        }));
+        seen.killed = Some(Kill { at_us: 1_100_000, process: 1, depths: vec![9] });
+        seen
+    }
+
+    fn broken(seen: Seen, recorded: u64) -> Option<String> {
+        Report::new(seen, &BTreeMap::from([("b".to_owned(), recorded)]), &Stalls::default(), Duration::from_secs(2))
+            .broken()
+    }
+
+    #[test]
+    fn promises_that_were_kept_are_said_in_lines_of_forty_columns() {
+        let report =
+            Report::new(seen(), &BTreeMap::from([("b".to_owned(), 2)]), &Stalls::default(), Duration::from_secs(2));
+        assert_eq!(report.broken(), None);
+        let text = report.text(false);
+        assert!(text.contains("b: 5.00/s out, 5/s set") && text.contains("all promises kept"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+    }
+
+    #[test]
+    fn each_broken_promise_is_found() {
+        assert_eq!(broken(seen(), 1).as_deref(), Some("broken: bound: b: 2 told rejected, 1 recorded"));
+        let mut fast = seen();
+        fast.buckets[0].taken[1].at_us -= 20_002;
+        assert_eq!(broken(fast, 2).as_deref(), Some("broken: rate: b: too many jobs left within 179.998 ms"));
+        let mut lost = seen();
+        lost.buckets[0].taken.remove(9);
+        assert_eq!(broken(lost, 2).as_deref(), Some("broken: nothing lost: b: 10 accepted, 9 out, 0 wait"));
+        let mut twice = seen();
+        twice.buckets[0].taken[9].number = 8;
+        let twice = broken(twice, 2).expect("a job came twice");
+        assert!(twice.contains("order: b") && twice.contains("nothing lost: b"), "{twice}");
+        let mut over = seen();
+        over.buckets[0].longest_over = Duration::from_millis(51);
+        assert_eq!(broken(over, 2).as_deref(), Some("broken: bound: b: over capacity for 51 ms"));
+    }
+
+    #[test]
+    fn a_pause_after_the_kill_is_found_wherever_it_is_and_nothing_waiting_is_no_excuse() {
+        let mut late = seen();
+        late.buckets[0].taken[3..].iter_mut().for_each(|job| job.at_us += 101_000);
+        assert_eq!(broken(late, 2).as_deref(), Some("broken: kill -9: b: no job for 301.0 ms"));
+        let mut at_once = seen();
+        at_once.buckets[0].taken[1..].iter_mut().for_each(|job| job.at_us += 500_000);
+        assert_eq!(broken(at_once, 2).as_deref(), Some("broken: kill -9: b: no job for 700.0 ms"));
+        let mut empty = seen();
+        empty.killed.as_mut().expect("it was killed").depths[0] = 1;
+        let why = "broken: kill -9: b: nothing waited in it, so nothing was measured";
+        assert_eq!(broken(empty, 2).as_deref(), Some(why));
+        let mut none = seen();
+        none.killed = None;
+        assert_eq!(broken(none, 2).as_deref(), Some("broken: kill -9: the demo ended before it"));
+    }
+
+    #[test]
+    fn a_window_may_hold_what_the_rate_and_the_catch_up_allow_and_not_one_job_more() {
+        let rate = Rate::parse("10/s").expect("a rate");
+        assert_eq!(broken_window(&[0, 80_000, 180_000], rate, 20_000), None);
+        assert_eq!(broken_window(&[0, 79_999, 180_000], rate, 20_000), None, "to within a microsecond");
+        assert_eq!(broken_window(&[0, 79_998], rate, 20_000), Some(79_998));
+        assert_eq!(broken_window(&[0, 100_000, 200_000, 250_000, 350_000], rate, 20_000), Some(250_000));
+    }
+}

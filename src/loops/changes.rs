@@ -1,0 +1,75 @@
+//! Changes: what operators do at run time, in this daemon's log: who, what, before, after and why.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::loops::progress::Progress;
+use crate::store::wake::Hints;
+use crate::store::{Store, StoreError};
+
+/// The shortest time between two looks: the key that tells of changes is written for other reasons too.
+const REST: Duration = Duration::from_secs(1);
+
+/// How many changes a look takes.
+const MOST: usize = 100;
+
+/// The loop that reads what was changed.
+pub struct Changes {
+    store: Store,
+    hints: Arc<Hints>,
+    progress: Arc<Progress>,
+}
+
+impl Changes {
+    /// Over one connection.
+    #[must_use]
+    pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> Self {
+        Self { store, hints, progress }
+    }
+
+    /// Tell of changes until stopped. Those from before the start of this daemon are not told.
+    ///
+    /// # Errors
+    ///
+    /// The first call that fails; the connection is of no use then.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
+        tokio::select! { () = stop.cancelled() => Ok(()), done = self.tell_for_ever() => done }
+    }
+
+    async fn tell_for_ever(&mut self) -> Result<(), StoreError> {
+        if self.progress.told().is_none() {
+            self.progress.set_told(self.store.last_event().await?);
+        }
+        loop {
+            while self.tell().await? == MOST {}
+            tokio::time::sleep(REST).await;
+            self.hints.changes.notified().await;
+        }
+    }
+
+    /// One look. Replies how many changes it found.
+    async fn tell(&mut self) -> Result<usize, StoreError> {
+        let told = self.progress.told().unwrap_or_default();
+        let events = self.store.events_after(&told, MOST).await?;
+        for event in &events {
+            let text = |name: &str| event.fields.get(name).map(String::as_str);
+            info!(
+                what = text("what"),
+                r#match = text("match"),
+                before = text("before"),
+                after = text("after"),
+                by = text("by"),
+                user = text("user"),
+                reason = text("reason"),
+                "changed at run time"
+            );
+        }
+        if let Some(last) = events.last() {
+            self.progress.set_told(last.id.clone());
+        }
+        Ok(events.len())
+    }
+}

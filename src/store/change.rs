@@ -1,0 +1,268 @@
+//! What operators change at run time: settings, pauses, closures; and what is set.
+
+use std::collections::BTreeMap;
+
+use redis::{FromRedisValue, Value};
+use serde::{Deserialize, Serialize};
+
+use super::reply::unexpected;
+use super::{Store, StoreError};
+
+/// What a key is set to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SetTo {
+    /// The value as an operator writes it.
+    pub text: String,
+    /// The fields of a policy that it stands for.
+    pub policy: serde_json::Value,
+}
+
+/// A change of what is set for a name or a glob.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// Which command it is: `set`, `unset`, `pause`, `resume`, `close` or `open`.
+    pub what: &'static str,
+    /// The name of a bucket, or a glob.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// Whether it is a glob.
+    pub is_glob: bool,
+    /// Keys that are set.
+    pub set: BTreeMap<String, SetTo>,
+    /// Keys that are taken back.
+    pub unset: Vec<String>,
+    /// All keys are taken back, `pause` and `close` aside.
+    pub unset_all: bool,
+    /// For how long, in microseconds; absent: until it is taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_us: Option<u64>,
+    /// Who asks for it: user@host.
+    pub by: String,
+    /// Who Redis says the caller is.
+    pub user: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// `paused` or `closed`: what [`Told::stopped_by`] says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asks: Option<&'static str>,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// It is in force.
+    Done {
+        /// Each key with its value before and after; empty where nothing is set.
+        keys: Vec<(String, String, String)>,
+        /// The name or glob that pauses, or closes, the bucket now.
+        stopped_by: Option<String>,
+    },
+    /// Nothing of that was set.
+    Nothing {
+        /// As above.
+        stopped_by: Option<String>,
+    },
+    /// Another change of globs, or of the configuration, still spreads.
+    Busy,
+}
+
+/// One value that is set.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Stands {
+    /// As an operator writes it; empty for a pause or a closure.
+    pub text: String,
+    /// Microseconds since the epoch on the server's clock, as text.
+    pub since: String,
+    /// When it ends by itself, likewise.
+    pub till: Option<String>,
+    /// Who set it.
+    #[serde(default)]
+    pub by: String,
+    /// Who Redis says that was.
+    #[serde(default)]
+    pub user: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// The values that are set for one key: the timed one lies over the lasting one.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Lies {
+    /// Until it is taken back.
+    pub lasting: Option<Stands>,
+    /// Until its end.
+    pub timed: Option<Stands>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    keys: BTreeMap<String, Lies>,
+}
+
+/// All that is set for one name or glob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The name or the glob.
+    pub pattern: String,
+    /// Whether it is a glob.
+    pub is_glob: bool,
+    /// By key.
+    pub keys: BTreeMap<String, Lies>,
+}
+
+/// How many buckets a name or glob meets, and how many of their jobs are out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Buckets that are not idle.
+    pub buckets: u64,
+    /// Their jobs in ready streams that no worker has taken yet.
+    pub ready: u64,
+    /// Their jobs that workers hold.
+    pub with_workers: u64,
+}
+
+/// Who changes something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Author {
+    /// As the caller says: user@host.
+    pub by: String,
+    /// As Redis says; empty where it does not say.
+    pub user: String,
+}
+
+/// A change that was made at run time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The id of its entry.
+    pub id: String,
+    /// `what`, `match`, `before`, `after`, `by`, `user`, `reason`, as far as they are known.
+    pub fields: BTreeMap<String, String>,
+}
+
+impl Store {
+    /// Set or take back keys of a name or a glob.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with `TOOMANY` when too many are set, `WRONGTYPE` when a route has no stream.
+    pub async fn change(&mut self, change: &Change) -> Result<Told, StoreError> {
+        let json = serde_json::to_string(change).expect("a change is text and numbers");
+        let args = [b"".as_slice(), json.as_bytes()];
+        let reply = self.function("drip__set", &[self.keys().policy()], &args).await?;
+        told(&reply).ok_or_else(|| unexpected("drip__set", &reply))
+    }
+
+    /// All that is set, globs first, and the server's time in microseconds. What a newer version wrote is left out.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn settings(&mut self) -> Result<(u64, Vec<Settings>), StoreError> {
+        let (mut cursor, mut all) = (String::new(), Vec::new());
+        loop {
+            let args = [b"".as_slice(), cursor.as_bytes()];
+            let reply = self.function("drip__settings", &[self.keys().policy()], &args).await?;
+            let (next, now) = page(&reply, &mut all).ok_or_else(|| unexpected("drip__settings", &reply))?;
+            if next.is_empty() {
+                all.sort_by(|a, b| (!a.is_glob, &a.pattern).cmp(&(!b.is_glob, &b.pattern)));
+                all.dedup(); // a scan may tell of one twice
+                return Ok((now, all));
+            }
+            cursor = next;
+        }
+    }
+
+    /// Which buckets that are not idle a name or a glob meets, and how many of their jobs are out already.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn met(&mut self, pattern: &str, is_glob: bool) -> Result<Met, StoreError> {
+        let (mut cursor, mut met) = (String::new(), Met::default());
+        let is_glob: &[u8] = if is_glob { b"1" } else { b"0" };
+        loop {
+            let args = [b"".as_slice(), pattern.as_bytes(), is_glob, cursor.as_bytes()];
+            let reply = self.function("drip__met", &[self.keys().policy()], &args).await?;
+            let decoded: (String, u64, u64, u64) =
+                FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__met", &reply))?;
+            met.buckets += decoded.1;
+            met.ready += decoded.2;
+            met.with_workers += decoded.3;
+            if decoded.0.is_empty() {
+                return Ok(met);
+            }
+            cursor = decoded.0;
+        }
+    }
+
+    /// The id of the last change that was made at run time.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn last_event(&mut self) -> Result<String, StoreError> {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(self.keys().events()).arg("+").arg("-").arg("COUNT").arg(1);
+        let last = self.events("XREVRANGE", &command).await?;
+        Ok(last.into_iter().next().map_or_else(|| "0-0".to_owned(), |event| event.id))
+    }
+
+    /// Changes that were made after the one of an id, at most so many.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn events_after(&mut self, id: &str, most: usize) -> Result<Vec<Event>, StoreError> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(self.keys().events()).arg(format!("({id}")).arg("+").arg("COUNT").arg(most);
+        self.events("XRANGE", &command).await
+    }
+
+    async fn events(&mut self, name: &'static str, command: &redis::Cmd) -> Result<Vec<Event>, StoreError> {
+        let entries: Vec<(String, Vec<(String, String)>)> = match self.call(name, command).await {
+            Err(StoreError::Refused { message, .. }) if message.starts_with("WRONGTYPE") => Vec::new(), // nobody's dispatch fails for it
+            reply => {
+                let reply = reply?;
+                FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected(name, &reply))?
+            }
+        };
+        Ok(entries.into_iter().map(|(id, fields)| Event { id, fields: fields.into_iter().collect() }).collect())
+    }
+
+    /// Who Redis says that this is; empty where it does not tell.
+    pub async fn whoami(&mut self) -> String {
+        match self.call("ACL WHOAMI", redis::cmd("ACL").arg("WHOAMI")).await {
+            Ok(Value::BulkString(name)) => String::from_utf8_lossy(&name).into_owned(),
+            Ok(Value::SimpleString(name)) => name,
+            _ => String::new(), // it need not be allowed to ask
+        }
+    }
+}
+
+fn told(reply: &Value) -> Option<Told> {
+    let (state, flat, stopped_by): (i64, Vec<String>, String) = FromRedisValue::from_redis_value_ref(reply).ok()?;
+    let (keys, []) = flat.as_chunks::<3>() else { return None };
+    let keys = keys.iter().map(|[key, before, after]| (key.clone(), before.clone(), after.clone())).collect();
+    let stopped_by = (!stopped_by.is_empty()).then_some(stopped_by);
+    match state {
+        1 => Some(Told::Done { keys, stopped_by }),
+        0 => Some(Told::Nothing { stopped_by }),
+        -1 => Some(Told::Busy),
+        _ => None,
+    }
+}
+
+/// A page of settings. Replies where the next one begins, and the time.
+fn page(reply: &Value, all: &mut Vec<Settings>) -> Option<(String, u64)> {
+    let Value::Array(items) = reply else { return None };
+    let (head, entries) = items.split_at_checked(2)?;
+    let text = |value: &Value| String::from_redis_value_ref(value).ok();
+    let (entries, []) = entries.as_chunks::<3>() else { return None };
+    for [pattern, is_glob, json] in entries {
+        let Ok(Entry { keys }) = serde_json::from_str(&text(json)?) else { continue };
+        all.push(Settings { pattern: text(pattern)?, is_glob: *is_glob == Value::Int(1), keys });
+    }
+    Some((text(&head[0])?, text(&head[1])?.parse().ok()?))
+}

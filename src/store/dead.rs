@@ -1,0 +1,256 @@
+//! Dead letters: looked at by page, counted, put back and dropped, in bounded calls that say where the next one goes on.
+
+use std::time::Duration;
+
+use redis::{FromRedisValue, Value};
+
+use super::change::Author;
+use super::reply::unexpected;
+use super::{Store, StoreError};
+use crate::words::entry::{BadEntryId, EntryId};
+
+/// How many entries one page holds at most.
+pub const PAGE_MOST: u64 = 1_000;
+
+/// The longest glob, in bytes.
+pub const LONGEST_GLOB: usize = 1_000;
+
+/// Which dead letters: those that all of it finds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Those after this one.
+    pub after: Option<EntryId>,
+    /// Up to this one.
+    pub upto: Option<EntryId>,
+    /// Of buckets that a glob matches.
+    pub bucket: Option<String>,
+    /// Given up for a reason that a glob matches.
+    pub reason: Option<String>,
+    /// With this identity in its bucket, or this entry.
+    pub id: Option<EntryId>,
+}
+
+/// A dead letter: an entry of the stream as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// Which one; the time in it is when the job died.
+    pub entry: EntryId,
+    /// Whether it holds no job that could go back.
+    pub malformed: bool,
+    /// Its fields and what they say.
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A page of dead letters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Where it goes on; `None` at the end.
+    pub next: Option<EntryId>,
+    /// The letters, oldest first.
+    pub letters: Vec<Letter>,
+}
+
+/// What a part of a count found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    /// Where it goes on; `None` at the end.
+    pub next: Option<EntryId>,
+    /// The last entry that it is about.
+    pub upto: EntryId,
+    /// Letters that hold no job that could go back.
+    pub malformed: u64,
+    /// The others by bucket.
+    pub buckets: Vec<CountedBucket>,
+}
+
+/// The dead letters of a bucket, and its rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedBucket {
+    /// Its name.
+    pub bucket: String,
+    /// How many.
+    pub letters: u64,
+    /// Jobs in a period.
+    pub count: u32,
+    /// The length of a period.
+    pub period: Duration,
+}
+
+/// What is done with dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Put them back through their buckets.
+    Retry,
+    /// Delete them.
+    Drop,
+}
+
+/// A command that changes dead letters, in as many calls as it takes; one event tells of all of them.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// What it does.
+    pub act: Act,
+    /// With which; `after` moves on with each call.
+    pub filter: Filter,
+    /// With how many more at most; `None`: all.
+    pub most: Option<u64>,
+    /// Who does it.
+    pub author: Author,
+    /// How it was before, in words.
+    pub before: String,
+    /// What the event calls them: the glob of their buckets, or nothing.
+    pub label: String,
+    /// How many were changed so far.
+    pub done: u64,
+    /// Its event, if one was written.
+    event: String,
+}
+
+/// What one call of such a command did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Whether another call has something to do.
+    pub goes_on: bool,
+    /// Letters that hold no job and were left alone.
+    pub malformed: u64,
+    /// Letters that could not be put back.
+    pub kept: u64,
+    /// Letters in the stream now.
+    pub left: u64,
+    /// Why some could not be put back: a key, and what Redis said of it.
+    pub why: Option<(String, String)>,
+}
+
+impl Letter {
+    /// What a field says.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        self.fields.iter().rev().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value.as_slice())
+    }
+}
+
+impl Command {
+    /// A command that has done nothing yet.
+    #[must_use]
+    pub fn new(act: Act, filter: Filter, most: Option<u64>, author: Author, before: String) -> Self {
+        let label = filter.bucket.clone().unwrap_or_default();
+        Self { act, filter, most, author, before, label, done: 0, event: String::new() }
+    }
+}
+
+fn texts(filter: &Filter) -> [String; 5] {
+    let id = |id: Option<EntryId>| id.map(|id| id.to_string()).unwrap_or_default();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    [id(filter.after), id(filter.upto), text(&filter.bucket), text(&filter.reason), id(filter.id)]
+}
+
+/// Where something goes on: an id, or nothing.
+fn next(text: &str) -> Result<Option<EntryId>, BadEntryId> {
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
+}
+
+fn decoded<T: FromRedisValue>(call: &'static str, reply: Value) -> Result<T, StoreError> {
+    let shown = unexpected(call, &reply);
+    redis::from_redis_value(reply).map_err(|_| shown)
+}
+
+impl Store {
+    /// The time on the server's clock, milliseconds since the epoch.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn time_ms(&mut self) -> Result<u64, StoreError> {
+        let (seconds, us): (u64, u64) = self.read("TIME", &redis::cmd("TIME")).await?;
+        Ok(seconds * 1_000 + us / 1_000)
+    }
+
+    /// How many dead letters there are.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn dead_length(&mut self) -> Result<u64, StoreError> {
+        self.read("XLEN", redis::cmd("XLEN").arg(self.keys().dead())).await
+    }
+
+    async fn dead_call(&mut self, name: &'static str, filter: &Filter, more: &[&str]) -> Result<Value, StoreError> {
+        let texts = texts(filter);
+        let mut args: Vec<&[u8]> = vec![b""];
+        args.extend(texts.iter().map(String::as_bytes));
+        args.extend(more.iter().map(|text| text.as_bytes()));
+        self.function(name, &[self.keys().dead()], &args).await
+    }
+
+    /// A page of the dead letters that a filter finds: at most `most`, and [`PAGE_MOST`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with `WRONGTYPE` where the key is no stream.
+    pub async fn dead_page(&mut self, filter: &Filter, most: u64) -> Result<Page, StoreError> {
+        type Reply = (String, Vec<(String, i64, Vec<(Vec<u8>, Vec<u8>)>)>);
+        let name = "drip__dead_list";
+        let reply = self.dead_call(name, filter, &[&most.min(PAGE_MOST).to_string()]).await?;
+        let shown = unexpected(name, &reply);
+        let decode = |(on, letters): Reply| {
+            let letter = |(id, malformed, fields): (String, i64, _)| {
+                Some(Letter { entry: id.parse().ok()?, malformed: malformed == 1, fields })
+            };
+            let letters = letters.into_iter().map(letter).collect::<Option<Vec<_>>>()?;
+            Some(Page { next: next(&on).ok()?, letters })
+        };
+        decode(decoded(name, reply)?).ok_or(shown)
+    }
+
+    /// A part of a count of the dead letters that a filter finds, of at most `most`; the malformed ones count towards that
+    /// where `with_malformed` says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::dead_page`].
+    pub async fn dead_count(
+        &mut self,
+        filter: &Filter,
+        most: Option<u64>,
+        with_malformed: bool,
+    ) -> Result<Counted, StoreError> {
+        type Reply = (String, String, u64, Vec<(String, u64, u32, u64)>);
+        let (name, most) = ("drip__dead_count", most.map(|most| most.to_string()).unwrap_or_default());
+        let reply = self.dead_call(name, filter, &[&most, if with_malformed { "1" } else { "0" }]).await?;
+        let shown = unexpected(name, &reply);
+        let (on, upto, malformed, buckets): Reply = decoded(name, reply)?;
+        let bucket = |(bucket, letters, count, period_us)| {
+            let period = Duration::from_micros(period_us);
+            CountedBucket { bucket, letters, count, period }
+        };
+        let (Ok(next), Ok(upto)) = (next(&on), upto.parse()) else { return Err(shown) };
+        Ok(Counted { next, upto, malformed, buckets: buckets.into_iter().map(bucket).collect() })
+    }
+
+    /// The next call of a command.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::dead_page`]. [`StoreError::Lost`]: it is safe to repeat, but what the lost call did is not counted.
+    pub async fn dead_change(&mut self, command: &mut Command) -> Result<Changed, StoreError> {
+        type Reply = (String, u64, u64, u64, u64, String, Vec<String>);
+        let name = match command.act {
+            Act::Retry => "drip__dead_retry",
+            Act::Drop => "drip__dead_drop",
+        };
+        let most = command.most.map(|most| most.to_string()).unwrap_or_default();
+        let done = command.done.to_string();
+        let Command { author, label, before, event, .. } = &*command;
+        let more = [most.as_str(), &author.by, &author.user, label, before, event, &done];
+        let reply = self.dead_call(name, &command.filter, &more).await?;
+        let shown = unexpected(name, &reply);
+        let (on, changed, malformed, kept, left, event, notes): Reply = decoded(name, reply)?;
+        let on = next(&on).map_err(|_| shown)?;
+        (command.event, command.done) = (event, command.done + changed);
+        command.most = command.most.map(|most| most.saturating_sub(changed));
+        command.filter.after = on.or(command.filter.after);
+        let why = notes.as_chunks::<4>().0.iter().find(|[kind, ..]| kind == "refused");
+        let why = why.map(|[_, subject, detail, _]| (subject.clone(), detail.clone()));
+        Ok(Changed { goes_on: on.is_some() && command.most != Some(0), malformed, kept, left, why })
+    }
+}

@@ -1,0 +1,108 @@
+-- Settings: what operators set at run time, as it is stored, and what it makes of a policy. Nothing here calls Redis.
+--
+-- A setting is one key of one name or glob: { text, policy, since, by, user, reason }, and a timed one `till` as well.
+--   text    the value as an operator writes it            policy   the fields of a policy that it stands for
+--   since   when it was set                               till     when it ends by itself
+-- Both times are texts, for the JSON of Redis keeps 14 digits of a number.
+-- The settings of one name or glob are an entry: { v, keys = { <key> = { lasting, timed, seq } } }. A timed setting lies over the
+-- lasting one of the same key, which is back at its end. `seq` counts: among globs the one set last wins, for each key by itself.
+-- The keys `pause` and `close` hold whichever name or glob says so; of all others the exact name wins over globs.
+
+local setting = {}
+do
+  local VERSION = 1
+
+  -- The fields that make a policy (the others are derived from them by `prepare_policy`).
+  local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
+    'route', 'catch_up_us', 'admit' }
+
+  -- fresh: an entry without settings.
+  function setting.fresh()
+    return { v = VERSION, keys = {} }
+  end
+
+  -- decode: an entry, or the table of all globs, from its JSON; nil and whether a newer version wrote it.
+  function setting.decode(json)
+    local ok, entry = pcall(cjson.decode, json)
+    if not ok or type(entry) ~= 'table' or type(entry.v) ~= 'number' then return nil, false end
+    if entry.v > VERSION then return nil, true end
+    return entry
+  end
+
+  -- in_force: of one key of an entry, the setting that counts at `now`, or nil.
+  function setting.in_force(one, now)
+    if one.timed and now < one.timed.till + 0 then return one.timed end
+    return one.lasting
+  end
+
+  -- next_end: when the first timed setting of an entry ends, or `huge`.
+  function setting.next_end(entry)
+    local first = huge
+    for _, one in pairs(entry.keys) do
+      if one.timed then first = min(first, one.timed.till + 0) end
+    end
+    return first
+  end
+
+  -- without_over: drop from an entry what is over at `now`. Replies whether anything was, and whether anything is left.
+  function setting.without_over(entry, now)
+    local dropped, left = false, false
+    for key, one in pairs(entry.keys) do
+      if one.timed and now >= one.timed.till + 0 then one.timed, dropped = nil, true end
+      if one.timed or one.lasting then left = true else entry.keys[key] = nil end
+    end
+    return dropped, left
+  end
+
+  -- winners: of each key the setting that counts: key -> { setting, match }. `own` is the entry of the exact name, or nil; `globs`
+  -- a list of { match, entry } of those that match.
+  local function winners(own, own_now, globs, globs_now)
+    local won, seqs = {}, {}
+    for _, g in ipairs(globs) do
+      for key, one in pairs(g.entry.keys) do
+        local it = setting.in_force(one, globs_now)
+        if it and one.seq > (seqs[key] or -1) then won[key], seqs[key] = { setting = it, match = g.match }, one.seq end
+      end
+    end
+    for key, one in pairs(own and own.entry.keys or {}) do
+      local it = setting.in_force(one, own_now)
+      if it then won[key] = { setting = it, match = own.match } end
+    end
+    return won
+  end
+
+  -- apply: a policy with the settings of a name laid over it: the fields of a new one, with
+  --   paused, closed   the name or glob that pauses or closes it     set   which key was set, by what: { setting, match }
+  -- or nil where nothing applies to it.
+  function setting.apply(p, own, own_now, globs, globs_now)
+    local won = winners(own, own_now, globs, globs_now)
+    if next(won) == nil then return nil end
+    local fields = { set = won }
+    for _, name in ipairs(FIELDS) do fields[name] = p[name] end
+    for key, one in pairs(won) do
+      if key == 'pause' then
+        fields.paused = one.match
+      elseif key == 'close' then
+        fields.closed = one.match
+      else
+        for name, value in pairs(one.setting.policy) do fields[name] = value end
+      end
+    end
+    if fields.closed then fields.capacity, fields.overflow = 0, 'reject' end
+    return fields
+  end
+
+  -- till: when the first timed setting of those that apply ends, after `now`; nil where none does.
+  function setting.till(own, globs, now)
+    local first = huge
+    local function look(entry)
+      for _, one in pairs(entry.keys) do
+        local ends = one.timed and one.timed.till + 0 or now
+        if ends > now then first = min(first, ends) end
+      end
+    end
+    if own then look(own.entry) end
+    for _, g in ipairs(globs) do look(g.entry) end
+    return first < huge and first or nil
+  end
+end

@@ -1,0 +1,251 @@
+-- Changes at run time: what an operator sets, and what ends by itself.
+--
+-- What is set for one name is in force for its bucket when the call is over. What is set for a glob counts in each call from then
+-- on, and spreads to the buckets that stand somewhere as a new record does (62_sweep).
+
+local change = {}
+do
+  local refuse, digits = base.refuse, base.digits
+  local spent, policy_of = context.spent, record.policy_of
+
+  local FIELDS_MOST = 20 -- keys in one call
+
+  -- put_right: the state of some buckets of which a setting changed or ended: cut, re-anchored and in their place. Replies how many
+  -- of them are done: a call that has read as much as one may stops before the next.
+  -- reads, writes  as a look at their queues      cost  O(names)
+  local function put_right(ctx, names)
+    local places, dues = bucket.load(ctx, names)
+    local levels, s = call('HMGET', ctx.k.level, unpack(names)), {}
+    for i, name in ipairs(names) do
+      if spent(ctx) then
+        bucket.flush(ctx)
+        return i - 1
+      end
+      local queue = ctx.k.queues .. name
+      bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, places[i], dues[i], tonumber(levels[i] or nil))
+      s.retry_ready = retries.has_ended(ctx, name)
+      if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
+      if not rejected.settle(ctx, s) then
+        bucket.stick(ctx, s)
+      elseif s.due then
+        bucket.commit(ctx, s, bucket.place(ctx, s))
+      end
+      memory.drop(ctx.memory, name)
+    end
+    bucket.flush(ctx)
+    return #names
+  end
+
+  -- spreads: whether a change of globs must spread.
+  local function spreads(ctx)
+    return ctx.id ~= nil and (bucket.any_stands(ctx.k, ctx.now) or ctx.held ~= '')
+  end
+
+  -- end_over: put right what timed settings that have ended left behind: a batch of names, and all globs, whose end spreads, or
+  -- waits for a change that still does.
+  function change.end_over(ctx)
+    local names = settings.ended(ctx, ctx.limits.batch)
+    if #names > 0 then put_right(ctx, names) end
+    if ctx.prev then return end
+    local all = settings.of_globs(ctx)
+    local dropped = false
+    for text, entry in pairs(all and all.globs or {}) do
+      local was_over, left = setting.without_over(entry, ctx.now)
+      dropped = dropped or was_over
+      if not left then all.globs[text] = nil end
+    end
+    if dropped then
+      settings.write_globs(ctx, all, spreads(ctx))
+      context.renew(ctx)
+    end
+    settings.forget_if_none(ctx)
+  end
+
+  -- read_change: what drip__set is told, or nil and an error.
+  local function read_change(text)
+    local ok, c = pcall(cjson.decode, text or '')
+    local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
+      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0)
+      and (c.is_glob == true or names.is_bucket(c.match))
+    if not is_good then return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason') end
+    local n = 0
+    for _, one in pairs(c.set or {}) do
+      n = n + 1
+      if type(one) ~= 'table' or type(one.text) ~= 'string' or type(one.policy) ~= 'table' then
+        return nil, refuse('BADARG', 'each key that is set has a text and a policy')
+      end
+    end
+    if n > FIELDS_MOST then return nil, refuse('TOOMANY', 'at most ' .. FIELDS_MOST .. ' keys a call') end
+    return c
+  end
+
+  -- value_of: what a key of an entry says now, as an operator writes it; '' where nothing is set.
+  local function value_of(entry, key, now)
+    local one = entry.keys[key]
+    local it = one and setting.in_force(one, now)
+    return it and it.text or ''
+  end
+
+  -- alter: put a change into an entry. Replies which keys changed: { key, text before, text after, ... }, each once.
+  local function alter(ctx, c, entry, seq)
+    local told, before = {}, {}
+    local function remember(key)
+      if before[key] == nil then
+        before[key] = value_of(entry, key, ctx.now)
+        told[#told + 1] = key
+      end
+    end
+    local gone = c.unset or {}
+    if c.unset_all then
+      gone = {}
+      for key in pairs(entry.keys) do
+        if key ~= 'pause' and key ~= 'close' then gone[#gone + 1] = key end
+      end
+    end
+    for _, key in ipairs(gone) do
+      if entry.keys[key] then
+        remember(key)
+        entry.keys[key] = nil
+      end
+    end
+    for key, one in pairs(c.set or {}) do
+      remember(key)
+      local kept = entry.keys[key] or {}
+      local new = { text = one.text, policy = one.policy, since = ctx.now_text, by = c.by, user = c.user, reason = c.reason }
+      if c.for_us then
+        new.till = digits(ctx.now + c.for_us)
+        kept.timed = new
+      else
+        kept.lasting = new
+      end
+      kept.seq = seq
+      entry.keys[key] = kept
+    end
+    table.sort(told)
+    local reply = {}
+    for _, key in ipairs(told) do
+      local n = #reply
+      reply[n + 1], reply[n + 2], reply[n + 3] = key, before[key], value_of(entry, key, ctx.now)
+    end
+    return reply
+  end
+
+  -- tell: the change as an event.
+  local function tell(ctx, c, told)
+    local before, after = {}, {}
+    for i = 1, #told, 3 do
+      if told[i + 1] ~= '' then before[#before + 1] = told[i] .. '=' .. told[i + 1] end
+      if told[i + 2] ~= '' then after[#after + 1] = told[i] .. '=' .. told[i + 2] end
+    end
+    if c.for_us then after[#after + 1] = 'for ' .. digits(c.for_us / 1000000) .. 's' end
+    local err = events.add(ctx.k, {
+      what = c.what, match = c.match, before = table.concat(before, ' '), after = table.concat(after, ' '), by = c.by, user = c.user,
+      reason = c.reason,
+    })
+    if err then context.note(ctx, 'refused', ctx.k.events, err) end
+  end
+
+  -- make_routes: the streams of routes that a change names.
+  local function make_routes(ctx, c)
+    for _, one in pairs(c.set or {}) do
+      if one.policy.route then
+        local err = route.make(ctx.prefix, one.policy.route)
+        if err then return refuse('WRONGTYPE', 'route ' .. one.policy.route .. ' has no ready stream: ' .. err) end
+      end
+    end
+  end
+
+  local function newer(key)
+    return refuse('BADARG', key .. ' was written by a newer version of dripd; use that one')
+  end
+
+  -- of_name: the same for an exact name.
+  local function of_name(ctx, c)
+    local entry, is_newer = settings.of_name(ctx, c.match)
+    if is_newer then return newer(ctx.k.settings) end
+    if not settings.room_for_name(ctx, c.match) then
+      return refuse('TOOMANY', '100,000 names are set; `dripd unset` some, or set a glob')
+    end
+    entry = entry or setting.fresh()
+    setting.without_over(entry, ctx.now)
+    local was = policy_of(ctx.rec, c.match)
+    -- checks end here
+    local told = alter(ctx, c, entry, 0)
+    local asks = c.asks or 'paused'
+    if #told == 0 then return { 0, told, was[asks] or '' } end
+    settings.write_name(ctx, c.match, entry)
+    ctx.was = { [c.match] = was.over or was }
+    put_right(ctx, { c.match })
+    ctx.was = nil
+    settings.forget_if_none(ctx)
+    context.wake(ctx.k)
+    tell(ctx, c, told)
+    return { 1, told, policy_of(ctx.rec, c.match)[asks] or '' }
+  end
+
+  -- of_glob: the same for a glob.
+  local function of_glob(ctx, c)
+    local all, is_newer = settings.of_globs(ctx)
+    if is_newer then return newer(ctx.k.globs) end
+    all = all or { v = 1, seq = 0, globs = {} }
+    if ctx.prev then return { -1, {}, '' } end
+    if not settings.room_for_glob(all, c.match) then return refuse('TOOMANY', '100 globs are set; `dripd unset` one') end
+    -- checks end here
+    all.seq = all.seq + 1
+    local entry = all.globs[c.match] or setting.fresh()
+    local told = alter(ctx, c, entry, all.seq)
+    if #told == 0 then return { 0, told, '' } end
+    all.globs[c.match] = next(entry.keys) and entry or nil
+    settings.write_globs(ctx, all, spreads(ctx))
+    context.renew(ctx)
+    settings.forget_if_none(ctx)
+    context.wake(ctx.k)
+    tell(ctx, c, told)
+    return { 1, told, '' }
+  end
+
+  -- drip__set: set, or take back, keys of a name or a glob.
+  -- keys   <prefix>:policy
+  -- args   now_us, the change (JSON): what (set, unset, pause, ...), match, is_glob; set: { <key>: { text, policy } }; unset: [ key ], or unset_all (pause and close
+  --        aside); for_us; by, user, reason; asks: 'paused' or 'closed', for the third reply
+  -- reply  { 1 (0: nothing changed, -1: busy, another change still spreads), { key, text before, text after, ... }, the name or glob
+  --        that pauses (or closes) the bucket now }
+  -- errors BADARG TOOMANY WRONGTYPE
+  -- cost   O(keys), and of one bucket a look
+  function change.set(redis_keys, args)
+    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    if not prefix then return refuse('BADARG', 'set takes the policy key') end
+    local c, err = read_change(args[2])
+    if err then return err end
+    local ctx = context.open(prefix, args[1])
+    err = make_routes(ctx, c)
+    if err then return err end
+    local step = c.is_glob and of_glob or of_name
+    return step(ctx, c)
+  end
+
+  -- drip__settings: a page of all that is set.
+  -- keys   <prefix>:policy
+  -- args   now_us, cursor ('' = from the beginning)
+  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... }; globs come first
+  -- cost   O(batch)
+  function change.list(redis_keys, args)
+    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    if not prefix then return refuse('BADARG', 'settings takes the policy key') end
+    local ctx, cursor = context.open(prefix, args[1]), args[2] or ''
+    local reply = { '', ctx.now_text }
+    local function add(name, is_glob, json)
+      local n = #reply
+      reply[n + 1], reply[n + 2], reply[n + 3] = name, is_glob, json
+    end
+    if cursor == '' then
+      local all = settings.of_globs(ctx)
+      for text, entry in pairs(all and all.globs or {}) do add(text, 1, cjson.encode(entry)) end
+      cursor = '0'
+    end
+    local page = call('HSCAN', ctx.k.settings, cursor, 'COUNT', ctx.limits.batch)
+    for i = 1, #page[2], 2 do add(page[2][i], 0, page[2][i + 1]) end
+    if page[1] ~= '0' then reply[1] = page[1] end
+    return reply
+  end
+end

@@ -1,0 +1,228 @@
+//! The demo: on real terminals of three sizes, in a pipe, without colours, interrupted, and when a promise is broken.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::terminal::{Picture, Terminal};
+use super::{said, signal};
+use crate::rig::{dripd, eventually};
+
+/// The demo, its throw-away directory below another.
+fn demo(home: &Path) -> Command {
+    let mut command = dripd();
+    command.arg("demo").current_dir(home).env("TMPDIR", home).env("TERM", "xterm-256color").env_remove("NO_COLOR");
+    command
+}
+
+/// The process that the picture names for a daemon.
+fn process(text: &str, daemon: u32) -> Option<u32> {
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("daemon {daemon}  process ")))?;
+    line.split(':').next()?.parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Where the machine is busy a daemon may come too late to cut a burst within 50 ms, or not run for a tenth of a second; nothing
+/// else is excused.
+fn is_excused(code: i32, said: &str) -> bool {
+    let broken: Vec<_> = said.split_once("broken: ").map_or(vec![], |(_, broken)| broken.split("; ").collect());
+    let only_late = |broken: &&str| {
+        broken.contains("over capacity for") || (broken.starts_with("kill -9") && broken.contains("no job for"))
+    };
+    code == 1 && !broken.is_empty() && broken.iter().all(only_late)
+}
+
+/// Run something until it needs no excuse, three times at most.
+fn unless_excused(mut run: impl FnMut() -> (i32, String)) -> (i32, String) {
+    let mut told = run();
+    for _ in 0..2 {
+        let broken = told.1.replace(['\r', '\n'], " ");
+        told = if is_excused(told.0, &broken) { run() } else { told };
+    }
+    told
+}
+
+/// Run the whole demo on a terminal and look at every picture.
+fn watch(columns: u16, rows: u16, look: impl Fn(&str)) -> (i32, String) {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::start(demo(home.path()), columns, rows);
+    let (mut pictures, mut paces) = (0, 0);
+    while !terminal.has_ended() {
+        let Picture { text, past_the_edge, whole } = terminal.picture(columns, rows);
+        if whole {
+            assert_eq!(past_the_edge, None, "drawn past the edge (row, column)\n{text}");
+            assert!(!text.contains(" 0.0/s"), "a bucket that is empty says so\n{text}");
+            pictures += 1;
+            paces += u32::from(text.contains("20.0/s") || text.contains("200.0/s"));
+            look(&text);
+        }
+        std::thread::sleep(Duration::from_millis(50)); // each picture stays for twice as long
+    }
+    assert!(pictures > 50 && paces > 10, "{pictures} pictures, {paces} with a steady pace");
+    let code = terminal.end();
+    let Picture { text, past_the_edge, .. } = terminal.picture(columns, u16::MAX); // it may scroll
+    assert_eq!(past_the_edge, None, "the verdict is as narrow as the terminal\n{text}");
+    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+    (code, text)
+}
+
+#[test]
+fn on_80_columns_and_24_rows_the_demo_shows_all_and_kills_a_daemon_while_another_goes_on() {
+    let told = std::cell::RefCell::new((false, false, false));
+    let look = |text: &str| {
+        let mut told = told.borrow_mut();
+        told.0 |= text.contains("In 2 s daemon 1 is killed with kill -9");
+        let (Some(first), Some(second)) = (process(text, 1), process(text, 2)) else { return };
+        if text.contains(&format!("process {first}: killed with kill -9 at ")) {
+            assert!(!is_alive(first), "it is said to be dead\n{text}");
+            told.1 |= is_alive(second) && text.contains("daemon 2 goes on. Longest pause since then: ");
+        }
+        told.2 |= text.contains("mail rate 2/s, room for 8") && text.contains("│ │ │") && text.contains("▇▇▇▇▇▇");
+    };
+    let (code, text) = unless_excused(|| watch(80, 24, look));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(told.into_inner(), (true, true, true), "announced, done, drawn");
+    for promise in ["rate", "bound", "order", "nothing lost", "kill -9"] {
+        assert!(text.contains(&format!("kept    {promise}: ")), "{promise}\n{text}");
+    }
+    assert!(text.contains("all promises kept"), "{text}");
+}
+
+#[test]
+fn on_40_columns_and_12_rows_the_demo_says_all_in_short() {
+    let seen = std::cell::Cell::new(0);
+    let look = |text: &str| {
+        let lines: Vec<_> = text.lines().collect();
+        let short = lines.len() == 12 && lines[0].starts_with("dripd demo") && lines[1].starts_with("mail ");
+        let killed = lines[lines.len().saturating_sub(2)..].join(" ").contains("Daemon 1 is dead, daemon 2 goes on.");
+        seen.set(seen.get() + u32::from(short && killed));
+    };
+    let (code, text) = unless_excused(|| watch(40, 12, look));
+    assert_eq!(code, 0, "{text}");
+    assert!(seen.get() > 10 && text.contains("all promises kept"), "{}\n{text}", seen.get());
+}
+
+#[test]
+fn a_large_terminal_is_used() {
+    let used = std::cell::Cell::new(0);
+    let look = |text: &str| {
+        let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        used.set(used.get() + u32::from(width >= 190 && text.lines().count() >= 40));
+    };
+    let (code, text) = unless_excused(|| watch(200, 50, look));
+    assert_eq!(code, 0, "{text}");
+    assert!(used.get() > 10, "{} pictures", used.get());
+}
+
+#[test]
+fn a_demo_follows_the_size_of_its_terminal_and_ctrl_c_leaves_it_clean() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::start(demo(home.path()), 80, 24);
+    eventually("both daemons run", || process(&terminal.text(), 2).is_some());
+    let daemons = [1, 2].map(|n| process(&terminal.text(), n).expect("its process"));
+    terminal.resize(40, 12);
+    let is = |columns, rows, what: &str| {
+        let picture = terminal.picture(columns, rows);
+        picture.text.contains(what) && picture.past_the_edge.is_none()
+    };
+    eventually("the picture shrinks", || is(40, 12, " of 8 -"));
+    terminal.resize(100, 40);
+    eventually("the picture grows", || is(100, 40, "in the bucket") && terminal.text().lines().count() > 24);
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+    assert_eq!(terminal.text().trim(), "dripd demo: interrupted", "nothing else is left on it");
+    assert!(!daemons.into_iter().any(is_alive), "its daemons are gone");
+    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+}
+
+#[test]
+fn a_terminal_without_colours_gets_plain_lines_and_ctrl_c_ends_them() {
+    for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let home = tempfile::tempdir().expect("a directory");
+        let mut command = demo(home.path());
+        command.env(name, value);
+        let mut terminal = Terminal::start(command, 80, 24);
+        eventually("two seconds are told", || terminal.text().contains("\n      1   2.0/s "));
+        terminal.type_keys("\u{3}");
+        assert_eq!(terminal.end(), 130, "{name}");
+        let (text, bytes) = (terminal.text(), terminal.bytes());
+        assert!(!bytes.contains('\u{1b}') && text.ends_with("dripd demo: interrupted"), "{name}: {bytes:?}");
+        assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+    }
+}
+
+#[test]
+fn in_a_pipe_the_demo_writes_a_line_a_second_and_the_verdict() {
+    let home = tempfile::tempdir().expect("a directory");
+    let (code, text) = unless_excused(|| {
+        let (code, out, err) = said(&demo(home.path()).output().expect("it runs"));
+        (code, out + &err)
+    });
+    assert_eq!(code, 0, "{text}");
+    assert!(!text.contains('\u{1b}') && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let second = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u32>().is_ok());
+    let seconds: Vec<_> = text.lines().filter(second).collect();
+    assert!((10..=18).contains(&seconds.len()) && !text.contains(" 0.0/s"), "{text}");
+    let killed = text.lines().position(|line| line.contains("was killed with kill -9; daemon 2 goes on"));
+    let line_after = text.lines().nth(killed.expect("it says so") + 1).unwrap_or_default();
+    assert!(line_after.contains("/s "), "the buckets go on: {line_after}");
+    assert!(text.contains("kept    nothing lost: ") && text.contains("all promises kept"), "{text}");
+    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+}
+
+#[test]
+fn an_interrupted_demo_in_a_pipe_stops_its_daemons_and_says_so() {
+    let home = tempfile::tempdir().expect("a directory");
+    let demo = demo(home.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
+    let log = || std::fs::read_dir(home.path()).ok()?.next()?.ok().map(|stage| stage.path().join("daemon-1.log"));
+    let serves = |path| std::fs::read_to_string(path).is_ok_and(|log: String| log.contains("serving redis"));
+    eventually("its first daemon serves", || log().is_some_and(serves));
+    signal(demo.id(), "INT");
+    let (code, _, err) = said(&demo.wait_with_output().expect("it ends"));
+    assert_eq!((code, err.as_str()), (130, "dripd demo: interrupted\n"));
+    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+}
+
+/// Lets a stopped process go on, whatever becomes of the test.
+struct Stopped(u32);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
+    }
+}
+
+#[test]
+fn when_the_second_daemon_does_not_go_on_the_demo_fails_and_says_why() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::start(demo(home.path()), 80, 24);
+    eventually("the kill is announced", || terminal.text().contains("daemon 1 is killed with kill -9"));
+    let second = process(&terminal.text(), 2).expect("its process");
+    signal(second, "STOP");
+    let stopped = Stopped(second);
+    eventually("daemon 1 is dead", || terminal.text().contains("Daemon 1 is dead"));
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(1_500) {
+        std::thread::sleep(Duration::from_millis(50)); // the time for which nothing comes out
+    }
+    drop(stopped);
+    assert_eq!(terminal.end(), 1);
+    let text = terminal.text();
+    assert!(text.contains("BROKEN  kill -9: delay at most ") && !text.contains("all promises kept"), "{text}");
+    assert!(text.contains("kept    nothing lost: "), "the jobs waited: {text}");
+    let broken = terminal.bytes().replace("\r\n", " ");
+    assert!(broken.contains("dripd demo: broken: ") && broken.contains("kill -9: webhook: no job for "), "{broken}");
+}
+
+#[test]
+fn a_demo_whose_second_daemon_dies_ends_at_once_and_says_so() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::start(demo(home.path()), 80, 24);
+    eventually("both daemons run", || process(&terminal.text(), 2).is_some());
+    signal(process(&terminal.text(), 2).expect("its process"), "KILL");
+    assert_eq!(terminal.end(), 1);
+    assert!(terminal.text().contains("dripd demo: daemon 2 ended: "), "{}", terminal.text());
+}

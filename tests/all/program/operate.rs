@@ -1,0 +1,185 @@
+//! Control at run time, as an operator has it: set, unset, pause, resume, close, open, settings.
+
+use super::Shell;
+use crate::rig::{Daemon, dripd, eventually, server};
+
+/// Run a command that must do what it is asked for. Replies what it said.
+fn done(shell: &Shell, args: &[&str]) -> String {
+    let (code, out, err) = shell.run(args);
+    assert_eq!((code, err.as_str()), (0, ""), "{args:?}: {out}");
+    out
+}
+
+#[test]
+fn a_rate_is_changed_for_a_while_and_shown_with_who_and_why() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    let daemon = Daemon::start(shell.home());
+    shell.case.lpush("acme", &["1", "2", "3"]);
+    eventually("one leaves", || shell.case.stream("ready").len() == 1);
+    let out = done(&shell, &["set", "acme", "rate=1000/s", "--for", "1h", "--reason", "they asked for it"]);
+    assert_eq!(out, "acme: rate = \"1000/s\" (before: as in the file)\n");
+    eventually("the others leave", || shell.case.stream("ready").len() == 3);
+    let out = done(&shell, &["settings"]);
+    for part in [
+        "acme: rate = \"1000/s\"\n  until 2",
+        "(in 59m",
+        "\n  since 2",
+        "@",
+        "as Redis user default\n",
+        "because they asked for it\n",
+    ] {
+        assert!(out.contains(part), "{part} is not in\n{out}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&done(&shell, &["settings", "--json"])).expect("JSON");
+    assert_eq!((&json[0]["match"], &json[0]["key"], &json[0]["glob"]), (&"acme".into(), &"rate".into(), &false.into()));
+    assert_eq!(done(&shell, &["settings", "b*"]), "nothing is set: the file and its defaults hold\n");
+    eventually("the log tells of it", || {
+        let log = daemon.log();
+        log.contains("changed at run time") && log.contains("they asked for it") && log.contains("match=\"acme\"")
+    });
+    assert_eq!(done(&shell, &["unset", "acme"]), "acme: rate = as in the file (before: \"1000/s\")\n");
+    assert_eq!(done(&shell, &["unset", "acme"]), "acme: nothing of that was set\n");
+}
+
+#[test]
+fn what_was_set_at_night_finds_its_way_into_the_file() {
+    let shell = Shell::new("");
+    done(&shell, &["set", "sms:*", "rate=2/s", "capacity=7"]);
+    done(&shell, &["set", "sms:acme", "overflow=drop-oldest", "--for", "2h"]);
+    done(&shell, &["pause", "mail:*"]);
+    let out = done(&shell, &["settings", "--toml"]);
+    let file: toml::Table = out.parse().expect("TOML");
+    let entries = file["bucket"].as_array().expect("entries");
+    let sms = entries.iter().find(|entry| entry["match"].as_str() == Some("sms:*")).expect("it is there");
+    assert_eq!((sms["rate"].as_str(), sms["capacity"].as_integer()), (Some("2/s"), Some(7)));
+    assert!(out.contains("# overflow = \"drop-oldest\" # until 2") && out.contains("# pause"), "{out}");
+}
+
+#[test]
+fn wrong_keys_and_values_are_all_named_and_nothing_is_changed() {
+    let shell = Shell::new("");
+    let (code, out, err) = shell.run(&["set", "acme", "rate=5/sec", "capcity=3", "attempts=2"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    for part in ["dripd set: what is to be set: 2 problems", "rate: \"5/sec\"", "did you mean capacity?"] {
+        assert!(err.contains(part), "{part} is not in\n{err}");
+    }
+    assert_eq!(shell.run(&["set", "a{b", "rate=5/s"]).0, 2);
+    assert_eq!(shell.run(&["unset", "acme", "rat"]).0, 2);
+    assert_eq!(shell.run(&["pause", "acme", "--for", "soon"]).0, 2);
+    assert_eq!(done(&shell, &["settings"]), "nothing is set: the file and its defaults hold\n");
+    let (code, _, err) = shell.run(&["pause", "**"]);
+    assert_eq!(code, 2);
+    assert!(
+        err.contains("\"**\" means every bucket: pause all of them? There is no terminal to ask at; add --yes"),
+        "{err}"
+    );
+    assert!(done(&shell, &["pause", "**", "--yes"]).contains("**: paused; 0 buckets with work now"));
+}
+
+#[test]
+fn one_tenant_is_stopped_and_goes_on() {
+    let mut shell = Shell::new("[defaults]\nrate = '100/s'\n");
+    let _daemon = Daemon::start(shell.home());
+    shell.case.lpush("sms:acme", &["1", "2"]);
+    eventually("they leave", || shell.case.stream("ready").len() == 2);
+    shell.case.take("ready", 1);
+    let out = done(&shell, &["pause", "sms:acme", "--reason", "their gateway is down"]);
+    assert_eq!(out, "sms:acme: paused; 2 jobs are out already and not called back: 1 ready, 1 with workers\n");
+    done(&shell, &["pause", "sms:*"]);
+    shell.case.lpush("sms:acme", &["3"]);
+    shell.case.lpush("other", &["4"]);
+    eventually("the other goes on", || shell.case.stream("ready").len() == 3);
+    eventually("it waits in its place", || {
+        let key = shell.case.key("paused");
+        shell.case.cmd::<Option<f64>>(&["ZSCORE", &key, "sms:acme"]).is_some()
+    });
+    let (code, _, err) = shell.run(&["resume", "sms:acme"]);
+    assert_eq!(code, 1);
+    assert_eq!(
+        err,
+        "dripd resume: sms:acme: its own is taken away, but \"sms:*\" still has it paused; `dripd resume 'sms:*'`\n"
+    );
+    let (code, _, err) = shell.run(&["resume", "sms:acme"]);
+    assert_eq!(code, 1);
+    assert_eq!(
+        err,
+        "dripd resume: nothing is paused under \"sms:acme\"; \"sms:*\" has it paused: `dripd resume 'sms:*'`\n"
+    );
+    assert_eq!(done(&shell, &["resume", "sms:*"]), "sms:*: paused no more\n");
+    eventually("it goes on", || shell.case.stream("ready").len() == 4);
+    let (code, _, err) = shell.run(&["resume", "sms:*"]);
+    assert_eq!(code, 1);
+    assert_eq!(err, "dripd resume: nothing is paused under \"sms:*\"; `dripd settings` lists what is\n");
+}
+
+#[test]
+fn a_closed_bucket_rejects_at_every_door() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    let _daemon = Daemon::start(shell.home());
+    assert_eq!(done(&shell, &["close", "acme"]), "acme: closed\n");
+    assert_eq!(shell.run(&["push", "acme", "x"]).0, 75);
+    shell.case.lpush("acme", &["y"]);
+    eventually("it is rejected", || shell.case.stream("rejected").iter().any(|entry| entry.text("reason") == "closed"));
+    assert_eq!(done(&shell, &["open", "acme"]), "acme: closed no more\n");
+    done(&shell, &["push", "acme", "x"]);
+}
+
+#[test]
+fn a_pause_that_ends_by_itself_wakes_its_bucket() {
+    let mut shell = Shell::new("[defaults]\nrate = '100/s'\n");
+    let _daemon = Daemon::start(shell.home());
+    done(&shell, &["pause", "acme", "--for", "300ms"]);
+    done(&shell, &["pause", "sms:*", "--for", "300ms"]);
+    shell.case.lpush("acme", &["1"]);
+    shell.case.lpush("sms:a", &["2"]);
+    eventually("both go on", || shell.case.stream("ready").len() == 2);
+    assert_eq!(done(&shell, &["settings"]), "nothing is set: the file and its defaults hold\n");
+}
+
+#[test]
+fn twenty_operators_and_two_daemons_end_in_one_state_and_lose_nothing() {
+    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\ncapacity = 100000\n");
+    let _daemons = [Daemon::start(shell.home()), Daemon::start(shell.home())];
+    let jobs: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+    let operators: Vec<_> = (0..20)
+        .map(|n| {
+            let glob = format!("b{}*", n % 5);
+            let words = match n % 4 {
+                0 => vec!["pause".to_owned(), glob, "--for".to_owned(), "200ms".to_owned()],
+                1 => vec!["set".to_owned(), glob, format!("rate={}/s", 500 + n)],
+                2 => vec![
+                    "set".to_owned(),
+                    format!("b{}", n % 5),
+                    "capacity=99999".to_owned(),
+                    "--for".to_owned(),
+                    "1s".to_owned(),
+                ],
+                _ => vec!["pause".to_owned(), format!("b{}", n % 5), "--for".to_owned(), "300ms".to_owned()],
+            };
+            dripd().args(words).current_dir(shell.home()).stdout(std::process::Stdio::null()).spawn().expect("it runs")
+        })
+        .collect();
+    for bucket in ["b0", "b1", "b2", "b3", "b4", "c"] {
+        shell.case.lpush(bucket, &jobs);
+    }
+    for mut operator in operators {
+        assert_eq!(operator.wait().expect("it ends").code(), Some(0));
+    }
+    eventually("every job leaves", || shell.case.stream("ready").len() == 1_200);
+    for bucket in ["b0", "b4", "c"] {
+        let left: Vec<String> = shell
+            .case
+            .stream("ready")
+            .iter()
+            .filter(|entry| entry.text("bucket") == bucket)
+            .map(|entry| entry.text("job"))
+            .collect();
+        assert_eq!(left, jobs, "in order, each once");
+    }
+    eventually("what was for a while has ended", || {
+        let all: serde_json::Value = serde_json::from_str(&done(&shell, &["settings", "--json"])).expect("JSON");
+        all.as_array().expect("a list").iter().all(|one| one["until"].is_null())
+    });
+    let _ = server();
+}
