@@ -6,7 +6,8 @@ use clap::Args;
 
 use super::{Exit, Failure, connect};
 use crate::config::Config;
-use crate::store::view::{BucketStatus, DaemonStatus, Status};
+use crate::store::status::{DaemonStatus, Status};
+use crate::store::view::BucketStatus;
 use crate::words::bucket::BucketName;
 use crate::words::duration;
 

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::StoreError;
 use super::ops::Beat;
-use super::view::DaemonStatus;
+use super::status::DaemonStatus;
 use crate::words::bucket::BucketName;
 
 /// What a drain or a wake did.
@@ -171,7 +171,7 @@ pub(super) fn unexpected(call: &'static str, reply: &Value) -> StoreError {
     StoreError::Reply { call, reply: shown }
 }
 
-fn text(value: &Value) -> Option<String> {
+pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) => Some(text.clone()),
@@ -187,7 +187,7 @@ fn count(value: &Value) -> Option<u64> {
     number(value).and_then(|n| u64::try_from(n).ok())
 }
 
-fn list(value: &Value) -> Option<&[Value]> {
+pub(super) fn list(value: &Value) -> Option<&[Value]> {
     match value {
         Value::Array(items) | Value::Set(items) => Some(items),
         _ => None,
@@ -267,8 +267,8 @@ pub(super) fn reaped(call: &'static str, reply: &Value) -> Result<Reaped, StoreE
 pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonStatus>, StoreError> {
     let (beats, []) = list(reply).unwrap_or_default().as_chunks::<3>() else { return Err(unexpected(call, reply)) };
     let daemon = |[_, json, age]: &[Value; 3]| {
-        let Beat { host, pid, version, since, has_record } = serde_json::from_str(&text(json)?).ok()?;
-        Some(DaemonStatus { host, pid, version, since, has_record, age_ms: count(age)? })
+        let Beat { host, pid, version, since, has_record, wake_up } = serde_json::from_str(&text(json)?).ok()?;
+        Some(DaemonStatus { host, pid, version, since, has_record, wake_up, age_ms: count(age)? })
     };
     Ok(beats.iter().filter_map(daemon).collect())
 }

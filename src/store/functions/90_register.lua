@@ -60,6 +60,9 @@ do
   internal('look', push.look, { 'no-writes' })
   internal('beat', daemons.beat)
   internal('daemons', daemons.living, { 'no-writes' })
+  internal('walk', walk.page, { 'no-writes' })
+  internal('rank', walk.rank, { 'no-writes' })
+  internal('top', walk.top, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.
   -- reply  { its version, the oldest library version whose daemons understand its replies }

@@ -1,0 +1,207 @@
+//! The walk: it passes all buckets by, for the ranking that `dripd status` shows. The oldest daemon does it for all, on a connection
+//! of its own, a page at a time, and leaves Redis forty-nine times as long to others as a page took: a fiftieth of its time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::loops::progress::Progress;
+use crate::store::wake::Hints;
+use crate::store::walk::{At, Ranking};
+use crate::store::{Address, Partition, Store, StoreError};
+
+/// For each second that the walk takes, so many are left to others.
+const LEAVE: u32 = 49;
+
+/// What a page should take: a call that comes meanwhile waits for its end. It is made smaller or larger until it does.
+const PAGE: Duration = Duration::from_micros(200);
+const FEWEST: u64 = 10;
+const MOST: u64 = 100;
+
+/// The longest that a page is taken to have cost: what took longer was spent waiting for the processor.
+const DEAREST: Duration = Duration::from_millis(20);
+
+/// How long after a bucket has changed a walk begins: what changes together is seen by one walk.
+const SOON: Duration = Duration::from_secs(1);
+
+/// While no bucket changes: how often it asks whether anything was rejected, and how often it walks all the same.
+const IDLE: Duration = Duration::from_secs(30);
+const AT_LEAST: Duration = Duration::from_secs(3_600);
+
+/// How often a daemon looks whether it is the oldest now.
+const TURN: Duration = Duration::from_secs(1);
+
+/// The wait after an error.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// How many round trips tell how long one takes that does nothing, and what Redis needs for each of them all the same.
+const PINGS: usize = 3;
+const CALL: Duration = Duration::from_micros(20);
+
+/// The loop that ranks the buckets.
+pub struct Walk {
+    address: Address,
+    partition: Partition,
+    hints: Arc<Hints>,
+    progress: Arc<Progress>,
+    pace: Pace,
+    /// The log says that Redis refuses it.
+    refused: bool,
+}
+
+/// How many buckets make a page, and what a page costs.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    buckets: u64,
+    /// How long a round trip takes that does nothing.
+    round_trip: Duration,
+}
+
+impl Pace {
+    /// A page came back after so long. Replies how long to rest.
+    fn took(&mut self, elapsed: Duration) -> Duration {
+        let cost = (elapsed.saturating_sub(self.round_trip) + CALL).min(DEAREST);
+        if cost > PAGE {
+            self.buckets = (self.buckets * 3 / 4).max(FEWEST);
+        } else if cost < PAGE * 3 / 4 {
+            self.buckets = (self.buckets + 5).min(MOST);
+        }
+        cost * LEAVE
+    }
+}
+
+impl Walk {
+    /// A walk over a connection of its own, which is made when it is this daemon's turn.
+    #[must_use]
+    pub fn new(address: Address, partition: Partition, hints: Arc<Hints>, progress: Arc<Progress>) -> Self {
+        let pace = Pace { buckets: 25, round_trip: Duration::ZERO };
+        Self { address, partition, hints, progress, pace, refused: false }
+    }
+
+    /// Walk again and again until stopped, as long as no older daemon is alive. It has a thread of its own: to sort and to write a
+    /// thousand rows takes a millisecond, for which no job should wait.
+    ///
+    /// # Errors
+    ///
+    /// None: nothing depends on it, and what goes wrong is tried again.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
+        let runtime = tokio::runtime::Handle::current();
+        let thread = tokio::task::spawn_blocking(move || {
+            runtime.block_on(async {
+                tokio::select! { () = stop.cancelled() => {}, () = self.walk_for_ever() => {} }
+            });
+        });
+        thread.await.expect("a walk does not panic");
+        Ok(())
+    }
+
+    async fn walk_for_ever(&mut self) {
+        loop {
+            if !self.has_turn() {
+                tokio::time::sleep(TURN).await;
+                continue;
+            }
+            if let Err(why) = self.while_it_has_turn().await {
+                self.say(&why);
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+
+    /// Whether this is the oldest daemon alive.
+    fn has_turn(&self) -> bool {
+        let alive = self.progress.alive();
+        alive.daemons > 0 && alive.before == 0
+    }
+
+    async fn while_it_has_turn(&mut self) -> Result<(), StoreError> {
+        let mut store = Store::connect(&self.address, &self.partition).await?;
+        self.pace.round_trip = store.round_trip(PINGS).await?;
+        let (mut walked, mut stamp) = (None, String::new());
+        while self.has_turn() {
+            if self.has_news(&mut store, walked, &stamp).await? {
+                walked = Some(Instant::now());
+                stamp = self.walk(&mut store).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Wait until a walk would find something new, or for a while. `walked` is when the last one began, `stamp` what it was told of what was
+    /// rejected.
+    async fn has_news(&self, store: &mut Store, walked: Option<Instant>, stamp: &str) -> Result<bool, StoreError> {
+        let Some(walked) = walked else { return Ok(true) };
+        tokio::select! {
+            () = self.hints.moved.notified() => {
+                tokio::time::sleep(SOON).await;
+                Ok(true)
+            }
+            () = tokio::time::sleep(IDLE) => {
+                let is_old = walked.elapsed() >= AT_LEAST;
+                Ok(is_old || self.has_turn() && store.rejected_stamp().await? != stamp)
+            }
+        }
+    }
+
+    /// One walk, from its beginning to its end. Replies the stamp of what was rejected by then.
+    async fn walk(&mut self, store: &mut Store) -> Result<String, StoreError> {
+        let began = Instant::now();
+        // What has changed by now is seen by this walk.
+        tokio::select! { biased; () = self.hints.moved.notified() => {}, () = std::future::ready(()) => {} }
+        let (mut ranking, mut at) = (Ranking::default(), At::default());
+        loop {
+            let asked = Instant::now();
+            let page = store.walk(&at, self.pace.buckets, &ranking).await?;
+            let rest = self.pace.took(asked.elapsed());
+            let (next, stamp) = (page.next.clone(), page.stamp.clone());
+            ranking.add(page);
+            tokio::time::sleep(rest).await;
+            if !self.has_turn() {
+                return Ok(stamp);
+            }
+            let Some(next) = next else {
+                debug!(buckets = ranking.passed(), took = ?began.elapsed(), "walked");
+                let asked = Instant::now();
+                store.keep_ranking(ranking, began.elapsed()).await?;
+                tokio::time::sleep(asked.elapsed().min(DEAREST) * LEAVE).await;
+                return Ok(stamp);
+            };
+            at = next;
+        }
+    }
+
+    /// Say why it does not walk: once, where Redis refuses it. A lost connection is told by others.
+    fn say(&mut self, why: &StoreError) {
+        let is_refused = matches!(why, StoreError::Refused { .. });
+        if is_refused && !self.refused {
+            warn!(%why, "cannot rank the buckets: `dripd status` does not show which are fullest");
+        } else {
+            debug!(%why, "the walk is tried again");
+        }
+        self.refused |= is_refused;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_made_to_take_a_fifth_of_a_millisecond_and_rest_follows_what_it_cost() {
+        let mut pace = Pace { buckets: FEWEST, round_trip: Duration::from_micros(50) };
+        // A server on which a bucket costs 4 us: it settles where a page takes 150 to 200 us.
+        for _ in 0..100 {
+            let cost = Duration::from_micros(4 * pace.buckets);
+            assert_eq!(pace.took(cost + pace.round_trip), (cost + CALL) * LEAVE);
+        }
+        assert!((32..=45).contains(&pace.buckets), "{}", pace.buckets);
+        // One with a hundred globs, where it costs 300 us: as few as may be.
+        for _ in 0..100 {
+            pace.took(Duration::from_micros(300 * pace.buckets));
+        }
+        assert_eq!(pace.buckets, FEWEST);
+        assert_eq!(pace.took(Duration::from_secs(4)), DEAREST * LEAVE, "it waited for the processor");
+    }
+}
