@@ -2,6 +2,7 @@
 
 mod change;
 mod check;
+mod columns;
 mod demo;
 mod functions;
 mod limit;

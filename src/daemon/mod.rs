@@ -274,7 +274,8 @@ impl Daemon {
         })?;
         let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
         let reconciler = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
-        let heartbeat = Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress), server.tracking);
+        let heartbeat =
+            Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress), server.tracking);
         let changes = Changes::new(store.clone(), Arc::clone(&self.hints), Arc::clone(&self.progress));
         let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
         let walk = Walk::new(self.address.clone(), self.partition.clone(), hints, progress);

@@ -15,10 +15,13 @@ use crate::store::{Address, Partition, Store, StoreError};
 /// For each second that the walk takes, so many are left to others.
 const LEAVE: u32 = 49;
 
-/// What a page should take: a call that comes meanwhile waits for its end. It is made smaller or larger until it does.
-const PAGE: Duration = Duration::from_micros(200);
-const FEWEST: u64 = 10;
-const MOST: u64 = 100;
+/// How many buckets make a page. A call of others that comes meanwhile waits for its end, which is a quarter of a millisecond or so;
+/// with fewer, what each call costs by itself would weigh more than they do.
+const MOST: u64 = 64;
+
+/// A page that costs more than this is made smaller, for each name is compared with many globs: down to so many.
+const PAGE: Duration = Duration::from_millis(2);
+const FEWEST: u64 = 8;
 
 /// The longest that a page is taken to have cost: what took longer was spent waiting for the processor.
 const DEAREST: Duration = Duration::from_millis(20);
@@ -36,8 +39,7 @@ const TURN: Duration = Duration::from_secs(1);
 /// The wait after an error.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How many round trips tell how long one takes that does nothing, and what Redis needs for each of them all the same.
-const PINGS: usize = 3;
+/// What Redis needs to read a call and to write its reply, which the time of the function does not hold.
 const CALL: Duration = Duration::from_micros(20);
 
 /// The loop that ranks the buckets.
@@ -51,22 +53,20 @@ pub struct Walk {
     refused: bool,
 }
 
-/// How many buckets make a page, and what a page costs.
+/// How many buckets make a page.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     buckets: u64,
-    /// How long a round trip takes that does nothing.
-    round_trip: Duration,
 }
 
 impl Pace {
-    /// A page came back after so long. Replies how long to rest.
-    fn took(&mut self, elapsed: Duration) -> Duration {
-        let cost = (elapsed.saturating_sub(self.round_trip) + CALL).min(DEAREST);
+    /// A page cost Redis so much time. Replies how long to rest.
+    fn took(&mut self, cost: Duration) -> Duration {
+        let cost = (cost + CALL).min(DEAREST);
         if cost > PAGE {
             self.buckets = (self.buckets * 3 / 4).max(FEWEST);
-        } else if cost < PAGE * 3 / 4 {
-            self.buckets = (self.buckets + 5).min(MOST);
+        } else if cost < PAGE / 2 {
+            self.buckets = (self.buckets + 4).min(MOST);
         }
         cost * LEAVE
     }
@@ -76,8 +76,7 @@ impl Walk {
     /// A walk over a connection of its own, which is made when it is this daemon's turn.
     #[must_use]
     pub fn new(address: Address, partition: Partition, hints: Arc<Hints>, progress: Arc<Progress>) -> Self {
-        let pace = Pace { buckets: 25, round_trip: Duration::ZERO };
-        Self { address, partition, hints, progress, pace, refused: false }
+        Self { address, partition, hints, progress, pace: Pace { buckets: MOST }, refused: false }
     }
 
     /// Walk again and again until stopped, as long as no older daemon is alive. It has a thread of its own: to sort and to write a
@@ -118,7 +117,6 @@ impl Walk {
 
     async fn while_it_has_turn(&mut self) -> Result<(), StoreError> {
         let mut store = Store::connect(&self.address, &self.partition).await?;
-        self.pace.round_trip = store.round_trip(PINGS).await?;
         let (mut walked, mut stamp) = (None, String::new());
         while self.has_turn() {
             if self.has_news(&mut store, walked, &stamp).await? {
@@ -152,9 +150,8 @@ impl Walk {
         tokio::select! { biased; () = self.hints.moved.notified() => {}, () = std::future::ready(()) => {} }
         let (mut ranking, mut at) = (Ranking::default(), At::default());
         loop {
-            let asked = Instant::now();
             let page = store.walk(&at, self.pace.buckets, &ranking).await?;
-            let rest = self.pace.took(asked.elapsed());
+            let rest = self.pace.took(page.cost);
             let (next, stamp) = (page.next.clone(), page.stamp.clone());
             ranking.add(page);
             tokio::time::sleep(rest).await;
@@ -163,9 +160,8 @@ impl Walk {
             }
             let Some(next) = next else {
                 debug!(buckets = ranking.passed(), took = ?began.elapsed(), "walked");
-                let asked = Instant::now();
-                store.keep_ranking(ranking, began.elapsed()).await?;
-                tokio::time::sleep(asked.elapsed().min(DEAREST) * LEAVE).await;
+                let cost = store.keep_ranking(ranking, began.elapsed()).await?;
+                tokio::time::sleep(cost.min(DEAREST) * LEAVE).await;
                 return Ok(stamp);
             };
             at = next;
@@ -189,19 +185,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_made_to_take_a_fifth_of_a_millisecond_and_rest_follows_what_it_cost() {
-        let mut pace = Pace { buckets: FEWEST, round_trip: Duration::from_micros(50) };
-        // A server on which a bucket costs 4 us: it settles where a page takes 150 to 200 us.
-        for _ in 0..100 {
-            let cost = Duration::from_micros(4 * pace.buckets);
-            assert_eq!(pace.took(cost + pace.round_trip), (cost + CALL) * LEAVE);
-        }
-        assert!((32..=45).contains(&pace.buckets), "{}", pace.buckets);
-        // One with a hundred globs, where it costs 300 us: as few as may be.
-        for _ in 0..100 {
-            pace.took(Duration::from_micros(300 * pace.buckets));
-        }
-        assert_eq!(pace.buckets, FEWEST);
-        assert_eq!(pace.took(Duration::from_secs(4)), DEAREST * LEAVE, "it waited for the processor");
+    fn a_page_becomes_smaller_while_it_is_dear_and_the_rest_follows_what_it_cost() {
+        let mut pace = Pace { buckets: MOST };
+        let mut pages = |us_a_bucket: u64| {
+            for _ in 0..100 {
+                let cost = Duration::from_micros(us_a_bucket * pace.buckets);
+                assert_eq!(pace.took(cost), (cost + CALL) * 49);
+            }
+            pace.buckets
+        };
+        assert_eq!(pages(5), MOST);
+        assert_eq!(pages(300), FEWEST, "a hundred globs");
+        assert_eq!(pages(50), 23, "between one and two milliseconds");
+        assert_eq!(pages(5), MOST);
+        assert_eq!(pace.took(Duration::from_secs(4)), DEAREST * 49, "it waited for the processor");
     }
 }

@@ -1,8 +1,6 @@
 //! The server itself: its version, what it lacks to keep the promises, the types of our keys, its reports of changed
 //! queues, and what the supervisor of the built-in Redis asks of it.
 
-use std::time::{Duration, Instant};
-
 use redis::Value;
 
 use super::library;
@@ -47,21 +45,6 @@ impl Store {
             Err(other) => return Err(other),
         }
         Ok(server)
-    }
-
-    /// How long a round trip takes that costs Redis next to nothing: the shortest of some.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn round_trip(&mut self, tries: usize) -> Result<Duration, StoreError> {
-        let mut shortest = Duration::MAX;
-        for _ in 0..tries {
-            let asked = Instant::now();
-            self.call("PING", &redis::cmd("PING")).await?;
-            shortest = shortest.min(asked.elapsed());
-        }
-        Ok(shortest)
     }
 
     /// What the server lacks to keep the promises: each a sentence with the way out.

@@ -257,7 +257,11 @@ impl Store {
         Ok(entries.into_iter().filter_map(|(_, fields)| job(fields)).collect())
     }
 
-    pub(super) async fn read<T: FromRedisValue>(&mut self, name: &'static str, command: &redis::Cmd) -> Result<T, StoreError> {
+    pub(super) async fn read<T: FromRedisValue>(
+        &mut self,
+        name: &'static str,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
         let reply = self.call(name, command).await?;
         redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: name, reply: why.to_string() })
     }

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{RedisResult, Value};
 
+use super::library::is_missing_function;
 use super::reply::{list, text, unexpected};
 use super::top::{By, KEPT, PART, Place, Row};
 use super::{Store, StoreError};
@@ -34,6 +35,8 @@ pub struct Page {
     pub passed: u64,
     /// Another text when what was rejected has changed.
     pub stamp: String,
+    /// How much of Redis' time the function took.
+    pub cost: Duration,
     /// Buckets that may be among the first by depth, by the time until they are empty, or by lateness.
     rows: Vec<Row>,
     /// Buckets that may be among the first by what they rejected.
@@ -145,8 +148,8 @@ impl Store {
         let most = most.to_string();
         let mut args = vec![b"".as_slice(), at.place.as_bytes(), at.cursor.as_bytes(), most.as_bytes()];
         args.extend(floors.iter().map(String::as_bytes));
-        let reply = self.function("drip__walk", &[self.keys().policy()], &args).await?;
-        page(&reply).ok_or_else(|| unexpected("drip__walk", &reply))
+        let (reply, cost) = self.timed("drip__walk", &args).await?;
+        page(&reply, cost).ok_or_else(|| unexpected("drip__walk", &reply))
     }
 
     /// A text that is another one when what was rejected has changed. A rejected atomic push writes nothing that Redis could report.
@@ -157,15 +160,15 @@ impl Store {
     pub async fn rejected_stamp(&mut self) -> Result<String, StoreError> {
         let args = [b"".as_slice(), NOWHERE, b"", b"1"];
         let reply = self.function("drip__walk", &[self.keys().policy()], &args).await?;
-        page(&reply).map(|page| page.stamp).ok_or_else(|| unexpected("drip__walk", &reply))
+        page(&reply, Duration::ZERO).map(|page| page.stamp).ok_or_else(|| unexpected("drip__walk", &reply))
     }
 
-    /// Keep the ranking of a walk that is over, for [`Self::top`], in place of the one before.
+    /// Keep the ranking of a walk that is over, for [`Self::top`], in place of the one before. Replies what it cost.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn keep_ranking(&mut self, mut ranking: Ranking, took: Duration) -> Result<(), StoreError> {
+    pub async fn keep_ranking(&mut self, mut ranking: Ranking, took: Duration) -> Result<Duration, StoreError> {
         let mut args = vec![String::new(), ranking.began_us.unwrap_or_default().to_string()];
         args.extend([took.as_micros().to_string(), ranking.passed.to_string()]);
         for first in &mut ranking.orders {
@@ -176,17 +179,46 @@ impl Store {
             }
         }
         let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
-        self.function("drip__rank", &[self.keys().policy()], &args).await.map(drop)
+        self.timed("drip__rank", &args).await.map(|(_, cost)| cost)
+    }
+
+    /// Call a function, between two looks at the server's clock: no other client's call comes between commands that arrive
+    /// together. Inside a function the clock stands still, from Redis 7.2 on.
+    async fn timed(&mut self, name: &'static str, args: &[&[u8]]) -> Result<(Value, Duration), StoreError> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("TIME").cmd("FCALL").arg(name).arg(1).arg(self.keys().policy()).arg(args).cmd("TIME");
+        let replies: Vec<RedisResult<Value>> = pipeline
+            .ignore_errors()
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|why| StoreError::of_call(self.address.shown(), name, &why))?;
+        let Ok([before, reply, after]) = <[_; 3]>::try_from(replies) else { return Err(unexpected(name, &Value::Nil)) };
+        let cost = micros(after).zip(micros(before)).map_or(Duration::ZERO, |(after, before)| {
+            Duration::from_micros(after.saturating_sub(before)) // the clock may step back
+        });
+        match reply.map_err(|why| StoreError::of_call(self.address.shown(), name, &why)) {
+            Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
+                Ok((self.function(name, &[self.keys().policy()], args).await?, cost))
+            }
+            reply => Ok((reply?, cost)),
+        }
     }
 }
 
-fn page(reply: &Value) -> Option<Page> {
+/// What `TIME` replies, in microseconds.
+fn micros(reply: RedisResult<Value>) -> Option<u64> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(reply.ok()?).ok()?;
+    Some(seconds * 1_000_000 + micros)
+}
+
+fn page(reply: &Value, cost: Duration) -> Option<Page> {
     let [place, cursor, now, stamp, passed, rows, rejecting] = list(reply)? else { return None };
     let place = text(place)?;
     Some(Page {
         next: (!place.is_empty()).then_some(At { place, cursor: text(cursor)? }),
         now_us: text(now)?.parse().ok()?,
         stamp: text(stamp)?,
+        cost,
         passed: redis::from_redis_value_ref(passed).ok()?,
         rows: rows_of(rows)?,
         rejecting: rows_of(rejecting)?,
@@ -244,6 +276,7 @@ mod tests {
             now_us: 7,
             passed: rows.len() as u64,
             stamp: String::new(),
+            cost: Duration::ZERO,
             rows,
             rejecting: Vec::new(),
         }

@@ -39,35 +39,40 @@ do
     return after_held(ctx, at == 'due' and '' or sub(at, 6)) or 'rejected'
   end
 
-  -- add: a row, where it may rank.
-  local function add(rows, ctx, name, waits, due, len, rejected_n, floors)
-    local p, now = glance(ctx.rec, name), ctx.now
-    if due > now + p.interval_us then due = now + p.interval_us end -- the clock stepped back: a drain puts it right
-    local late = waits == 'due' and due < now and now - due or 0
-    if waits ~= 'due' and due < now then due = now end
-    local empty = len > 0 and eta_ms(p, due, now, len) or 0
-    if floors and late <= floors.late and (len == 0 or len <= floors.depth and empty <= floors.empty) then return end
+  -- add: a row.
+  local function add(rows, ctx, p, name, waits, due, len, empty, late, rejected_n)
     local n = #rows
     rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4], rows[n + 5] = name, waits, p.route, len, p.capacity
-    rows[n + 6], rows[n + 7], rows[n + 8], rows[n + 9] = p.count, p.period_us, max(0, due - now), empty
+    rows[n + 6], rows[n + 7], rows[n + 8], rows[n + 9] = p.count, p.period_us, max(0, due - ctx.now), empty
     rows[n + 10], rows[n + 11] = late, rejected_n
   end
 
-  local function length_of(ctx, name)
-    local len = pcall_redis('LLEN', ctx.k.queues .. name)
-    return type(len) == 'number' and len or 0 -- one of the wrong type: a drain tells it
+  -- due_of: when the next job of a bucket may leave, as far as its rate goes, and how late it is.
+  local function due_of(p, waits, due, now)
+    if due > now + p.interval_us then return now + p.interval_us, 0 end -- the clock stepped back: a drain puts it right
+    if due >= now then return due, 0 end
+    if waits == 'due' then return due, now - due end
+    return now, 0
   end
 
-  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, and how many were passed.
+  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, and how many were passed. Of all
+  -- buckets but few are told of, so what only those need is reckoned after the floors.
   local function page_of_place(ctx, at, cursor, most, floors, rows)
     local key, waits = at == 'due' and ctx.k.schedule or ctx.k.paused, at
     if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
     local page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most)
     if is_error(page) then return '0', 0 end
-    local found, pair = page[2], rejecting.now_in(ctx)
+    local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
+    local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
     for i = 1, #found, 2 do
       local name = found[i]
-      add(rows, ctx, name, waits, found[i + 1] + 0, length_of(ctx, name), pair and rejecting.of(pair, name) or 0, floors)
+      local len, p = pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
+      if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
+      local due, late = due_of(p, waits, found[i + 1] + 0, now)
+      local empty = len > 0 and eta_ms(p, due, now, len) or 0
+      if len > least_depth or late > least_late or len > 0 and empty > least_empty then
+        add(rows, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
+      end
     end
     return page[1], #found / 2
   end
@@ -81,7 +86,9 @@ do
       if place == ctx.k.schedule then waits = 'due'
       elseif place == ctx.k.paused then waits = 'paused'
       elseif bucket.is_held(ctx, place) then waits = 'held' end
-      add(rows, ctx, name, waits, dues[i] or ctx.now, length_of(ctx, name), counts[i])
+      local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
+      local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
+      add(rows, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
     end
     return on and digits(on) or '0'
   end
