@@ -29,9 +29,10 @@ const DEAREST: Duration = Duration::from_millis(20);
 /// How long after a bucket has changed a walk begins: what changes together is seen by one walk.
 const SOON: Duration = Duration::from_secs(1);
 
-/// While no bucket changes: how often it asks whether anything was rejected, and how often it walks all the same.
-const IDLE: Duration = Duration::from_secs(30);
+/// How often it walks though no bucket changes, for what is shown is not to be forgotten; and where buckets have rejected, for that
+/// is to be forgotten.
 const AT_LEAST: Duration = Duration::from_secs(3_600);
+const AT_LEAST_REJECTING: Duration = Duration::from_secs(600);
 
 /// How often a daemon looks whether it is the oldest now.
 const TURN: Duration = Duration::from_secs(1);
@@ -117,55 +118,57 @@ impl Walk {
 
     async fn while_it_has_turn(&mut self) -> Result<(), StoreError> {
         let mut store = Store::connect(&self.address, &self.partition).await?;
-        let (mut walked, mut stamp) = (None, String::new());
-        while self.has_turn() {
-            if self.has_news(&mut store, walked, &stamp).await? {
-                walked = Some(Instant::now());
-                stamp = self.walk(&mut store).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Wait until a walk would find something new, or for a while. `walked` is when the last one began, `stamp` what it was told of what was
-    /// rejected.
-    async fn has_news(&self, store: &mut Store, walked: Option<Instant>, stamp: &str) -> Result<bool, StoreError> {
-        let Some(walked) = walked else { return Ok(true) };
-        tokio::select! {
-            () = self.hints.moved.notified() => {
-                tokio::time::sleep(SOON).await;
-                Ok(true)
-            }
-            () = tokio::time::sleep(IDLE) => {
-                let is_old = walked.elapsed() >= AT_LEAST;
-                Ok(is_old || self.has_turn() && store.rejected_stamp().await? != stamp)
+        loop {
+            let (began, rejections) = (Instant::now(), self.progress.alive().rejections);
+            let again_after = self.walk(&mut store).await?;
+            if !self.wait_for_news(began + again_after, rejections).await {
+                return Ok(());
             }
         }
     }
 
-    /// One walk, from its beginning to its end. Replies the stamp of what was rejected by then.
-    async fn walk(&mut self, store: &mut Store) -> Result<String, StoreError> {
+    /// Wait until a walk would find something new, or until a time. Replies whether it is still this daemon's turn.
+    async fn wait_for_news(&self, until: Instant, rejections: u64) -> bool {
+        loop {
+            tokio::select! {
+                () = self.hints.moved.notified() => break,
+                () = tokio::time::sleep(TURN) => {
+                    if !self.has_turn() {
+                        return false;
+                    }
+                    if Instant::now() >= until || self.progress.alive().rejections != rejections {
+                        break;
+                    }
+                }
+            }
+        }
+        tokio::time::sleep(SOON).await;
+        self.has_turn()
+    }
+
+    /// One walk, from its beginning to its end. Replies after how long, from its beginning, there should be another one though nothing
+    /// has changed.
+    async fn walk(&mut self, store: &mut Store) -> Result<Duration, StoreError> {
         let began = Instant::now();
         // What has changed by now is seen by this walk.
         tokio::select! { biased; () = self.hints.moved.notified() => {}, () = std::future::ready(()) => {} }
         let (mut ranking, mut at) = (Ranking::default(), At::default());
         loop {
             let page = store.walk(&at, self.pace.buckets, &ranking).await?;
-            let rest = self.pace.took(page.cost);
-            let (next, stamp) = (page.next.clone(), page.stamp.clone());
+            let (rest, next) = (self.pace.took(page.cost), page.next.clone());
             ranking.add(page);
             tokio::time::sleep(rest).await;
             if !self.has_turn() {
-                return Ok(stamp);
+                return Ok(Duration::ZERO);
             }
-            let Some(next) = next else {
-                debug!(buckets = ranking.passed(), took = ?began.elapsed(), "walked");
-                let cost = store.keep_ranking(ranking, began.elapsed()).await?;
-                tokio::time::sleep(cost.min(DEAREST) * LEAVE).await;
-                return Ok(stamp);
-            };
+            let Some(next) = next else { break };
             at = next;
         }
+        debug!(buckets = ranking.passed(), took = ?began.elapsed(), "walked");
+        let again_after = if ranking.has_rejecting() { AT_LEAST_REJECTING } else { AT_LEAST };
+        let cost = store.keep_ranking(ranking, began.elapsed()).await?;
+        tokio::time::sleep(cost.min(DEAREST) * LEAVE).await;
+        Ok(again_after)
     }
 
     /// Say why it does not walk: once, where Redis refuses it. A lost connection is told by others.

@@ -83,6 +83,8 @@ pub struct Alive {
     pub daemons: usize,
     /// How many of them were started before this one.
     pub before: usize,
+    /// Another number than before when something was rejected since.
+    pub rejections: u64,
 }
 
 /// What a part of a reaping pass did.
@@ -276,8 +278,12 @@ pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonSta
 /// What a beat replies.
 pub(super) fn alive(call: &'static str, reply: &Value) -> Result<Alive, StoreError> {
     let decode = || {
-        let [daemons, before] = list(reply)? else { return None };
-        Some(Alive { daemons: usize::try_from(number(daemons)?).ok()?, before: usize::try_from(number(before)?).ok()? })
+        let [daemons, before, rejections] = list(reply)? else { return None };
+        Some(Alive {
+            daemons: usize::try_from(number(daemons)?).ok()?,
+            before: usize::try_from(number(before)?).ok()?,
+            rejections: count(rejections)?,
+        })
     };
     decode().ok_or_else(|| unexpected(call, reply))
 }

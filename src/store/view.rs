@@ -116,7 +116,7 @@ impl Store {
         Ok(wakes.unwrap_or(0))
     }
 
-    /// Those of some queues whose buckets neither wait for their due nor are paused. One round trip, none when there are no queues.
+    /// Those of some queues whose buckets neither wait for their due nor are paused. At most two commands, none when there are no queues.
     ///
     /// # Errors
     ///
@@ -125,26 +125,32 @@ impl Store {
         if queues.is_empty() {
             return Ok(queues);
         }
-        let mut pipeline = redis::pipe();
-        self.ask_places(&mut pipeline, &queues);
-        let replies: Vec<RedisResult<Value>> = pipeline
-            .ignore_errors()
-            .query_async(&mut self.connection)
-            .await
-            .map_err(|why| StoreError::of_call(self.address.shown(), "ZMSCORE", &why))?;
-        let stands = stands(&replies, queues.len());
-        Ok(queues.into_iter().zip(stands).filter(|(_, stands)| !stands).map(|(queue, _)| queue).collect())
+        let mut left = queues;
+        // Most are scheduled: the second place is asked for those that are not.
+        for place in [self.keys().schedule(), self.keys().paused()] {
+            if left.is_empty() {
+                break;
+            }
+            let Value::Array(dues) = self.call("ZMSCORE", &self.ask(place, &left)).await? else { continue };
+            left = left.into_iter().zip(dues).filter(|(_, due)| *due == Value::Nil).map(|(queue, _)| queue).collect();
+        }
+        Ok(left)
+    }
+
+    /// Ask which of the buckets of some queues stand in a place.
+    fn ask(&self, place: String, queues: &[Vec<u8>]) -> redis::Cmd {
+        let mut command = redis::cmd("ZMSCORE");
+        command.arg(place);
+        for queue in queues {
+            command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
+        }
+        command
     }
 
     /// Ask where the buckets of some queues stand: the first [`PLACES`] commands of a pipeline.
     fn ask_places(&self, pipeline: &mut redis::Pipeline, queues: &[Vec<u8>]) {
         for place in [self.keys().schedule(), self.keys().paused()] {
-            let mut command = redis::cmd("ZMSCORE");
-            command.arg(place);
-            for queue in queues {
-                command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
-            }
-            pipeline.add_command(command);
+            pipeline.add_command(self.ask(place, queues));
         }
     }
 

@@ -11,9 +11,6 @@ use super::reply::{list, text, unexpected};
 use super::top::{By, KEPT, PART, Place, Row};
 use super::{Store, StoreError};
 
-/// What a place says where there is none: only the stamp is asked for.
-const NOWHERE: &[u8] = b"-";
-
 /// How many values make a row.
 const COLUMNS: usize = 11;
 
@@ -33,8 +30,6 @@ pub struct Page {
     pub now_us: u64,
     /// How many buckets it passed.
     pub passed: u64,
-    /// Another text when what was rejected has changed.
-    pub stamp: String,
     /// How much of Redis' time the function took.
     pub cost: Duration,
     /// Buckets that may be among the first by depth, by the time until they are empty, or by lateness.
@@ -129,6 +124,12 @@ impl Ranking {
         self.passed
     }
 
+    /// Whether any bucket has rejected something lately.
+    #[must_use]
+    pub fn has_rejecting(&self) -> bool {
+        self.orders.iter().any(|first| first.by == By::Rejected && !first.rows.is_empty())
+    }
+
     /// What a row must exceed to be among the first; −1 where everything is.
     fn floor(&self, by: By) -> i64 {
         let first = self.orders.iter().find(|first| first.by == by).and_then(|first| first.floor);
@@ -150,17 +151,6 @@ impl Store {
         args.extend(floors.iter().map(String::as_bytes));
         let (reply, cost) = self.timed("drip__walk", &args).await?;
         page(&reply, cost).ok_or_else(|| unexpected("drip__walk", &reply))
-    }
-
-    /// A text that is another one when what was rejected has changed. A rejected atomic push writes nothing that Redis could report.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn rejected_stamp(&mut self) -> Result<String, StoreError> {
-        let args = [b"".as_slice(), NOWHERE, b"", b"1"];
-        let reply = self.function("drip__walk", &[self.keys().policy()], &args).await?;
-        page(&reply, Duration::ZERO).map(|page| page.stamp).ok_or_else(|| unexpected("drip__walk", &reply))
     }
 
     /// Keep the ranking of a walk that is over, for [`Self::top`], in place of the one before. Replies what it cost.
@@ -212,12 +202,11 @@ fn micros(reply: RedisResult<Value>) -> Option<u64> {
 }
 
 fn page(reply: &Value, cost: Duration) -> Option<Page> {
-    let [place, cursor, now, stamp, passed, rows, rejecting] = list(reply)? else { return None };
+    let [place, cursor, now, passed, rows, rejecting] = list(reply)? else { return None };
     let place = text(place)?;
     Some(Page {
         next: (!place.is_empty()).then_some(At { place, cursor: text(cursor)? }),
         now_us: text(now)?.parse().ok()?,
-        stamp: text(stamp)?,
         cost,
         passed: redis::from_redis_value_ref(passed).ok()?,
         rows: rows_of(rows)?,
@@ -271,15 +260,7 @@ mod tests {
     }
 
     fn page_of(rows: Vec<Row>) -> Page {
-        Page {
-            next: None,
-            now_us: 7,
-            passed: rows.len() as u64,
-            stamp: String::new(),
-            cost: Duration::ZERO,
-            rows,
-            rejecting: Vec::new(),
-        }
+        Page { next: None, now_us: 7, passed: rows.len() as u64, cost: Duration::ZERO, rows, rejecting: Vec::new() }
     }
 
     fn names(ranking: &mut Ranking, by: By) -> Vec<String> {

@@ -13,6 +13,8 @@ do
   local HALF_US = 600000000
   local NAMES = 1500 -- well below a power of two: a Lua table that is full is built anew at every second name that comes
 
+  local news, news_count = {}, 0 -- by prefix
+
   local function fresh_half()
     return { names = {}, counts = {}, at = {}, size = 0, total = 0 }
   end
@@ -69,7 +71,12 @@ do
   -- add: n more jobs of a bucket were rejected.
   -- reads, writes  memory      cost  O(log NAMES) table operations, no call
   function rejecting.add(ctx, name, n)
-    local half = halves(ctx.memory, ctx.now, true).young
+    local prefix, half = ctx.prefix, halves(ctx.memory, ctx.now, true).young
+    if not news[prefix] then
+      if news_count >= 256 then news, news_count = {}, 0 end
+      news[prefix], news_count = 0, news_count + 1
+    end
+    news[prefix] = news[prefix] + 1
     half.total = half.total + n
     local i = half.at[name]
     if i then
@@ -96,11 +103,10 @@ do
     return halves(ctx.memory, ctx.now, false)
   end
 
-  -- stamp: a text that is another one when a figure has changed.
-  function rejecting.stamp(ctx)
-    local pair = halves(ctx.memory, ctx.now, false)
-    if not pair then return '' end
-    return base.digits(pair.since) .. ' ' .. base.digits(pair.young.total) .. ' ' .. base.digits(pair.old.total)
+  -- news: a number that is another one when something was rejected under a prefix: a rejected push writes nothing that Redis could
+  -- report, so the daemons are told with each heartbeat (78_daemons).
+  function rejecting.news(prefix)
+    return news[prefix] or 0
   end
 
   -- page: some of the names with more than `floor_n` rejected jobs, from the place `from` of both halves on, the young one first.

@@ -95,10 +95,9 @@ do
 
   -- drip__walk: a page of the walk.
   -- keys   <prefix>:policy
-  -- args   now_us, place and cursor to go on from ('' '' = from the beginning; '-' = no page), how many buckets at most, about, and four
+  -- args   now_us, place and cursor to go on from ('' '' = from the beginning), how many buckets at most, about, and four
   --        floors: what does not exceed one is left out: depth, ms until empty, us late, rejected jobs
-  -- reply  { place and cursor to go on from ('' '' = that was all), now, stamp of what is counted as rejected, buckets passed,
-  --          rows that may rank by depth, empty or late, rows that may rank by rejected }
+  -- reply  { place and cursor to go on from ('' '' = that was all), now, buckets passed, rows that may rank by depth, empty or late, rows that may rank by rejected }
   -- cost   O(how many)
   function walk.page(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -110,7 +109,7 @@ do
       depth = tonumber(args[5]) or 0, empty = tonumber(args[6]) or -1, late = tonumber(args[7]) or 0, rejected = tonumber(args[8]) or 0,
     }
     local ctx, at, cursor = context.open(prefix, args[1]), args[2], args[3]
-    if at == '' then at, cursor = 'paused', '0' elseif at == '-' then at = nil end
+    if at == '' then at, cursor = 'paused', '0' end
     local passed, rows, rejecting_rows = 0, {}, {}
     for _ = 1, PLACES_MOST do
       if not at or passed >= most then break end
@@ -124,7 +123,7 @@ do
       if cursor ~= '0' then break end
       at = next_place(ctx, at)
     end
-    return { at or '', at and cursor or '', ctx.now_text, rejecting.stamp(ctx), passed, rows, rejecting_rows }
+    return { at or '', at and cursor or '', ctx.now_text, passed, rows, rejecting_rows }
   end
 
   -- drip__rank: keep a ranking, in place of the last one.

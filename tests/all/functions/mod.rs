@@ -16,3 +16,4 @@ mod policies;
 mod rate;
 mod settings;
 mod sizes;
+mod walk;
