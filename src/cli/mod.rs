@@ -3,6 +3,7 @@
 mod change;
 mod charts;
 mod check;
+mod columns;
 mod dead;
 mod demo;
 mod functions;
