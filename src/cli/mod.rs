@@ -4,6 +4,7 @@ mod args;
 mod change;
 mod charts;
 mod check;
+mod columns;
 mod dead;
 mod demo;
 mod functions;

@@ -42,6 +42,7 @@ impl Changes {
     async fn tell_for_ever(&mut self) -> Result<(), StoreError> {
         if self.progress.told().is_none() {
             self.progress.set_told(self.store.last_event().await?);
+            self.hints.changes.notified().await;
         }
         loop {
             while self.tell().await? == MOST {}

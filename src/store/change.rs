@@ -43,7 +43,7 @@ pub struct Change {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// `paused` or `closed`: what [`Told::stopped_by`] says.
+    /// `paused` or `closed`: what `stopped_by` of [`Told`] says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<&'static str>,
 }

@@ -6,86 +6,10 @@ use std::sync::Arc;
 use redis::{FromRedisValue, RedisResult, Value};
 use serde::Serialize;
 
-use super::keys::GROUP;
-use super::library::is_missing_function;
-use super::reply::{self, unexpected};
+use super::reply::unexpected;
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
-use crate::words::policy::{Record, Route};
-
-/// How things stand under one prefix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Status {
-    /// Where Redis is.
-    pub redis: String,
-    /// Its version.
-    pub version: String,
-    /// What it lacks: each a sentence with the way out.
-    pub warnings: Vec<String>,
-    /// Buckets that are not idle, those held aside.
-    pub scheduled: u64,
-    /// Buckets whose jobs wait for another try.
-    pub retrying: u64,
-    /// Whether a policy record is stored.
-    pub has_record: bool,
-    /// Whether it is the one of the configuration at hand.
-    pub same_record: bool,
-    /// Whether a change of policy still spreads.
-    pub spreading: bool,
-    /// The daemons that are alive; with none nothing leaves a bucket.
-    pub daemons: Vec<DaemonStatus>,
-    /// The ready streams.
-    pub routes: Vec<RouteStatus>,
-    /// Entries of the rejected stream.
-    pub rejected: u64,
-    /// Entries of the dead stream.
-    pub dead: u64,
-    /// Jobs counted since the keys were made, by what became of them.
-    pub counters: BTreeMap<String, u64>,
-    /// How late jobs left, since the keys were made; to within a fifth. `None` before the first.
-    pub lateness: Option<Lateness>,
-}
-
-/// A daemon that is alive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DaemonStatus {
-    /// The name of its machine.
-    pub host: String,
-    /// Its process there.
-    pub pid: u32,
-    /// Its version.
-    pub version: String,
-    /// When it was started, seconds since the epoch.
-    pub since: u64,
-    /// Whether the record in force is that of its configuration.
-    pub has_record: bool,
-    /// How long ago it last said so, in milliseconds.
-    pub age_ms: u64,
-}
-
-/// A ready stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RouteStatus {
-    /// Its name.
-    pub route: String,
-    /// Jobs that no worker has taken yet.
-    pub undelivered: u64,
-    /// Jobs that workers hold.
-    pub pending: u64,
-    /// Buckets held because it is full.
-    pub held: u64,
-}
-
-/// How late jobs left their buckets, in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Lateness {
-    /// Half of them were at most this late.
-    pub p50_us: u64,
-    /// All but one in a hundred.
-    pub p99_us: u64,
-    /// All of them.
-    pub max_us: u64,
-}
+use crate::words::policy::Record;
 
 /// How things stand with one bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -134,24 +58,6 @@ pub struct GateStatus {
 /// What `drip__look` replies, in its order.
 type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String, Vec<(String, u64, u64, u64)>);
 
-impl Lateness {
-    /// Read the counters `late:<k>`: k counts the quarters of an octave, less one microsecond.
-    fn of(stats: &BTreeMap<String, u64>) -> Option<Self> {
-        let mut counts: Vec<(u32, u64)> =
-            stats.iter().filter_map(|(name, n)| Some((name.strip_prefix("late:")?.parse().ok()?, *n))).collect();
-        counts.sort_unstable();
-        let total: u64 = counts.iter().map(|(_, n)| n).sum();
-        let at = |part: f64| {
-            let mut left = (total as f64 * part).ceil() as u64;
-            counts.iter().find_map(|(k, n)| {
-                left = left.saturating_sub(*n);
-                (left == 0).then(|| 2_f64.powf(f64::from(k + 1) / 4.0) as u64)
-            })
-        };
-        Some(Self { p50_us: at(0.5)?, p99_us: at(0.99)?, max_us: at(1.0)? })
-    }
-}
-
 /// How things stand with a queue that a scan found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
@@ -173,8 +79,8 @@ pub struct Scanned {
 /// In how many places a bucket with work waits that no scan needs to look at: the schedule, and the paused ones.
 const PLACES: usize = 2;
 
-/// Of so many queues, whether the bucket of each stands in one of the places asked for (see `ask_places`).
-fn stands(replies: &[RedisResult<Value>], queues: usize) -> Vec<bool> {
+/// Of so many queues, whether the bucket of each stands in one of the places asked for.
+fn stands<E>(replies: &[Result<Value, E>], queues: usize) -> Vec<bool> {
     let mut stands = vec![false; queues];
     for reply in replies.iter().take(PLACES) {
         let Ok(Value::Array(dues)) = reply else { continue };
@@ -210,36 +116,36 @@ impl Store {
         Ok(wakes.unwrap_or(0))
     }
 
-    /// Those of some queues whose buckets neither wait for their due nor are paused. One round trip, none when there are no queues.
+    /// Those of some queues whose buckets neither wait for their due nor are paused. At most two commands, none when there are no queues.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn unscheduled(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
-        if queues.is_empty() {
-            return Ok(queues);
+    pub async fn unscheduled(&mut self, mut queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
+        for place in [self.keys().schedule(), self.keys().paused()] {
+            if queues.is_empty() {
+                break;
+            }
+            let asked = self.call("ZMSCORE", &self.ask_place(place, &queues)).await;
+            if let Err(why) = &asked
+                && why.code().is_none()
+            {
+                return asked.map(|_| queues); // a key of the wrong type is no reason not to look
+            }
+            let stands = stands(&[asked], queues.len());
+            queues = queues.into_iter().zip(stands).filter(|(_, stands)| !stands).map(|(queue, _)| queue).collect();
         }
-        let mut pipeline = redis::pipe();
-        self.ask_places(&mut pipeline, &queues);
-        let replies: Vec<RedisResult<Value>> = pipeline
-            .ignore_errors()
-            .query_async(&mut self.connection)
-            .await
-            .map_err(|why| StoreError::of_call(self.address.shown(), "ZMSCORE", &why))?;
-        let stands = stands(&replies, queues.len());
-        Ok(queues.into_iter().zip(stands).filter(|(_, stands)| !stands).map(|(queue, _)| queue).collect())
+        Ok(queues)
     }
 
-    /// Ask where the buckets of some queues stand: the first [`PLACES`] commands of a pipeline.
-    fn ask_places(&self, pipeline: &mut redis::Pipeline, queues: &[Vec<u8>]) {
-        for place in [self.keys().schedule(), self.keys().paused()] {
-            let mut command = redis::cmd("ZMSCORE");
-            command.arg(place);
-            for queue in queues {
-                command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
-            }
-            pipeline.add_command(command);
+    /// Ask which of the buckets of some queues stand in a place.
+    fn ask_place(&self, place: String, queues: &[Vec<u8>]) -> redis::Cmd {
+        let mut command = redis::cmd("ZMSCORE");
+        command.arg(place);
+        for queue in queues {
+            command.arg(queue.strip_prefix(self.keys().queues().as_bytes()).unwrap_or_default());
         }
+        command
     }
 
     /// How things stand with some queues, in their order. One round trip, and none when there are no queues.
@@ -252,7 +158,9 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut pipeline = redis::pipe();
-        self.ask_places(&mut pipeline, queues);
+        for place in [self.keys().schedule(), self.keys().paused()] {
+            pipeline.add_command(self.ask_place(place, queues));
+        }
         for queue in queues {
             pipeline.cmd("LLEN").arg(queue);
         }
@@ -288,82 +196,6 @@ impl Store {
             Value::BulkString(json) => Ok(Some(json == record.to_json().as_bytes())),
             other => Err(unexpected("HGET", &other)),
         }
-    }
-
-    /// How things stand.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn status(&mut self, record: &Record) -> Result<Status, StoreError> {
-        match self.read_status(record).await {
-            // Redis does not say which key it was.
-            Err(why) if why.code() == Some("WRONGTYPE") => Err(self.check_types().await.err().unwrap_or(why)),
-            other => other,
-        }
-    }
-
-    async fn read_status(&mut self, record: &Record) -> Result<Status, StoreError> {
-        let keys = self.keys().clone();
-        let held: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
-        let stats: BTreeMap<String, u64> = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;
-        let same = self.has_record(record).await?;
-        let mut routes = Vec::new();
-        let mut names: Vec<String> = self.read("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.routes())).await?;
-        names.sort();
-        for name in names {
-            if let Ok(route) = Route::parse(&name) {
-                routes.push(self.route_status(&route).await?);
-            }
-        }
-        Ok(Status {
-            redis: self.address().shown().to_owned(),
-            version: self.version().await?,
-            warnings: self.lacks().await?,
-            scheduled: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
-            retrying: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
-            has_record: same.is_some(),
-            same_record: same == Some(true),
-            spreading: held.is_some(),
-            daemons: self.daemons().await?,
-            routes,
-            rejected: self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
-            dead: self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
-            lateness: Lateness::of(&stats),
-            counters: stats.into_iter().filter(|(name, _)| !name.starts_with("late:")).collect(),
-        })
-    }
-
-    /// The daemons that are alive, by host and process. A library that does not know them yet counts as none: it is an older
-    /// one, and the first daemon of this version replaces it.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn daemons(&mut self) -> Result<Vec<DaemonStatus>, StoreError> {
-        let mut command = redis::cmd("FCALL_RO");
-        command.arg("drip__daemons").arg(1).arg(self.keys().daemons()).arg("");
-        let reply = match self.call("drip__daemons", &command).await {
-            Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => return Ok(Vec::new()),
-            other => other?,
-        };
-        let mut daemons = reply::daemons("drip__daemons", &reply)?;
-        daemons.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
-        Ok(daemons)
-    }
-
-    async fn route_status(&mut self, route: &Route) -> Result<RouteStatus, StoreError> {
-        let stream = self.keys().ready(route);
-        let length: u64 = self.read("XLEN", redis::cmd("XLEN").arg(&stream)).await?;
-        let held = self.keys().held(route.as_str());
-        let held: u64 = self.read("ZCARD", redis::cmd("ZCARD").arg(held)).await?;
-        let pending = match self.call("XPENDING", redis::cmd("XPENDING").arg(&stream).arg(GROUP)).await {
-            Ok(Value::Array(summary)) => summary.first().and_then(|n| u64::from_redis_value_ref(n).ok()).unwrap_or(0),
-            Ok(_) | Err(StoreError::Refused { .. }) => 0,
-            Err(why) => return Err(why),
-        };
-        let route = route.as_str().to_owned();
-        Ok(RouteStatus { route, undelivered: length.saturating_sub(pending), pending, held })
     }
 
     /// How things stand with one bucket.
@@ -427,18 +259,5 @@ impl Store {
             *counts.entry(String::from_utf8_lossy(bucket).into_owned()).or_default() += count.unwrap_or(1);
         }
         Ok(counts)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_read_from_quarters_of_an_octave() {
-        let stats = [("late:0", 50), ("late:28", 49), ("late:40", 1), ("dispatched", 100)];
-        let stats = stats.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
-        assert_eq!(Lateness::of(&stats), Some(Lateness { p50_us: 1, p99_us: 152, max_us: 1_217 }));
-        assert_eq!(Lateness::of(&BTreeMap::new()), None);
     }
 }

@@ -54,6 +54,19 @@ pub fn about(duration: Duration) -> String {
     fits.map_or_else(|| format!("{seconds}s"), |(name, unit)| format!("{}{name}", seconds / unit))
 }
 
+/// Write a duration for people, in its two largest units: `850ms`, `12.5s`, `1h40m`.
+#[must_use]
+pub fn rough(duration: Duration) -> String {
+    let (ms, s) = (duration.as_millis(), duration.as_secs());
+    match s {
+        0 => format!("{ms}ms"),
+        1..100 => format!("{}.{}s", s, ms % 1_000 / 100),
+        100..3_600 => format!("{}m{}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{}m", s / 3_600, s / 60 % 60),
+        _ => format!("{}d{}h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
 /// Write `count/period` as [`count_per_period`] reads it: `5/s`, `30/10m`.
 #[must_use]
 pub fn show_per_period(count: impl std::fmt::Display, period: Duration) -> String {
@@ -70,6 +83,13 @@ mod tests {
     fn about_is_never_more_than_it_is() {
         let shown = [0, 59, 119, 120, 3_599, 7_199, 7_200, 172_799, 172_800].map(|s| about(Duration::from_secs(s)));
         assert_eq!(shown, ["0s", "59s", "119s", "2m", "59m", "119m", "2h", "47h", "2d"]);
+    }
+
+    #[test]
+    fn for_people_the_two_largest_units_are_enough() {
+        let shown = [0, 850, 1_000, 12_560, 99_999, 100_000, 3_599_999, 6_000_000, 86_399_999, 266_400_000];
+        let shown = shown.map(|ms| rough(Duration::from_millis(ms)));
+        assert_eq!(shown, ["0ms", "850ms", "1.0s", "12.5s", "99.9s", "1m40s", "59m59s", "1h40m", "23h59m", "3d2h"]);
     }
 
     #[test]

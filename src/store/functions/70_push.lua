@@ -65,7 +65,10 @@ do
     local accepted = #jobs
     if not drop and s.len + accepted > p.capacity then accepted = max(0, p.capacity - s.len) end
     accepted = gate.let_in(gates, accepted)
-    if accepted < #jobs then context.count(ctx, 'rejected', #jobs - accepted) end
+    if accepted < #jobs then
+      context.count(ctx, 'rejected', #jobs - accepted)
+      rejecting.add(ctx, s.bucket, #jobs - accepted)
+    end
     if accepted > 0 then
       -- The time since the due of a bucket without work earns no credit.
       if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end

@@ -18,3 +18,4 @@ mod purge;
 mod rate;
 mod settings;
 mod sizes;
+mod walk;
