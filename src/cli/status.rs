@@ -90,13 +90,11 @@ fn describe(status: &Status, config: &Config) -> String {
     if let Some(late) = status.lateness {
         line("lateness", format!("p50 {}, p99 {}, max {}", ms(late.p50_us), ms(late.p99_us), ms(late.max_us)));
     }
-    match &status.top {
-        Some(top) => out + &describe_top(top),
-        None => {
-            let why = if status.daemons.is_empty() { "no daemon runs" } else { "the daemon has not yet looked at all" };
-            out + &labelled("fullest", &format!("not known: {why}"))
-        }
+    if let Some(top) = &status.top {
+        return out + &describe_top(top);
     }
+    let why = if status.daemons.is_empty() { "no daemon runs" } else { "the daemon has not yet looked at all" };
+    out + &labelled("fullest", &format!("not known: {why}"))
 }
 
 /// The buckets that come first, with how old that is.
