@@ -1,8 +1,17 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check build install setup bench bench-peers
+.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers
+
+# Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+UNITDIR ?= $(SYSCONFDIR)/systemd/system
+# What is installed: the binary, and what `build` makes with it.
+BUILT ?= target/release
+SHARE = target/share
+MSRV = $(shell sed -n 's/^rust-version = "\([^"]*\)".*/\1/p' Cargo.toml)
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup ## show the main job: bursts in, a steady drip out (15 seconds)
 	@cargo run --quiet --release -- demo
@@ -21,17 +30,76 @@ bench-peers: setup ## run the same work on other tools (some five minutes; insta
 	@cargo bench --quiet --bench bench -- peers --json target/bench/peers.json --plots target/bench > target/bench/peers.md
 	@cat target/bench/peers.md
 
-check: ## formatting, clippy and docs, warnings as errors
+check: ## formatting, clippy, docs, the oldest Rust, licences and sources of dependencies; warnings are errors
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	@if rustup toolchain list 2>/dev/null | grep -q '^$(MSRV)[.-]'; then \
+	  set -x; cargo +$(MSRV) check --locked --target-dir target/msrv; \
+	else echo "SKIPPED: Rust $(MSRV), the oldest that dripd promises to build with, is not installed: rustup toolchain install $(MSRV)"; fi
+	@sh .ci/tool.sh cargo-deny && set -x && cargo deny check licenses bans sources
 
-build: ## build the release binary, target/release/dripd
-	cargo build --release
+audit: ## known weaknesses of dependencies; needs the advisory database, which is fetched
+	@sh .ci/tool.sh cargo-deny
+	@if cargo deny fetch db > target/audit.log 2>&1; then set -x; cargo deny check --disable-fetch advisories; \
+	else echo "SKIPPED: the advisory database cannot be reached, so nothing is known of weaknesses; see target/audit.log"; fi
 
-install: build ## install the binary and the systemd unit (as root; DESTDIR and PREFIX are obeyed)
-	install -D -m 755 target/release/dripd $(DESTDIR)$(or $(PREFIX),/usr/local)/bin/dripd
-	install -D -m 644 systemd/dripd.service $(DESTDIR)/etc/systemd/system/dripd.service
+build: ## build the release binary, the man pages and the completions
+	cargo build --release --locked
+	@$(MAKE) --no-print-directory share
+
+# NOTICES is what the licences of the dependencies ask for where a binary is given away.
+share:
+	@mkdir -p $(SHARE)
+	$(BUILT)/dripd man $(SHARE)/man
+	@mkdir -p $(SHARE)/completions
+	$(BUILT)/dripd completions bash > $(SHARE)/completions/dripd
+	$(BUILT)/dripd completions zsh > $(SHARE)/completions/_dripd
+	$(BUILT)/dripd completions fish > $(SHARE)/completions/dripd.fish
+	@sh .ci/notices.sh $(TARGET) > $(SHARE)/NOTICES
+
+# The unit runs programs from /usr and /opt only; any other place must be named. It sees no home directory at all.
+install: ## install what `make build` made, with the unit and the configuration; as root, without cargo (DESTDIR, PREFIX)
+	@[ -x $(BUILT)/dripd ] && [ -d $(SHARE)/man ] || { echo "there is nothing to install: run 'make build' first, as yourself" >&2; exit 1; }
+	install -D -m 755 $(BUILT)/dripd $(DESTDIR)$(PREFIX)/bin/dripd
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(SHARE)/man/*.1
+	install -D -m 644 $(SHARE)/completions/dripd $(DESTDIR)$(PREFIX)/share/bash-completion/completions/dripd
+	install -D -m 644 $(SHARE)/completions/_dripd $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dripd
+	install -D -m 644 $(SHARE)/completions/dripd.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dripd.fish
+	install -D -m 644 $(SHARE)/NOTICES $(DESTDIR)$(PREFIX)/share/doc/dripd/NOTICES
+	@[ -e $(DESTDIR)$(SYSCONFDIR)/dripd/config.toml ] || (set -x; install -D -m 644 config.toml $(DESTDIR)$(SYSCONFDIR)/dripd/config.toml)
+	@mkdir -p $(DESTDIR)$(UNITDIR)
+ifneq ($(filter /home/% /root/% /run/user/%,$(PREFIX)/),)
+	@echo "the unit is not installed: a service cannot run from $(PREFIX), a home directory"
+else
+	sed -e 's|/usr/local/bin/dripd|$(PREFIX)/bin/dripd|' $(if $(filter /usr/% /opt/%,$(PREFIX)/),,-e 's|^ExecPaths=.*|& -$(PREFIX)/bin|') \
+	  systemd/dripd.service > $(DESTDIR)$(UNITDIR)/dripd.service
+	@chmod 644 $(DESTDIR)$(UNITDIR)/dripd.service
+	@[ -n "$(DESTDIR)" ] || echo "next: systemctl daemon-reload && systemctl enable --now dripd"
+endif
+
+uninstall: ## remove what `make install` installed; the configuration and the data stay
+	rm -f $(DESTDIR)$(PREFIX)/bin/dripd $(DESTDIR)$(UNITDIR)/dripd.service
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/dripd.1 $(DESTDIR)$(PREFIX)/share/man/man1/dripd-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/dripd
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dripd
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/dripd.fish $(DESTDIR)$(PREFIX)/share/doc/dripd/NOTICES
+	@[ ! -d $(DESTDIR)$(PREFIX)/share/doc/dripd ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/share/doc/dripd
+	@echo "left: $(DESTDIR)$(SYSCONFDIR)/dripd and the data, /var/lib/dripd; a daemon that runs goes on: systemctl disable --now dripd"
+
+deb: build ## build a Debian package, target/debian/*.deb
+	@sh .ci/tool.sh cargo-deb
+	sed -e 's|/usr/local/bin/dripd|/usr/bin/dripd|' systemd/dripd.service > $(SHARE)/dripd.service
+	@printf 'dripd (%s-1) unstable; urgency=medium\n\n  * What users notice stands in changelog.gz.\n\n -- %s  %s\n' \
+	  "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" "$$(sed -n 's/^maintainer = "\(.*\)".*/\1/p' Cargo.toml)" \
+	  "$$(date -R -d "@$$(git log -1 --format=%ct 2>/dev/null || date +%s)")" > $(SHARE)/changelog.Debian
+	cargo deb --no-build --locked
+
+dist: ## build a static binary in a tarball, with its checksum and a list of what is in it, target/dist
+	@bash .ci/dist.sh
+
+test-packages: deb dist ## install, start, upgrade, remove and purge the packages under a real systemd in a throw-away root
+	@bash tests/packages/run.sh
 
 setup: ## install a Redis or Valkey server, if none of 7.0 or later is there
 	@sh tests/setup.sh

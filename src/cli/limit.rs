@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use super::args::whole;
 use super::{Exit, Failure, connect, say};
 use crate::config::{BadConfig, Config};
 use crate::store::reply::Verdict;
@@ -15,10 +16,6 @@ use crate::words::limiter::{Kind, Limiter};
 
 /// Ask a limiter whether something may be done now; needs no daemon.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 allowed, 1 failed, or more at once than will ever pass, 69 no Redis, 75 refused: try later\n\n\
-                        dripd limit sliding-window login:alice 5/60s && login alice"
-)]
 pub(super) struct Limit {
     /// fixed-window, sliding-window, sliding-counter, token-bucket, leaky-meter or throttle
     limiter: Kind,
@@ -28,13 +25,13 @@ pub(super) struct Limit {
     #[arg(value_name = "LIMIT/PERIOD", value_parser = rate)]
     rate: (u32, Duration),
     /// How many this call stands for; 0 only looks
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number())]
     quantity: u32,
     /// How many may pass at once, for token-bucket and leaky-meter [default: as many as LIMIT]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number())]
     capacity: Option<u32>,
     /// How many may pass at once beyond the first, for throttle [default: LIMIT - 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number())]
     burst: Option<u32>,
     /// Windows begin at multiples of the period since 1970, for fixed-window
     #[arg(long)]
@@ -45,6 +42,11 @@ pub(super) struct Limit {
     /// The verdict as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Any number that a limiter may be asked for; which ones it takes is said by itself.
+fn number() -> impl Fn(&str) -> Result<u32, String> + Clone {
+    whole(0, u64::from(u32::MAX))
 }
 
 fn rate(text: &str) -> Result<(u32, Duration), &'static str> {
@@ -60,7 +62,10 @@ impl Limit {
             // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
             let verdict = connect(&config).await?.limit(&limiter, &key, self.quantity).await;
             let verdict = verdict.map_err(|why| match why.code() {
-                Some("WRONGTYPE") => Failure::new(Exit::Failed, format!("{}: {why}", key.escape_ascii())),
+                Some("WRONGTYPE") => Failure::new(
+                    Exit::Failed,
+                    format!("{}: {why}; use another key, or delete this one", key.escape_ascii()),
+                ),
                 _ => why.into(),
             })?;
             let never = verdict.limited && verdict.retry_after.is_none();

@@ -1,13 +1,18 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
+mod args;
 mod change;
 mod charts;
 mod check;
+mod columns;
 mod dead;
 mod demo;
 mod explain;
 mod functions;
+mod help;
 mod limit;
+mod log;
+mod manual;
 mod moment;
 mod purge;
 mod push;
@@ -20,13 +25,14 @@ mod status;
 mod stop;
 mod work;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use help::Notes;
 
 use crate::config::{Config, Environment};
 use crate::daemon::DaemonError;
@@ -54,7 +60,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the daemon
-    Run,
+    Run(run::Run),
     /// Put jobs into buckets
     Push(push::Push),
     /// Take jobs and run them
@@ -91,6 +97,11 @@ enum Command {
     Check(check::Check),
     /// Print the Lua function library
     Functions,
+    /// Print what a shell needs to complete commands and options
+    Completions(manual::Completions),
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man(manual::Man),
     /// Show the main job: bursts in, a steady drip out
     Demo(demo::Demo),
 }
@@ -180,32 +191,28 @@ impl From<std::io::Error> for Failure {
     }
 }
 
+/// The command line as it is understood: the definition, with examples and exit codes at the end of every help.
+fn command() -> clap::Command {
+    with_notes(Cli::command(), "").mut_subcommands(|command| {
+        let group = command.get_name().to_owned();
+        with_notes(command, "").mut_subcommands(|command| with_notes(command, &format!("{group} ")))
+    })
+}
+
+/// A command with its notes, where `group` is what is written before its name.
+fn with_notes(command: clap::Command, group: &str) -> clap::Command {
+    match Notes::of(&format!("{group}{}", command.get_name())) {
+        Some(notes) => command.after_help(notes.text()),
+        None => command,
+    }
+}
+
 /// Read the command line, do what it says, and reply the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let name = match &cli.command {
-        Command::Run => "run",
-        Command::Push(_) => "push",
-        Command::Work(_) => "work",
-        Command::Status(_) => "status",
-        Command::Purge(_) => "purge",
-        Command::Dead(_) => "dead",
-        Command::Limit(_) => "limit",
-        Command::Set(_) => "set",
-        Command::Unset(_) => "unset",
-        Command::Pause(_) => "pause",
-        Command::Resume(_) => "resume",
-        Command::Close(_) => "close",
-        Command::Open(_) => "open",
-        Command::Settings(_) => "settings",
-        Command::Explain(_) => "explain",
-        Command::WhatIf(_) => "what-if",
-        Command::Reload => "reload",
-        Command::Check(_) => "check",
-        Command::Functions => "functions",
-        Command::Demo(_) => "demo",
-    };
+    let matches = command().get_matches();
+    let name = matches.subcommand_name().unwrap_or_default().to_owned();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|why| why.exit());
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(why) => {
@@ -225,9 +232,9 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let environment = Environment::read();
     let load = || Config::load(cli.config.as_deref(), &environment);
     match cli.command {
-        Command::Run => run::run(cli.config.clone(), environment.clone(), load()?).await,
+        Command::Run(run) => run.run(cli.config.clone(), environment.clone(), load).await,
         Command::Push(push) => push.run(&load()?).await,
-        Command::Work(work) => work.run(&load()?).await,
+        Command::Work(work) => work.run(load).await,
         Command::Status(show) => show.run(&load()?).await,
         Command::Purge(purge) => purge.run(&load()?).await,
         Command::Dead(dead) => dead.run(&load()?).await,
@@ -244,6 +251,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
         Command::Demo(demo) => demo.run().await,
     }
 }
@@ -271,12 +280,13 @@ fn say_err(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Log to standard error: `RUST_LOG` chooses how much; the journal keeps its own time.
-fn log_to_stderr() {
-    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    // A terminal that was closed must not end a daemon: what cannot be written is not written.
-    let builder = builder.log_internal_errors(false);
-    let builder = builder.with_ansi(std::io::stderr().is_terminal());
-    if std::env::var_os("JOURNAL_STREAM").is_some() { builder.without_time().init() } else { builder.init() }
+/// What a command is asked to print. A reader that has seen enough (`| head`) is no failure.
+fn print(text: &[u8]) -> Result<Exit, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(why) if why.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Failed, format!("cannot write to standard output: {why}")))
+        }
+        _ => Ok(Exit::Done),
+    }
 }

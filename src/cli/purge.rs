@@ -10,11 +10,6 @@ use crate::words::shown::shown;
 
 /// Throw away what waits in a bucket.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It is one step: what is pushed afterwards stays. Jobs that are with workers, or ready for them, are not called \
-                  back.\nExit codes: 0 done, or nothing was there, 1 failed or not confirmed, 2 usage, also: nobody can be asked and no \
-                  --yes, 69 no Redis, or its key is no list"
-)]
 pub(super) struct Purge {
     /// Which one
     bucket: BucketName,

@@ -2,14 +2,35 @@
 
 use std::path::PathBuf;
 
-use super::{Exit, Failure, log_to_stderr};
-use crate::config::{Config, Environment};
+use clap::Args;
+
+use super::log::Log;
+use super::{Exit, Failure};
+use crate::config::{BadConfig, Config, Environment};
 use crate::daemon::Daemon;
 
-pub(super) async fn run(named: Option<PathBuf>, environment: Environment, config: Config) -> Result<Exit, Failure> {
-    log_to_stderr();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), config = config.source(), "starting");
-    Daemon::run(named, environment, config).await?;
-    tracing::info!("stopped");
-    Ok(Exit::Done)
+/// Run the daemon.
+#[derive(Debug, Args)]
+pub(super) struct Run {
+    #[command(flatten)]
+    log: Log,
+}
+
+impl Run {
+    pub(super) async fn run(
+        self,
+        named: Option<PathBuf>,
+        environment: Environment,
+        load: impl FnOnce() -> Result<Config, BadConfig>,
+    ) -> Result<Exit, Failure> {
+        self.log.start();
+        let serve = async {
+            let config = load()?;
+            tracing::info!(version = env!("CARGO_PKG_VERSION"), config = config.source(), "starting");
+            Daemon::run(named, environment, config).await?;
+            tracing::info!("stopped");
+            Ok(Exit::Done)
+        };
+        self.log.end(serve.await)
+    }
 }

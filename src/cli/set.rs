@@ -9,12 +9,6 @@ use crate::store::change::{SetTo, Told};
 
 /// Set keys of the policy of a bucket, or of all that match a glob, over what the file says.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "The value is as in config.toml; quotes may be left out for plain text. For one name it is in force when the command \
-                  returns; for a glob it reaches the buckets that have work within moments.\n\n\
-                  Examples:\n  dripd set sms:acme rate=1/s\n  dripd set 'sms:*' rate=1/s capacity=50 --for 1h --reason 'carrier is slow'\n\n\
-                  Exit codes: 0 done, 1 failed, 2 wrong keys or values, 69 no Redis"
-)]
 pub(super) struct Set {
     #[command(flatten)]
     target: Target,
@@ -27,8 +21,6 @@ pub(super) struct Set {
 
 /// Take keys that were set back to what the file says.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  dripd unset sms:acme\n  dripd unset 'sms:*' rate\n\n\
-                  Exit codes: 0 done (also when nothing was set), 1 failed, 2 wrong keys, 69 no Redis")]
 pub(super) struct Unset {
     #[command(flatten)]
     target: Target,

@@ -15,10 +15,6 @@ use crate::words::glob::Glob;
 
 /// List what is set at run time.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  dripd settings\n  dripd settings 'sms:*'\n  dripd settings --toml >> config.toml\n\n\
-                  Exit codes: 0 done, 1 failed, 2 usage, 69 no Redis"
-)]
 pub(super) struct List {
     /// Only names and globs that this glob matches
     #[arg(value_name = "GLOB")]

@@ -4,9 +4,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
-use super::{Exit, Failure, connect};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::columns::{self, COLUMNS, labelled};
+use super::{Exit, Failure, connect, print};
 use crate::config::Config;
-use crate::store::view::{BucketStatus, DaemonStatus, Status};
+use crate::store::ops::WakeUp;
+use crate::store::status::{DaemonStatus, Status, StatusTop};
+use crate::store::top::Row;
+use crate::store::view::BucketStatus;
 use crate::words::bucket::BucketName;
 use crate::words::duration;
 
@@ -31,8 +37,7 @@ impl Show {
             (serde_json::to_string(&status), describe(&status, config))
         };
         let line = if self.json { json.expect("a status is text and numbers") + "\n" } else { text };
-        std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes())?;
-        Ok(Exit::Done)
+        print(line.as_bytes())
     }
 }
 
@@ -42,7 +47,7 @@ fn ms(us: u64) -> String {
 
 fn describe(status: &Status, config: &Config) -> String {
     let mut out = String::new();
-    let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
+    let mut line = |name: &str, text: String| out += &labelled(name, &text);
     line("redis", format!("{}, version {}", status.redis, status.version));
     for warning in &status.warnings {
         line("warning", warning.clone());
@@ -56,10 +61,24 @@ fn describe(status: &Status, config: &Config) -> String {
     let record = match (status.has_record, status.same_record) {
         (false, _) => "none is stored: no daemon has run here, the built-in defaults hold".to_owned(),
         (true, true) => format!("in force as in {}", config.source()),
-        (true, false) => format!("another one is in force than in {}; `dripd reload` replaces it", config.source()),
+        // From any directory one sees the policies of another: what is advised must not replace them by the defaults.
+        (true, false) if config.path.is_none() => {
+            "in force; no configuration file is found from here to compare them with: --config names one".to_owned()
+        }
+        (true, false) => {
+            let file = config.source();
+            format!(
+                "another one is in force than in {file}; a daemon that reads this file puts it in force by starting or `dripd reload`"
+            )
+        }
     };
     line("policies", if status.spreading { record + ", still spreading" } else { record });
-    line("buckets", format!("{} scheduled, {} with retries", status.scheduled, status.retrying));
+    if let Some(source) = &status.record_source {
+        let file = source.path.as_ref().map_or("the built-in defaults", String::as_str);
+        line("from", format!("{file} on {}", source.host));
+    }
+    let Status { scheduled, paused, retrying, .. } = status;
+    line("buckets", format!("{scheduled} scheduled, {paused} paused, {retrying} with retries"));
     for route in &status.routes {
         let held =
             if route.held > 0 { format!(", {} buckets held: workers are away", route.held) } else { String::new() };
@@ -71,7 +90,52 @@ fn describe(status: &Status, config: &Config) -> String {
     if let Some(late) = status.lateness {
         line("lateness", format!("p50 {}, p99 {}, max {}", ms(late.p50_us), ms(late.p99_us), ms(late.max_us)));
     }
-    out
+    if let Some(top) = &status.top {
+        return out + &describe_top(top);
+    }
+    let why = if status.daemons.is_empty() { "no daemon runs" } else { "the daemon has not yet looked at all" };
+    out + &labelled("fullest", &format!("not known: {why}"))
+}
+
+/// The buckets that come first, with how old that is.
+fn describe_top(top: &StatusTop) -> String {
+    let age = format!("{} ago", rough_ms(top.age_ms));
+    let mut out = match top.buckets {
+        0 => labelled("fullest", &format!("no bucket had work {age}")),
+        n => labelled("fullest", &format!("of {n} buckets with work, {age}")),
+    };
+    out += &table(["depth", "capacity", "empty in"], &top.fullest, |row| {
+        [row.depth.to_string(), row.capacity.to_string(), rough_ms(row.empty_in_ms)]
+    });
+    let what = if top.rejecting.is_empty() { "nothing" } else { "about so many jobs" };
+    out += &labelled("rejecting", &format!("{what} in the last 10 to 20 minutes, {age}"));
+    out + &table(["rejected", "depth", "capacity"], &top.rejecting, |row| {
+        [row.rejected.to_string(), row.depth.to_string(), row.capacity.to_string()]
+    })
+}
+
+fn rough_ms(ms: u64) -> String {
+    duration::rough(Duration::from_millis(ms))
+}
+
+/// A table of buckets: three figures, and what there is to say of each bucket; nothing where there is none.
+fn table(heads: [&str; 3], rows: &[Row], figures: impl Fn(&Row) -> [String; 3]) -> String {
+    let line = |figures: &[String; 3], rate: &str, place: &str, bucket: &str| {
+        let [a, b, c] = figures;
+        let line = format!("  {a:>8} {b:>8} {c:>8}  {rate:<9} {place:<6} ");
+        let left = COLUMNS.saturating_sub(line.width());
+        line + &columns::name(bucket, left) + "\n"
+    };
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = line(&heads.map(str::to_owned), "rate", "waits", "bucket");
+    let rows = rows.iter().map(|row| {
+        let count = u32::try_from(row.count).unwrap_or(u32::MAX);
+        let rate = duration::show_per_period(count, Duration::from_micros(row.period_us));
+        line(&figures(row), &rate, row.place.as_str(), &row.bucket)
+    });
+    head + &rows.collect::<String>()
 }
 
 fn describe_daemon(daemon: &DaemonStatus) -> String {
@@ -80,7 +144,12 @@ fn describe_daemon(daemon: &DaemonStatus) -> String {
     let coarse = [3_600, 60, 1].into_iter().find(|unit| up >= 100 * unit).unwrap_or(1);
     let up = duration::show(Duration::from_secs(up / coarse * coarse));
     let record = if daemon.has_record { "" } else { ", its own file differs from the policies in force" };
-    format!("{} process {}, version {}, up for {up}{record}", daemon.host, daemon.pid, daemon.version)
+    let wake_up = match daemon.wake_up {
+        Some(WakeUp::Tracking) => ", wake-up by tracking",
+        Some(WakeUp::Polling) => ", wake-up by POLLING",
+        Some(WakeUp::Other) | None => "",
+    };
+    format!("{} process {}, version {}, up for {up}{wake_up}{record}", daemon.host, daemon.pid, daemon.version)
 }
 
 fn describe_bucket(status: &BucketStatus) -> String {
@@ -95,8 +164,7 @@ fn describe_bucket(status: &BucketStatus) -> String {
     };
     line("due", due);
     line("retries", status.retries.to_string());
-    let period = duration::show(Duration::from_micros(status.period_us));
-    line("rate", format!("{}/{period}", status.count));
+    line("rate", duration::show_per_period(status.count, Duration::from_micros(status.period_us)));
     line("lease", duration::show(Duration::from_millis(status.lease_ms)));
     line("attempts", status.attempts.to_string());
     line("overflow", status.overflow.clone());

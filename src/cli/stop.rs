@@ -10,10 +10,6 @@ use crate::store::change::{Change, Met, SetTo, Told};
 
 /// Stop a bucket, or all that match a glob.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  dripd pause sms:acme --reason 'their gateway is down'\n  dripd pause 'sms:*' --for 10m\n  \
-                        dripd close sms:acme\n\nExit codes: 0 done, 1 failed, 2 usage, 69 no Redis"
-)]
 pub(super) struct Stop {
     #[command(flatten)]
     target: Target,
@@ -23,11 +19,6 @@ pub(super) struct Stop {
 
 /// Let it go on.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It takes away exactly what was stopped under that name or glob.\n\nExamples:\n  dripd resume sms:acme\n  \
-                        dripd open 'sms:*'\n\n\
-                        Exit codes: 0 done, 1 nothing was stopped under it, or something else still stops the bucket, 2 usage, 69 no Redis"
-)]
 pub(super) struct Go {
     #[command(flatten)]
     target: Target,

@@ -1,19 +1,22 @@
 //! `dripd work`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use reqwest::Url;
+use reqwest::header::{HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
-use super::{Exit, Failure, connect, log_to_stderr};
-use crate::config::Config;
+use super::args::{http_url, time, whole};
+use super::log::Log;
+use super::{Exit, Failure, connect};
+use crate::config::{BadConfig, Config};
 use crate::store::{Address, Partition};
 use crate::system::signals::{Signal, Signals};
-use crate::words::duration;
 use crate::words::policy::Route;
-use crate::worker::{Exec, Http, Print, Runner, Worker};
+use crate::worker::{Exec, Http, Print, Runner, Signer, Worker, header};
 
 /// How long a POST may take unless `--timeout` says otherwise.
 const HTTP_LIMIT: Duration = Duration::from_secs(60);
@@ -27,41 +30,43 @@ pub(super) struct Work {
     /// word with white space in it is a line for sh
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Option<Vec<OsString>>,
-    /// Post each job, with Drip-Bucket, Drip-Attempt and Drip-Id: 2xx done; 429 and 503 given back, honouring Retry-After; 408,
-    /// 409 and 425 failed; other 4xx dead; anything else failed
+    /// Post each job, with Drip-Bucket, Drip-Attempt, Drip-Id and, unless --header says another, a Content-Type:
+    /// application/json where the job is JSON, else text/plain or application/octet-stream. 2xx done; 429 and 503 given
+    /// back, honouring Retry-After; 408, 409 and 425 failed; other 4xx dead; anything else failed
     #[arg(long, value_name = "URL", value_parser = http_url)]
     http: Option<Url>,
+    /// A header of every post; as often as needed
+    #[arg(long, value_name = "'NAME: VALUE'", conflicts_with_all = ["exec", "print"], value_parser = header)]
+    header: Vec<(HeaderName, HeaderValue)>,
+    /// Sign every post as Standard Webhooks has it (webhook-id, webhook-timestamp, webhook-signature) with the secrets of
+    /// this file, a line each: whsec_ and the base64 of 24 to 64 bytes
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["exec", "print"])]
+    secret_file: Option<PathBuf>,
     /// Write each job to standard output, a line each
     #[arg(long)]
     print: bool,
     /// How many jobs at a time
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1, 1_000))]
     concurrency: u16,
     /// The ready stream to take from
     #[arg(long, value_name = "ROUTE", default_value = "default", value_parser = Route::parse)]
     route: Route,
     /// End a run that takes longer, as in 30s: the job has failed [default: none for --exec, 60s for --http]
-    #[arg(long, value_name = "DURATION", value_parser = limit)]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
     timeout: Option<Duration>,
-}
-
-fn http_url(text: &str) -> Result<Url, String> {
-    match Url::parse(text) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
-        Ok(_) => Err("write http://host or https://host".to_owned()),
-        Err(why) => Err(why.to_string()),
-    }
-}
-
-fn limit(text: &str) -> Result<Duration, &'static str> {
-    duration::parse(text)
-        .filter(|limit| !limit.is_zero())
-        .ok_or("write a whole number and a unit (us ms s m h d), as in 30s")
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Work {
-    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        log_to_stderr();
+    pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
+        let log = self.log;
+        log.start();
+        let done = async { self.work(&load()?).await };
+        log.end(done.await)
+    }
+
+    async fn work(self, config: &Config) -> Result<Exit, Failure> {
         let cannot =
             |what: &str, why: &dyn std::fmt::Display| Failure::new(Exit::Failed, format!("cannot {what}: {why}"));
         let mut signals = Signals::listen().map_err(|why| cannot("listen for signals", &why))?;
@@ -71,7 +76,9 @@ impl Work {
                 Runner::Exec(Exec::new(command, self.timeout).map_err(|why| Failure::new(Exit::Failed, why))?)
             }
             (None, Some(url)) => {
-                let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT));
+                let signer = self.secret_file.as_deref().map(Signer::read).transpose();
+                let signer = signer.map_err(|why| Failure::new(Exit::Failed, why))?;
+                let http = Http::new(url, self.timeout.unwrap_or(HTTP_LIMIT), self.header, signer);
                 Runner::Http(http.map_err(|why| cannot("speak HTTP", &why))?)
             }
             (None, None) => Runner::Print(Print::new(closed.clone())),

@@ -207,8 +207,8 @@ impl Section {
             let near = all.iter().filter(|(known, _)| distance(known) <= 2).min_by_key(|(known, _)| distance(known));
             let hint = match near {
                 Some((known, absent)) => format!("did you mean {known}?{absent}"),
-                None if self.known.is_empty() => "none is known here".to_owned(),
-                None => format!("known here: {}", self.known.join(", ")),
+                None if self.known.is_empty() => format!("{} is not in this version", self.name),
+                None => format!("write one of {}", self.known.join(", ")),
             };
             problems.add(format!("{}: unknown key; {hint}", self.full(key)));
         }

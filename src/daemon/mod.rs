@@ -21,6 +21,7 @@ use crate::loops::pacer::Pacer;
 use crate::loops::progress::{Progress, Reader};
 use crate::loops::reaper::Reaper;
 use crate::loops::reconciler::Reconciler;
+use crate::loops::walk::Walk;
 use crate::store::server::Server;
 use crate::store::wake::Hints;
 use crate::store::{Address, Partition, Store, StoreError};
@@ -272,8 +273,11 @@ impl Daemon {
         })?;
         let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
         let reconciler = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
-        let heartbeat = Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress));
+        let heartbeat =
+            Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress), server.tracking);
         let changes = Changes::new(store.clone(), Arc::clone(&self.hints), Arc::clone(&self.progress));
+        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
+        let walk = Walk::new(self.address.clone(), self.partition.clone(), hints, progress);
         let mut start = |name, run: BoxFuture<'static, Result<(), StoreError>>| {
             tasks.spawn(async move { Ended::Loop(name, run.await) });
         };
@@ -282,6 +286,7 @@ impl Daemon {
         start("reconciler", Box::pin(reconciler.run(stop.clone())));
         start("heartbeat", Box::pin(heartbeat.run(stop.clone())));
         start("changes", Box::pin(changes.run(stop.clone())));
+        start("walk", Box::pin(walk.run(stop.clone())));
         Ok(())
     }
 

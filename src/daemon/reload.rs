@@ -200,7 +200,10 @@ async fn put_into_force(
 async fn finish(request: Option<Request>, answer: Answer) {
     match &answer {
         Answer::Live => info!("the configuration was reloaded and is live"),
-        Answer::Refused { why } => error!("the configuration is refused and the old one stays: {why}"),
+        Answer::Refused { why } => {
+            // A problem a line, for people; a record has one.
+            error!("the configuration is refused and the old one stays: {}", why.replace("\n  ", "; "));
+        }
         Answer::Failed { why } => warn!("the configuration is not live yet: {why}"),
         Answer::NotMine { .. } => {}
     }

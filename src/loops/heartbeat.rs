@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::loops::progress::Progress;
-use crate::store::ops::Beat;
+use crate::store::ops::{Beat, WakeUp};
 use crate::store::{Store, StoreError};
 
 /// The time between two beats; one counts for three times as long.
@@ -38,15 +38,17 @@ pub struct Heartbeat {
     store: Store,
     identity: Identity,
     progress: Arc<Progress>,
+    wake_up: WakeUp,
     /// The log says that Redis refuses it.
     refused: bool,
 }
 
 impl Heartbeat {
-    /// A heartbeat over one connection.
+    /// A heartbeat over one connection; `tracking`: on that Redis reports changed queues.
     #[must_use]
-    pub fn new(store: Store, identity: Identity, progress: Arc<Progress>) -> Self {
-        Self { store, identity, progress, refused: false }
+    pub fn new(store: Store, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
+        let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
+        Self { store, identity, progress, wake_up, refused: false }
     }
 
     /// Beat at once and then every five seconds; when stopped, say so.
@@ -77,6 +79,7 @@ impl Heartbeat {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             since: self.identity.since,
             has_record: self.progress.obeys_own_record(),
+            wake_up: Some(self.wake_up),
         };
         match self.store.beat(&self.identity.id, &beat).await {
             Err(why @ StoreError::Refused { .. }) => {

@@ -8,3 +8,4 @@ pub mod progress;
 pub mod reaper;
 pub mod reconciler;
 mod turn;
+pub mod walk;

@@ -156,6 +156,7 @@ impl Pacer {
         self.turn.called(did_something, self.progress.alive());
         if did_something || !woken.is_empty() {
             self.hints.ready.notify_one();
+            self.hints.moved.notify_one();
         }
         self.notes.say(&drained.notes);
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");

@@ -69,8 +69,8 @@ impl Turn {
 mod tests {
     use super::*;
 
-    const FIRST_OF_TWO: Alive = Alive { daemons: 2, before: 0 };
-    const SECOND: Alive = Alive { daemons: 2, before: 1 };
+    const FIRST_OF_TWO: Alive = Alive { daemons: 2, before: 0, rejections: 0 };
+    const SECOND: Alive = Alive { daemons: 2, before: 1, rejections: 0 };
 
     #[test]
     fn the_oldest_never_stands_back() {

@@ -23,6 +23,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/41_settings.lua"),
     include_str!("functions/42_route.lua"),
     include_str!("functions/44_bucket.lua"),
+    include_str!("functions/48_rejecting.lua"),
     include_str!("functions/50_rejected.lua"),
     include_str!("functions/52_retries.lua"),
     include_str!("functions/56_gate.lua"),
@@ -39,6 +40,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/80_purge.lua"),
     include_str!("functions/82_dead.lua"),
     include_str!("functions/84_explain.lua"),
+    include_str!("functions/86_walk.lua"),
     include_str!("functions/90_register.lua"),
 );
 

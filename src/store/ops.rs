@@ -38,6 +38,19 @@ pub struct Fail {
     pub reason: String,
 }
 
+/// How a daemon notices a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WakeUp {
+    /// Redis reports it.
+    Tracking,
+    /// It looks at all queues again and again.
+    Polling,
+    /// In a way that only a newer version knows.
+    #[serde(other)]
+    Other,
+}
+
 /// What a daemon says of itself while it serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
@@ -51,6 +64,9 @@ pub struct Beat {
     pub since: u64,
     /// Whether the record in force is that of its configuration.
     pub has_record: bool,
+    /// How it notices a push; an older version does not say.
+    #[serde(default)]
+    pub wake_up: Option<WakeUp>,
 }
 
 impl Store {

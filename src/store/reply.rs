@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::StoreError;
 use super::ops::Beat;
-use super::view::DaemonStatus;
+use super::status::DaemonStatus;
 use crate::words::bucket::BucketName;
 
 /// What a drain or a wake did.
@@ -83,6 +83,8 @@ pub struct Alive {
     pub daemons: usize,
     /// How many of them were started before this one.
     pub before: usize,
+    /// Another number than before when something was rejected since.
+    pub rejections: u64,
 }
 
 /// What a part of a reaping pass did.
@@ -171,7 +173,7 @@ pub(super) fn unexpected(call: &'static str, reply: &Value) -> StoreError {
     StoreError::Reply { call, reply: shown }
 }
 
-fn text(value: &Value) -> Option<String> {
+pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) => Some(text.clone()),
@@ -187,7 +189,7 @@ fn count(value: &Value) -> Option<u64> {
     number(value).and_then(|n| u64::try_from(n).ok())
 }
 
-fn list(value: &Value) -> Option<&[Value]> {
+pub(super) fn list(value: &Value) -> Option<&[Value]> {
     match value {
         Value::Array(items) | Value::Set(items) => Some(items),
         _ => None,
@@ -267,8 +269,8 @@ pub(super) fn reaped(call: &'static str, reply: &Value) -> Result<Reaped, StoreE
 pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonStatus>, StoreError> {
     let (beats, []) = list(reply).unwrap_or_default().as_chunks::<3>() else { return Err(unexpected(call, reply)) };
     let daemon = |[_, json, age]: &[Value; 3]| {
-        let Beat { host, pid, version, since, has_record } = serde_json::from_str(&text(json)?).ok()?;
-        Some(DaemonStatus { host, pid, version, since, has_record, age_ms: count(age)? })
+        let Beat { host, pid, version, since, has_record, wake_up } = serde_json::from_str(&text(json)?).ok()?;
+        Some(DaemonStatus { host, pid, version, since, has_record, wake_up, age_ms: count(age)? })
     };
     Ok(beats.iter().filter_map(daemon).collect())
 }
@@ -276,8 +278,12 @@ pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonSta
 /// What a beat replies.
 pub(super) fn alive(call: &'static str, reply: &Value) -> Result<Alive, StoreError> {
     let decode = || {
-        let [daemons, before] = list(reply)? else { return None };
-        Some(Alive { daemons: usize::try_from(number(daemons)?).ok()?, before: usize::try_from(number(before)?).ok()? })
+        let [daemons, before, rejections] = list(reply)? else { return None };
+        Some(Alive {
+            daemons: usize::try_from(number(daemons)?).ok()?,
+            before: usize::try_from(number(before)?).ok()?,
+            rejections: count(rejections)?,
+        })
     };
     decode().ok_or_else(|| unexpected(call, reply))
 }

@@ -70,7 +70,8 @@ impl Store {
         Ok(lacks)
     }
 
-    async fn check_types(&mut self) -> Result<(), StoreError> {
+    /// Refuse a key of ours that has the wrong type.
+    pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
         let typed = self.keys().typed();
         let mut pipeline = redis::pipe();
         for (key, _) in &typed {

@@ -6,86 +6,10 @@ use std::sync::Arc;
 use redis::{FromRedisValue, RedisResult, Value};
 use serde::Serialize;
 
-use super::keys::GROUP;
-use super::library::is_missing_function;
-use super::reply::{self, unexpected};
+use super::reply::unexpected;
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
-use crate::words::policy::{Record, Route};
-
-/// How things stand under one prefix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Status {
-    /// Where Redis is.
-    pub redis: String,
-    /// Its version.
-    pub version: String,
-    /// What it lacks: each a sentence with the way out.
-    pub warnings: Vec<String>,
-    /// Buckets that are not idle, those held aside.
-    pub scheduled: u64,
-    /// Buckets whose jobs wait for another try.
-    pub retrying: u64,
-    /// Whether a policy record is stored.
-    pub has_record: bool,
-    /// Whether it is the one of the configuration at hand.
-    pub same_record: bool,
-    /// Whether a change of policy still spreads.
-    pub spreading: bool,
-    /// The daemons that are alive; with none nothing leaves a bucket.
-    pub daemons: Vec<DaemonStatus>,
-    /// The ready streams.
-    pub routes: Vec<RouteStatus>,
-    /// Entries of the rejected stream.
-    pub rejected: u64,
-    /// Entries of the dead stream.
-    pub dead: u64,
-    /// Jobs counted since the keys were made, by what became of them.
-    pub counters: BTreeMap<String, u64>,
-    /// How late jobs left, since the keys were made; to within a fifth. `None` before the first.
-    pub lateness: Option<Lateness>,
-}
-
-/// A daemon that is alive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DaemonStatus {
-    /// The name of its machine.
-    pub host: String,
-    /// Its process there.
-    pub pid: u32,
-    /// Its version.
-    pub version: String,
-    /// When it was started, seconds since the epoch.
-    pub since: u64,
-    /// Whether the record in force is that of its configuration.
-    pub has_record: bool,
-    /// How long ago it last said so, in milliseconds.
-    pub age_ms: u64,
-}
-
-/// A ready stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RouteStatus {
-    /// Its name.
-    pub route: String,
-    /// Jobs that no worker has taken yet.
-    pub undelivered: u64,
-    /// Jobs that workers hold.
-    pub pending: u64,
-    /// Buckets held because it is full.
-    pub held: u64,
-}
-
-/// How late jobs left their buckets, in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Lateness {
-    /// Half of them were at most this late.
-    pub p50_us: u64,
-    /// All but one in a hundred.
-    pub p99_us: u64,
-    /// All of them.
-    pub max_us: u64,
-}
+use crate::words::policy::Record;
 
 /// How things stand with one bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -133,24 +57,6 @@ pub struct GateStatus {
 
 /// What `drip__look` replies, in its order.
 type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String, Vec<(String, u64, u64, u64)>);
-
-impl Lateness {
-    /// Read the counters `late:<k>`: k counts the quarters of an octave, less one microsecond.
-    fn of(stats: &BTreeMap<String, u64>) -> Option<Self> {
-        let mut counts: Vec<(u32, u64)> =
-            stats.iter().filter_map(|(name, n)| Some((name.strip_prefix("late:")?.parse().ok()?, *n))).collect();
-        counts.sort_unstable();
-        let total: u64 = counts.iter().map(|(_, n)| n).sum();
-        let at = |part: f64| {
-            let mut left = (total as f64 * part).ceil() as u64;
-            counts.iter().find_map(|(k, n)| {
-                left = left.saturating_sub(*n);
-                (left == 0).then(|| 2_f64.powf(f64::from(k + 1) / 4.0) as u64)
-            })
-        };
-        Some(Self { p50_us: at(0.5)?, p99_us: at(0.99)?, max_us: at(1.0)? })
-    }
-}
 
 /// How things stand with a queue that a scan found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,8 +116,7 @@ impl Store {
         Ok(wakes.unwrap_or(0))
     }
 
-    /// Those of some queues whose buckets neither wait for their due nor are paused. A command, none when there are no queues, and
-    /// a second one where some are not scheduled.
+    /// Those of some queues whose buckets neither wait for their due nor are paused. At most two commands, none when there are no queues.
     ///
     /// # Errors
     ///
@@ -233,7 +138,7 @@ impl Store {
         Ok(queues)
     }
 
-    /// Ask for the buckets of some queues in one place.
+    /// Ask which of the buckets of some queues stand in a place.
     fn ask_place(&self, place: String, queues: &[Vec<u8>]) -> redis::Cmd {
         let mut command = redis::cmd("ZMSCORE");
         command.arg(place);
@@ -291,74 +196,6 @@ impl Store {
             Value::BulkString(json) => Ok(Some(json == record.to_json().as_bytes())),
             other => Err(unexpected("HGET", &other)),
         }
-    }
-
-    /// How things stand.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn status(&mut self, record: &Record) -> Result<Status, StoreError> {
-        let keys = self.keys().clone();
-        let held: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
-        let stats: BTreeMap<String, u64> = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;
-        let same = self.has_record(record).await?;
-        let mut routes = Vec::new();
-        let mut names: Vec<String> = self.read("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.routes())).await?;
-        names.sort();
-        for name in names {
-            if let Ok(route) = Route::parse(&name) {
-                routes.push(self.route_status(&route).await?);
-            }
-        }
-        Ok(Status {
-            redis: self.address().shown().to_owned(),
-            version: self.version().await?,
-            warnings: self.lacks().await?,
-            scheduled: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
-            retrying: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
-            has_record: same.is_some(),
-            same_record: same == Some(true),
-            spreading: held.is_some(),
-            daemons: self.daemons().await?,
-            routes,
-            rejected: self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
-            dead: self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
-            lateness: Lateness::of(&stats),
-            counters: stats.into_iter().filter(|(name, _)| !name.starts_with("late:")).collect(),
-        })
-    }
-
-    /// The daemons that are alive, by host and process. A library that does not know them yet counts as none: it is an older
-    /// one, and the first daemon of this version replaces it.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn daemons(&mut self) -> Result<Vec<DaemonStatus>, StoreError> {
-        let mut command = redis::cmd("FCALL_RO");
-        command.arg("drip__daemons").arg(1).arg(self.keys().daemons()).arg("");
-        let reply = match self.call("drip__daemons", &command).await {
-            Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => return Ok(Vec::new()),
-            other => other?,
-        };
-        let mut daemons = reply::daemons("drip__daemons", &reply)?;
-        daemons.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
-        Ok(daemons)
-    }
-
-    async fn route_status(&mut self, route: &Route) -> Result<RouteStatus, StoreError> {
-        let stream = self.keys().ready(route);
-        let length: u64 = self.read("XLEN", redis::cmd("XLEN").arg(&stream)).await?;
-        let held = self.keys().held(route.as_str());
-        let held: u64 = self.read("ZCARD", redis::cmd("ZCARD").arg(held)).await?;
-        let pending = match self.call("XPENDING", redis::cmd("XPENDING").arg(&stream).arg(GROUP)).await {
-            Ok(Value::Array(summary)) => summary.first().and_then(|n| u64::from_redis_value_ref(n).ok()).unwrap_or(0),
-            Ok(_) | Err(StoreError::Refused { .. }) => 0,
-            Err(why) => return Err(why),
-        };
-        let route = route.as_str().to_owned();
-        Ok(RouteStatus { route, undelivered: length.saturating_sub(pending), pending, held })
     }
 
     /// How things stand with one bucket.
@@ -422,18 +259,5 @@ impl Store {
             *counts.entry(String::from_utf8_lossy(bucket).into_owned()).or_default() += count.unwrap_or(1);
         }
         Ok(counts)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_read_from_quarters_of_an_octave() {
-        let stats = [("late:0", 50), ("late:28", 49), ("late:40", 1), ("dispatched", 100)];
-        let stats = stats.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
-        assert_eq!(Lateness::of(&stats), Some(Lateness { p50_us: 1, p99_us: 152, max_us: 1_217 }));
-        assert_eq!(Lateness::of(&BTreeMap::new()), None);
     }
 }

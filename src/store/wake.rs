@@ -39,6 +39,8 @@ pub struct Hints {
     pub changes: Notify,
     /// The pacer made a call that looked at queues or let jobs out, so there may be work for the reaper.
     pub ready: Notify,
+    /// The same, or an operator changed something: buckets are not as the walk found them.
+    pub moved: Notify,
     /// Names were lost: look at every queue.
     pub lost: Notify,
     /// The connection is gone.
@@ -138,6 +140,7 @@ impl Hints {
             dues: Notify::new(),
             changes: Notify::new(),
             ready: Notify::new(),
+            moved: Notify::new(),
             lost: Notify::new(),
             disconnected: Notify::new(),
             room: Notify::new(),
@@ -183,6 +186,7 @@ impl Hints {
     pub fn woken(&self) {
         self.dues.notify_one();
         self.changes.notify_one();
+        self.moved.notify_one();
     }
 
     /// A queue changed, or was found by a scan. A key that names no bucket is counted, and logged once a minute.

@@ -2,6 +2,7 @@
 
 pub mod built_in_redis;
 pub mod control;
+pub mod processes;
 pub mod signals;
 pub mod systemd;
 pub mod timer;

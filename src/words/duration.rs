@@ -72,9 +72,22 @@ pub fn say(duration: Duration) -> String {
     }
 }
 
+/// Write a duration for people, in its two largest units: `850ms`, `12.5s`, `1h40m`.
+#[must_use]
+pub fn rough(duration: Duration) -> String {
+    let (ms, s) = (duration.as_millis(), duration.as_secs());
+    match s {
+        0 => format!("{ms}ms"),
+        1..100 => format!("{}.{}s", s, ms % 1_000 / 100),
+        100..3_600 => format!("{}m{}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{}m", s / 3_600, s / 60 % 60),
+        _ => format!("{}d{}h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
 /// Write `count/period` as [`count_per_period`] reads it: `5/s`, `30/10m`.
 #[must_use]
-pub fn show_per_period(count: u32, period: Duration) -> String {
+pub fn show_per_period(count: impl std::fmt::Display, period: Duration) -> String {
     let period = show(period);
     let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));
     format!("{count}/{}", unit.unwrap_or(&period))
@@ -99,6 +112,13 @@ mod tests {
             shown,
             ["0.0 ms", "0.4 ms", "9.9 ms", "250 ms", "3.2 s", "99.9 s", "5 m 20 s", "10 m", "3 h 12 m", "2 d 4 h"]
         );
+    }
+
+    #[test]
+    fn for_people_the_two_largest_units_are_enough() {
+        let shown = [0, 850, 1_000, 12_560, 99_999, 100_000, 3_599_999, 6_000_000, 86_399_999, 266_400_000];
+        let shown = shown.map(|ms| rough(Duration::from_millis(ms)));
+        assert_eq!(shown, ["0ms", "850ms", "1.0s", "12.5s", "99.9s", "1m40s", "59m59s", "1h40m", "23h59m", "3d2h"]);
     }
 
     #[test]

@@ -235,7 +235,7 @@ mod tests {
             assert!(glob.matches(name.as_bytes()), "{name}");
             assert!(!glob.matches(b"abx") && !glob.matches(b"axb") && !glob.matches(b"x"), "{name}");
         }
-        assert_eq!(of_name(r"a*[\"), r"a\*\[\");
+        assert_eq!(of_name(r"a*[\"), r"a\*\[\\");
     }
 
     #[test]

@@ -1,46 +1,103 @@
 //! A POST per job: the body is the job, the rest travels in headers.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, StatusCode, Url, redirect};
 
+use super::webhook::Signer;
 use super::{Job, Outcome};
 
-/// Where jobs are posted.
+/// Headers that are the worker's own, or would break the post: nobody else sets them.
+const OWN: [&str; 9] = [
+    "connection",
+    "content-length",
+    "drip-attempt",
+    "drip-bucket",
+    "drip-id",
+    "transfer-encoding",
+    "webhook-id",
+    "webhook-signature",
+    "webhook-timestamp",
+];
+
+/// Where and how jobs are posted.
 #[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
     url: Url,
+    headers: HeaderMap,
+    signer: Option<Signer>,
+}
+
+/// Read a header as `Name: value`.
+///
+/// # Errors
+///
+/// When it is none, or one that the worker sets itself.
+pub fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let parts = text.split_once(':').ok_or("write 'Name: value'")?;
+    let name = HeaderName::try_from(parts.0)
+        .map_err(|_| format!("{:?} is no name of a header; write 'Name: value'", parts.0))?;
+    if OWN.contains(&name.as_str()) {
+        return Err(format!("{name} is set by dripd itself"));
+    }
+    let mut value =
+        HeaderValue::try_from(parts.1.trim()).map_err(|_| "the value holds a control character".to_owned())?;
+    value.set_sensitive(true); // it may be a password
+    Ok((name, value))
 }
 
 impl Http {
-    /// Post to `url`; an answer that takes longer than `limit` is a failure.
+    /// Post to `url`, with headers of the user's own, signed where there is a secret; an answer that takes longer than
+    /// `limit` is a failure.
     ///
     /// # Errors
     ///
     /// When there is no TLS to be had on this system.
-    pub fn new(url: Url, limit: Duration) -> Result<Self, reqwest::Error> {
+    pub fn new(
+        url: Url,
+        limit: Duration,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        signer: Option<Signer>,
+    ) -> Result<Self, reqwest::Error> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let agent = concat!("dripd/", env!("CARGO_PKG_VERSION"));
         let client = Client::builder().user_agent(agent).timeout(limit).redirect(redirect::Policy::none()).build()?;
-        Ok(Self { client, url })
+        let headers = headers.into_iter().fold(HeaderMap::new(), |mut all, (name, value)| {
+            all.append(name, value);
+            all
+        });
+        Ok(Self { client, url, headers, signer })
     }
 
     pub(super) async fn run(&self, job: &Job) -> Outcome {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type(&job.body)));
-        headers.insert("drip-attempt", HeaderValue::from(job.attempt));
-        for (name, value) in [("drip-bucket", job.bucket.as_str()), ("drip-id", &job.id)] {
-            if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
-                headers.insert(name, value);
-            }
-        }
-        let request = self.client.post(self.url.clone()).headers(headers).body(job.body.clone());
+        let request = self.client.post(self.url.clone()).headers(self.headers_of(job)).body(job.body.clone());
         match request.send().await {
             Ok(response) => judge(response.status(), response.headers()),
             Err(why) => Outcome::Failed(Chain(&why.without_url()).to_string()),
         }
+    }
+
+    fn headers_of(&self, job: &Job) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type(&job.body)));
+        headers.insert("drip-attempt", HeaderValue::from(job.attempt));
+        let mut insert = |name, value: &str| {
+            if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+                headers.insert(name, value);
+            }
+        };
+        insert("drip-bucket", job.bucket.as_str());
+        insert("drip-id", &job.id);
+        if let Some(signer) = &self.signer {
+            // Of this try: a receiver takes only what was signed lately.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            insert("webhook-id", &job.id);
+            insert("webhook-timestamp", &now.to_string());
+            insert("webhook-signature", &signer.sign(&job.id, now, &job.body));
+        }
+        headers
     }
 }
 
@@ -111,6 +168,20 @@ mod tests {
         for code in [400, 401, 404, 410, 422, 499] {
             assert_eq!(judged(code), Outcome::Dead(format!("HTTP {code}")));
         }
+    }
+
+    #[test]
+    fn a_header_is_a_name_and_a_value_and_none_of_the_worker_s_own() {
+        let read = |text: &str| header(text).map(|(name, value)| format!("{name}={:?}", value.to_str().expect("text")));
+        assert_eq!(read("X-Team:  mail ").as_deref(), Ok("x-team=\"mail\""));
+        assert_eq!(read("Authorization: Bearer a:b").as_deref(), Ok("authorization=\"Bearer a:b\""));
+        assert_eq!(read("Empty:").as_deref(), Ok("empty=\"\""));
+        for bad in
+            ["", "name", ": value", "two words: x", "X: a\nb", "Drip-Id: 1", "Content-Length: 1", "webhook-id: 1"]
+        {
+            assert!(header(bad).is_err(), "{bad:?}");
+        }
+        assert!(!format!("{:?}", header("Authorization: secret")).contains("secret"));
     }
 
     #[test]

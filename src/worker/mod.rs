@@ -8,6 +8,7 @@ mod http;
 mod identity;
 mod print;
 mod slot;
+mod webhook;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use exec::Exec;
-pub use http::Http;
+pub use http::{Http, header};
 pub use identity::identity;
 pub use print::Print;
 use slot::Slot;
+pub use webhook::Signer;
 
 use crate::store::link::Link;
 use crate::store::{Address, Partition, Store, StoreError};

@@ -12,7 +12,7 @@
 # Where this cannot be done it prints "SKIPPED: why" and exits 77; 137 means that it took longer than LIMIT seconds.
 set -uo pipefail
 
-LIMIT=85
+LIMIT=${LIMIT:-85}
 SYSTEMD=/lib/systemd/systemd
 NAMESPACES=(--mount --pid --fork --uts --ipc --net --cgroup)
 

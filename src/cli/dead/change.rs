@@ -9,6 +9,7 @@ use serde_json::json;
 use super::super::change::{author, confirm};
 use super::super::{Exit, Failure, connect, say, say_err};
 use super::Which;
+use crate::cli::args::whole;
 use crate::config::Config;
 use crate::store::dead::{Act, Changed, Command, Filter};
 use crate::store::{Store, StoreError};
@@ -20,16 +21,11 @@ const BUCKETS_SHOWN: usize = 10;
 
 /// Put dead letters back, or drop them.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It asks first, naming the count, and acts on what was there when it counted. What it was killed in the middle of may \
-                  be run again: each job is put back, or dropped, once.\nExit codes: 0 done, also where there is none, 1 failed, \
-                  some could not be put back, or not confirmed, 2 usage, also: nobody can be asked and no --yes, 69 no Redis"
-)]
 pub(super) struct Change {
     #[command(flatten)]
     which: Which,
     /// The oldest N of them at most [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX))]
     limit: Option<u64>,
     /// Do not ask
     #[arg(long)]

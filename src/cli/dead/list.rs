@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::super::moment::rfc3339;
 use super::super::{Exit, Failure, connect, say_err};
 use super::Which;
+use crate::cli::args::whole;
 use crate::config::Config;
 use crate::store::dead::Letter;
 use crate::words::bucket::BucketName;
@@ -23,17 +24,11 @@ const TEXT_SHOWN: usize = 1_000;
 
 /// Show dead letters, the oldest first.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "--json prints an object a line: entry, at, malformed, bucket, attempt, id, identity (the id as workers and logs \
-                  know it), reason, job, bytes (of the job), others (fields that no dead letter of dripd's has). What is no UTF-8 \
-                  stands in base64 instead: job_base64, bucket_base64, reason_base64.\nExit codes: 0 shown, also where there is \
-                  none, 1 failed, 2 usage, 69 no Redis"
-)]
 pub(super) struct List {
     #[command(flatten)]
     which: Which,
     /// How many at most
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = whole::<u64>(1, u64::MAX))]
     limit: u64,
     /// Only what comes after this entry: the next page
     #[arg(long, value_name = "ENTRY")]

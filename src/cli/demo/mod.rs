@@ -68,11 +68,6 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Show the main job: bursts in, a steady drip out.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "It takes 15 seconds and starts a Redis and two daemons of its own, which end with it; nothing else is \
-                        touched.\nA pipe, TERM=dumb or NO_COLOR: plain lines, one a second.\n\nExit codes: 0 all promises \
-                        were kept, 1 one was broken, 69 no Redis to run, 130 interrupted (Ctrl-C)"
-)]
 pub(super) struct Demo {}
 
 /// When the last burst comes.

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Source;
 use super::absence::{Absence, LOOK_EVERY};
 use super::lines::{Line, Lines};
+use super::refused::Refused;
 use crate::cli::say_err;
 use crate::store::reply::Pushed;
 use crate::store::{Store, StoreError};
@@ -87,6 +88,8 @@ impl Default for Queue {
 pub(super) struct Feeder {
     store: Store,
     wait: bool,
+    /// Where lines go whose bucket had no room.
+    to: Option<Refused>,
     queues: BTreeMap<BucketName, Queue>,
     /// Lines that wait, their bytes, and how many lines ever began to.
     lines: usize,
@@ -100,9 +103,9 @@ pub(super) struct Feeder {
 }
 
 impl Feeder {
-    pub(super) fn new(store: Store, wait: bool, bar: ProgressBar) -> Self {
+    pub(super) fn new(store: Store, wait: bool, to: Option<Refused>, bar: ProgressBar) -> Self {
         let (queues, tally, refused) = (BTreeMap::new(), Tally::default(), Vec::new());
-        Self { store, wait, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar, absence: Absence::default() }
+        Self { store, wait, to, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar, absence: Absence::default() }
     }
 
     pub(super) fn tally(&self) -> Tally {
@@ -202,10 +205,11 @@ impl Feeder {
             self.queues.iter().filter(|(_, queue)| ready(queue)).map(|(name, _)| name.clone()).collect();
         for name in names {
             let Some(mut queue) = self.queues.remove(&name) else { continue };
-            self.push_queue(&name, &mut queue, stop).await?;
+            let pushed = self.push_queue(&name, &mut queue, stop).await;
             if !queue.lines.is_empty() {
-                self.queues.insert(name, queue);
+                self.queues.insert(name, queue); // after a failure too: they are not decided
             }
+            pushed?;
         }
         if self.lines == 0 {
             self.refused.clear(); // every line that was read is decided
@@ -229,7 +233,7 @@ impl Feeder {
             let n = queue.window.min(queue.lines.len());
             let jobs: Vec<Vec<u8>> = queue.lines.iter().take(n).map(|line| line.job.clone()).collect();
             match self.push(bucket, &jobs, queue).await? {
-                Some(pushed) => self.settle(queue, n, pushed),
+                Some(pushed) => self.settle(queue, n, pushed)?,
                 None if n == 1 => {
                     let number = queue.lines.front().map_or(0, |line| line.number);
                     self.refuse_front(queue, 1);
@@ -257,7 +261,7 @@ impl Feeder {
     }
 
     /// Count what a call did with the first `n` lines; the rest of them waits, or is rejected.
-    fn settle(&mut self, queue: &mut Queue, n: usize, pushed: Pushed) {
+    fn settle(&mut self, queue: &mut Queue, n: usize, pushed: Pushed) -> Result<(), String> {
         self.drop_front(queue, pushed.accepted);
         self.tally.accepted += pushed.accepted as u64;
         match pushed.retry_after {
@@ -267,11 +271,15 @@ impl Feeder {
             }
             Some(_) => {
                 let rejected = n - pushed.accepted;
+                if let Some(to) = &mut self.to {
+                    to.add(queue.lines.iter().take(rejected).map(|line| line.job.as_slice()))?;
+                }
                 self.refuse_front(queue, rejected);
                 self.tally.rejected += rejected as u64;
             }
             None => queue.window = (queue.window * 2).min(MOST_LINES),
         }
+        Ok(())
     }
 
     /// Drop lines that were pushed and not accepted.

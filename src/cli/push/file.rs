@@ -8,20 +8,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::feeder::{Feeder, Tally};
 use super::lines::{Input, Lines};
-use super::{Source, connect_or_stop};
+use super::refused::Refused;
+use super::{Order, connect_or_stop};
 use crate::cli::{Exit, Failure, say_err};
 use crate::config::Config;
 use crate::store::StoreError;
 use crate::system::signals::Signals;
 
 /// Push a job a line.
-pub(super) async fn push(
-    config: &Config,
-    from: &Source,
-    path: &Path,
-    wait: bool,
-    signals: &mut Signals,
-) -> Result<Exit, Failure> {
+pub(super) async fn push(config: &Config, order: &Order, signals: &mut Signals) -> Result<Exit, Failure> {
     let mut store = connect_or_stop(config, signals).await?;
     let most = match store.max_job_bytes().await {
         Ok(most) => most,
@@ -29,21 +24,25 @@ pub(super) async fn push(
         Err(StoreError::Refused { .. } | StoreError::Reply { .. }) => config.record.limits.max_job_bytes,
         Err(why) => return Err(why.into()),
     };
-    let (input, size) = open(path).await?;
+    let (input, size) = open(&order.file).await?;
+    let refused = order.rejected.as_ref().map(|path| Refused::open(path, &order.file, order.from_line.is_some()));
+    let refused = refused.transpose().map_err(|why| Failure::new(Exit::Failed, why))?;
     let bar = progress_bar(size);
-    let mut lines = Lines::new(input, most, bar.clone());
-    let mut feeder = Feeder::new(store, wait, bar.clone());
+    let first = order.from_line.unwrap_or(1);
+    let mut lines = Lines::new(input, most, first, bar.clone());
+    let mut feeder = Feeder::new(store, order.wait, refused, bar.clone());
     let stop = CancellationToken::new();
     let fed = tokio::select! {
-        fed = feeder.feed(&mut lines, from, &stop) => fed,
+        fed = feeder.feed(&mut lines, &order.from, &stop) => fed,
         () = stop_on_signal(signals, &stop) => unreachable!("it only watches"),
     };
     bar.finish_and_clear();
     let tally = feeder.tally();
     match fed {
         Err(why) => {
-            let why = why.of_file(path);
-            Err(Failure::new(Exit::Failed, format!("{why}; {tally} before that")))
+            let why = why.of_file(&order.file);
+            let go_on = if tally == Tally::default() { String::new() } else { go_on(&feeder, &lines, first) };
+            Err(Failure::new(Exit::Failed, format!("{why}; {tally} before that{go_on}")))
         }
         Ok(true) => {
             say_err(&tally.to_string());
@@ -54,15 +53,20 @@ pub(super) async fn push(
             })
         }
         Ok(false) => {
-            let (line, accepted) = feeder.undecided(lines.number());
-            let after = match accepted {
-                0 => String::new(),
-                1 => "; 1 line after it is accepted already".to_owned(),
-                n => format!("; {n} lines after it are accepted already"),
-            };
-            Err(Failure::new(Exit::Interrupted, format!("interrupted: {tally}; go on from line {line}{after}")))
+            Err(Failure::new(Exit::Interrupted, format!("interrupted: {tally}{}", go_on(&feeder, &lines, first))))
         }
     }
+}
+
+/// Where to go on: the first line that is not decided, and what of the lines after it is in a bucket already.
+fn go_on(feeder: &Feeder, lines: &Lines, first: u64) -> String {
+    let (line, accepted) = feeder.undecided(lines.number().max(first));
+    let after = match accepted {
+        0 => String::new(),
+        1 => "; 1 line after it is accepted already".to_owned(),
+        n => format!("; {n} lines after it are accepted already"),
+    };
+    format!("; go on with --from-line {line}{after}")
 }
 
 /// Turn the first INT or TERM into a stop. Never returns: the call in hand is to be finished.

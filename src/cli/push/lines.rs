@@ -25,6 +25,8 @@ pub(super) struct Lines {
     input: BufReader<Input>,
     /// How many bytes a job may have.
     most: u64,
+    /// The first line that is wanted: those before it are only counted.
+    from: u64,
     /// The number of the line that is read now.
     number: u64,
     /// Its bytes so far, unless they are too many, and how many they are.
@@ -34,8 +36,9 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn new(input: Input, most: u64, bar: ProgressBar) -> Self {
-        Self { input: BufReader::with_capacity(CHUNK, input), most, number: 1, job: Vec::new(), bytes: 0, bar }
+    pub(super) fn new(input: Input, most: u64, from: u64, bar: ProgressBar) -> Self {
+        let input = BufReader::with_capacity(CHUNK, input);
+        Self { input, most, from, number: 1, job: Vec::new(), bytes: 0, bar }
     }
 
     /// The number of the first line that [`Self::next`] has not given out or passed over.
@@ -55,7 +58,7 @@ impl Lines {
             let part = chunk[..n].strip_suffix(b"\n").unwrap_or(&chunk[..n]);
             let is_whole = part.len() < n;
             self.bytes += part.len() as u64;
-            if self.bytes > self.most {
+            if self.bytes > self.most || self.number < self.from {
                 self.job = Vec::new();
             } else {
                 self.job.extend_from_slice(part);
@@ -68,12 +71,13 @@ impl Lines {
         }
     }
 
-    /// The line that has come to its end; `None` for an empty one.
+    /// The line that has come to its end; `None` for an empty one, and for one that is not wanted.
     fn end_line(&mut self) -> Option<Line> {
         let (number, job) = (self.number, std::mem::take(&mut self.job));
         let bytes = std::mem::take(&mut self.bytes);
         self.number += 1;
         match bytes {
+            _ if number < self.from => None,
             0 => None,
             bytes if bytes > self.most => Some(Line::TooLarge(number, bytes)),
             _ => Some(Line::Job(number, job)),
@@ -86,7 +90,11 @@ mod tests {
     use super::*;
 
     fn lines(text: &'static [u8], most: u64) -> Vec<Line> {
-        let mut lines = Lines::new(Box::new(text), most, ProgressBar::hidden());
+        lines_from(1, text, most)
+    }
+
+    fn lines_from(first: u64, text: &'static [u8], most: u64) -> Vec<Line> {
+        let mut lines = Lines::new(Box::new(text), most, first, ProgressBar::hidden());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let mut all = Vec::new();
@@ -106,6 +114,17 @@ mod tests {
     }
 
     #[test]
+    fn lines_before_the_first_one_that_is_wanted_are_counted_and_passed_over() {
+        let text = b"a\n\n123456\nd\n123456\nf";
+        assert_eq!(
+            lines_from(4, text, 5),
+            [Line::Job(4, b"d".to_vec()), Line::TooLarge(5, 6), Line::Job(6, b"f".to_vec())]
+        );
+        assert_eq!(lines_from(6, text, 5), [Line::Job(6, b"f".to_vec())]);
+        assert_eq!(lines_from(7, text, 5), []);
+    }
+
+    #[test]
     fn a_line_that_is_too_large_is_counted_and_not_kept() {
         let job = |number, job: &[u8]| Line::Job(number, job.to_vec());
         assert_eq!(
@@ -113,7 +132,7 @@ mod tests {
             [job(1, b"12345"), Line::TooLarge(2, 6), job(3, b"12"), Line::TooLarge(4, 6)]
         );
         let endless = tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), 3 * CHUNK as u64);
-        let mut long = Lines::new(Box::new(endless), 5, ProgressBar::hidden());
+        let mut long = Lines::new(Box::new(endless), 5, 1, ProgressBar::hidden());
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let line = runtime.block_on(long.next()).expect("bytes");
         assert_eq!(line, Some(Line::TooLarge(1, 3 * CHUNK as u64)));

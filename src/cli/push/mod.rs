@@ -5,6 +5,7 @@ mod absence;
 mod feeder;
 mod file;
 mod lines;
+mod refused;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -16,6 +17,7 @@ use clap::{ArgGroup, Args};
 
 use absence::{Absence, LOOK_EVERY};
 
+use super::args::whole;
 use super::{Exit, Failure, connect, say, say_err};
 use crate::config::Config;
 use crate::store::Store;
@@ -25,15 +27,14 @@ use crate::words::bucket::BucketName;
 /// Put jobs into buckets.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).args(["job", "file"])))]
-#[command(
-    after_help = "Exit codes: 0 all accepted, 1 failed, skipped lines or outcome unknown, 69 no Redis, 75 some rejected: try \
-                  later, 130 interrupted"
-)]
+#[command(override_usage = "dripd push [OPTIONS] <BUCKET> <JOB>
+       dripd push [OPTIONS] <BUCKET> --file <FILE>
+       dripd push [OPTIONS] --file <FILE> --bucket-from <.FIELD>")]
 pub(super) struct Push {
-    /// The bucket
+    /// The bucket: 1 to 200 bytes of UTF-8; it needs no declaration
     #[arg(required_unless_present = "bucket_from", conflicts_with = "bucket_from")]
     bucket: Option<BucketName>,
-    /// The job
+    /// The job: any bytes
     #[arg(conflicts_with_all = ["file", "bucket_from"])]
     job: Option<OsString>,
     /// A file with one job a line; - is standard input
@@ -42,6 +43,12 @@ pub(super) struct Push {
     /// Take the bucket of each JSON line from this field, as in .tenant or .to.region
     #[arg(long, value_name = ".FIELD", requires = "file")]
     bucket_from: Option<Field>,
+    /// Write the lines whose bucket had no room into this file, each as it was. It is emptied first, but not with --from-line
+    #[arg(long, value_name = "FILE", conflicts_with = "job")]
+    rejected: Option<PathBuf>,
+    /// Begin with this line of the file, counted from 1: where an interrupted push says that it stopped
+    #[arg(long, value_name = "N", conflicts_with = "job", value_parser = whole::<u64>(1, u64::MAX))]
+    from_line: Option<u64>,
     /// Wait for room instead of giving up
     #[arg(long)]
     wait: bool,
@@ -81,6 +88,15 @@ enum Source {
     Field(Field),
 }
 
+/// What is to be pushed of a file, and how.
+struct Order {
+    from: Source,
+    file: PathBuf,
+    rejected: Option<PathBuf>,
+    from_line: Option<u64>,
+    wait: bool,
+}
+
 impl Push {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut signals = Signals::listen()?;
@@ -89,7 +105,8 @@ impl Push {
             (bucket, _, Some(file)) => {
                 let from =
                     bucket.map_or_else(|| Source::Field(self.bucket_from.expect("clap asks for one")), Source::Bucket);
-                file::push(config, &from, &file, self.wait, &mut signals).await
+                let order = Order { from, file, rejected: self.rejected, from_line: self.from_line, wait: self.wait };
+                file::push(config, &order, &mut signals).await
             }
             _ => Err(Failure::new(Exit::Failed, "nothing to push")),
         }

@@ -39,6 +39,13 @@ do
     return redis.error_reply(code .. ' ' .. message)
   end
 
+  -- wrong_type: the refusal of a key that holds something else than it must, with what it holds and the way out.
+  function base.wrong_type(key, wanted)
+    local is = pcall_redis('TYPE', key)
+    local what = is.ok and 'a ' .. is.ok or 'something else'
+    return base.refuse('WRONGTYPE', key .. ' holds ' .. what .. ' and must hold a ' .. wanted .. ': rename or delete it')
+  end
+
   -- whole: the number that a text of decimal digits stands for, or nil (tonumber would take 0x10, 1e3, ' 5 ', nan).
   function base.whole(text)
     if type(text) == 'string' and #text <= 16 and find(text, '^[0-9]+$') then return tonumber(text) end

@@ -121,8 +121,17 @@ do
     return p
   end
 
-  -- own_entry: what is set for one name, remembered like its policy; nil where nothing is.
-  local function own_entry(view, bucket)
+  -- glance: the same for whoever passes every bucket by: what is remembered is used, but nothing more is, for that would push out the
+  -- buckets that are at work.
+  function record.glance(rec, bucket)
+    if rec.plain then return rec.plain end
+    local p = rec.young[bucket] or rec.old[bucket]
+    if p and (not p.till or rec.now < p.till) then return p end
+    return rec.search(rec, bucket, true)
+  end
+
+  -- own_entry: what is set for one name, remembered like its policy unless somebody is `passing`; nil where nothing is.
+  local function own_entry(view, bucket, passing)
     local own = view.own_young[bucket]
     if own == nil then
       own = view.own_old[bucket]
@@ -131,6 +140,7 @@ do
         local entry = type(json) == 'string' and setting.decode(json)
         own = entry and { match = bucket, entry = entry } or false
       end
+      if passing then return own or nil end
       if view.own_count >= REMEMBERED then view.own_young, view.own_old, view.own_count = {}, view.own_young, 0 end
       view.own_young[bucket], view.own_count = own, view.own_count + 1
     end
@@ -157,8 +167,9 @@ do
   -- search_view: `search` for a view. Where nothing is set for a bucket, it is the very policy that the record gives it.
   --   p.till   the policy must be asked for again from then on
   --   p.over   what applied before a timed setting of this name ended: the bucket has not been put right yet (41_settings)
-  local function search_view(view, bucket)
-    local p, own, globs = record.policy_of(view.base, bucket), own_entry(view, bucket), globs_of(view, bucket)
+  local function search_view(view, bucket, passing)
+    local p = (passing and record.glance or record.policy_of)(view.base, bucket)
+    local own, globs = own_entry(view, bucket, passing), globs_of(view, bucket)
     if not own and #globs == 0 then return p end
     local set = setting.apply(p, own, view.now, globs, view.now)
     set = set and prepare_policy(set) or p

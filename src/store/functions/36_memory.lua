@@ -12,6 +12,8 @@
 -- entries   rejected since the stream was measured                       50_rejected
 -- view, prev_view  the records with what operators have set laid over them      38_call
 -- passes    passes of the reaper                                         74_reap
+-- rejecting how many jobs of which bucket were rejected lately           48_rejecting
+-- top       the last ranking of the buckets                              86_walk
 --
 -- All of it is forgotten with the record (but for what `hand_over` keeps), and with the server.
 
@@ -20,6 +22,7 @@ do
   local SETTLED_US = 250000   -- how long it is remembered how a dispatch left a queue, unless its echo comes sooner
   local SETTLED_MOST = 10000  -- and of how many queues
   local LEASES = 200000       -- entries whose lease is remembered, at least
+  local LARGE_MOST = 8        -- memories that hold much, half a MiB or so
 
   local by_name, count = {}, 0
 
@@ -41,6 +44,21 @@ do
       by_name[name], count = m, count + 1
     end
     return m
+  end
+
+  -- holds_much: a memory is about to hold `rejecting` or `top`. Where too many do, the one that began first lets go of both: a prefix
+  -- whose record was lost leaves its memory behind.
+  local large = {}
+
+  function memory.holds_much(m)
+    for _, other in ipairs(large) do
+      if other == m then return end
+    end
+    large[#large + 1] = m
+    if #large > LARGE_MOST then
+      local first = table.remove(large, 1)
+      first.rejecting, first.top = nil, nil
+    end
   end
 
   -- forget: what was true of the queues may not be true any more.

@@ -267,12 +267,19 @@ do
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
     if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
+    local function first_due()
+      local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
+      return first[2] and first[2] + 0 or huge
+    end
+    if m.rest_us == 0 then -- it is not known
+      m.rest_us = first_due()
+      if ctx.now < m.rest_us then return false end
+    end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     if n > 0 then m.forgot_us = ctx.now end
-    local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
-    m.rest_us = first[2] and first[2] + 0 or huge
+    m.rest_us = first_due()
     return false
   end
 

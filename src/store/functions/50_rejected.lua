@@ -53,6 +53,7 @@ do
     if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
     ctx.rejected = ctx.rejected + over
     count(ctx, oldest_first and 'dropped' or 'rejected', over)
+    rejecting.add(ctx, s.bucket, over)
     s.over = 0
     return true
   end
@@ -80,6 +81,7 @@ do
     if not rejected.add(ctx, s.bucket, 'too_large', 'job', job) then return false end
     ctx.rejected, ctx.bytes = ctx.rejected + 1, ctx.bytes + #job
     count(ctx, 'too_large', 1)
+    rejecting.add(ctx, s.bucket, 1)
     return true
   end
 end

@@ -2,7 +2,7 @@
 
 local push = {}
 do
-  local refuse, is_error = base.refuse, base.is_error
+  local refuse, wrong_type, is_error = base.refuse, base.wrong_type, base.is_error
   local eta_ms, retry_after_ms = rate.eta_ms, rate.retry_after_ms
 
   local MOST_JOBS = 1000
@@ -20,7 +20,7 @@ do
     end
     local ctx = context.open(prefix, now_us)
     local len = pcall_redis('LLEN', queue)
-    if is_error(len) then return nil, nil, refuse('WRONGTYPE', 'the key of this queue holds something else than a list') end
+    if is_error(len) then return nil, nil, wrong_type(queue, 'list') end
     one_name[1] = name
     local places, dues = bucket.load(ctx, one_name)
     local level = tonumber(call('HGET', ctx.k.level, name) or nil)
@@ -84,12 +84,15 @@ do
     local drop = p.drop_oldest
     if s.over > 0 or (drop and s.len + #jobs > p.capacity) then
       local stream = ctx.k.rejected
-      if is_error(pcall_redis('XLEN', stream)) then return refuse('WRONGTYPE', stream .. ' holds something else than a stream') end
+      if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
     end
     -- checks end here
     rejected.settle(ctx, s)
     local accepted = push.fits(s, gates, #jobs)
-    if accepted < #jobs then context.count(ctx, 'rejected', #jobs - accepted) end
+    if accepted < #jobs then
+      context.count(ctx, 'rejected', #jobs - accepted)
+      rejecting.add(ctx, s.bucket, #jobs - accepted)
+    end
     if accepted > 0 then
       push.begins(ctx, s)
       gate.charge(gates, accepted)

@@ -2,7 +2,8 @@
 
 local jobs = {}
 do
-  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local refuse, wrong_type, is_error = base.refuse, base.wrong_type, base.is_error
+  local digits, whole = base.digits, base.whole
   local entry_id, is_bucket = names.entry_id, names.is_bucket
   local policy_of, count = record.policy_of, context.count
 
@@ -32,7 +33,7 @@ do
       full[i] = entry_id(id)
       if not full[i] then return refuse('BADARG', 'argument ' .. i .. ' is no entry id: write <ms>-<seq>') end
     end
-    if is_error(pcall_redis('XLEN', stream)) then return refuse('WRONGTYPE', 'the key holds something else than a stream') end
+    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
     -- checks end here
     local done = {}
     for _, id in ipairs(full) do
@@ -156,7 +157,7 @@ do
     local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
     err = is_error(pending)
     if err and find(err, 'NOGROUP', 1, true) then return 0 end
-    if err then return refuse('WRONGTYPE', 'the key holds something else than a stream') end
+    if err then return wrong_type(stream, 'stream') end
     if #pending == 0 then return 0 end
     local fields, list = jobs.read_entry(stream, id)
     if not fields then return 0 end

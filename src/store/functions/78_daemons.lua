@@ -26,11 +26,13 @@ do
   -- drip__beat: a daemon is alive, or says with an empty text that it stops.
   -- keys   <prefix>:daemons
   -- args   now_us, id, json
-  -- reply  { how many daemons are alive, how many of them were started before this one }
+  -- reply  { how many daemons are alive, how many of them were started before this one, a number that is another one when something was
+  --          rejected since }
   -- cost   O(daemons)
   function daemons.beat(redis_keys, args)
     local key, now, id, json = redis_keys[1] or '', clock(args[1]), args[2] or '', args[3] or ''
-    if not keys.prefix_of(key, 'daemons') or id == '' or #id > 200 or #json > 4096 then
+    local prefix = keys.prefix_of(key, 'daemons')
+    if not prefix or id == '' or #id > 200 or #json > 4096 then
       return refuse('BADARG', 'beat takes <prefix>:daemons, an id of 1 to 200 bytes and a text of at most 4096')
     end
     local beats, over, alive, before, since = call('HGETALL', key), {}, json ~= '' and 1 or 0, 0, since_of(json)
@@ -50,7 +52,7 @@ do
       call('HSET', key, id, digits(now + COUNTS_US) .. ' ' .. json)
       call('PEXPIRE', key, COUNTS_US / 1000)
     end
-    return { alive, before }
+    return { alive, before, rejecting.news(prefix) }
   end
 
   -- count: how many daemons are alive, or an error.

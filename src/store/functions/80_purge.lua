@@ -47,6 +47,7 @@ do
         what = 'purge', match = s.bucket, before = jobs_and_retries(jobs, waiting),
         after = jobs_and_retries(0, waiting - gone), by = args[3], user = args[4], reason = args[5],
       })
+      context.wake(ctx.k) -- the daemons log it
     end
     return { jobs, gone, waiting - gone, over }
   end

@@ -160,7 +160,6 @@ do
         kept = kept + 1
       end
     end)
-    if ctx.earlier then context.wake(ctx.k) end
     local is_last, total = on == '' or changed >= most, so_far + changed
     if changed > 0 then context.count(ctx, kind.counter, changed) end
     if changed > 0 and event == '' or is_last and total > 0 then
@@ -168,7 +167,9 @@ do
         what = kind.what, match = args[at + 2], before = args[at + 3], by = args[at], user = args[at + 1],
         after = is_last and digits(total) .. ' ' .. kind.done or 'begun',
       })
+      ctx.earlier = true -- the daemons log it
     end
+    if ctx.earlier then context.wake(ctx.k) end
     return { on, changed, malformed, kept, call('XLEN', ctx.k.dead), event, context.notes_of(ctx) }
   end
 

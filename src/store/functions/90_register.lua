@@ -67,6 +67,9 @@ do
   internal('dead_count', dead.count, { 'no-writes' })
   internal('dead_retry', dead.retry)
   internal('dead_drop', dead.drop)
+  internal('walk', walk.page, { 'no-writes' })
+  internal('rank', walk.rank, { 'no-writes' })
+  internal('top', walk.top, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.
   -- reply  { its version, the oldest library version whose daemons understand its replies }

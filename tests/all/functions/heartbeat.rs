@@ -25,7 +25,7 @@ fn living(case: &mut Case, now: u64) -> Vec<(String, i64)> {
 /// A beat. Replies how many of those that are alive were started before.
 fn beat(case: &mut Case, now: u64, id: &str, json: &str) -> usize {
     let args = [now.to_string(), id.to_owned(), json.to_owned()];
-    let (alive, before): (usize, usize) = case.fcall("drip__beat", &["daemons"], &args);
+    let (alive, before, _): (usize, usize, u64) = case.fcall("drip__beat", &["daemons"], &args);
     assert_eq!(alive, living(case, now).len());
     before
 }

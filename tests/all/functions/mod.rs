@@ -19,4 +19,5 @@ mod purge;
 mod rate;
 mod settings;
 mod sizes;
+mod walk;
 mod what_if;

@@ -30,6 +30,16 @@ fn check_says_what_a_configuration_means_or_every_problem_of_it() {
 }
 
 #[test]
+fn an_unknown_key_is_told_what_may_stand_there() {
+    let shell = Shell::new("");
+    let bad = shell.file("bad.toml", "[http]\nport = 1\n[redis]\nfoo = 1\n");
+    let (code, _, err) = shell.run(&["check", &bad]);
+    assert_eq!(code, 78);
+    assert!(err.contains("http.port: unknown key; http is not in this version\n"), "{err}");
+    assert!(err.contains("redis.foo: unknown key; write one of url, password_file, "), "{err}");
+}
+
+#[test]
 fn check_warns_of_an_entry_that_is_never_used_and_is_content() {
     let shell = Shell::new("[[bucket]]\nmatch = 'sms:*'\n[[bucket]]\nmatch = 'sms:ch'\n");
     let (code, out, err) = shell.run(&["check"]);

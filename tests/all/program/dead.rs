@@ -170,8 +170,8 @@ fn retry_says_for_how_long_buckets_will_be_busy_asks_and_says_how_many_went_back
 }
 
 #[test]
-fn a_job_that_goes_back_reaches_a_worker_while_a_daemon_runs() {
-    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nattempts = 1\n");
+fn a_job_that_goes_back_reaches_a_worker_and_the_daemon_logs_what_operators_do() {
+    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nattempts = 1\n[[bucket]]\nmatch = 'slow'\nrate = '1/h'\n");
     let daemon = Daemon::start(shell.home());
     shell.case.lpush("b", &["twice"]);
     eventually("it leaves", || shell.case.stream("ready").len() == 1);
@@ -182,7 +182,16 @@ fn a_job_that_goes_back_reaches_a_worker_while_a_daemon_runs() {
     eventually("it leaves again", || shell.case.stream("ready").len() == 1);
     let again = shell.case.take("ready", 1).remove(0);
     assert_eq!((again.text("job"), again.text("id"), again.number("attempt")), ("twice".into(), first.id, 1));
-    drop(daemon);
+    assert_eq!(shell.case.fcall::<i64>("drip_fail", &["ready"], &[again.id]), 2);
+    assert_eq!(shell.run(&["dead", "drop", "--yes"]).0, 0);
+    shell.case.lpush("slow", &["1", "2"]);
+    assert_eq!(shell.run(&["purge", "slow", "--yes"]).0, 0);
+    for what in ["dead-retry", "dead-drop", "purge"] {
+        eventually("the daemon logs it", || {
+            let log = daemon.log();
+            log.lines().any(|line| line.contains("changed at run time") && line.contains(&format!("what=\"{what}\"")))
+        });
+    }
 }
 
 #[test]

@@ -17,9 +17,11 @@ mod demo;
 mod examples;
 mod explain;
 mod faults;
+mod help;
 mod library;
 mod limit;
 mod link;
+mod log;
 mod operate;
 mod polling;
 mod purge;
@@ -32,6 +34,7 @@ mod systemd;
 mod terminal;
 mod work;
 mod work_http;
+mod work_receivers;
 
 /// Within which a worker stops: five seconds are promised, the rest is for a machine that is busy.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);

@@ -97,3 +97,24 @@ fn a_push_that_waits_says_that_no_daemon_runs() {
     let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
     assert_eq!((code, err.as_str()), (130, "dripd push: interrupted: nothing was accepted\n"), "{}", daemon.log());
 }
+
+#[test]
+fn a_queue_of_another_type_is_named_with_the_way_out() {
+    let mut shell = Shell::new("");
+    let queue = shell.case.queue("b");
+    let _: String = shell.case.cmd(&["SET", &queue, "x"]);
+    let file = shell.file("jobs", "1\n");
+    for args in [&["push", "b", "x"][..], &["status", "b"], &["push", "b", "--file", &file]] {
+        let (code, out, err) = shell.run(args);
+        let expected = format!("WRONGTYPE {queue} holds a string and must hold a list: rename or delete it");
+        assert!(err.contains(&expected) && err.lines().count() == 1 && out.is_empty(), "{args:?}: {code} {out}{err}");
+        assert_eq!(code, if args.contains(&"--file") { 1 } else { 69 }, "{args:?}");
+    }
+    let schedule = shell.case.key("schedule");
+    let _: String = shell.case.cmd(&["SET", &schedule, "x"]);
+    let (code, _, err) = shell.run(&["status"]);
+    assert!(
+        code == 69 && err.contains(&format!("key {schedule} is a string and must be a zset: rename or delete it")),
+        "{err}"
+    );
+}

@@ -147,7 +147,7 @@ fn a_line_without_an_end_needs_no_memory_and_can_be_interrupted() {
     assert!(peak < MOST_MEMORY, "{peak} KiB");
     signal(pid, "INT");
     let said = said(&child.wait_with_output().expect("it ends"));
-    let message = "dripd push: interrupted: 0 accepted, 0 rejected, 0 skipped; go on from line 1\n";
+    let message = "dripd push: interrupted: 0 accepted, 0 rejected, 0 skipped; go on with --from-line 1\n";
     assert_eq!(said, (130, String::new(), message.to_owned()));
     assert_eq!(shell.case.waiting("b"), [""; 0]);
 }
@@ -178,7 +178,7 @@ fn a_push_that_is_interrupted_says_from_which_line_to_go_on() {
         signal(child.id(), name);
         let (code, _, err) = said(&child.wait_with_output().expect("it ends, though the pipe is open"));
         drop(stdin);
-        let message = "dripd push: interrupted: 3 accepted, 0 rejected, 0 skipped; go on from line 5\n";
+        let message = "dripd push: interrupted: 3 accepted, 0 rejected, 0 skipped; go on with --from-line 5\n";
         assert!(code == 130 && err.ends_with(message), "{name}: {code} {err}");
         assert_eq!(shell.case.waiting("b"), ["one", "two", "three"]);
     }
@@ -204,7 +204,7 @@ fn where_lines_of_several_buckets_wait_the_first_of_them_is_the_one_to_go_on_fro
     let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
     drop(stdin);
     // Lines 5, 9 and 12 wait; of those after line 5 the 6th, 8th, 11th and 13th are in.
-    let message = "dripd push: interrupted: 8 accepted, 0 rejected, 1 skipped; go on from line 5; \
+    let message = "dripd push: interrupted: 8 accepted, 0 rejected, 1 skipped; go on with --from-line 5; \
                    4 lines after it are accepted already\n";
     assert_eq!(code, 130, "{err}");
     assert!(err.starts_with("line 7 is no JSON") && err.ends_with(message), "{err}");
@@ -224,7 +224,92 @@ fn an_interrupted_push_finishes_the_call_in_hand() {
     // The signal may be seen some calls later than the answer.
     let queue = shell.case.queue("b");
     let n: u64 = shell.case.cmd(&["LLEN", &queue]);
-    let message = format!("dripd push: interrupted: {n} accepted, 0 rejected, 0 skipped; go on from line {}\n", n + 1);
+    let message =
+        format!("dripd push: interrupted: {n} accepted, 0 rejected, 0 skipped; go on with --from-line {}\n", n + 1);
     assert_eq!((code, err), (130, message));
     assert!((1_000..50_000).contains(&n), "at least the call in hand, and not all: {n}");
+}
+
+#[test]
+fn rejected_lines_are_kept_in_a_file_each_as_it_was() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n[limits]\nmax_job_bytes = 10\n");
+    let (file, kept) = (shell.file("jobs", ""), shell.file("kept", "from an earlier push\n"));
+    let lines = b"1\n2\n\n3\r\nmuch too large\n\xff\x00\n  5\nlast";
+    std::fs::write(&file, lines).expect("written");
+    let (code, _, err) = shell.run(&["push", "b", "--file", &file, "--rejected", &kept]);
+    assert_eq!(code, 1, "a line was skipped: {err}");
+    assert!(err.ends_with("2 accepted, 4 rejected, 1 skipped\n"), "{err}");
+    assert_eq!(std::fs::read(&kept).expect("a file"), b"3\r\n\xff\x00\n  5\nlast\n", "without what was skipped");
+    let (code, _, err) = shell.run(&["push", "c", "--file", &kept, "--rejected", &file]);
+    assert_eq!((code, err.as_str()), (75, "2 accepted, 2 rejected, 0 skipped\n"));
+    assert_eq!(std::fs::read(&file).expect("a file"), b"  5\nlast\n", "it begins anew");
+    let (code, _, err) = shell.run(&["push", "d", "--file", &file, "--rejected", &kept]);
+    assert_eq!((code, err.as_str()), (0, "2 accepted, 0 rejected, 0 skipped\n"));
+    assert_eq!(std::fs::read(&kept).expect("a file"), b"", "nothing was rejected");
+    assert_eq!(
+        (shell.case.waiting("b").len(), shell.case.waiting("d")),
+        (2, vec!["  5".to_owned(), "last".to_owned()])
+    );
+}
+
+#[test]
+fn a_file_that_cannot_take_what_is_rejected_stops_the_push_and_loses_no_line() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n");
+    let file = shell.file("jobs", "1\n2\n3\n4\n");
+    let link = shell.home().join("link");
+    std::os::unix::fs::symlink(&file, &link).expect("a link");
+    for (to, why) in
+        [(link.to_str().expect("a path"), "it is the file that is read"), ("no/such/dir", "cannot write no/such/dir: ")]
+    {
+        let (code, _, err) = shell.run(&["push", "b", "--file", &file, "--rejected", to]);
+        assert!(code == 1 && err.contains(why), "{code} {err}");
+        assert!(shell.case.waiting_is_empty("b"), "nothing was pushed");
+    }
+    assert_eq!(std::fs::read(&file).expect("a file"), b"1\n2\n3\n4\n");
+    let (code, _, err) = shell.run(&["push", "b", "--file", &file, "--rejected", "/dev/full"]);
+    let expected = "dripd push: cannot write /dev/full: No space left on device (os error 28); \
+                    2 accepted, 0 rejected, 0 skipped before that; go on with --from-line 3\n";
+    assert_eq!((code, err.as_str()), (1, expected));
+    let (code, _, err) = shell.run(&["push", "c", "--file", &file, "--from-line", "3"]);
+    assert_eq!((code, err.as_str()), (0, "2 accepted, 0 rejected, 0 skipped\n"));
+    assert_eq!(shell.case.waiting("c"), ["3", "4"]);
+}
+
+#[test]
+fn an_interrupted_push_goes_on_where_it_says_and_pushes_each_line_once() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 3\n[[bucket]]\nmatch = 'rest'\ncapacity = 2\n");
+    let (file, kept) = (shell.file("jobs", "1\n\n2\n3\n4\n\n5\n6\n7\n"), shell.file("kept", "before\n"));
+    let child = shell.spawn(&["push", "b", "--file", &file, "--wait"]);
+    eventually("it is full", || shell.case.waiting("b").len() == 3);
+    signal(child.id(), "INT");
+    let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
+    assert!(code == 130 && err.ends_with("go on with --from-line 5\n"), "{code} {err}");
+    let (code, _, err) = shell.run(&["push", "rest", "--file", &file, "--from-line", "5", "--rejected", &kept]);
+    assert_eq!((code, err.as_str()), (75, "2 accepted, 2 rejected, 0 skipped\n"));
+    assert_eq!(
+        (shell.case.waiting("b").join(" "), shell.case.waiting("rest").join(" ")),
+        ("1 2 3".into(), "4 5".into())
+    );
+    assert_eq!(std::fs::read(&kept).expect("a file"), b"before\n6\n7\n", "it goes on, too");
+    for bad in ["0", "x", "-1"] {
+        let (code, _, err) = shell.run(&["push", "b", "--file", &file, "--from-line", bad]);
+        assert!(code == 2 && (bad == "-1" || err.contains("write a whole number, 1 or more")), "{bad}: {code} {err}");
+    }
+    assert_eq!(shell.run(&["push", "b", "x", "--from-line", "2"]).0, 2, "it is for --file");
+}
+
+#[test]
+fn a_push_whose_redis_goes_away_says_where_to_go_on() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\n");
+    let mut child = shell.spawn(&["push", "b", "--file", "-"]);
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(b"1\n2\n").expect("read");
+    eventually("they are in", || shell.case.waiting("b").len() == 2);
+    drop(server);
+    stdin.write_all(b"3\n4\n").expect("read");
+    drop(stdin);
+    let (code, _, err) = said(&child.wait_with_output().expect("it ends"));
+    assert_eq!(code, 1, "{err}");
+    assert!(err.ends_with("; 2 accepted, 0 rejected, 0 skipped before that; go on with --from-line 3\n"), "{err}");
 }

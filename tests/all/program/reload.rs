@@ -4,9 +4,10 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::said;
 use crate::program::daemon::{configure, home};
 use crate::rig::{Case, Daemon, Server, dripd, eventually, signal};
 
@@ -168,6 +169,36 @@ fn a_serving_daemon_says_once_when_another_replaced_its_record_and_when_its_own_
         case.lpush("b", &["x"]);
     }
     assert_eq!((says(&first, "its own file differs"), says(&first, "in force again")), (1, 1), "once");
+}
+
+#[test]
+fn a_daemon_that_cannot_be_asked_is_named_with_what_reaches_it() {
+    let case = Case::new();
+    let home = home(&case, "");
+    let daemon = Daemon::start(home.path());
+    let pid = daemon.child.id();
+    let mut elsewhere = dripd();
+    elsewhere.arg("reload").current_dir(home.path()).env("RUNTIME_DIRECTORY", home.path().join("other"));
+    let (code, _, err) = said(&elsewhere.output().expect("it runs"));
+    assert_eq!(code, 1);
+    assert!(err.starts_with("dripd reload: no dripd that can be asked from here reads "), "{err}");
+    // Other tests run daemons of their own, and not all are named.
+    let named = format!("process {pid} listens in another $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR: kill -HUP {pid}");
+    assert!(err.contains(&named) || err.contains(" more\n"), "{err}");
+    assert!(!err.contains("none runs"), "{err}");
+
+    if !rustix::process::getuid().is_root() {
+        return writeln!(std::io::stderr(), "SKIPPED: a reload as another user needs root").expect("standard error");
+    }
+    let program = home.path().join("dripd"); // whose directory others may look into
+    std::fs::copy(env!("CARGO_BIN_EXE_dripd"), &program).expect("copied");
+    std::fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).arg("reload").current_dir("/");
+    let (code, _, err) = said(&other.env_remove("RUNTIME_DIRECTORY").output().expect("setpriv runs"));
+    assert_eq!(code, 1, "{err}");
+    let named = format!("process {pid} is run by root: as that user or as root, kill -HUP {pid}");
+    assert!(err.contains(&named) || err.contains(" more\n"), "{err}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `dripd status`.
 
-use super::Shell;
+use super::{Shell, said};
 use crate::program::daemon::configure;
-use crate::rig::{Daemon, eventually};
+use crate::rig::{Daemon, Server, dripd, eventually};
 
 #[test]
 fn status_shows_everything_and_one_bucket_to_people_and_machines() {
@@ -46,4 +46,42 @@ fn status_and_push_say_that_a_gate_is_closed() {
     assert!(out.contains("\"gates\":[{\"limiter\":\"fixed-window\",\"limit\":1,\"remaining\":0,"), "{out}");
     let (_, out, _) = shell.run(&["check"]);
     assert!(out.contains("admit fixed-window 1/h\nnote      admit holds for drip_push only"), "{out}");
+}
+
+#[test]
+fn status_from_another_directory_advises_nothing_that_would_replace_what_is_in_force() {
+    let server = Server::start(&[]);
+    let home = server.home("[defaults]\ncapacity = 7\n");
+    let _daemon = Daemon::start(home.path());
+    let foreign = tempfile::tempdir().expect("a directory");
+    let status = || {
+        let mut command = dripd();
+        said(
+            &command
+                .arg("status")
+                .current_dir(foreign.path())
+                .env("DRIPD_REDIS_URL", server.url())
+                .output()
+                .expect("it runs"),
+        )
+    };
+    let (code, out, _) = status();
+    assert!(code == 0 && !out.contains("reload") && !out.contains("another"), "{out}");
+    assert!(out.contains("policies    in force; no configuration file is found from here"), "{out}");
+    std::fs::write(foreign.path().join("config.toml"), "[defaults]\ncapacity = 8\n").expect("written");
+    let (_, out, _) = status();
+    assert!(
+        out.contains("another one is in force than in ") && out.contains("; a daemon that reads this file"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_rate_is_shown_in_the_same_words_everywhere() {
+    let shell = Shell::new("[defaults]\nrate = '5/1s'\n[[bucket]]\nmatch = 'b'\nrate = '30/600s'\n");
+    for (bucket, rate) in [("a", "5/s"), ("b", "30/10m")] {
+        let (_, out, _) = shell.run(&["status", bucket]);
+        assert!(out.contains(&format!("\nrate        {rate}\n")), "{out}");
+        assert!(shell.run(&["check"]).1.contains(&format!(" rate {rate} ")));
+    }
 }

@@ -6,6 +6,10 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use ring::hmac;
+
 use super::work::WORK;
 use super::{Shell, Work};
 use crate::rig::{Daemon, eventually};
@@ -72,7 +76,11 @@ fn read_post(reader: &mut BufReader<TcpStream>) -> Post {
             break;
         }
         if let Some((name, value)) = line.trim_end().split_once(": ") {
-            head.insert(name.to_ascii_lowercase(), value.to_owned());
+            // One that comes twice is one with a comma, as HTTP has it.
+            let both = |old: &String| format!("{old}, {value}");
+            let name = name.to_ascii_lowercase();
+            let value = head.get(&name).map_or_else(|| value.to_owned(), both);
+            head.insert(name, value);
         }
     }
     let length = head.get("content-length").map_or(0, |n| n.parse().expect("a length"));
@@ -133,6 +141,58 @@ fn a_post_says_what_the_job_is_and_where_it_comes_from() {
     let (first, second) = (&posts[4].head, &posts[5].head);
     assert_eq!((first["drip-attempt"].as_str(), second["drip-attempt"].as_str()), ("1", "2"));
     assert_eq!(first["drip-id"], second["drip-id"], "a retry is the same job");
+}
+
+#[test]
+fn a_post_has_the_headers_that_were_asked_for_and_a_signature_of_each_try() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|_, before| if before == 0 { "500 Broken" } else { "200 Fine" });
+    let keys = [[7; 32], [8; 32]].map(|key| (BASE64_STANDARD.encode(key), hmac::Key::new(hmac::HMAC_SHA256, &key)));
+    let secrets = shell.file("secrets", &format!("whsec_{}\n{}\n", keys[0].0, keys[1].0));
+    let headers = ["X-Team: a", "X-Team: b", "Content-Type: application/cloudevents+json"];
+    let headers = headers.iter().flat_map(|header| ["--header", header]);
+    let args: Vec<&str> = ["--http", &hook.url, "--secret-file", &secrets].into_iter().chain(headers).collect();
+    let worker = Work::start(&shell, &args);
+    shell.case.lpush("b", &["{}"]);
+    let posts = hook.take(2);
+    for post in &posts {
+        let of = |name: &str| post.head[name].as_str();
+        assert_eq!((of("content-type"), of("x-team")), ("application/cloudevents+json", "a, b"));
+        assert_eq!(of("webhook-id"), of("drip-id"));
+        let signed = format!("{}.{}.{{}}", of("webhook-id"), of("webhook-timestamp"));
+        let signatures: Vec<&str> = of("webhook-signature").split(' ').collect();
+        assert_eq!(signatures.len(), 2, "one for each secret");
+        for (signature, (_, key)) in signatures.iter().zip(&keys) {
+            let tag = BASE64_STANDARD.decode(signature.strip_prefix("v1,").expect("version 1")).expect("base64");
+            hmac::verify(key, signed.as_bytes(), &tag).expect("genuine");
+        }
+        let at: u64 = of("webhook-timestamp").parse().expect("seconds");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+        assert!(now >= at && now - at < 60, "{at} is now, {now}");
+    }
+    assert_eq!(posts[0].head["webhook-id"], posts[1].head["webhook-id"], "a retry is the same job");
+    assert!(!worker.stop().2.contains(&keys[0].0), "no secret is logged");
+}
+
+#[test]
+fn headers_and_secrets_of_no_use_are_refused_before_any_job_is_taken() {
+    let shell = Shell::new(WORK);
+    let work = |args: &[&str]| shell.run(&[&["work", "--http", "http://127.0.0.1:1/"], args].concat());
+    for (args, why) in [
+        (&["--header", "no colon"][..], "write 'Name: value'"),
+        (&["--header", "Drip-Id: 1"], "drip-id is set by dripd itself"),
+        (&["--header", "a b: c"], "no name of a header"),
+    ] {
+        let (code, _, err) = work(args);
+        assert!(code == 2 && err.contains(why), "{args:?}: {code} {err}");
+    }
+    assert_eq!(shell.run(&["work", "--print", "--header", "a: b"]).0, 2, "it is for --http");
+    let bad = shell.file("bad", "not a secret\n");
+    for (file, why) in [(bad.as_str(), "line 1 is no secret"), ("not-there", "cannot read not-there")] {
+        let (code, _, err) = work(&["--secret-file", file]);
+        assert!(code == 1 && err.contains(why) && err.lines().count() == 1, "{file}: {code} {err}");
+    }
 }
 
 #[test]

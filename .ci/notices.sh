@@ -1,0 +1,33 @@
+#!/bin/sh
+# The licences of everything that is compiled into the binary, with their notices, as they ask for where it is given away:
+# notices.sh [TARGET]. The texts are those of the packages themselves, which cargo has fetched to build them.
+set -eu
+cd "$(dirname "$0")/.."
+
+manifests=$(cargo metadata --locked --offline --format-version 1 | grep -o '"manifest_path":"[^"]*"' | cut -d '"' -f 4)
+crates=$(cargo tree --locked --offline --edges normal,no-proc-macro ${1:+--target "$1"} --prefix none --format '{p}|{l}' | sed 's/ ([^|]*)//' | sort -u)
+
+seen=$(mktemp -d)
+trap 'rm -rf "$seen"' EXIT
+
+# A text is told once: the Apache License comes with every second package.
+tell() {
+  sum=$(cksum < "$1" | tr ' ' -)
+  if [ -e "$seen/$sum" ]; then
+    echo "The same text as of $(cat "$seen/$sum")."
+  else
+    echo "$name, ${1##*/}" > "$seen/$sum"
+    printf '\n' && cat "$1"
+  fi
+}
+
+echo "dripd contains the work of others, under the licences named here."
+echo "$crates" | while IFS='|' read -r crate licence; do
+  name=${crate% v*} version=${crate##* v}
+  [ "$name" != dripd ] || continue
+  dir=$(dirname "$(echo "$manifests" | grep "/$name-$version/Cargo.toml$")")
+  printf '\n%s\n%s %s: %s\n' ------------------------------------------------------------------------ "$name" "$version" "$licence"
+  found=$(find "$dir" -maxdepth 1 -type f \( -iname 'licen[sc]e*' -o -iname 'copying*' -o -iname 'notice*' -o -iname 'unlicense*' \) | sort)
+  [ -n "$found" ] || { echo "The package has no text of it; its authors: $(sed -n 's/^authors = //p' "$dir/Cargo.toml")"; continue; }
+  echo "$found" | while read -r file; do tell "$file"; done
+done

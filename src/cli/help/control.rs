@@ -1,0 +1,85 @@
+//! Notes of the commands that change something at run time.
+
+use super::{BAD_CONFIG, DONE, FAILED, NO_REDIS, NONE, Notes, USAGE};
+
+pub(super) const NOTES: &[Notes] = &[
+    Notes {
+        name: "set",
+        about: "The value is as in config.toml; quotes may be left out for plain text. For one name it is in force when \
+                the command returns; for a glob it reaches the buckets that have work within moments.",
+        examples: &[
+            ("One bucket", "dripd set sms:acme rate=1/s"),
+            ("Many, for an hour", "dripd set 'sms:*' rate=1/s capacity=50 --for 1h --reason 'slow carrier'"),
+        ],
+        exits: &[DONE, FAILED, (2, "wrong keys or values, or the command line is wrong"), NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "unset",
+        examples: &[("Everything that was set", "dripd unset sms:acme"), ("One key", "dripd unset 'sms:*' rate")],
+        exits: &[
+            (0, "done, also when nothing was set"),
+            FAILED,
+            (2, "wrong keys, or the command line is wrong"),
+            NO_REDIS,
+            BAD_CONFIG,
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "pause",
+        about: "What it has of jobs stays, and it takes more until it is full. Going on gives no credit.",
+        examples: &[
+            ("Until `resume`", "dripd pause sms:acme --reason 'their gateway is down'"),
+            ("For ten minutes", "dripd pause 'sms:*' --for 10m"),
+        ],
+        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "resume",
+        about: "It takes away exactly what was paused under that name or glob.",
+        examples: &[("Let it go on", "dripd resume sms:acme")],
+        exits: &[
+            DONE,
+            (1, "nothing was paused under it, or something else still stops the bucket"),
+            USAGE,
+            NO_REDIS,
+            BAD_CONFIG,
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "close",
+        about: "What waits stays, and leaves at its rate. What is pushed is rejected, reason `closed`.",
+        examples: &[
+            ("Until `open`", "dripd close sms:acme --reason 'contract ended'"),
+            ("For ten minutes", "dripd close 'sms:*' --for 10m"),
+        ],
+        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "open",
+        about: "It takes away exactly what was closed under that name or glob.",
+        examples: &[("Take jobs again", "dripd open 'sms:*'")],
+        exits: &[
+            DONE,
+            (1, "nothing was closed under it, or something else still closes the bucket"),
+            USAGE,
+            NO_REDIS,
+            BAD_CONFIG,
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "settings",
+        examples: &[
+            ("All of them", "dripd settings"),
+            ("Those of some buckets", "dripd settings 'sms:*'"),
+            ("Into the file, for good", "dripd settings --toml >> config.toml"),
+        ],
+        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+];

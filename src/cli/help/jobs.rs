@@ -1,0 +1,136 @@
+//! Notes of the commands that handle jobs.
+
+use super::{BAD_CONFIG, DONE, FAILED, NO_REDIS, NONE, Notes, USAGE};
+
+pub(super) const NOTES: &[Notes] = &[
+    Notes {
+        name: "push",
+        examples: &[
+            ("One job into the bucket acme", "dripd push acme hello"),
+            ("A job from each line of a file", "dripd push acme --file jobs.txt --rejected rejected.txt"),
+            ("The bucket is a field of each JSON line", "dripd push --file jobs.ndjson --bucket-from .tenant"),
+            ("From a pipe of any length, waiting for room", "generate | dripd push acme --file - --wait"),
+            ("Go on where an interrupted push stopped", "dripd push acme --file jobs.txt --from-line 5001"),
+        ],
+        exits: &[
+            (0, "all jobs were accepted"),
+            (1, "failed, lines were skipped, or the outcome of a call is not known"),
+            USAGE,
+            NO_REDIS,
+            (75, "some jobs were rejected: try again later"),
+            BAD_CONFIG,
+            (130, "interrupted; it says what was accepted and where to go on"),
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "work",
+        examples: &[
+            ("A command for each job, four at a time", "dripd work --concurrency 4 --exec ./send-mail"),
+            ("A line for the shell for each job", "dripd work --exec 'jq .to | xargs notify'"),
+            (
+                "Post each job, signed, with a header of your own",
+                "dripd work --http https://example.org/hook --secret-file hook.secret \\\n    --header 'X-Team: mail'",
+            ),
+            ("See what drips out", "dripd work --print"),
+        ],
+        exits: &[
+            (0, "stopped by TERM or INT; what was not finished is given back"),
+            (1, "failed"),
+            USAGE,
+            NO_REDIS,
+            BAD_CONFIG,
+            (130, "a second TERM or INT ended it at once"),
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "status",
+        examples: &[
+            ("Everything", "dripd status"),
+            ("One bucket", "dripd status acme"),
+            ("For a script", "dripd status --json | jq .daemons"),
+        ],
+        exits: &[(0, "done"), (1, "failed"), USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "limit",
+        examples: &[
+            ("At most five logins a minute", "dripd limit sliding-window login:alice 5/60s && login alice"),
+            ("Wait until it is allowed", "dripd limit token-bucket api 10/s --capacity 50 --wait"),
+            ("Only look", "dripd limit fixed-window mails 100/d --aligned --quantity 0 --json"),
+        ],
+        exits: &[
+            (0, "allowed"),
+            (1, "failed, or more at once than can ever pass"),
+            USAGE,
+            NO_REDIS,
+            (75, "refused: try again later"),
+            BAD_CONFIG,
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "purge",
+        about: "It is one step: what is pushed afterwards stays. Jobs that are with workers, or ready for them, \
+                are not called back.",
+        examples: &[
+            ("Ask first, naming the count", "dripd purge acme"),
+            ("In a script, with the jobs that wait for another try", "dripd purge acme --retries --yes"),
+        ],
+        exits: &[(0, "done, or nothing was there"), NOT_DONE, NOBODY_TO_ASK, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "dead",
+        examples: &[
+            ("The jobs that were given up, and why", "dripd dead list"),
+            ("Another try for all that failed for one reason", "dripd dead retry --reason 'HTTP 5*'"),
+            ("Drop what is older than a week, in a script", "dripd dead drop --before 7d --yes"),
+        ],
+        exits: &[DONE, NOT_DONE, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "dead list",
+        about: "--json prints an object a line: entry, at, malformed, bucket, attempt, id, identity (the id as workers \
+                and logs know it), reason, job, bytes (of the job), others (fields that no dead letter of dripd's has). \
+                What is no UTF-8 stands in base64 instead: job_base64, bucket_base64, reason_base64.",
+        examples: &[
+            ("The oldest of some buckets", "dripd dead list --bucket 'sms:*' --limit 20"),
+            ("All of them, for a script", "dripd dead list --limit 1000000 --json | jq -r .reason"),
+        ],
+        exits: &[(0, "shown, also where there is none"), FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "dead retry",
+        about: TWICE,
+        examples: &[
+            ("One job", "dripd dead retry --id 1750000000000-0"),
+            ("All of one bucket, in a script", "dripd dead retry --bucket sms:acme --yes"),
+        ],
+        exits: &[
+            (0, "done, also where there is none"),
+            (1, "failed, not confirmed, or some could not be put back"),
+            NOBODY_TO_ASK,
+            NO_REDIS,
+            BAD_CONFIG,
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "dead drop",
+        about: TWICE,
+        examples: &[("What died more than a month ago", "dripd dead drop --before 30d")],
+        exits: &[(0, "done, also where there is none"), NOT_DONE, NOBODY_TO_ASK, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+];
+
+const NOT_DONE: (u8, &str) = (1, "failed, or not confirmed");
+const NOBODY_TO_ASK: (u8, &str) = (2, "the command line is wrong, or nobody can be asked: --yes");
+
+const TWICE: &str = "It asks first, naming the count, and acts on what was there when it counted. What it was killed in the \
+                     middle of may be run again: each job is put back, or dropped, once.";

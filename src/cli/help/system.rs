@@ -1,0 +1,128 @@
+//! Notes of the program itself, of the daemon, and of what surrounds it.
+
+use super::{BAD_CONFIG, NO_REDIS, NONE, Notes, USAGE};
+
+pub(super) const NOTES: &[Notes] = &[
+    Notes {
+        name: "dripd",
+        examples: &[
+            ("A daemon with its built-in Redis", "dripd run"),
+            ("A producer and a worker, in other terminals", "dripd push acme hello\ndripd work --print"),
+            ("Help for one command, with examples", "dripd push --help"),
+        ],
+        exits: &[
+            (0, "done"),
+            (1, "failed; also: the outcome of a push is not known"),
+            USAGE,
+            NO_REDIS,
+            (75, "rejected: try again later"),
+            BAD_CONFIG,
+            (130, "interrupted"),
+        ],
+        more: &[
+            (
+                "FILES",
+                &[
+                    ("./config.toml, /etc/dripd/config.toml", "the configuration; the first of them that is there"),
+                    ("./dripd-data, /var/lib/dripd", "the data of the built-in Redis, by hand and as a service"),
+                    ("/etc/credstore/redis-password", "the password of Redis, for the service"),
+                ],
+            ),
+            (
+                "ENVIRONMENT",
+                &[
+                    ("DRIPD_CONFIG", "the configuration file, unless --config names one"),
+                    ("DRIPD_REDIS_URL", "overrides redis.url of the configuration"),
+                    ("RUST_LOG", "how much is logged: error, warn, info or debug"),
+                    ("NO_COLOR", "when it is set and not empty, nothing is coloured"),
+                ],
+            ),
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "run",
+        examples: &[
+            ("With the built-in Redis on 127.0.0.1:7379, its data in ./dripd-data", "dripd run"),
+            ("With a Redis of your own", "DRIPD_REDIS_URL=redis://10.0.0.5:6379 dripd run"),
+            ("For a log collector", "dripd --config /etc/dripd/config.toml run --log-format json"),
+        ],
+        exits: &[
+            (0, "stopped by TERM or INT"),
+            (1, "the system does not give what a daemon needs"),
+            USAGE,
+            (69, "Redis could not be used once within 30 s of the start"),
+            BAD_CONFIG,
+            (130, "a second TERM or INT ended it at once"),
+        ],
+        more: &[(
+            "SIGNALS",
+            &[
+                ("TERM, INT", "finish the call in hand and stop within 5 s; a second one ends it at once"),
+                ("HUP", "read the configuration again; a bad one is refused and the old one stays"),
+                ("USR1", "say in the log how things stand"),
+            ],
+        )],
+        ..NONE
+    },
+    Notes {
+        name: "reload",
+        examples: &[
+            ("The daemon that reads the configuration found here", "dripd reload"),
+            ("The daemon that reads another file", "dripd reload --config /etc/dripd/config.toml"),
+            ("As a service", "systemctl reload dripd"),
+        ],
+        exits: &[
+            (0, "the new configuration is live"),
+            (1, "no daemon reads it, or it is not live yet"),
+            USAGE,
+            (78, "it is bad: every problem is named, and the old one stays"),
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "check",
+        examples: &[
+            ("The configuration that every command finds here", "dripd check"),
+            ("Another file", "dripd check new.toml && mv new.toml config.toml && dripd reload"),
+        ],
+        exits: &[(0, "it is good"), USAGE, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "functions",
+        examples: &[("Load the library by hand", "dripd functions | redis-cli -x FUNCTION LOAD REPLACE")],
+        exits: &[(0, "printed"), (1, "it could not be written"), USAGE],
+        ..NONE
+    },
+    Notes {
+        name: "completions",
+        examples: &[
+            ("bash", "dripd completions bash > ~/.local/share/bash-completion/completions/dripd"),
+            ("zsh, in a directory of $fpath", "dripd completions zsh > ~/.zfunc/_dripd"),
+            ("fish", "dripd completions fish > ~/.config/fish/completions/dripd.fish"),
+        ],
+        exits: &[(0, "printed"), (1, "it could not be written"), USAGE],
+        ..NONE
+    },
+    Notes {
+        name: "man",
+        examples: &[("Read a page without installing it", "dripd man /tmp/man && man /tmp/man/dripd-push.1")],
+        exits: &[(0, "written"), (1, "they could not be written"), USAGE],
+        ..NONE
+    },
+    Notes {
+        name: "demo",
+        about: "It takes 15 seconds and starts a Redis and two daemons of its own, which end with it; nothing else is \
+                touched. A pipe, TERM=dumb or NO_COLOR: plain lines, one a second.",
+        examples: &[("Watch it", "dripd demo"), ("As plain lines", "dripd demo | cat")],
+        exits: &[
+            (0, "all promises were kept"),
+            (1, "one was broken"),
+            USAGE,
+            (69, "there is no Redis to run"),
+            (130, "interrupted (Ctrl-C)"),
+        ],
+        ..NONE
+    },
+];

@@ -1,0 +1,175 @@
+-- The walk: it passes every bucket by, a page a call, for the ranking that `dripd status` and `dripd top` show. One daemon calls, and
+-- rests between two pages; it keeps the first of each order, and what it has kept at the end is left here for whoever asks.
+--
+-- The order   ranks buckets by
+--   empty     how long until the bucket is empty, at its rate        depth     how many jobs wait
+--   late      how long its next job has been due                     rejected  how many of its jobs were rejected lately (48_rejecting)
+-- What is left here stands in the memory of this server: written to Redis, it would grow the append-only file by megabytes a minute.
+--
+-- A row of a bucket: its name, where it waits (due, held, paused; idle: it has no work), its route, depth, capacity, count and
+-- period_us of its rate, us until its next job is due, ms until it is empty, us that its next job is late, and how many were rejected.
+-- Retries are left out, and a pause or a full route is taken to end now, as in what the doors say (70_push).
+
+local walk = {}
+do
+  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local glance, eta_ms = record.glance, rate.eta_ms
+
+  local PAGE_MOST = 1000
+  local PLACES_MOST = 16       -- places that one call looks into
+  local PARTS_MOST = 40        -- of a ranking
+  local PART_BYTES = 131072
+  local KEPT_US = 86400000000  -- a ranking is of no use any more after a day
+
+  local ORDERS = { empty = true, depth = true, late = true, rejected = true }
+
+  -- after_held: the first held route whose name comes after `name`; they come and go while the walk is under way.
+  local function after_held(ctx, name)
+    local first
+    for _, other in ipairs(route.names_of(ctx.held)) do
+      if other > name and (not first or other < first) then first = other end
+    end
+    return first and 'held:' .. first
+  end
+
+  -- next_place: the places in their order: paused, due, held:<route> ..., rejected; nil after the last.
+  local function next_place(ctx, at)
+    if at == 'paused' then return 'due' end
+    if at == 'rejected' then return nil end
+    return after_held(ctx, at == 'due' and '' or sub(at, 6)) or 'rejected'
+  end
+
+  -- add: a row.
+  local function add(rows, ctx, p, name, waits, due, len, empty, late, rejected_n)
+    local n = #rows
+    rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4], rows[n + 5] = name, waits, p.route, len, p.capacity
+    rows[n + 6], rows[n + 7], rows[n + 8], rows[n + 9] = p.count, p.period_us, max(0, due - ctx.now), empty
+    rows[n + 10], rows[n + 11] = late, rejected_n
+  end
+
+  -- due_of: when the next job of a bucket may leave, as far as its rate goes, and how late it is.
+  local function due_of(p, waits, due, now)
+    if due > now + p.interval_us then return now + p.interval_us, 0 end -- the clock stepped back: a drain puts it right
+    if due >= now then return due, 0 end
+    if waits == 'due' then return due, now - due end
+    return now, 0
+  end
+
+  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, and how many were passed. Of all
+  -- buckets but few are told of, so what only those need is reckoned after the floors.
+  local function page_of_place(ctx, at, cursor, most, floors, rows)
+    local key, waits = at == 'due' and ctx.k.schedule or ctx.k.paused, at
+    if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
+    local page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most)
+    if is_error(page) then return '0', 0 end
+    local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
+    local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
+    for i = 1, #found, 2 do
+      local name = found[i]
+      local len, p = pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
+      if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
+      local due, late = due_of(p, waits, found[i + 1] + 0, now)
+      local empty = len > 0 and eta_ms(p, due, now, len) or 0
+      if len > least_depth or late > least_late or len > 0 and empty > least_empty then
+        add(rows, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
+      end
+    end
+    return page[1], #found / 2
+  end
+
+  -- page_of_rejected: a page of the buckets that reject, wherever they wait.
+  local function page_of_rejected(ctx, cursor, most, floors, rows)
+    local names, counts, on = rejecting.page(ctx, max(1, whole(cursor) or 1), most, floors.rejected)
+    local places, dues = bucket.load(ctx, names)
+    for i, name in ipairs(names) do
+      local place, waits = places[i], 'idle'
+      if place == ctx.k.schedule then waits = 'due'
+      elseif place == ctx.k.paused then waits = 'paused'
+      elseif bucket.is_held(ctx, place) then waits = 'held' end
+      local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
+      local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
+      add(rows, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
+    end
+    return on and digits(on) or '0'
+  end
+
+  -- drip__walk: a page of the walk.
+  -- keys   <prefix>:policy
+  -- args   now_us, place and cursor to go on from ('' '' = from the beginning), how many buckets at most, about, and four
+  --        floors: what does not exceed one is left out: depth, ms until empty, us late, rejected jobs
+  -- reply  { place and cursor to go on from ('' '' = that was all), now, buckets passed, rows that may rank by depth, empty or late, rows that may rank by rejected }
+  -- cost   O(how many)
+  function walk.page(redis_keys, args)
+    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    local most = whole(args[4])
+    if not prefix or not most or most < 1 or most > PAGE_MOST then
+      return refuse('BADARG', 'walk takes the policy key, a place, a cursor, how many (1 to 1000), and four floors')
+    end
+    local floors = {
+      depth = tonumber(args[5]) or 0, empty = tonumber(args[6]) or -1, late = tonumber(args[7]) or 0, rejected = tonumber(args[8]) or 0,
+    }
+    local ctx, at, cursor = context.open(prefix, args[1]), args[2], args[3]
+    if at == '' then at, cursor = 'paused', '0' end
+    local passed, rows, rejecting_rows = 0, {}, {}
+    for _ = 1, PLACES_MOST do
+      if not at or passed >= most then break end
+      if at == 'rejected' then
+        cursor = page_of_rejected(ctx, cursor, most, floors, rejecting_rows)
+      else
+        local n
+        cursor, n = page_of_place(ctx, at, cursor, most, floors, rows)
+        passed = passed + n
+      end
+      if cursor ~= '0' then break end
+      at = next_place(ctx, at)
+    end
+    return { at or '', at and cursor or '', ctx.now_text, passed, rows, rejecting_rows }
+  end
+
+  -- drip__rank: keep a ranking, in place of the last one.
+  -- keys   <prefix>:policy
+  -- args   now_us, when its walk began, how long that took in us, how many buckets it passed, then its parts: order, rows (a text
+  --        that only the daemons read), ...; the parts of an order one after the other
+  -- reply  1
+  -- errors BADARG
+  -- cost   O(bytes)
+  function walk.rank(redis_keys, args)
+    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    local as_of, took, buckets = whole(args[2]), whole(args[3]), whole(args[4])
+    local good, orders = prefix and as_of and took and buckets and #args % 2 == 0 and #args <= 4 + 2 * PARTS_MOST, {}
+    for i = 5, #args - 1, 2 do
+      good = good and ORDERS[args[i]] and #args[i + 1] <= PART_BYTES
+      local parts = orders[args[i]] or {}
+      orders[args[i]], parts[#parts + 1] = parts, args[i + 1]
+    end
+    if not good then return refuse('BADARG', 'rank takes the policy key, three numbers and parts of orders') end
+    local m = context.open(prefix, args[1]).memory
+    memory.holds_much(m)
+    m.top = { as_of = as_of, took = took, buckets = buckets, orders = orders }
+    return 1
+  end
+
+  -- drip__top: the ranking that is kept.
+  -- keys   <prefix>:policy
+  -- args   now_us, how many parts of an order at most, order ...
+  -- reply  { when its walk began, its age in us, how long it took in us, buckets passed, { part, ... } of each order }; { } where none is
+  --        kept, or one of before yesterday
+  -- cost   O(bytes)
+  function walk.top(redis_keys, args)
+    local prefix, most = keys.prefix_of(redis_keys[1], 'policy'), whole(args[2])
+    if not prefix or not most then return refuse('BADARG', 'top takes the policy key, how many parts, and orders') end
+    local ctx = context.open(prefix, args[1])
+    local top = ctx.memory.top
+    if not top or ctx.now - top.as_of > KEPT_US then return {} end
+    local reply = { digits(top.as_of), digits(max(0, ctx.now - top.as_of)), digits(top.took), top.buckets }
+    for i = 3, #args do
+      local parts = {}
+      for n, part in ipairs(top.orders[args[i]] or {}) do
+        if n > most then break end
+        parts[n] = part
+      end
+      reply[#reply + 1] = parts
+    end
+    return reply
+  end
+end

@@ -1,0 +1,214 @@
+//! The top of the buckets: the first of each order, as the last walk found them (`walk`), with how old that is.
+
+use std::fmt;
+
+use redis::Value;
+use serde::{Deserialize, Serialize};
+
+use super::library::is_missing_function;
+use super::reply::{list, unexpected};
+use super::{Store, StoreError};
+use crate::words::glob::Glob;
+
+/// How many buckets of each order are kept.
+pub const KEPT: usize = 1_000;
+
+/// How many of them are stored together, so that whoever wants ten need not read a thousand.
+pub(super) const PART: usize = 100;
+
+/// What buckets are ranked by, the largest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// How long until it is empty, at its rate.
+    Empty,
+    /// How many jobs wait.
+    Depth,
+    /// How many of its jobs were rejected in the last 10 to 20 minutes, about.
+    Rejected,
+    /// How long its next job has been due, of those that wait for nothing but their due.
+    Late,
+}
+
+impl By {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Empty, Self::Depth, Self::Rejected, Self::Late];
+
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Empty => "empty",
+            Self::Depth => "depth",
+            Self::Rejected => "rejected",
+            Self::Late => "late",
+        }
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::str::FromStr for By {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|by| by.as_str() == text).ok_or("write empty, depth, rejected or late")
+    }
+}
+
+/// Where a bucket waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// For its due.
+    Due,
+    /// For its route, which is full.
+    Held,
+    /// An operator stopped it.
+    Paused,
+    /// It has no work.
+    Idle,
+}
+
+impl Place {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Due => "due",
+            Self::Held => "held",
+            Self::Paused => "paused",
+            Self::Idle => "idle",
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        [Self::Due, Self::Held, Self::Paused, Self::Idle].into_iter().find(|place| place.as_str() == text)
+    }
+}
+
+/// How things stood with a bucket when the walk passed it. Retries are left out of all times, and a pause or a full route is
+/// taken to end at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Its name.
+    pub bucket: String,
+    /// Where it waits.
+    pub place: Place,
+    /// Where its jobs go.
+    pub route: String,
+    /// Jobs that wait.
+    pub depth: u64,
+    /// How many may.
+    pub capacity: u64,
+    /// Its rate: jobs in a period.
+    pub count: u64,
+    /// The length of a period.
+    pub period_us: u64,
+    /// Until its next job may leave; 0: it may now, or there is none.
+    pub due_in_us: u64,
+    /// Until it is empty if nothing more comes; 0: it is, or the last job may leave now.
+    pub empty_in_ms: u64,
+    /// How long its next job has been due; 0 where it waits for something else.
+    pub late_us: u64,
+    /// How many of its jobs were rejected in the last 10 to 20 minutes, about.
+    pub rejected: u64,
+}
+
+/// The first buckets of an order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Top {
+    /// When the walk began, on the server's clock, in microseconds since the epoch: nothing in it is older.
+    pub as_of_us: u64,
+    /// How long ago that was.
+    pub age_ms: u64,
+    /// How long the walk took.
+    pub took_ms: u64,
+    /// How many buckets it passed: those that had work.
+    pub buckets: u64,
+    /// The buckets, the first one of the order first.
+    pub rows: Vec<Row>,
+}
+
+/// A ranking as it is kept: several orders of one walk.
+pub(super) struct Ranked {
+    pub as_of_us: u64,
+    pub age_us: u64,
+    pub took_us: u64,
+    pub buckets: u64,
+    /// The rows of each order that was asked for.
+    pub orders: Vec<Vec<Row>>,
+}
+
+impl Store {
+    /// The first buckets by an order, at most so many and at most [`KEPT`], of those whose names match. `None` until the first walk
+    /// is over: it is made by the daemons.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn top(&mut self, by: By, only: Option<&Glob>, limit: usize) -> Result<Option<Top>, StoreError> {
+        let limit = limit.min(KEPT);
+        let wanted = if only.is_some() { KEPT } else { limit };
+        let Some(ranked) = self.ranked(&[by], wanted).await? else { return Ok(None) };
+        let Ranked { as_of_us, age_us, took_us, buckets, orders } = ranked;
+        let mut rows: Vec<Row> = orders.into_iter().flatten().collect();
+        rows.retain(|row| only.is_none_or(|glob| glob.matches(row.bucket.as_bytes())));
+        rows.truncate(limit);
+        Ok(Some(Top { as_of_us, age_ms: age_us / 1_000, took_ms: took_us / 1_000, buckets, rows }))
+    }
+
+    /// The first `limit` rows of several orders, of the same walk. A library that does not know them yet has none.
+    pub(super) async fn ranked(&mut self, orders: &[By], limit: usize) -> Result<Option<Ranked>, StoreError> {
+        let mut command = redis::cmd("FCALL_RO");
+        command.arg("drip__top").arg(1).arg(self.keys().policy()).arg("").arg(limit.div_ceil(PART));
+        for by in orders {
+            command.arg(by.as_str());
+        }
+        let reply = match self.call("drip__top", &command).await {
+            Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => return Ok(None),
+            other => other?,
+        };
+        if list(&reply).is_some_and(<[Value]>::is_empty) {
+            return Ok(None);
+        }
+        decode(&reply, orders.len(), limit).map(Some).ok_or_else(|| unexpected("drip__top", &reply))
+    }
+}
+
+fn decode(reply: &Value, orders: usize, limit: usize) -> Option<Ranked> {
+    let items = list(reply)?;
+    let number = |at: usize| redis::from_redis_value_ref::<u64>(items.get(at)?).ok();
+    let rows = |parts: &Value| -> Option<Vec<Row>> {
+        let mut rows = Vec::new();
+        for part in list(parts)? {
+            let Value::BulkString(json) = part else { return None };
+            rows.extend(serde_json::from_slice::<Vec<Row>>(json).ok()?);
+        }
+        rows.truncate(limit);
+        Some(rows)
+    };
+    Some(Ranked {
+        as_of_us: number(0)?,
+        age_us: number(1)?,
+        took_us: number(2)?,
+        buckets: number(3)?,
+        orders: (4..4 + orders).map(|at| rows(items.get(at)?)).collect::<Option<_>>()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_read_as_it_is_written_and_nothing_else_is_one() {
+        for by in By::ALL {
+            assert_eq!(by.to_string().parse(), Ok(by));
+        }
+        assert!("Depth".parse::<By>().is_err() && "".parse::<By>().is_err());
+    }
+}

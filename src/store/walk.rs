@@ -1,0 +1,306 @@
+//! The walk: calls that pass every bucket by, page by page, and what is kept of them: the first buckets of each order.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisResult, Value};
+
+use super::library::is_missing_function;
+use super::reply::{list, text, unexpected};
+use super::top::{By, KEPT, PART, Place, Row};
+use super::{Store, StoreError};
+
+/// How many values make a row.
+const COLUMNS: usize = 11;
+
+/// Where a walk goes on; the default is its beginning.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct At {
+    place: String,
+    cursor: String,
+}
+
+/// A page of a walk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Where it goes on; `None` when it is over.
+    pub next: Option<At>,
+    /// The time of the server.
+    pub now_us: u64,
+    /// How many buckets it passed.
+    pub passed: u64,
+    /// How much of Redis' time the function took.
+    pub cost: Duration,
+    /// Buckets that may be among the first by depth, by the time until they are empty, or by lateness.
+    rows: Vec<Row>,
+    /// Buckets that may be among the first by what they rejected.
+    rejecting: Vec<Row>,
+}
+
+/// The first rows of one order, as far as a walk has come. A name may come twice, for a bucket moves while the walk is under way:
+/// what was seen last counts.
+#[derive(Debug)]
+struct First {
+    by: By,
+    rows: Vec<Arc<Row>>,
+    /// A row with no more than this is not among the first.
+    floor: Option<u64>,
+}
+
+/// What a row is ranked by.
+fn value(by: By, row: &Row) -> u64 {
+    match by {
+        By::Empty => row.empty_in_ms,
+        By::Depth => row.depth,
+        By::Rejected => row.rejected,
+        By::Late => row.late_us,
+    }
+}
+
+impl First {
+    fn add(&mut self, row: &Arc<Row>) {
+        let value = value(self.by, row);
+        // One job that may leave at once takes no time, and counts all the same.
+        let has_place = if self.by == By::Empty { row.depth > 0 } else { value > 0 };
+        if has_place && self.floor.is_none_or(|floor| value > floor) {
+            self.rows.push(Arc::clone(row));
+        }
+        if self.rows.len() >= 2 * KEPT {
+            self.settle();
+        }
+    }
+
+    /// Sort, each name once, and let go of what is not among the first.
+    fn settle(&mut self) {
+        let (by, mut seen) = (self.by, HashSet::new());
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.reverse();
+        rows.retain(|row| seen.insert(row.bucket.clone()));
+        rows.sort_by(|a, b| value(by, b).cmp(&value(by, a)).then_with(|| a.bucket.cmp(&b.bucket)));
+        rows.truncate(KEPT);
+        self.floor = if rows.len() == KEPT { rows.last().map(|row| value(by, row)) } else { None };
+        self.rows = rows;
+    }
+}
+
+/// What a walk has found so far: the first rows of each order, in bounded memory.
+#[derive(Debug)]
+pub struct Ranking {
+    orders: [First; 4],
+    began_us: Option<u64>,
+    passed: u64,
+}
+
+impl Default for Ranking {
+    fn default() -> Self {
+        let orders = By::ALL.map(|by| First { by, rows: Vec::new(), floor: None });
+        Self { orders, began_us: None, passed: 0 }
+    }
+}
+
+impl Ranking {
+    /// Take in the rows of a page.
+    pub fn add(&mut self, page: Page) {
+        self.began_us.get_or_insert(page.now_us);
+        self.passed += page.passed;
+        for row in page.rows {
+            let row = Arc::new(row);
+            for first in self.orders.iter_mut().filter(|first| first.by != By::Rejected) {
+                first.add(&row);
+            }
+        }
+        for row in page.rejecting {
+            let row = Arc::new(row);
+            for first in self.orders.iter_mut().filter(|first| first.by == By::Rejected) {
+                first.add(&row);
+            }
+        }
+    }
+
+    /// How many buckets were passed.
+    #[must_use]
+    pub fn passed(&self) -> u64 {
+        self.passed
+    }
+
+    /// Whether any bucket has rejected something lately.
+    #[must_use]
+    pub fn has_rejecting(&self) -> bool {
+        self.orders.iter().any(|first| first.by == By::Rejected && !first.rows.is_empty())
+    }
+
+    /// What a row must exceed to be among the first; −1 where everything is.
+    fn floor(&self, by: By) -> i64 {
+        let first = self.orders.iter().find(|first| first.by == by).and_then(|first| first.floor);
+        let least = if by == By::Empty { -1 } else { 0 };
+        first.and_then(|floor| i64::try_from(floor).ok()).unwrap_or(least)
+    }
+}
+
+impl Store {
+    /// A page of a walk, of about `most` buckets.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn walk(&mut self, at: &At, most: u64, so_far: &Ranking) -> Result<Page, StoreError> {
+        let floors = [By::Depth, By::Empty, By::Late, By::Rejected].map(|by| so_far.floor(by).to_string());
+        let most = most.to_string();
+        let mut args = vec![b"".as_slice(), at.place.as_bytes(), at.cursor.as_bytes(), most.as_bytes()];
+        args.extend(floors.iter().map(String::as_bytes));
+        let (reply, cost) = self.timed("drip__walk", &args).await?;
+        page(&reply, cost).ok_or_else(|| unexpected("drip__walk", &reply))
+    }
+
+    /// Keep the ranking of a walk that is over, for [`Self::top`], in place of the one before. Replies what it cost.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn keep_ranking(&mut self, mut ranking: Ranking, took: Duration) -> Result<Duration, StoreError> {
+        let mut args = vec![String::new(), ranking.began_us.unwrap_or_default().to_string()];
+        args.extend([took.as_micros().to_string(), ranking.passed.to_string()]);
+        for first in &mut ranking.orders {
+            first.settle();
+            for part in first.rows.chunks(PART) {
+                let rows: Vec<&Row> = part.iter().map(AsRef::as_ref).collect();
+                args.extend([first.by.to_string(), serde_json::to_string(&rows).expect("rows are text and numbers")]);
+            }
+        }
+        let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
+        self.timed("drip__rank", &args).await.map(|(_, cost)| cost)
+    }
+
+    /// Call a function, between two looks at the server's clock: no other client's call comes between commands that arrive
+    /// together. Inside a function the clock stands still, from Redis 7.2 on.
+    async fn timed(&mut self, name: &'static str, args: &[&[u8]]) -> Result<(Value, Duration), StoreError> {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("TIME").cmd("FCALL").arg(name).arg(1).arg(self.keys().policy()).arg(args).cmd("TIME");
+        let replies: Vec<RedisResult<Value>> = pipeline
+            .ignore_errors()
+            .query_async(&mut self.connection)
+            .await
+            .map_err(|why| StoreError::of_call(self.address.shown(), name, &why))?;
+        let Ok([before, reply, after]) = <[_; 3]>::try_from(replies) else { return Err(unexpected(name, &Value::Nil)) };
+        let cost = micros(after).zip(micros(before)).map_or(Duration::ZERO, |(after, before)| {
+            Duration::from_micros(after.saturating_sub(before)) // the clock may step back
+        });
+        match reply.map_err(|why| StoreError::of_call(self.address.shown(), name, &why)) {
+            Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
+                Ok((self.function(name, &[self.keys().policy()], args).await?, cost))
+            }
+            reply => Ok((reply?, cost)),
+        }
+    }
+}
+
+/// What `TIME` replies, in microseconds.
+fn micros(reply: RedisResult<Value>) -> Option<u64> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(reply.ok()?).ok()?;
+    Some(seconds * 1_000_000 + micros)
+}
+
+fn page(reply: &Value, cost: Duration) -> Option<Page> {
+    let [place, cursor, now, passed, rows, rejecting] = list(reply)? else { return None };
+    let place = text(place)?;
+    Some(Page {
+        next: (!place.is_empty()).then_some(At { place, cursor: text(cursor)? }),
+        now_us: text(now)?.parse().ok()?,
+        cost,
+        passed: redis::from_redis_value_ref(passed).ok()?,
+        rows: rows_of(rows)?,
+        rejecting: rows_of(rejecting)?,
+    })
+}
+
+fn rows_of(values: &Value) -> Option<Vec<Row>> {
+    let (rows, []) = list(values)?.as_chunks::<COLUMNS>() else { return None };
+    rows.iter().map(row).collect()
+}
+
+fn row(
+    [bucket, place, route, depth, capacity, count, period_us, due_in_us, empty_in_ms, late_us, rejected]: &[Value;
+         COLUMNS],
+) -> Option<Row> {
+    let number = |value: &Value| redis::from_redis_value_ref::<u64>(value).ok();
+    Some(Row {
+        bucket: text(bucket)?,
+        place: Place::parse(&text(place)?)?,
+        route: text(route)?,
+        depth: number(depth)?,
+        capacity: number(capacity)?,
+        count: number(count)?,
+        period_us: number(period_us)?,
+        due_in_us: number(due_in_us)?,
+        empty_in_ms: number(empty_in_ms)?,
+        late_us: number(late_us)?,
+        rejected: number(rejected)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bucket: &str, depth: u64) -> Row {
+        Row {
+            bucket: bucket.to_owned(),
+            place: Place::Due,
+            route: "default".to_owned(),
+            depth,
+            capacity: 1_000,
+            count: 10,
+            period_us: 1_000_000,
+            due_in_us: 0,
+            empty_in_ms: depth.saturating_sub(1) * 100,
+            late_us: 0,
+            rejected: 0,
+        }
+    }
+
+    fn page_of(rows: Vec<Row>) -> Page {
+        Page { next: None, now_us: 7, passed: rows.len() as u64, cost: Duration::ZERO, rows, rejecting: Vec::new() }
+    }
+
+    fn names(ranking: &mut Ranking, by: By) -> Vec<String> {
+        let first = ranking.orders.iter_mut().find(|first| first.by == by).expect("one of all");
+        first.settle();
+        first.rows.iter().map(|row| row.bucket.clone()).collect()
+    }
+
+    #[test]
+    fn the_first_thousand_of_a_hundred_thousand_are_kept_in_bounded_memory() {
+        const ALL: u64 = 100_000;
+        let mut ranking = Ranking::default();
+        // Every depth once, in an order that is neither up nor down.
+        let rows: Vec<Row> = (0..ALL).map(|n| n * 77_773 % ALL).map(|n| row(&format!("b{n:06}"), n + 1)).collect();
+        for part in rows.chunks(500) {
+            ranking.add(page_of(part.to_vec()));
+            assert!(ranking.orders.iter().all(|first| first.rows.len() < 2 * KEPT), "bounded");
+        }
+        let expected: Vec<String> = (0..1_000).map(|n| format!("b{:06}", ALL - 1 - n)).collect();
+        assert_eq!(names(&mut ranking, By::Depth), expected);
+        assert_eq!(names(&mut ranking, By::Empty), expected);
+        assert_eq!(ranking.floor(By::Depth), 99_001, "what is no deeper need not be sent");
+        assert_eq!((ranking.floor(By::Late), ranking.passed()), (0, ALL));
+    }
+
+    #[test]
+    fn a_bucket_that_moved_and_was_met_twice_counts_once_as_it_was_met_last() {
+        let mut ranking = Ranking::default();
+        ranking.add(page_of(vec![row("moved", 50), row("other", 20)]));
+        ranking.add(page_of(vec![row("moved", 10)]));
+        assert_eq!(names(&mut ranking, By::Depth), ["other", "moved"]);
+    }
+
+    #[test]
+    fn an_empty_bucket_stands_in_no_order_and_one_job_that_may_leave_now_in_two() {
+        let mut ranking = Ranking::default();
+        ranking.add(page_of(vec![row("none", 0), row("one", 1)]));
+        assert_eq!(names(&mut ranking, By::Depth), ["one"]);
+        assert_eq!(names(&mut ranking, By::Empty), ["one"]);
+        assert_eq!(names(&mut ranking, By::Late), [""; 0]);
+        assert_eq!(names(&mut ranking, By::Rejected), [""; 0]);
+    }
+}
