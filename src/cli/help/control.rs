@@ -82,4 +82,26 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
+    Notes {
+        name: "explain",
+        about: "First each level with its rate and where that comes from: a line of the file, somebody who set it, or the \
+                default. Then everything that says why the bucket waits. The last line says in words what binds.",
+        examples: &[
+            ("Why does this one wait?", "dripd explain sms:acme"),
+            ("For a script", "dripd explain sms:acme --json | jq -r .binds"),
+        ],
+        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "what-if",
+        about: "Nothing is changed. The forecast is exact to one interval, or it says why it is only a lower bound.",
+        examples: &[
+            ("A slower rate", "dripd what-if sms:acme rate=1/s"),
+            ("A push of 500 jobs", "dripd what-if sms:acme --push 500"),
+            ("Both, for a script", "dripd what-if sms:acme rate=5/s --push 500 --json"),
+        ],
+        exits: &[DONE, FAILED, (2, "wrong keys or values, or the command line is wrong"), NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
 ];
