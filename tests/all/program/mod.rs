@@ -25,6 +25,7 @@ mod reload;
 mod status;
 mod stop;
 mod systemd;
+mod top;
 mod work;
 mod work_http;
 
