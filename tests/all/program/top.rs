@@ -26,7 +26,7 @@ fn ranked(status: &Json, order: &str, figure: &str) -> Vec<(String, u64)> {
 /// Buckets with many jobs, with few, and one that rejects.
 fn three_buckets(case: &mut Case) {
     case.lpush("many", &vec!["x"; 41]);
-    case.lpush("few", &vec!["x"; 4]);
+    case.lpush("few", &["x"; 4]);
     case.lpush("wide 短信 \u{202e}rtl", &vec!["x"; 60]);
 }
 
