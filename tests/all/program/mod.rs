@@ -15,6 +15,7 @@ mod daemon;
 mod dead;
 mod demo;
 mod examples;
+mod explain;
 mod faults;
 mod help;
 mod library;
