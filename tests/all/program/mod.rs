@@ -32,6 +32,7 @@ mod status;
 mod stop;
 mod systemd;
 mod terminal;
+mod top;
 mod work;
 mod work_http;
 mod work_receivers;
