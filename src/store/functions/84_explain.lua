@@ -33,8 +33,8 @@ do
   -- ms: a time between two moments, in whole milliseconds, never below 0.
   local function ms(us) return max(0, floor(us / 1000)) end
 
-  -- retries_of: how many failed jobs of a bucket wait, how many could leave, and when the first and the last can; or its key's
-  -- type where that is none of ours.
+  -- retries_of: how many failed jobs of a bucket wait, how many could leave, and when the first of them can; or its key's type where
+  -- that is none of ours.
   local function retries_of(ctx, name)
     local key = ctx.k.retry .. name
     local waiting = pcall_redis('ZCARD', key)
@@ -42,8 +42,8 @@ do
     local r = { waiting = waiting, ended = 0 }
     if waiting > 0 then
       r.ended = call('ZCOUNT', key, '-inf', ctx.now_text)
-      r.first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0
-      r.last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] + 0
+      local first = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
+      r.first = first and first < huge and first or ctx.now
     end
     return r
   end
@@ -113,7 +113,7 @@ do
   -- reply  { now_us (a text), the facts (JSON), where the record comes from (JSON, '' = nobody knows),
   --          { worker, leases held, idle_ms, ... } (at most 100 workers; their names may be any bytes) }
   -- errors BADBUCKET
-  -- cost   O(gates, workers), and the bytes of the oldest job that no worker has taken
+  -- cost   O(gates, workers), the bytes of one job and of where the record comes from
   function explain.explain(redis_keys, args)
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end
@@ -185,7 +185,10 @@ do
     end
     if s.len > 0 then reply[2] = leaves(s.len + retry.ended) end
     reply[3] = reply[2]
-    if retry.waiting > 0 then reply[3] = max(leaves(s.len + retry.waiting), retry.last - now) end
+    if retry.waiting > 0 then
+      local last = call('ZRANGE', ctx.k.retry .. s.bucket, '-1', '-1', 'WITHSCORES')[2] + 0
+      reply[3] = max(leaves(s.len + retry.waiting), last - now)
+    end
     return reply, lasting
   end
 
@@ -222,7 +225,7 @@ do
   --          the same with the change and the push,
   --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, held, room, no-daemon, wrong-type }
   -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
-  -- cost   O(settings that apply to the bucket)
+  -- cost   O(settings that apply to the bucket), and the bytes of one job
   function explain.what_if(redis_keys, args)
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end

@@ -257,4 +257,31 @@ proptest! {
         let left = run(&mut case, now).filter(|_| told.after.0 > 0).map_or(-1, |at| at as i64 - now as i64);
         prop_assert_eq!(left, told.after.1, "{:?}", told);
     }
+
+    /// With failed jobs the last one may leave later than predicted, never earlier.
+    #[test]
+    fn with_retries_the_prediction_is_a_lower_bound(
+        rate in 0..RATES.len(), steps in prop::collection::vec((0..4_u8, 1..6_u64), 4..14), pushed in 0..5_u64,
+    ) {
+        let toml = format!("[defaults]\nrate = '{}'\nattempts = 100\nbackoff = {{ initial = '700ms', max = '9s' }}\n", RATES[rate]);
+        let (mut case, mut now) = (Case::with(&toml), T0);
+        for (what, n) in steps {
+            match what {
+                0 => apply(&mut case, &mut now, &Step::Atomic(n)),
+                1 => apply(&mut case, &mut now, &Step::Advance(n * 400 * MS)),
+                2 => apply(&mut case, &mut now, &Step::Plain(n)),
+                _ => for entry in case.take("ready", n as usize) {
+                    let _: i64 = case.fcall("drip__fail", &["ready"], &[now.to_string(), entry.id]);
+                },
+            }
+        }
+        beat(&mut case, now);
+        let told = what_if(&mut case, now, "a1", &[], pushed);
+        if pushed > 0 {
+            apply(&mut case, &mut now, &Step::Atomic(pushed));
+        }
+        let left = run(&mut case, now).filter(|_| told.after.2 >= 0).map_or(-1, |at| at as i64 - now as i64);
+        prop_assert!(told.after.2 <= left, "{:?}: the last left after {} us", told, left);
+        prop_assert!(told.after.1 <= told.after.2, "{:?}", told);
+    }
 }
