@@ -8,6 +8,7 @@
 //! | [`cli`] | the commands, a file for each family | everything |
 //! | [`daemon`] | what runs together: start list, supervision, reload | everything but `cli` |
 //! | [`loops`], [`worker`] | the loops of a daemon, and the ready-made worker; no loop imports another | what is below |
+//! | [`explain`] | what binds a bucket, in words: used by whoever is asked | store, config, words |
 //! | [`system`] | the built-in Redis, signals, systemd, a precise timer, the control socket | store, config, words |
 //! | [`store`] | the only place that names a key, a function or the redis crate; the Lua library lives here | config, words |
 //! | [`config`] | what the operator wrote, and what it means | words |
@@ -22,6 +23,7 @@
 pub mod cli;
 pub mod config;
 pub mod daemon;
+pub mod explain;
 pub mod loops;
 pub mod store;
 pub mod system;

@@ -7,6 +7,7 @@ mod check;
 mod columns;
 mod dead;
 mod demo;
+mod explain;
 mod functions;
 mod help;
 mod limit;
@@ -86,6 +87,10 @@ enum Command {
     Open(stop::Go),
     /// List what is set, paused or closed at run time: since when, until when, by whom, why
     Settings(settings::List),
+    /// Say why a bucket waits, and where each number comes from
+    Explain(explain::Explain),
+    /// Say what a change or a push would do to the jobs that wait
+    WhatIf(explain::Ask),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -241,6 +246,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Close(stop) => stop.run(&load()?, stop::Way::In).await,
         Command::Open(go) => go.run(&load()?, stop::Way::In).await,
         Command::Settings(list) => list.run(&load()?).await,
+        Command::Explain(explain) => explain.run(&load()?).await,
+        Command::WhatIf(ask) => ask.run(&load()?).await,
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),

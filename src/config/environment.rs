@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The environment variables that configuration reads.
+/// The environment variables that configuration reads, and the name of the machine.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// `$DRIPD_CONFIG`
@@ -13,6 +13,8 @@ pub struct Environment {
     pub state_directory: Option<PathBuf>,
     /// `$CREDENTIALS_DIRECTORY`, set by systemd
     pub credentials_directory: Option<PathBuf>,
+    /// The name of this machine, for whoever asks where a policy comes from.
+    pub host: String,
 }
 
 impl Environment {
@@ -25,6 +27,7 @@ impl Environment {
             redis_url: std::env::var("DRIPD_REDIS_URL").ok().filter(|url| !url.is_empty()),
             state_directory: path("STATE_DIRECTORY"),
             credentials_directory: path("CREDENTIALS_DIRECTORY"),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         }
     }
 }

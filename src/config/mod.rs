@@ -2,6 +2,7 @@
 
 mod environment;
 pub mod keys;
+mod lines;
 mod policies;
 mod section;
 mod server;
@@ -18,6 +19,7 @@ pub use server::{Fsync, RedisSettings, hide_password};
 
 use crate::words::glob::{self, Kind};
 use crate::words::policy::{Matched, Policy, Record};
+use crate::words::source::Source;
 
 /// How many globs that are neither a name nor a plain prefix are allowed.
 const MOST_PATTERNS: usize = 100;
@@ -34,6 +36,8 @@ pub struct Config {
     pub redis: RedisSettings,
     /// What the functions obey.
     pub record: Record,
+    /// Where each part of that stands.
+    pub record_source: Source,
 }
 
 /// A configuration that cannot be used: where it came from and everything that is wrong with it.
@@ -124,7 +128,8 @@ impl Config {
             ));
         }
         if problems.is_empty() {
-            Ok(Self { path, redis, record: Record { defaults: default_policy, buckets, limits } })
+            let record_source = lines::source_of(text, path.as_deref(), &environment.host);
+            Ok(Self { path, redis, record: Record { defaults: default_policy, buckets, limits }, record_source })
         } else {
             Err(BadConfig { source, problems: problems.into_list() })
         }

@@ -29,7 +29,6 @@ use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
 use crate::system::control::{Control, Request};
 use crate::system::signals::{Signal, Signals};
 use crate::system::systemd;
-use crate::words::policy::Record;
 
 use reload::Reloads;
 
@@ -87,8 +86,8 @@ pub enum DaemonError {
 enum Ended {
     /// A loop was stopped, or failed.
     Loop(&'static str, Result<(), StoreError>),
-    /// The record in force was compared with one, which was this daemon's own then.
-    Record(Box<Record>, Result<bool, StoreError>),
+    /// The record in force was compared with that of a configuration, which was this daemon's own then.
+    Record(Box<Config>, Result<bool, StoreError>),
     /// A reload came to its end.
     Reload(Result<(), StoreError>),
 }
@@ -306,7 +305,7 @@ impl Daemon {
                     Some(Ok(Ended::Record(_, Err(why)))) => return End::Lost(why),
                     Some(Ok(Ended::Record(compared, Ok(is_own)))) => {
                         // A reload that came meanwhile says itself what it came to.
-                        if !self.reloads.is_busy() && *compared == self.config.record {
+                        if !self.reloads.is_busy() && compared.record == self.config.record {
                             self.say_whose_record(is_own);
                         }
                     }
@@ -321,11 +320,11 @@ impl Daemon {
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
                 }
                 () = progress.record_changed.notified() => {
-                    let (store, record) = (store.clone(), Box::new(self.config.record.clone()));
+                    let (store, config) = (store.clone(), Box::new(self.config.clone()));
                     let is_built_in = self.built_in.is_some();
                     tasks.spawn(async move {
-                        let settled = settle_record(store, &record, is_built_in).await;
-                        Ended::Record(record, settled)
+                        let settled = settle_record(store, &config, is_built_in).await;
+                        Ended::Record(config, settled)
                     });
                 }
                 signal = self.signals.next() => match signal {
@@ -400,18 +399,18 @@ fn warn_of(config: &Config) {
     }
 }
 
-/// Whether the record in force is `record`; where none is stored it is stored now. (Somebody flushed Redis: without a record
+/// Whether the record in force is that of `config`; where none is stored it is stored now. (Somebody flushed Redis: without a record
 /// the built-in defaults would hold.)
-async fn settle_record(mut store: Store, record: &Record, is_built_in: bool) -> Result<bool, StoreError> {
+async fn settle_record(mut store: Store, config: &Config, is_built_in: bool) -> Result<bool, StoreError> {
     loop {
-        if let Some(is_own) = store.has_record(record).await? {
+        if let Some(is_own) = store.has_record(&config.record).await? {
             if is_built_in {
                 store.bound_arguments().await?;
             }
             return Ok(is_own);
         }
         info!("no policy record is stored: storing it again");
-        store.put_record(record, true).await?;
+        store.put_record(&config.record, &config.record_source, true).await?;
     }
 }
 

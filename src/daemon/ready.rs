@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::info;
 
 use super::{BEAT, Daemon, next_request};
+use crate::config::Config;
 use crate::loops::progress::Progress;
 use crate::store::ops::Put;
 use crate::store::server::Server;
@@ -12,7 +13,6 @@ use crate::store::wake::Hints;
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::BuiltInRedisError;
 use crate::system::signals::Signal;
-use crate::words::policy::Record;
 
 /// How many names go with one call.
 const NAMES: usize = 100;
@@ -51,7 +51,7 @@ impl Daemon {
             let put = std::mem::take(&mut self.must_put);
             let (address, partition) = (self.address.clone(), self.partition.clone());
             let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-            let making = make_ready(address, partition, hints, progress, self.config.record.clone(), put);
+            let making = make_ready(address, partition, hints, progress, self.config.clone(), put);
             let made = self.meanwhile(making).await;
             self.must_put |= put && !matches!(made, Some(Ok(_)));
             let Some(made) = made else { return Ok(None) };
@@ -65,28 +65,29 @@ impl Daemon {
     }
 }
 
-/// Connect, and see that a record is in force: `record` where it is to be `put`, else any. Replies whether it is `record`.
+/// Connect, and see that a record is in force: that of `config` where it is to be `put`, else any. Replies whether it is that one.
 async fn make_ready(
     address: Address,
     partition: Partition,
     hints: Arc<Hints>,
     progress: Arc<Progress>,
-    record: Record,
+    config: Config,
     must_put: bool,
 ) -> Result<(Store, Server, bool), StoreError> {
+    let record = &config.record;
     let mut store = Store::connect_tracking(&address, &partition, &hints).await?;
     let server = store.prepare(&hints).await?;
-    let mut is_own = store.has_record(&record).await?;
+    let mut is_own = store.has_record(record).await?;
     while is_own.is_none() {
         // Before any queue is looked at: by the built-in defaults it may be cut where this record would not.
-        store.put_record(&record, true).await?;
-        is_own = store.has_record(&record).await?;
+        store.put_record(record, &config.record_source, true).await?;
+        is_own = store.has_record(record).await?;
     }
     if must_put {
         if is_own == Some(false) {
             look_at_all(&mut store, &progress).await?;
         }
-        put(&mut store, &record, &progress).await?;
+        put(&mut store, &config, &progress).await?;
         is_own = Some(true);
     }
     progress.count(&store.drain(&[]).await?);
@@ -94,8 +95,8 @@ async fn make_ready(
 }
 
 /// Put a record into force; where another change still spreads, help it to its end first.
-pub(super) async fn put(store: &mut Store, record: &Record, progress: &Progress) -> Result<(), StoreError> {
-    while store.put_record(record, false).await? == Put::Busy {
+pub(super) async fn put(store: &mut Store, config: &Config, progress: &Progress) -> Result<(), StoreError> {
+    while store.put_record(&config.record, &config.record_source, false).await? == Put::Busy {
         progress.count(&store.drain(&[]).await?);
     }
     Ok(())

@@ -19,7 +19,6 @@ use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 use crate::system::control::{Answer, Request};
 use crate::system::systemd;
-use crate::words::policy::Record;
 
 /// How long a reload may take before whoever asked is told how far it is; it goes on.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(50);
@@ -90,9 +89,9 @@ impl Daemon {
         let stored = Arc::new(AtomicBool::new(false));
         let asked = std::mem::take(&mut self.reloads.waiting);
         self.reloads.running = Some(Running { asked, stored: Arc::clone(&stored) });
-        let (store, record) = (store.clone(), self.config.record.clone());
+        let (store, config) = (store.clone(), self.config.clone());
         let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-        tasks.spawn(async move { Ended::Reload(put_into_force(store, record, &stored, &hints, &progress).await) });
+        tasks.spawn(async move { Ended::Reload(put_into_force(store, config, &stored, &hints, &progress).await) });
     }
 
     /// The one that ran came to its end; those that waited go on. Replies the end of the session where the connection is lost.
@@ -180,13 +179,13 @@ impl Daemon {
 /// Store a record, and drain until it has reached every bucket. What was pushed before is judged by what held then.
 async fn put_into_force(
     mut store: Store,
-    record: Record,
+    config: Config,
     stored: &AtomicBool,
     hints: &Hints,
     progress: &Progress,
 ) -> Result<(), StoreError> {
     look_at_all(&mut store, progress).await?;
-    put(&mut store, &record, progress).await?;
+    put(&mut store, &config, progress).await?;
     stored.store(true, Ordering::Relaxed);
     hints.dues.notify_one();
     loop {

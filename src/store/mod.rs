@@ -10,6 +10,7 @@ mod address;
 pub mod change;
 pub mod dead;
 mod error;
+pub mod explain;
 pub mod keys;
 pub mod library;
 pub mod link;

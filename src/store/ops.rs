@@ -12,6 +12,7 @@ use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::limiter::{Kind, Limiter};
 use crate::words::policy::{Record, Route};
+use crate::words::source::Source;
 
 /// What a [`Store::put_record`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,16 +253,22 @@ impl Store {
         reply::reaped("drip__reap", &reply)
     }
 
-    /// Put a policy record into force, or only where none is stored.
+    /// Put a policy record into force, or only where none is stored, and say where it comes from.
     ///
     /// # Errors
     ///
     /// [`StoreError::Refused`] when a route's key holds something else.
-    pub async fn put_record(&mut self, record: &Record, only_if_missing: bool) -> Result<Put, StoreError> {
+    pub async fn put_record(
+        &mut self,
+        record: &Record,
+        source: &Source,
+        only_if_missing: bool,
+    ) -> Result<Put, StoreError> {
         let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
         let mode: &[u8] = if only_if_missing { b"if-missing" } else { b"replace" };
         let json = record.to_json();
-        let args = [b"".as_slice(), id.as_bytes(), json.as_bytes(), mode];
+        let source = serde_json::to_string(source).expect("a source is text and numbers");
+        let args = [b"".as_slice(), id.as_bytes(), json.as_bytes(), mode, source.as_bytes()];
         match self.function("drip__policy", &[self.keys().policy()], &args).await? {
             Value::Int(1) => Ok(Put::Stored),
             Value::Int(0) => Ok(Put::Kept),

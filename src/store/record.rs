@@ -37,14 +37,18 @@ impl Store {
     }
 
     /// Have the server refuse arguments that no job can be: over twice the largest job of the record in force, and over 1 MiB. For
-    /// a server that is dripd's own. The record itself must still fit when it grows.
+    /// a server that is dripd's own. The record itself, and where it
+    /// comes from, must still fit when they grow.
     ///
     /// # Errors
     ///
     /// As any call.
     pub async fn bound_arguments(&mut self) -> Result<(), StoreError> {
-        let record: u64 = self.read("HSTRLEN", redis::cmd("HSTRLEN").arg(self.keys().policy()).arg("record")).await?;
-        let most = (2 * self.max_job_bytes().await?).max(2 * record).max(1_048_576);
+        let mut most = (2 * self.max_job_bytes().await?).max(1_048_576);
+        for field in ["record", "source"] {
+            let stored: u64 = self.read("HSTRLEN", redis::cmd("HSTRLEN").arg(self.keys().policy()).arg(field)).await?;
+            most = most.max(2 * stored);
+        }
         let mut command = redis::cmd("CONFIG");
         command.arg("SET").arg("proto-max-bulk-len").arg(most);
         self.call("CONFIG SET", &command).await.map(drop)

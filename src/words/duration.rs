@@ -54,6 +54,24 @@ pub fn about(duration: Duration) -> String {
     fits.map_or_else(|| format!("{seconds}s"), |(name, unit)| format!("{}{name}", seconds / unit))
 }
 
+/// Write how long something takes, for a sentence: `250 ms`, `3.2 s`, `5 m 20 s`, `3 h 12 m`, `2 d 4 h`.
+#[must_use]
+pub fn say(duration: Duration) -> String {
+    let (us, seconds) = (duration.as_micros(), (duration.as_millis() + 500) / 1_000);
+    let two = |whole: u128, unit, rest: u128, part| match rest {
+        0 => format!("{whole} {unit}"),
+        rest => format!("{whole} {unit} {rest} {part}"),
+    };
+    match us {
+        0..10_000 => format!("{:.1} ms", us as f64 / 1e3),
+        10_000..1_000_000 => format!("{} ms", us / 1_000),
+        1_000_000..100_000_000 => format!("{:.1} s", us as f64 / 1e6),
+        _ if seconds < 6_000 => two(seconds / 60, "m", seconds % 60, "s"),
+        _ if seconds < 172_800 => two(seconds / 3_600, "h", seconds % 3_600 / 60, "m"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    }
+}
+
 /// Write a duration for people, in its two largest units: `850ms`, `12.5s`, `1h40m`.
 #[must_use]
 pub fn rough(duration: Duration) -> String {
@@ -83,6 +101,17 @@ mod tests {
     fn about_is_never_more_than_it_is() {
         let shown = [0, 59, 119, 120, 3_599, 7_199, 7_200, 172_799, 172_800].map(|s| about(Duration::from_secs(s)));
         assert_eq!(shown, ["0s", "59s", "119s", "2m", "59m", "119m", "2h", "47h", "2d"]);
+    }
+
+    #[test]
+    fn what_is_said_has_two_or_three_digits() {
+        let shown =
+            [0, 400, 9_900, 250_000, 3_200_000, 99_949_000, 320_000_000, 600_000_000, 11_520_000_000, 187_200_000_000];
+        let shown = shown.map(|us| say(Duration::from_micros(us)));
+        assert_eq!(
+            shown,
+            ["0.0 ms", "0.4 ms", "9.9 ms", "250 ms", "3.2 s", "99.9 s", "5 m 20 s", "10 m", "3 h 12 m", "2 d 4 h"]
+        );
     }
 
     #[test]

@@ -179,6 +179,29 @@ impl Limiter {
         }
     }
 
+    /// The limiter that a record names, with what its function takes after the key.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn stored(kind: &str, args: &[String]) -> Result<Self, String> {
+        let kind: Kind = kind.parse()?;
+        let number = |text: &String| text.parse::<u32>().map_err(|why| format!("{text:?}: {why}"));
+        let (is_aligned, args) = match args.split_last() {
+            Some((last, rest)) if last == "ALIGNED" => (true, rest),
+            _ => (false, args),
+        };
+        let (size, count, units) = match (args, kind.size_name()) {
+            ([count, units], None) => (None, count, units),
+            ([size, count, units], Some(_)) => (Some(number(size)?), count, units),
+            _ => return Err(format!("{kind} does not take {args:?}")),
+        };
+        let period = units.parse::<u64>().map_err(|why| format!("{units:?}: {why}"))?;
+        let unit = u64::try_from(kind.unit().as_nanos()).expect("a second at most");
+        let limiter = Self::new(kind, number(count)?, Duration::from_nanos(period.saturating_mul(unit)), size)?;
+        if is_aligned { limiter.aligned() } else { Ok(limiter) }
+    }
+
     /// Which recipe.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -240,6 +263,20 @@ mod tests {
         let json = serde_json::to_string(&aligned).expect("JSON");
         assert_eq!(json, r#"{"limiter":"fixed-window","args":["5","60000","ALIGNED"]}"#);
         assert_eq!(aligned.to_string(), "fixed-window 5/m aligned");
+    }
+
+    #[test]
+    fn a_limiter_is_read_as_it_is_stored() {
+        for kind in Kind::ALL {
+            let limiter = Limiter::new(kind, 5, 60 * S, kind.size_name().map(|_| 7)).expect("good");
+            assert_eq!(Limiter::stored(kind.as_str(), &limiter.parameters()).as_ref(), Ok(&limiter));
+        }
+        let args = ["5", "60000", "ALIGNED"].map(str::to_owned);
+        assert_eq!(Limiter::stored("fixed-window", &args).expect("good").to_string(), "fixed-window 5/m aligned");
+        for bad in [&[][..], &["5".to_owned()], &["x".to_owned(), "1000".to_owned()]] {
+            assert!(Limiter::stored("fixed-window", bad).is_err(), "{bad:?}");
+        }
+        assert!(Limiter::stored("odd", &args).is_err());
     }
 
     #[test]

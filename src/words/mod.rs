@@ -8,3 +8,4 @@ pub mod limiter;
 pub mod policy;
 pub mod rate;
 pub mod shown;
+pub mod source;

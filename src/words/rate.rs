@@ -33,11 +33,16 @@ impl Rate {
     /// [`Self::HINT`], for a text that is none or a rate out of bounds.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (count, period) = count_per_period(text).ok_or(Self::HINT)?;
+        Self::new(count, period).filter(|_| !text.ends_with("us")).ok_or(Self::HINT)
+    }
+
+    /// The rate of so many jobs in a period; `None` where it is out of bounds.
+    #[must_use]
+    pub fn new(count: u32, period: Duration) -> Option<Self> {
         let in_bounds = (1..=MOST).contains(&count)
             && (Duration::from_millis(1)..=366 * DAY).contains(&period)
-            && period.as_micros() >= u128::from(count)
-            && !text.ends_with("us");
-        if in_bounds { Ok(Self { count, period }) } else { Err(Self::HINT) }
+            && period.as_micros() >= u128::from(count);
+        in_bounds.then_some(Self { count, period })
     }
 
     /// Jobs in a period.

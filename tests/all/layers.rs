@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The layers, the top one first; those of one line do not import each other.
 const LAYERS: [&[&str]; 7] =
-    [&["cli"], &["daemon"], &["loops", "worker"], &["system"], &["store"], &["config"], &["words"]];
+    [&["cli"], &["daemon"], &["loops", "worker"], &["explain", "system"], &["store"], &["config"], &["words"]];
 
 /// What the loops share; the other files of `loops` are loops.
 const SHARED_BY_LOOPS: [&str; 3] = ["progress", "notes", "turn"];

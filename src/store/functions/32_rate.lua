@@ -16,18 +16,43 @@ do
     return k * p.step + floor(k * p.part / p.count)
   end
 
+  -- part_of: in which part of which period a time lies, and how far from its beginning.
+  local function part_of(p, t)
+    local base_us = floor(t / p.period_us) * p.period_us
+    local r = t - base_us
+    local k = floor(r / p.period_us * p.count)
+    while offset(p, k) > r do k = k - 1 end
+    while offset(p, k + 1) <= r do k = k + 1 end
+    return base_us, k, r - offset(p, k)
+  end
+
   -- after: one interval after `t`. Where the interval is not a whole number of microseconds the remainder is carried
   -- without being stored: time is cut into periods since the epoch and each into `count` parts as equal as whole
   -- microseconds allow, and a due keeps its distance to the beginning of its part. Any n intervals in a row then add up
   -- to n * period / count, to within 1 us.
   function rate.after(p, t)
     if p.part == 0 then return t + p.step end
-    local base_us = floor(t / p.period_us) * p.period_us
-    local r = t - base_us
-    local k = floor(r / p.period_us * p.count)
-    while offset(p, k) > r do k = k - 1 end
-    while offset(p, k + 1) <= r do k = k + 1 end
-    return base_us + offset(p, k + 1) + (r - offset(p, k))
+    local base_us, k, beyond = part_of(p, t)
+    return base_us + offset(p, k + 1) + beyond
+  end
+
+  -- nth: when the n-th waiting job is due, where the first one's is `due`: n - 1 times `after`.
+  local function nth(p, due, n)
+    if p.part == 0 then return due + (n - 1) * p.step end
+    local base_us, k, beyond = part_of(p, due)
+    k = k + n - 1
+    local periods = floor(k / p.count)
+    return base_us + periods * p.period_us + offset(p, k - periods * p.count) + beyond
+  end
+  rate.nth = nth
+
+  -- before: how many of n jobs are due before a time.
+  function rate.before(p, due, n, at)
+    if nth(p, due, n) < at then return n end
+    local k = max(0, min(n, ceil((at - due) / p.period_us * p.count)))
+    while k > 0 and nth(p, due, k) >= at do k = k - 1 end -- what was rounded is one or two
+    while k < n and nth(p, due, k + 1) < at do k = k + 1 end
+    return k
   end
 
   -- eta_ms: when the n-th waiting job is due, rounded up; 0 when it could leave now.

@@ -73,11 +73,12 @@ do
 
   -- apply: a policy with the settings of a name laid over it: the fields of a new one, with
   --   paused, closed   the name or glob that pauses or closes it     set   which key was set, by what: { setting, match }
+  --   entry            that of [[bucket]] which it comes from, by its place; nil: none
   -- or nil where nothing applies to it.
   function setting.apply(p, own, own_now, globs, globs_now)
     local won = winners(own, own_now, globs, globs_now)
     if next(won) == nil then return nil end
-    local fields = { set = won }
+    local fields = { set = won, entry = p.entry }
     for _, name in ipairs(FIELDS) do fields[name] = p[name] end
     for key, one in pairs(won) do
       if key == 'pause' then

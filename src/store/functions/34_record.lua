@@ -1,7 +1,7 @@
 -- The record: the configuration in force, and the policy of each bucket.
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
--- id); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full; `settings`
+-- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full; `settings`
 -- is there when operators have set something (41_settings): another text after each change; `prev_globs` are the globs before a
 -- change that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
 --
@@ -49,9 +49,11 @@ do
     return p
   end
 
-  -- policy_of_entry: what an entry of [[bucket]] means, made when it is first asked for: there may be ten thousand.
-  local function policy_of_entry(rec, entry)
+  -- policy_of_entry: what the n-th entry of [[bucket]] means, made when it is first asked for: there may be ten thousand.
+  local function policy_of_entry(rec, n)
+    local entry = rec.buckets[n]
     if not entry.ready then
+      entry.policy.entry = n
       for key, value in pairs(rec.written) do
         if entry.policy[key] == nil then entry.policy[key] = value end
       end
@@ -71,7 +73,7 @@ do
       if entry.place > first then break end
       if glob.matches(entry.pieces, bucket) then first = entry.place break end
     end
-    return first == huge and rec.defaults or policy_of_entry(rec, rec.buckets[first])
+    return first == huge and rec.defaults or policy_of_entry(rec, first)
   end
 
   -- prepare: the entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is
@@ -82,7 +84,7 @@ do
     prepare_policy(rec.defaults)
     rec.names, rec.prefixes, rec.lengths, rec.globs = {}, {}, {}, {}
     for n, entry in ipairs(rec.buckets) do
-      if next(entry.policy.admit or {}) then policy_of_entry(rec, entry) end -- what could be wrong is found now
+      if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
       local kind, text = glob.kind(entry.match)
       if kind == 'name' then
         rec.names[text] = rec.names[text] or n
@@ -145,15 +147,29 @@ do
     return own or nil
   end
 
-  -- search_view: the same for a view. Where nothing is set for a bucket, it is the very policy that the record gives it.
+  -- globs_of: those of a view that match a bucket.
+  local function globs_of(view, bucket)
+    local list = {}
+    for _, g in ipairs(view.globs) do
+      if glob.matches(g.pieces, bucket) then list[#list + 1] = g end
+    end
+    return list
+  end
+
+  -- policy_at: what will apply to a bucket at a time, if `entry` is what is set for its name, and until when; nothing is remembered.
+  function record.policy_at(rec, bucket, entry, at)
+    local p, globs = record.policy_of(rec.base or rec, bucket), rec.base and globs_of(rec, bucket) or {}
+    local own = entry and { match = bucket, entry = entry }
+    local set = setting.apply(p, own, at, globs, at)
+    return set and prepare_policy(set) or p, setting.till(own, globs, at)
+  end
+
+  -- search_view: `search` for a view. Where nothing is set for a bucket, it is the very policy that the record gives it.
   --   p.till   the policy must be asked for again from then on
   --   p.over   what applied before a timed setting of this name ended: the bucket has not been put right yet (41_settings)
   local function search_view(view, bucket, passing)
     local p = (passing and record.glance or record.policy_of)(view.base, bucket)
-    local own, globs = own_entry(view, bucket, passing), {}
-    for _, g in ipairs(view.globs) do
-      if glob.matches(g.pieces, bucket) then globs[#globs + 1] = g end
-    end
+    local own, globs = own_entry(view, bucket, passing), globs_of(view, bucket)
     if not own and #globs == 0 then return p end
     local set = setting.apply(p, own, view.now, globs, view.now)
     set = set and prepare_policy(set) or p

@@ -32,6 +32,19 @@ do
     return min(group.lag or huge, max(0, length - group.pending))
   end
 
+  -- look: how things stand with a route, its key of any type or missing; for whoever explains. Writes nothing.
+  -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, group: as `group_of`, or nil }
+  function route.look(ctx, name)
+    local r = { stream = keys.ready(ctx.prefix, name), ready = 0 }
+    local length = pcall_redis('XLEN', r.stream)
+    if is_error(length) then
+      r.wrong = call('TYPE', r.stream).ok
+    elseif length > 0 or call('EXISTS', r.stream) == 1 then
+      r.group, r.ready = route.group_of(r.stream), undelivered(r.stream, length)
+    end
+    return r
+  end
+
   -- room: how many more jobs a route takes now: `left` of what it replies. The length of its stream is a cheap upper bound
   -- of what is undelivered, so the group is asked only where that is not enough, or where the answer must be exact.
   -- reads   the stream      writes  the stream and its group where they are missing      cost  1 call a route, 3 near the limit

@@ -80,18 +80,21 @@ do
   -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
   -- re-anchored: last dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped
   -- back. A bucket that is paused no more goes on now, at its rate: the time of the pause counts neither as lateness nor as credit.
+  -- `p` is its policy, where that is not the one in force (84_explain).
   -- reads   the spread set, while a change spreads      writes  nothing
-  function bucket.decide(ctx, s, name, queue, len, place, due, level)
-    local p, now = ctx.rec.plain or policy_of(ctx.rec, name), ctx.now
+  function bucket.decide(ctx, s, name, queue, len, place, due, level, p)
+    local now = ctx.now
+    p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.place, s.stored_due, s.stored_level = name, queue, p, place, due, level
     s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text = false, false, false, false, nil
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    local old = p.over or ctx.was and ctx.was[name]
+    local was = ctx.was and ctx.was[name]
+    local old = p.over or was
     if ctx.prev then
       local before = policy_of(ctx.prev, name)
       -- The very same policy: what changed does not concern this bucket.
-      if before ~= p and call('SISMEMBER', ctx.k.spread, name) == 0 then old, s.spreads = before, true end
+      if before ~= p and call('SISMEMBER', ctx.k.spread, name) == 0 then old, s.spreads = was or before, true end
     end
     if old then
       s.fresh = true
@@ -129,6 +132,14 @@ do
   -- is_held: whether a place is one of those in which buckets wait for their route.
   function bucket.is_held(ctx, place)
     return place ~= nil and place ~= ctx.k.schedule and place ~= ctx.k.rest and place ~= ctx.k.paused
+  end
+
+  -- word: a place in a word, for people: due (it is on the schedule), rest, paused, held or none.
+  function bucket.word(ctx, place)
+    if place == nil then return 'none' end
+    if place == ctx.k.schedule then return 'due' end
+    if place == ctx.k.rest then return 'rest' end
+    return place == ctx.k.paused and 'paused' or 'held'
   end
 
   -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.

@@ -24,7 +24,8 @@ do
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.stored_due end
     if ctx.prev and (s.p.paused or place == ctx.k.paused) then
       s.retry_ready = retries.has_ended(ctx, name)
-      bucket.commit(ctx, s, bucket.place(ctx, s))
+      if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
+      bucket.commit(ctx, s, s.due and bucket.place(ctx, s))
     elseif bucket.is_held(ctx, place) then
       local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)
       bucket.commit(ctx, s, leaves and ctx.k.schedule or place)

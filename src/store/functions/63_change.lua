@@ -27,8 +27,8 @@ do
       if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
       if not rejected.settle(ctx, s) then
         bucket.stick(ctx, s)
-      elseif s.due then
-        bucket.commit(ctx, s, bucket.place(ctx, s))
+      else
+        bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- one at rest that is past its new due: nothing of it stays
       end
       memory.drop(ctx.memory, name)
     end
@@ -41,14 +41,9 @@ do
     return ctx.id ~= nil and (bucket.any_stands(ctx.k, ctx.now) or ctx.held ~= '')
   end
 
-  -- end_over: put right what timed settings that have ended left behind: a batch of names, and all globs, whose end spreads, or
-  -- waits for a change that still does.
-  function change.end_over(ctx)
-    local names = settings.ended(ctx, ctx.limits.batch)
-    if #names > 0 then put_right(ctx, names) end
-    if ctx.prev then return end
-    local all = settings.of_globs(ctx)
-    local dropped = false
+  -- end_globs: those of which a timed setting has ended are stored without it, and that spreads, unless another change still does.
+  local function end_globs(ctx)
+    local all, dropped = settings.of_globs(ctx), false
     for text, entry in pairs(all and all.globs or {}) do
       local was_over, left = setting.without_over(entry, ctx.now)
       dropped = dropped or was_over
@@ -58,11 +53,20 @@ do
       settings.write_globs(ctx, all, spreads(ctx))
       context.renew(ctx)
     end
-    settings.forget_if_none(ctx)
   end
 
-  -- read_change: what drip__set is told, or nil and an error.
-  local function read_change(text)
+  -- end_over: put right what timed settings that have ended left behind: all globs and a batch of names. The globs come first: where
+  -- one of both ends at the same moment, the bucket was decided by the name's until now.
+  function change.end_over(ctx)
+    local is_free = not ctx.prev
+    if is_free then end_globs(ctx) end
+    local names = settings.ended(ctx, ctx.limits.batch)
+    if #names > 0 then put_right(ctx, names) end
+    if is_free then settings.forget_if_none(ctx) end
+  end
+
+  -- read: what drip__set is told, or nil and an error.
+  function change.read(text)
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
       and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0)
@@ -87,7 +91,7 @@ do
   end
 
   -- alter: put a change into an entry. Replies which keys changed: { key, text before, text after, ... }, each once.
-  local function alter(ctx, c, entry, seq)
+  function change.alter(ctx, c, entry, seq)
     local told, before = {}, {}
     local function remember(key)
       if before[key] == nil then
@@ -159,6 +163,13 @@ do
     return refuse('BADARG', key .. ' was written by a newer version of dripd; use that one')
   end
 
+  -- was: the policy by which a bucket was decided until now.
+  function change.was(ctx, name)
+    local p = policy_of(ctx.rec, name)
+    if ctx.prev and call('SISMEMBER', ctx.k.spread, name) == 0 then return policy_of(ctx.prev, name) end
+    return p.over or p
+  end
+
   -- of_name: the same for an exact name.
   local function of_name(ctx, c)
     local entry, is_newer = settings.of_name(ctx, c.match)
@@ -168,13 +179,13 @@ do
     end
     entry = entry or setting.fresh()
     setting.without_over(entry, ctx.now)
-    local was = policy_of(ctx.rec, c.match)
+    local was = change.was(ctx, c.match) -- not asked for later: the policies before know what is set now
     -- checks end here
-    local told = alter(ctx, c, entry, 0)
+    local told = change.alter(ctx, c, entry, 0)
     local asks = c.asks or 'paused'
-    if #told == 0 then return { 0, told, was[asks] or '' } end
+    if #told == 0 then return { 0, told, policy_of(ctx.rec, c.match)[asks] or '' } end
     settings.write_name(ctx, c.match, entry)
-    ctx.was = { [c.match] = was.over or was }
+    ctx.was = { [c.match] = was }
     put_right(ctx, { c.match })
     ctx.was = nil
     settings.forget_if_none(ctx)
@@ -193,7 +204,7 @@ do
     -- checks end here
     all.seq = all.seq + 1
     local entry = all.globs[c.match] or setting.fresh()
-    local told = alter(ctx, c, entry, all.seq)
+    local told = change.alter(ctx, c, entry, all.seq)
     if #told == 0 then return { 0, told, '' } end
     all.globs[c.match] = next(entry.keys) and entry or nil
     settings.write_globs(ctx, all, spreads(ctx))
@@ -215,7 +226,7 @@ do
   function change.set(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
     if not prefix then return refuse('BADARG', 'set takes the policy key') end
-    local c, err = read_change(args[2])
+    local c, err = change.read(args[2])
     if err then return err end
     local ctx = context.open(prefix, args[1])
     err = make_routes(ctx, c)

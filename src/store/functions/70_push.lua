@@ -29,10 +29,36 @@ do
 
   push.read = read
 
+  -- fits: how many of n jobs go in, past the gates and into what is free.
+  function push.fits(s, gates, n)
+    if not s.p.drop_oldest and s.len + n > s.p.capacity then n = max(0, s.p.capacity - s.len) end
+    return gate.let_in(gates, n)
+  end
+
+  -- begins: jobs come into a bucket. The time since the due of one without work earns no credit.
+  function push.begins(ctx, s)
+    if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end
+  end
+
+  -- level_of: how many jobs a bucket keeps of those that it has and those that come.
+  function push.level_of(s)
+    return s.len > s.p.capacity and s.len or s.p.capacity
+  end
+
   -- reckoned_due: the due that a reply reckons with: of a held or paused bucket as if that ended now.
   local function reckoned_due(ctx, s)
     if s.due and (s.p.paused or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
+  end
+
+  -- verdict: the reply to a push of n jobs of which some were accepted, and stand in the queue now.
+  function push.verdict(ctx, s, gates, n, accepted)
+    local p, due, wait = s.p, reckoned_due(ctx, s), -1
+    if accepted < n then
+      wait = gate.longest_wait_ms(gates)
+      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, retry_after_ms(due, ctx.now)) end
+    end
+    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or eta_ms(p, due, ctx.now, s.len) }
   end
 
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
@@ -62,19 +88,16 @@ do
     end
     -- checks end here
     rejected.settle(ctx, s)
-    local accepted = #jobs
-    if not drop and s.len + accepted > p.capacity then accepted = max(0, p.capacity - s.len) end
-    accepted = gate.let_in(gates, accepted)
+    local accepted = push.fits(s, gates, #jobs)
     if accepted < #jobs then
       context.count(ctx, 'rejected', #jobs - accepted)
       rejecting.add(ctx, s.bucket, #jobs - accepted)
     end
     if accepted > 0 then
-      -- The time since the due of a bucket without work earns no credit.
-      if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end
+      push.begins(ctx, s)
       gate.charge(gates, accepted)
       call('LPUSH', s.queue, unpack(jobs, 1, accepted))
-      local level = s.len > p.capacity and s.len or p.capacity
+      local level = push.level_of(s)
       s.len = s.len + accepted
       if s.len > level then
         s.over, s.len = s.len - level, level
@@ -87,15 +110,7 @@ do
       bucket.commit(ctx, s, bucket.place(ctx, s) or s.place)
     end
     bucket.flush(ctx)
-    local due, wait = reckoned_due(ctx, s), -1
-    if accepted < #jobs then
-      wait = gate.longest_wait_ms(gates)
-      if s.len >= p.capacity and not drop then wait = max(wait, retry_after_ms(due, ctx.now)) end
-    end
-    return {
-      accepted, s.len, p.capacity, wait,
-      accepted == 0 and -1 or eta_ms(p, due, ctx.now, s.len),
-    }
+    return push.verdict(ctx, s, gates, #jobs, accepted)
   end
 
   -- drip_peek: how full a bucket is. It does not ask the gates: whoever pushes plainly does not pass them.

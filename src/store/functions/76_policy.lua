@@ -4,9 +4,13 @@ local policy = {}
 do
   local refuse, is_error = base.refuse, base.is_error
 
+  local function put_source(policy_key, source)
+    if source ~= '' then call('HSET', policy_key, 'source', source) else call('HDEL', policy_key, 'source') end
+  end
+
   -- drip__policy: replace the record in force. The old one stays beside it until the change has spread (62_sweep).
   -- keys   <prefix>:policy
-  -- args   now_us, id (random), record (JSON), "replace" | "if-missing"
+  -- args   now_us, id (random), record (JSON), "replace" | "if-missing", source: where it comes from (JSON; '' or none: nobody knows)
   -- reply  1 stored, 0 the one in force is the same (or, with if-missing, one is there), -1 busy: a change still spreads
   -- cost   O(entries of the record)
   function policy.put(redis_keys, args)
@@ -24,6 +28,7 @@ do
       local err = route.make(prefix, name)
       if err then return refuse('WRONGTYPE', 'route ' .. name .. ' has no ready stream: ' .. err) end
     end
+    put_source(policy_key, args[5] or '') -- the same record may stand on other lines now
     if same then return 0 end
     memory.hand_over(prefix, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)

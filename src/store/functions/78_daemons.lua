@@ -55,6 +55,16 @@ do
     return { alive, before, rejecting.news(prefix) }
   end
 
+  -- count: how many daemons are alive, or an error.
+  function daemons.count(key, now)
+    local beats, n = pcall_redis('HVALS', key), 0
+    if base.is_error(beats) then return beats end
+    for _, beat in ipairs(beats) do
+      if left_us(beat, now) then n = n + 1 end
+    end
+    return n
+  end
+
   -- drip__daemons: the daemons that are alive.
   -- keys   <prefix>:daemons
   -- args   now_us

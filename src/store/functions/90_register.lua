@@ -56,6 +56,8 @@ do
   internal('route', policy.make_route)
   internal('set', change.set)
   internal('settings', change.list, { 'no-writes' })
+  internal('explain', explain.explain, { 'no-writes' })
+  internal('what_if', explain.what_if, { 'no-writes' })
   internal('met', met.count, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
   internal('beat', daemons.beat)

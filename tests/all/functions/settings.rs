@@ -23,6 +23,7 @@ fn fields(key: &str, value: &str) -> Json {
             json!({ "count": count, "period_us": period_us })
         }
         "capacity" => json!({ "capacity": value.parse::<u64>().expect("a number") }),
+        "attempts" => json!({ "attempts": value.parse::<u64>().expect("a number") }),
         "route" => json!({ "route": value }),
         "overflow" => json!({ "overflow": value }),
         "pause" | "close" => json!({}),
@@ -454,4 +455,44 @@ fn each_change_is_an_event_with_what_was_before_and_after() {
     assert_eq!(told(1, "after").as_deref(), Some("capacity=5 rate=1/s for 60s"));
     assert_eq!((told(2, "before").as_deref(), told(2, "after")), (Some("capacity=5 rate=1/s"), None));
     assert_eq!(events.len(), 3);
+}
+
+#[test]
+fn a_paused_bucket_at_rest_that_a_faster_rate_of_the_file_makes_due_is_forgotten() {
+    let mut case = Case::with("[defaults]\nrate = '1/m'\n");
+    case.push_at(T0, "a", &["1"]);
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    set(&mut case, T0, "a", "pause", "");
+    assert_eq!(place(&mut case, "a"), [("rest", T0 + 60 * S)]);
+    case.configure_at(&(T0 + S).to_string(), "[defaults]\nrate = '100/s'\n");
+    assert_eq!(case.settle_at(T0 + S).dispatched, 0);
+    assert_eq!(place(&mut case, "a"), []);
+}
+
+#[test]
+fn a_faster_rate_of_an_empty_bucket_counts_at_once() {
+    let mut case = Case::with("[defaults]\nrate = '1/m'\n");
+    case.push_at(T0, "a", &["1"]);
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    set(&mut case, T0 + S, "a", "rate", "5/s");
+    assert_eq!(case.push_at(T0 + S, "a", &["2"])[4], 0, "the last dispatch was more than an interval ago");
+}
+
+#[test]
+fn what_is_set_for_a_name_while_another_change_spreads_throws_nothing_out_and_anchors_at_the_last_dispatch() {
+    for by_glob in [true, false] {
+        let mut case = Case::with("[defaults]\nrate = '1/d'\ncapacity = 5\n");
+        case.push_at(T0, "a", &["1", "2", "3", "4", "5"]);
+        assert_eq!(case.settle_at(T0).dispatched, 1);
+        if by_glob {
+            set(&mut case, T0 + S, "a*", "attempts", "3");
+        } else {
+            case.configure_at(&(T0 + S).to_string(), "[defaults]\nrate = '1/d'\ncapacity = 5\nattempts = 3\n");
+        }
+        set_for(&mut case, T0 + S, "a", &[("capacity", "2"), ("rate", "1/s")], None);
+        assert_eq!(case.waiting("a").len(), 4, "by a glob: {by_glob}");
+        assert_eq!(case.due("a"), Some(T0 + S), "by a glob: {by_glob}");
+        assert_eq!(case.settle_at(T0 + S).dispatched, 1);
+        assert_eq!(case.waiting("a").len(), 3);
+    }
 }

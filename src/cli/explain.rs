@@ -1,0 +1,76 @@
+//! `dripd explain` and `dripd what-if`: why a bucket waits, and what a change or a push would do.
+
+use clap::Args;
+
+use super::{Exit, Failure, connect, say};
+use crate::config::{Config, settings};
+use crate::explain::{Explanation, File, Wall, WhatIfSaid};
+use crate::store::change::{Change, SetTo};
+use crate::words::bucket::BucketName;
+
+/// Say why a bucket waits.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "First the rate of the bucket and where it comes from, then everything that says why it waits; the last line says in \
+                  words what binds.\n\n\
+                  Examples:\n  dripd explain sms:acme\n  dripd explain sms:acme --json\n\n\
+                  Exit codes: 0 done, 1 failed, 2 usage, 69 no Redis"
+)]
+pub(super) struct Explain {
+    /// Which bucket
+    bucket: BucketName,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Say what a change or a push would do to the jobs that wait.
+#[derive(Debug, Args)]
+#[command(after_help = "Nothing is changed. It is exact to one interval, or it says why it is only a lower bound.\n\n\
+                  Examples:\n  dripd what-if sms:acme rate=1/s\n  dripd what-if sms:acme --push 500\n  \
+                  dripd what-if sms:acme rate=5/s capacity=50 --push 500 --json\n\n\
+                  Exit codes: 0 done, 1 failed, 2 wrong keys or values, 69 no Redis")]
+pub(super) struct Ask {
+    /// Which bucket
+    bucket: BucketName,
+    /// What would be set, as with `dripd set`
+    #[arg(value_name = "KEY=VALUE")]
+    keys: Vec<String>,
+    /// How many jobs would be pushed
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    push: u64,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Explain {
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        let mut store = connect(config).await?;
+        let facts = store.explain(&self.bucket).await?;
+        let file = File { name: config.source(), is_in_force: store.has_record(&config.record).await? };
+        let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
+        if self.json {
+            say(&serde_json::to_string(&explanation).expect("an explanation is text and numbers"));
+        } else {
+            say(explanation.text().trim_end());
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl Ask {
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        let given = settings::parse(&self.keys).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
+        let set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
+        let change = Change { what: "set", pattern: self.bucket.to_string(), set, ..Change::default() };
+        let what_if = connect(config).await?.what_if(&self.bucket, &change, self.push).await?;
+        let said = WhatIfSaid::of(self.bucket.as_str(), self.push, what_if);
+        if self.json {
+            say(&serde_json::to_string(&said).expect("a forecast is text and numbers"));
+        } else {
+            say(said.text(&self.keys).trim_end());
+        }
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,67 @@
+//! On which line of the file each section stands, and which keys it names: what `dripd explain` says of a number.
+
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::words::source::{Part, Source};
+
+/// Where the parts of a configuration stand in its text, which is known to be TOML.
+pub fn source_of(text: &str, path: Option<&Path>, host: &str) -> Source {
+    let mut source =
+        Source { host: host.to_owned(), path: path.map(|path| path.display().to_string()), ..Source::default() };
+    let Ok(root) = DeTable::parse(text) else { return source };
+    let ends: Vec<usize> = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
+    let part = |value: &Spanned<DeValue>| Part {
+        line: u32::try_from(1 + ends.partition_point(|end| *end < value.span().start)).ok(),
+        keys: match value.get_ref() {
+            DeValue::Table(table) => {
+                let keys = table.keys().map(|key| key.get_ref().to_string());
+                keys.filter(|key| key != "match").collect() // it says which buckets, not what holds for them
+            }
+            _ => Vec::new(),
+        },
+    };
+    for (key, value) in root.get_ref() {
+        match (key.get_ref().as_ref(), value.get_ref()) {
+            ("defaults", _) => source.defaults = part(value),
+            ("limits", _) => source.limits = part(value),
+            ("bucket", DeValue::Array(entries)) => source.buckets = entries.iter().map(part).collect(),
+            _ => {}
+        }
+    }
+    source
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let source = source_of(text, Some(Path::new("/etc/dripd/config.toml")), "web1");
+        assert_eq!((source.host.as_str(), source.path.as_deref()), ("web1", Some("/etc/dripd/config.toml")));
+        let part = |part: &Part| format!("{} {}", part.line.unwrap_or(0), part.keys.join(","));
+        let buckets: Vec<_> = source.buckets.iter().map(part).collect();
+        format!("{} | {} | {}", part(&source.defaults), buckets.join(" ; "), part(&source.limits))
+    }
+
+    #[test]
+    fn a_section_is_found_by_the_line_of_its_header_and_knows_what_it_names() {
+        let text = "# a comment\n\n[defaults]\nrate = '5/s'\n  backoff = { initial = '1s' }\n\n[[bucket]]\nmatch = 'a'\n\
+                    # [[bucket]]\ncapacity = 3\n[limits]\nbatch = 5\n[[bucket]]\nmatch = '''\n[[bucket]]\n'''\n";
+        assert_eq!(shown(text), "3 backoff,rate | 7 capacity ; 13  | 11 batch");
+        assert_eq!(shown(&text.replace('\n', "\r\n")), shown(text), "whatever ends a line");
+    }
+
+    #[test]
+    fn sections_are_found_however_they_are_written() {
+        let text = "bucket = [\n  { match = 'a', rate = '1/s' },\n  { match = 'b' },\n]\ndefaults.capacity = 3\n\
+                    [limits]\nmax_ready = 1\n";
+        assert_eq!(shown(text), "5 capacity | 2 rate ; 3  | 6 max_ready");
+        let text =
+            "[redis]\n[defaults.backoff]\ninitial = '1s'\n[[bucket]]\nmatch = 'a'\n[bucket.backoff]\nmax = '1s'\n";
+        assert_eq!(shown(text), "2 backoff | 4 backoff | 0 ");
+        assert_eq!(shown(""), "0  |  | 0 ");
+    }
+}

@@ -1,0 +1,279 @@
+//! What binds a bucket: why its next job does not leave now, and what else is worth knowing, a sentence each.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::moment::Wall;
+use super::origin::{Hand, Origin};
+use super::{File, count, plain, shell};
+use crate::store::explain::{Facts, Level, Worker, Wrong};
+use crate::words::duration::say;
+
+/// How many workers that hold leases are named.
+const NAMED: usize = 3;
+
+/// From when on a job that is due is worth a word.
+const LATE_MS: u64 = 1_000;
+
+/// Something that keeps jobs from leaving, or from coming in, or that surprises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Binding {
+    /// A key holds something else than it should.
+    WrongType,
+    /// Nothing waits.
+    Empty,
+    /// An operator stopped what leaves.
+    Paused,
+    /// No daemon is alive.
+    NoDaemon,
+    /// Only failed jobs wait, and their back-off runs.
+    BackingOff,
+    /// The rate.
+    Rate,
+    /// The route is full: workers are away.
+    Held,
+    /// Nothing: the next job is due.
+    Due,
+    /// An operator stopped what comes in.
+    Closed,
+    /// No place is free.
+    Full,
+    /// It holds more than its capacity, which was lowered.
+    Lowered,
+    /// A change of policies has not reached every bucket.
+    Spreading,
+    /// The file at hand is not what is obeyed.
+    AnotherFile,
+    /// No record is stored.
+    NoRecord,
+}
+
+/// A binding in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Which one.
+    pub binding: Binding,
+    /// The sentence.
+    pub words: String,
+}
+
+/// What is asked about, with what it takes to say it.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// What the functions know.
+    pub facts: &'a Facts,
+    /// The file at hand.
+    pub file: &'a File,
+    /// The clock on the wall.
+    pub wall: &'a Wall,
+}
+
+/// What binds the next job, and then everything else that holds. The first one is what an operator has to do with first: a key that
+/// cannot be used, the pause, the daemon, the time of the bucket itself, its route.
+#[must_use]
+pub fn what_binds(question: &Question) -> Vec<Said> {
+    let mut found = question.out();
+    let (first, into) = (&mut found[0], question.into());
+    for said in &into {
+        first.words += &format!("; {}", said.words);
+    }
+    found.extend(into.into_iter().map(|said| Said { words: String::new(), ..said })); // said already
+    found.extend(question.aside());
+    found
+}
+
+/// What a key holds, and the way out.
+fn holds(wrong: &Wrong) -> String {
+    format!(
+        "the key {} holds a {}, not a {}; see what it is, then rename or delete it",
+        plain(&wrong.key),
+        wrong.holds,
+        wrong.wanted
+    )
+}
+
+fn us(us: u64) -> String {
+    say(Duration::from_micros(us))
+}
+
+fn ms(ms: u64) -> String {
+    say(Duration::from_millis(ms))
+}
+
+impl<'a> Question<'a> {
+    fn bucket(&self) -> &'a Level {
+        self.facts.levels.first().expect("a chain begins with its bucket")
+    }
+
+    fn name(&self) -> String {
+        plain(&self.bucket().name)
+    }
+
+    fn has_work(&self) -> bool {
+        self.facts.depth + self.facts.retries.waiting > 0
+    }
+
+    /// Why nothing leaves now: at least one reason.
+    fn out(&self) -> Vec<Said> {
+        let facts = self.facts;
+        let mut found: Vec<Said> = Vec::new();
+        let mut add = |binding, words: Option<String>| found.extend(words.map(|words| Said { binding, words }));
+        add(Binding::WrongType, self.wrong());
+        let is_unusable = self.wrong().is_some();
+        add(Binding::Empty, (!is_unusable && !self.has_work()).then(|| self.empty()));
+        add(Binding::Paused, self.paused());
+        let no_daemon = || "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();
+        add(Binding::NoDaemon, (facts.daemons == 0).then(no_daemon));
+        if found.is_empty() {
+            found.extend(self.own_time());
+        }
+        if self.has_work() && facts.route.ready >= facts.route.max_ready {
+            found.push(Said { binding: Binding::Held, words: self.held(found.is_empty()) });
+        }
+        if found.is_empty() {
+            found.push(Said { binding: Binding::Due, words: self.due() });
+        }
+        found
+    }
+
+    /// A queue, or a route's stream, that is none.
+    fn wrong(&self) -> Option<String> {
+        let keys = &self.facts.wrong;
+        let find = |wanted: &str| keys.iter().find(|wrong| wrong.wanted == wanted);
+        let queue = find("list").map(|wrong| format!("nothing goes in or out: {}", holds(wrong)));
+        queue.or_else(|| find("stream").map(|wrong| format!("nothing leaves: {}", holds(wrong))))
+    }
+
+    fn empty(&self) -> String {
+        let (level, name) = (self.bucket(), self.name());
+        let waits = level.due_us.filter(|us| *us > 0);
+        let stopped = level.paused.is_some() || level.closed.is_some() || self.facts.daemons == 0;
+        let then = match waits {
+            _ if stopped => String::new(),
+            Some(wait) => format!("; a job that comes now leaves in {}", us(wait)),
+            None => "; a job that comes now leaves at once".to_owned(),
+        };
+        format!("nothing waits: {name} is empty{then}")
+    }
+
+    fn paused(&self) -> Option<String> {
+        let (level, name) = (self.bucket(), self.name());
+        let pattern = level.paused.as_ref()?;
+        let hand = Hand::of_key(level, "pause");
+        let until = hand.as_ref().and_then(|hand| hand.until(self.wall));
+        let until = until.unwrap_or_else(|| format!("`dripd resume {}`", shell(pattern)));
+        let hand = hand.map_or_else(String::new, |hand| format!(" {}", hand.say(self.wall)));
+        Some(format!("nothing leaves until {until}: {name} is paused{hand}"))
+    }
+
+    /// What its own time says, where that is still to come.
+    fn own_time(&self) -> Option<Said> {
+        let (retries, name) = (&self.facts.retries, self.name());
+        let due = self.bucket().due_us.unwrap_or(0);
+        let next = retries.next_us.unwrap_or(0);
+        if self.facts.depth == 0 && retries.ended == 0 && next > due {
+            let jobs = count(retries.waiting, "failed job waits", "failed jobs wait");
+            let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
+            return Some(Said { binding: Binding::BackingOff, words });
+        }
+        let words = || format!("the next job leaves in {}: {name} is at its rate", us(due));
+        (due > 0).then(|| Said { binding: Binding::Rate, words: words() })
+    }
+
+    fn held(&self, is_first: bool) -> String {
+        let (facts, name) = (self.facts, self.name());
+        let since = self.wall.say_ago(self.bucket().late_ms.unwrap_or(0));
+        let ready = count(facts.route.ready, "job is ready", "jobs are ready");
+        let shown = |worker: &Worker| {
+            format!("{} ({}, last heard of {} ago)", plain(&worker.name), worker.leases, ms(worker.idle_ms))
+        };
+        let with_leases: Vec<&Worker> = facts.workers.iter().filter(|worker| worker.leases > 0).collect();
+        let named: Vec<String> = with_leases.iter().take(NAMED).map(|worker| shown(worker)).collect();
+        let more = with_leases.len().saturating_sub(NAMED);
+        let leases = match (named.is_empty(), more) {
+            (true, _) => "no leases are held".to_owned(),
+            (false, 0) => format!("leases are held by {}", named.join(", ")),
+            (false, more) => format!("leases are held by {} and {more} more", named.join(", ")),
+        };
+        let route = &facts.route.name;
+        if is_first {
+            format!(
+                "nothing leaves: {name} is held since {since} for workers that are away: {ready} on route {route}, {leases}"
+            )
+        } else {
+            format!("route {route} is full, for workers are away: {ready}, {leases}")
+        }
+    }
+
+    fn due(&self) -> String {
+        let name = self.name();
+        match self.bucket().late_ms {
+            Some(late) if late >= LATE_MS => {
+                format!("the next job has been due for {}: the daemons are behind with {name}", ms(late))
+            }
+            _ => format!("the next job leaves now: nothing holds {name} back"),
+        }
+    }
+
+    /// What keeps jobs from coming in: said in the same breath as what keeps them from leaving.
+    fn into(&self) -> Vec<Said> {
+        let (facts, level) = (self.facts, self.bucket());
+        if level.closed.is_some() {
+            let Origin::Closed(hand) = Origin::of(facts, level, "capacity") else { return Vec::new() };
+            let words = format!("it takes nothing in: closed {}", hand.say_all(self.wall));
+            return vec![Said { binding: Binding::Closed, words }];
+        }
+        if facts.depth < level.policy.capacity || self.wrong().is_some() {
+            return Vec::new();
+        }
+        let push = if level.policy.drops_oldest() { "each push drops the oldest" } else { "a push is rejected" };
+        let words = format!("it is full, {} of {}: {push}", facts.depth, level.policy.capacity);
+        vec![Said { binding: Binding::Full, words }]
+    }
+
+    /// What surprises whoever looks only at the file at hand.
+    fn aside(&self) -> Vec<Said> {
+        let (facts, level, mut found) = (self.facts, self.bucket(), Vec::new());
+        let mut add = |binding, words| found.push(Said { binding, words });
+        for wrong in facts.wrong.iter().filter(|wrong| wrong.wanted == "sorted set") {
+            add(Binding::WrongType, format!("no failed job can wait for another try: {}", holds(wrong)));
+        }
+        if let Some(why) = &facts.bad_gate {
+            add(Binding::WrongType, format!("atomic pushes are refused: {}", plain(why)));
+        }
+        if let (Some(keeps), None) = (facts.keeps, &level.closed) {
+            let capacity = level.policy.capacity;
+            add(
+                Binding::Lowered,
+                format!(
+                    "{} keeps {keeps} though its capacity is {capacity}: lowering it threw nothing out",
+                    self.name()
+                ),
+            );
+        }
+        if facts.spreading {
+            add(Binding::Spreading, "a change of policies still spreads to the buckets that wait".to_owned());
+        }
+        let path = &self.file.name;
+        match (self.file.is_in_force, facts.has_record) {
+            (_, false) => add(
+                Binding::NoRecord,
+                "no policies are stored: the built-in defaults are in force until a daemon runs".to_owned(),
+            ),
+            (Some(false), true) => {
+                let other = facts.source.as_ref().map_or_else(String::new, |source| {
+                    let from = source.path.as_ref().map_or("its built-in defaults".to_owned(), |path| plain(path));
+                    format!(", that of {}:{from}", plain(&source.host))
+                });
+                add(
+                    Binding::AnotherFile,
+                    format!("another file is in force than {path}{other}; `dripd reload` puts yours in its place"),
+                );
+            }
+            _ => {}
+        }
+        found
+    }
+}

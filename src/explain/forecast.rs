@@ -1,0 +1,124 @@
+//! What a change or a push would do, in words.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::count;
+use crate::store::explain::{Forecast, Verdict, WhatIf};
+use crate::words::duration::say;
+
+/// What a change or a push would do. Its JSON is what `dripd what-if --json` prints; `docs/explain.md` says what each field means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WhatIfSaid {
+    bucket: String,
+    push: Option<Push>,
+    now: Forecast,
+    then: Forecast,
+    exact: bool,
+    because: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Push {
+    jobs: u64,
+    #[serde(flatten)]
+    verdict: Verdict,
+    rejected: u64,
+}
+
+/// Why a forecast is only a lower bound.
+fn reason(word: &str) -> &str {
+    match word {
+        "retries" => "failed jobs wait for another try, and may fail again",
+        "paused" => "it is paused: reckoned as if that ended now",
+        "held" => "its route is full: reckoned as if workers took jobs now",
+        "room" => "its route takes fewer jobs than that unless workers take some",
+        "no-daemon" => "no daemon runs: reckoned as if one did",
+        "wrong-type" => "the key of its route holds something else than a stream",
+        other => other, // of a newer library
+    }
+}
+
+impl WhatIfSaid {
+    /// Say what was forecast for a push of so many jobs.
+    #[must_use]
+    pub fn of(bucket: &str, jobs: u64, what_if: WhatIf) -> Self {
+        let push = |verdict: Verdict| Push { jobs, rejected: jobs.saturating_sub(verdict.accepted), verdict };
+        Self {
+            bucket: bucket.to_owned(),
+            push: what_if.verdict.map(push),
+            now: what_if.now,
+            then: what_if.then,
+            exact: what_if.because.is_empty(),
+            because: what_if.because,
+        }
+    }
+
+    /// For a person at a terminal; `change` is what would be changed, as it was written.
+    #[must_use]
+    pub fn text(&self, change: &[String]) -> String {
+        let mut out = format!("as it is    {}\n", forecast(&self.now));
+        let mut with: Vec<String> = change.to_vec();
+        with.extend(self.push.map(|push| format!("a push of {}", push.jobs)));
+        if with.is_empty() {
+            return out + &self.bound();
+        }
+        if let Some(push) = &self.push {
+            out += &format!("the push    {}\n", verdict(push));
+        }
+        out + &format!("then        {}\n            with {}\n", forecast(&self.then), with.join(", ")) + &self.bound()
+    }
+
+    fn bound(&self) -> String {
+        if self.exact {
+            return "exact       to one interval, if nothing else is changed or pushed\n".to_owned();
+        }
+        let reasons: Vec<&str> = self.because.iter().map(|word| reason(word)).collect();
+        format!("at least    {}\n", reasons.join(";\n            "))
+    }
+}
+
+fn us(us: u64) -> String {
+    if us == 0 { "now".to_owned() } else { format!("in {}", say(Duration::from_micros(us))) }
+}
+
+/// `3 jobs wait, the last leaves in 1.2 s, empty in 3.2 s`
+fn forecast(forecast: &Forecast) -> String {
+    let jobs = match forecast.jobs {
+        0 => "no job waits".to_owned(),
+        n => count(n, "job waits", "jobs wait"),
+    };
+    let last = forecast.last_leaves_in_us.map_or_else(String::new, |last| format!(", the last leaves {}", us(last)));
+    let empty = match forecast.empty_in_us {
+        Some(empty) if forecast.last_leaves_in_us != Some(empty) => format!(", no retry waits {}", us(empty)),
+        Some(_) => ", and it is empty then".to_owned(),
+        None => String::new(),
+    };
+    jobs + &last + &empty
+}
+
+fn verdict(push: &Push) -> String {
+    let verdict = &push.verdict;
+    let ms = |ms: u64| say(Duration::from_millis(ms));
+    let mut text = match (verdict.accepted, push.rejected) {
+        (accepted, 0) => format!("all {accepted} go in"),
+        (0, rejected) => count(rejected, "job is rejected", "jobs are rejected"),
+        (accepted, rejected) => {
+            format!(
+                "the first {} in, {} rejected",
+                count(accepted, "job goes", "jobs go"),
+                count(rejected, "is", "are")
+            )
+        }
+    };
+    if verdict.dropped > 0 {
+        text += &format!(", and {} dropped for them", count(verdict.dropped, "waiting job is", "waiting jobs are"));
+    }
+    if verdict.capacity == 0 {
+        text += "; it is closed";
+    } else if let Some(wait) = verdict.retry_after_ms {
+        text += &format!("; one more may go in after {}", ms(wait));
+    }
+    text
+}

@@ -1,0 +1,285 @@
+//! What binds a bucket, in words, and what a change would do: the same for the command line and for whoever else asks. What is
+//! true comes from the functions (`store::explain`); here it is only said.
+
+mod binds;
+mod forecast;
+mod moment;
+mod origin;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use binds::Binding;
+use binds::{Question, what_binds};
+pub use forecast::WhatIfSaid;
+pub use moment::Wall;
+pub use origin::Origin;
+
+use crate::store::explain::{Facts, Gate, Level, Place, Wrong};
+use crate::words::duration::say;
+use crate::words::shown::shown;
+
+/// How wide a terminal is at least, and in it the labels and the values.
+const WIDTH: usize = 80;
+const LABEL: usize = 10;
+const VALUE: usize = 10;
+
+/// How many workers a person is shown.
+const WORKERS: usize = 10;
+
+/// The configuration at hand.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct File {
+    /// What it is known by.
+    pub name: String,
+    /// Whether its record is the one in force; `None`: none is stored.
+    pub is_in_force: Option<bool>,
+}
+
+/// Why a bucket waits. Its JSON is what `dripd explain --json` prints; `docs/explain.md` says what each field means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    bucket: String,
+    binds: Binding,
+    also: Vec<Binding>,
+    says: Vec<String>,
+    place: Place,
+    depth: u64,
+    over: u64,
+    capacity: u64,
+    keeps: Option<u64>,
+    due_in_us: Option<u64>,
+    overdue_ms: u64,
+    chain: Vec<Link>,
+    limits: Vec<Row>,
+    retries: Retries,
+    route: Route,
+    workers: Vec<Worker>,
+    gates: Vec<Gate>,
+    daemons: u64,
+    file: File,
+    spreading: bool,
+    wrong_keys: Vec<Wrong>,
+}
+
+/// A level of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Link {
+    kind: String,
+    name: String,
+    rate: String,
+    due_in_us: Option<u64>,
+    paused: Option<origin::Hand>,
+    closed: Option<origin::Hand>,
+    policy: Vec<Row>,
+}
+
+/// A key of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Row {
+    key: &'static str,
+    value: String,
+    from: Origin,
+    said: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Retries {
+    waiting: u64,
+    ended: u64,
+    next_in_us: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Route {
+    name: String,
+    ready: u64,
+    max_ready: u64,
+    pending: u64,
+    workers: u64,
+    oldest_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Worker {
+    name: String,
+    leases: u64,
+    idle_ms: u64,
+}
+
+/// A text from outside as it may be shown on a terminal.
+fn plain(text: &str) -> String {
+    shown(text.as_bytes())
+}
+
+/// A name or glob as it is written on a command line.
+fn shell(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '/' | '@' | '+' | ',');
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// `1 job is ready`, `3 jobs are ready`.
+fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// A name, a value and where that comes from, in one line if it fits.
+fn row(name: &str, value: &str, said: &str) -> String {
+    let name = format!("{name:<width$}", width = LABEL.max(name.chars().count() + 1));
+    let line = format!("{name}{value:<VALUE$}  {said}\n");
+    if line.chars().count() <= WIDTH { line } else { format!("{name}{value}\n{:LABEL$}{said}\n", "") }
+}
+
+impl Explanation {
+    /// Say what some facts mean to somebody who has `file` at hand and looks at this clock.
+    #[must_use]
+    pub fn of(facts: &Facts, file: File, wall: &Wall) -> Self {
+        let bucket = facts.levels.first().expect("a chain begins with its bucket");
+        let found = what_binds(&Question { facts, file: &file, wall });
+        let (first, others) = found.split_first().expect("something always binds");
+        let says = others.iter().rev().chain([first]).map(|said| said.words.clone()).filter(|words| !words.is_empty());
+        let worker = |worker: &crate::store::explain::Worker| Worker {
+            name: worker.name.clone(),
+            leases: worker.leases,
+            idle_ms: worker.idle_ms,
+        };
+        Self {
+            bucket: bucket.name.clone(),
+            binds: first.binding,
+            also: others.iter().map(|said| said.binding).collect(),
+            says: says.collect(),
+            place: facts.place,
+            depth: facts.depth,
+            over: facts.over,
+            capacity: bucket.policy.capacity,
+            keeps: facts.keeps,
+            due_in_us: bucket.due_us,
+            overdue_ms: bucket.late_ms.unwrap_or(0),
+            chain: facts.levels.iter().map(|level| Link::of(facts, level, wall)).collect(),
+            limits: vec![Row::new(
+                "max_ready",
+                facts.route.max_ready.to_string(),
+                Origin::of_limit(facts, "max_ready"),
+                wall,
+            )],
+            retries: Retries {
+                waiting: facts.retries.waiting,
+                ended: facts.retries.ended,
+                next_in_us: facts.retries.next_us,
+            },
+            route: Route {
+                name: facts.route.name.clone(),
+                ready: facts.route.ready,
+                max_ready: facts.route.max_ready,
+                pending: facts.route.pending,
+                workers: facts.route.workers,
+                oldest_ms: facts.route.oldest_ms,
+            },
+            workers: facts.workers.iter().map(worker).collect(),
+            gates: facts.gates.clone(),
+            daemons: facts.daemons,
+            file,
+            spreading: facts.spreading,
+            wrong_keys: facts.wrong.clone(),
+        }
+    }
+
+    /// What binds, in words: the last line is what binds first.
+    #[must_use]
+    pub fn says(&self) -> &[String] {
+        &self.says
+    }
+
+    /// For a person at a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for link in &self.chain {
+            let rate = link.policy.iter().find(|value| value.key == "rate").map_or("", |value| &value.said);
+            out += &row(&plain(&link.name), &link.rate, rate);
+        }
+        out.push('\n');
+        let mut line = |label: &str, text: String| out += &format!("{label:<LABEL$}{text}\n");
+        let over = if self.over > 0 { format!(", {} more are to be rejected", self.over) } else { String::new() };
+        line("waiting", format!("{} of {}{over}", self.depth, self.capacity));
+        if let Some(due) = self.due_in_us {
+            line("due", if due == 0 { self.overdue() } else { format!("in {}", say(Duration::from_micros(due))) });
+        }
+        if self.retries.waiting > 0 {
+            line("retries", self.retries.text());
+        }
+        line("ready", self.route.text());
+        for worker in self.workers.iter().take(WORKERS) {
+            let idle = say(Duration::from_millis(worker.idle_ms));
+            let leases = count(worker.leases, "lease", "leases");
+            line("worker", format!("{}: {leases}, last heard of {idle} ago", plain(&worker.name)));
+        }
+        if self.route.workers > WORKERS as u64 {
+            line("", format!("and {} more workers", self.route.workers - WORKERS as u64));
+        }
+        for gate in &self.gates {
+            let wait = if gate.wait_ms > 0 {
+                format!(", the next in {}", say(Duration::from_millis(gate.wait_ms)))
+            } else {
+                String::new()
+            };
+            line("gate", format!("{}: {} of {} left{wait}", gate.limiter, gate.remaining, gate.limit));
+        }
+        let values = self.chain.iter().flat_map(|link| &link.policy).chain(&self.limits);
+        for value in values.filter(|value| value.key != "rate") {
+            out += &row(value.key, &value.value, &value.said);
+        }
+        out + "\n" + &self.says.join("\n") + "\n"
+    }
+
+    fn overdue(&self) -> String {
+        if self.overdue_ms == 0 {
+            return "now".to_owned();
+        }
+        format!("{} ago", say(Duration::from_millis(self.overdue_ms)))
+    }
+}
+
+impl Row {
+    fn new(key: &'static str, value: String, from: Origin, wall: &Wall) -> Self {
+        Self { key, value, said: from.say(wall), from }
+    }
+}
+
+impl Link {
+    fn of(facts: &Facts, level: &Level, wall: &Wall) -> Self {
+        let values = level.policy.values();
+        let rate = values[0].1.clone();
+        let value = |(key, value)| Row::new(key, value, Origin::of(facts, level, key), wall);
+        let hand = |stops: &Option<String>, key| stops.as_ref().and_then(|_| origin::Hand::of_key(level, key));
+        Self {
+            kind: level.kind.clone(),
+            name: level.name.clone(),
+            rate,
+            due_in_us: level.due_us,
+            paused: hand(&level.paused, "pause"),
+            closed: hand(&level.closed, "close"),
+            policy: values.into_iter().map(value).collect(),
+        }
+    }
+}
+
+impl Retries {
+    fn text(&self) -> String {
+        let waiting = count(self.waiting, "job waits for another try", "jobs wait for another try");
+        match (self.ended, self.next_in_us) {
+            (0, Some(next)) => format!("{waiting}, the first in {}", say(Duration::from_micros(next))),
+            (ended, _) => format!("{waiting}, {ended} of them now"),
+        }
+    }
+}
+
+impl Route {
+    fn text(&self) -> String {
+        let oldest = self.oldest_ms.filter(|_| self.ready > 0);
+        let oldest =
+            oldest.map_or_else(String::new, |ms| format!(", the oldest for {}", say(Duration::from_millis(ms))));
+        format!("{} of {} on route {}{oldest}; {} with workers", self.ready, self.max_ready, self.name, self.pending)
+    }
+}

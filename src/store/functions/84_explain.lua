@@ -1,0 +1,259 @@
+-- Explain: why a bucket waits, and what a change or a push would do to it. Both only read, and both reckon with the steps that do
+-- the thing itself: `bucket.decide`, the push, the rates. The words are made by the program (src/explain).
+
+local explain = {}
+do
+  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+
+  local CONSUMERS_MOST = 100 -- workers that are listed
+  local FAR = 2 ^ 53         -- what lies further ahead is as good as never
+
+  -- look: the context of a call and what is stored of a bucket, or nil and an error.
+  --   queue, name, len    its queue; wrong: the type of a key there that is no list
+  --   place, due, level   as `bucket.decide` takes them
+  local function look(redis_keys, now_us)
+    local queue = redis_keys[1] or ''
+    local prefix, name = keys.split_queue(queue)
+    if #redis_keys ~= 1 or not prefix or not names.is_bucket(name) then
+      return nil, nil, refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
+    end
+    local ctx, b = context.open(prefix, now_us), { queue = queue, name = name }
+    local len = pcall_redis('LLEN', queue)
+    if is_error(len) then b.wrong, len = call('TYPE', queue).ok, 0 end
+    local places, dues = bucket.load(ctx, { name })
+    b.len, b.place, b.due = len, places[1], dues[1]
+    b.level = tonumber(call('HGET', ctx.k.level, name) or nil)
+    return ctx, b
+  end
+
+  local function decide(ctx, b, p)
+    return bucket.decide(ctx, {}, b.name, b.queue, b.len, b.place, b.due, b.level, p)
+  end
+
+  -- ms: a time between two moments, in whole milliseconds, never below 0.
+  local function ms(us) return max(0, floor(us / 1000)) end
+
+  -- retries_of: how many failed jobs of a bucket wait, how many could leave, and when the first and the last can; or its key's
+  -- type where that is none of ours.
+  local function retries_of(ctx, name)
+    local key = ctx.k.retry .. name
+    local waiting = pcall_redis('ZCARD', key)
+    if is_error(waiting) then return { waiting = 0, ended = 0, wrong = call('TYPE', key).ok, key = key } end
+    local r = { waiting = waiting, ended = 0 }
+    if waiting > 0 then
+      r.ended = call('ZCOUNT', key, '-inf', ctx.now_text)
+      r.first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0
+      r.last = call('ZRANGE', key, '-1', '-1', 'WITHSCORES')[2] + 0
+    end
+    return r
+  end
+
+  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why.
+  local function settings_of(p)
+    local list = {}
+    for key, won in pairs(p.set or {}) do
+      local it = won.setting
+      list[#list + 1] = { key = key, text = it.text, match = won.match, since = it.since, till = it.till, by = it.by, user = it.user,
+        reason = it.reason }
+    end
+    table.sort(list, function(a, b) return a.key < b.key end)
+    return list[1] and list
+  end
+
+  -- level_of: one level of the chain, with what applies there and where that comes from: the place of its entry in the record, and
+  -- what is set. (The JSON of Redis writes an empty list as a table, so none is written.)
+  local function level_of(ctx, s)
+    local p = s.p
+    local entry = p.entry and ctx.rec.buckets[p.entry]
+    return {
+      kind = 'bucket', name = s.bucket, due_us = s.due and max(0, s.due - ctx.now), late_ms = s.due and ms(ctx.now - s.due),
+      entry = p.entry, match = entry and entry.match, paused = p.paused, closed = p.closed, set = settings_of(p),
+      policy = {
+        count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
+        backoff_initial_us = p.backoff_initial_us, backoff_max_us = p.backoff_max_us, overflow = p.overflow, route = p.route,
+        catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit,
+      },
+    }
+  end
+
+  -- oldest_ms: how long ago the job left that no worker has taken for longest.
+  local function oldest_ms(ctx, r)
+    if r.ready == 0 then return nil end
+    local found = call('XRANGE', r.stream, r.group and '(' .. r.group['last-delivered-id'] or '-', '+', 'COUNT', '1')[1]
+    if not found then return nil end
+    for i = 1, #found[2], 2 do
+      local at = found[2][i] == 'at_us' and whole(found[2][i + 1])
+      if at then return ms(ctx.now - at) end
+    end
+    return ms(ctx.now - match(found[1], '^%d+') * 1000) -- put there by somebody else
+  end
+
+  -- workers_of: who takes jobs of a route: name, leases held and ms since it was last heard of, of each. Those that hold most come
+  -- first. The second reply is how many there are.
+  local function workers_of(r)
+    local list, reply = {}, {}
+    for i, flat in ipairs(r.group and call('XINFO', 'CONSUMERS', r.stream, 'workers') or {}) do
+      list[i] = {}
+      for j = 1, #flat, 2 do list[i][flat[j]] = flat[j + 1] end
+    end
+    table.sort(list, function(a, b)
+      if a.pending ~= b.pending then return a.pending > b.pending end
+      return a.name < b.name
+    end)
+    for i = 1, min(#list, CONSUMERS_MOST) do
+      local n = #reply
+      reply[n + 1], reply[n + 2], reply[n + 3] = list[i].name, list[i].pending, list[i].idle
+    end
+    return reply, #list
+  end
+
+  -- drip__explain: everything that says why a bucket waits.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us
+  -- reply  { now_us (a text), the facts (JSON), where the record comes from (JSON, '' = nobody knows),
+  --          { worker, leases held, idle_ms, ... } (at most 100 workers; their names may be any bytes) }
+  -- errors BADBUCKET
+  -- cost   O(gates, workers), and the bytes of the oldest job that no worker has taken
+  function explain.explain(redis_keys, args)
+    local ctx, b, err = look(redis_keys, args[1])
+    if err then return err end
+    local s, wrong = decide(ctx, b), {}
+    local function is_wrong(key, type, wanted)
+      if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted } end
+    end
+    is_wrong(b.queue, b.wrong, 'list')
+    local retry, r = retries_of(ctx, b.name), route.look(ctx, s.p.route)
+    is_wrong(retry.key, retry.wrong, 'sorted set')
+    is_wrong(r.stream, r.wrong, 'stream')
+    local gates, refused = gate.read(ctx, s)
+    for i, one in ipairs(gates or {}) do
+      gates[i] = { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
+    end
+    local workers, how_many = workers_of(r)
+    local alive = daemons.count(ctx.k.daemons, ctx.now)
+    local facts = {
+      place = bucket.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
+      has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = { level_of(ctx, s) },
+      gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
+      retries = { waiting = retry.waiting, ended = retry.ended, next_us = retry.first and max(0, retry.first - ctx.now) },
+      route = {
+        name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0,
+        workers = how_many, oldest_ms = oldest_ms(ctx, r),
+      },
+    }
+    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
+  end
+
+  -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends when it ends. `entry` is what
+  -- is set for its name, `till` when something of all that is set ends. A pause that does not end by itself is taken as over.
+  -- Replies a time on the server's clock, and whether there was such a pause.
+  local function run(ctx, s, entry, till, n)
+    local last, lasting
+    ctx.prev = nil
+    while true do
+      local p, k = s.p, n
+      local is_paused = p.paused and p.set.pause.setting.till
+      lasting = lasting or p.paused and not is_paused
+      if not is_paused then
+        -- Lateness up to catch_up is made up, more is not, and none of a pause.
+        local due = max(s.due, p.paused and ctx.now or ctx.now - p.catch_up_us)
+        if till then k = rate.before(p, due, n, till) end
+        if k > 0 then
+          last, s.due, n = max(ctx.now, rate.nth(p, due, k)), rate.nth(p, due, k + 1), n - k
+        end
+      end
+      if n == 0 then return last, lasting end
+      local level, place, due = s.level, p.paused and ctx.k.paused or ctx.k.schedule, s.due
+      ctx.now, ctx.was = till, { [s.bucket] = p }
+      p, till = record.policy_at(ctx.rec, s.bucket, entry, till)
+      bucket.decide(ctx, s, s.bucket, s.queue, n, place, due, level, p)
+    end
+  end
+
+  -- forecast: how many jobs wait, when the last of them leaves, and when no retry waits any more either, both in us from now (-1:
+  -- there is none). It counts the retries in as if each succeeded. The second reply is that of `run`.
+  local function forecast(ctx, s, entry, till, retry)
+    local now, reply, lasting = ctx.now, { s.len, -1, -1 }, false
+    local function leaves(n)
+      local state, at = {}, nil
+      for key, value in pairs(s) do state[key] = value end
+      state.due = s.due or now
+      if bucket.is_held(ctx, s.place) then state.due = max(state.due, now) end
+      at, lasting = run(ctx, state, entry, till, n)
+      ctx.now, ctx.was = now, nil
+      return min(at - now, FAR)
+    end
+    if s.len > 0 then reply[2] = leaves(s.len + retry.ended) end
+    reply[3] = reply[2]
+    if retry.waiting > 0 then reply[3] = max(leaves(s.len + retry.waiting), retry.last - now) end
+    return reply, lasting
+  end
+
+  -- why_not_exact: what the forecast of some jobs cannot know of, a word each.
+  local function why_not_exact(ctx, s, retry, n, lasting)
+    local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
+    if retry.waiting > 0 then why[#why + 1] = 'retries' end
+    if lasting then why[#why + 1] = 'paused' end
+    local left = ctx.limits.max_ready - r.ready
+    if r.wrong then why[#why + 1] = 'wrong-type' elseif left <= 0 then why[#why + 1] = 'held' elseif left < n then
+      why[#why + 1] = 'room'
+    end
+    if is_error(alive) or alive == 0 then why[#why + 1] = 'no-daemon' end
+    return why
+  end
+
+  -- change_of: what is set for a bucket after a change, its policy then, and until when; or nil and an error.
+  local function change_of(ctx, b, text)
+    local c, err = change.read(text)
+    if err then return nil, nil, nil, err end
+    local entry, is_newer = settings.of_name(ctx, b.name)
+    if is_newer then return nil, nil, nil, refuse('BADARG', ctx.k.settings .. ' was written by a newer version of dripd; use that one') end
+    entry = entry or setting.fresh()
+    setting.without_over(entry, ctx.now)
+    change.alter(ctx, c, entry, 0)
+    return entry, record.policy_at(ctx.rec, b.name, entry, ctx.now)
+  end
+
+  -- drip__what_if: what a change or a push would do to a bucket, reckoned from how things stand. Nothing is changed.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us, the change (JSON, as drip__set takes it), how many jobs are pushed
+  -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
+  --          { jobs that wait, us until the last leaves, us until no retry waits any more } as things stand,
+  --          the same with the change and the push,
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, held, room, no-daemon, wrong-type }
+  -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
+  -- cost   O(settings that apply to the bucket)
+  function explain.what_if(redis_keys, args)
+    local ctx, b, err = look(redis_keys, args[1])
+    if err then return err end
+    if b.wrong then return refuse('WRONGTYPE', 'the key of this queue holds something else than a list') end
+    local n = whole(args[3] or '0')
+    if not n then return refuse('BADARG', 'what-if takes the change as JSON, and a whole number of jobs') end
+    local entry, p, till
+    entry, p, till, err = change_of(ctx, b, args[2])
+    if err then return err end
+    local s, retry = decide(ctx, b), retries_of(ctx, b.name)
+    local prev, was, own = ctx.prev, change.was(ctx, b.name), settings.of_name(ctx, b.name)
+    local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)
+    local before = forecast(ctx, s, own, own_till, retry)
+    ctx.prev, ctx.was = prev, { [b.name] = was }
+    s = decide(ctx, b, p)
+    ctx.was = nil
+    local verdict, dropped = {}, 0
+    if n > 0 then
+      local gates
+      gates, err = gate.read(ctx, s)
+      if err then return err end
+      local accepted = push.fits(s, gates, n)
+      if accepted > 0 then
+        push.begins(ctx, s)
+        local level = push.level_of(s)
+        dropped = max(0, s.len + accepted - level)
+        s.len = s.len + accepted - dropped
+      end
+      verdict = push.verdict(ctx, s, gates, n, accepted)
+    end
+    local after, lasting = forecast(ctx, s, entry, till, retry)
+    return { verdict, dropped, before, after, why_not_exact(ctx, s, retry, s.len, lasting) }
+  end
+end
