@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::args::whole;
 use super::{Exit, Failure, connect, say};
 use crate::config::{Config, settings};
 use crate::explain::{Explanation, File, Wall, WhatIfSaid};
@@ -10,12 +11,6 @@ use crate::words::bucket::BucketName;
 
 /// Say why a bucket waits.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "First the rate of the bucket and where it comes from, then everything that says why it waits; the last line says in \
-                  words what binds.\n\n\
-                  Examples:\n  dripd explain sms:acme\n  dripd explain sms:acme --json\n\n\
-                  Exit codes: 0 done, 1 failed, 2 usage, 69 no Redis"
-)]
 pub(super) struct Explain {
     /// Which bucket
     bucket: BucketName,
@@ -26,10 +21,6 @@ pub(super) struct Explain {
 
 /// Say what a change or a push would do to the jobs that wait.
 #[derive(Debug, Args)]
-#[command(after_help = "Nothing is changed. It is exact to one interval, or it says why it is only a lower bound.\n\n\
-                  Examples:\n  dripd what-if sms:acme rate=1/s\n  dripd what-if sms:acme --push 500\n  \
-                  dripd what-if sms:acme rate=5/s capacity=50 --push 500 --json\n\n\
-                  Exit codes: 0 done, 1 failed, 2 wrong keys or values, 69 no Redis")]
 pub(super) struct Ask {
     /// Which bucket
     bucket: BucketName,
@@ -37,7 +28,7 @@ pub(super) struct Ask {
     #[arg(value_name = "KEY=VALUE")]
     keys: Vec<String>,
     /// How many jobs would be pushed
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u64>(0, 10_000_000))]
     push: u64,
     /// As JSON
     #[arg(long)]

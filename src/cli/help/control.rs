@@ -1,4 +1,4 @@
-//! Notes of the commands that change something at run time.
+//! Notes of the commands that change something at run time, and of those that tell what a change would do.
 
 use super::{BAD_CONFIG, DONE, FAILED, NO_REDIS, NONE, Notes, USAGE};
 
@@ -80,6 +80,25 @@ pub(super) const NOTES: &[Notes] = &[
             ("Into the file, for good", "dripd settings --toml >> config.toml"),
         ],
         exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "explain",
+        about: "First the rate of the bucket and where it comes from, then everything that says why it waits; the last \
+                line says in words what binds.",
+        examples: &[("For people", "dripd explain sms:acme"), ("For a script", "dripd explain sms:acme --json")],
+        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "what-if",
+        about: "Nothing is changed. It is exact to one interval, or it says why it is only a lower bound.",
+        examples: &[
+            ("A lower rate", "dripd what-if sms:acme rate=1/s"),
+            ("A burst", "dripd what-if sms:acme --push 500"),
+            ("Both, for a script", "dripd what-if sms:acme rate=5/s capacity=50 --push 500 --json"),
+        ],
+        exits: &[DONE, FAILED, (2, "wrong keys or values, or the command line is wrong"), NO_REDIS, BAD_CONFIG],
         ..NONE
     },
 ];
