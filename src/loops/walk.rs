@@ -199,7 +199,8 @@ mod tests {
         };
         assert_eq!(pages(5), MOST);
         assert_eq!(pages(300), FEWEST, "a hundred globs");
-        assert_eq!(pages(50), 23, "between one and two milliseconds");
+        let some = pages(50);
+        assert!((20..=40).contains(&some), "between one and two milliseconds: {some}");
         assert_eq!(pages(5), MOST);
         assert_eq!(pace.took(Duration::from_secs(4)), DEAREST * 49, "it waited for the processor");
     }

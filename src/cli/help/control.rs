@@ -1,4 +1,4 @@
-//! Notes of the commands that change something at run time.
+//! Notes of the commands that change something at run time, and of those that tell what a change would do.
 
 use super::{BAD_CONFIG, DONE, FAILED, NO_REDIS, NONE, Notes, USAGE};
 
