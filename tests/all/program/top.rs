@@ -63,7 +63,7 @@ fn the_fullest_buckets_and_those_that_reject_are_shown_with_the_age_of_that_in_8
         "wake-up by tracking\n",
         "fullest     of 3 buckets with work, ",
         "     depth capacity empty in  rate      waits  bucket\n        49       50     2d0h",
-        "\n        40       50   1d15h  1/h       due    many\n",
+        "\n        40       50    1d15h  1/h       due    many\n",
         "30/m      due    few\n",
         "rejecting   about so many jobs in the last 10 to 20 minutes, ",
         "  rejected    depth capacity  rate      waits  bucket\n        10       49       50  1/h       due    wide 短信 \\u{202e}rtl\n",
