@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redis::{FromRedisValue as _, Value};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::keys::GROUP;
 use super::library::is_missing_function;
@@ -11,6 +11,7 @@ use super::ops::WakeUp;
 use super::top::{By, Row};
 use super::{Store, StoreError, reply};
 use crate::words::policy::{Record, Route};
+use crate::words::source::Source;
 
 /// How many buckets of an order are shown.
 const SHOWN: usize = 10;
@@ -55,7 +56,7 @@ pub struct Status {
 }
 
 /// Where a record comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordSource {
     /// The machine of the daemon that put it into force.
     pub host: String,
@@ -226,7 +227,8 @@ impl Store {
     async fn record_source(&mut self) -> Result<Option<RecordSource>, StoreError> {
         let command = redis::cmd("HGET").arg(self.keys().policy()).arg("source").to_owned();
         let json: Option<Vec<u8>> = self.read("HGET", &command).await?;
-        Ok(json.and_then(|json| serde_json::from_slice(&json).ok()))
+        let source: Option<Source> = json.and_then(|json| serde_json::from_slice(&json).ok());
+        Ok(source.map(|Source { host, path, .. }| RecordSource { host, path }))
     }
 
     async fn route_status(&mut self, route: &Route) -> Result<RouteStatus, StoreError> {

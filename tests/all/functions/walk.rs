@@ -1,5 +1,5 @@
 //! The walk: every bucket that waits is passed by, what is told of each, what stays behind the floors, who rejects most, and the
-//! ranking that is kept.
+//! ranking that is kept. What is counted and kept is that of eight prefixes at most, so such tests have a server of their own.
 
 use std::collections::{HashMap, HashSet};
 
@@ -196,7 +196,8 @@ fn rejecting(case: &mut Case, now: u64) -> HashMap<String, u64> {
 
 #[test]
 fn what_was_rejected_is_counted_by_bucket_for_10_to_20_minutes() {
-    let mut case = Case::with("[defaults]\nrate = '1/h'\ncapacity = 2\n[limits]\nmax_job_bytes = 3\n");
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 2\n[limits]\nmax_job_bytes = 3\n");
     assert_eq!(rejecting(&mut case, T0), HashMap::new());
     assert_eq!(case.push_at(T0, "atomic", &["1", "2", "3"])[0], 2);
     assert_eq!(case.push_at(T0, "atomic", &["4", "5"])[0], 0);
@@ -226,7 +227,6 @@ fn what_was_rejected_is_counted_by_bucket_for_10_to_20_minutes() {
 fn the_heaviest_of_a_hundred_thousand_names_are_told_in_bounded_memory_and_no_figure_is_further_off_than_promised() {
     const NAMES: u64 = 100_000;
     const KEPT: u64 = 1_500;
-    // On a server of its own: one that serves hundreds of prefixes forgets what it remembers of them.
     let server = Server::start(&[]);
     let mut case = Case::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 1\n");
     // A heavy one for each hundred light ones, all of them mixed; the light ones come once each.
@@ -310,7 +310,8 @@ fn top(case: &mut Case, now: u64, most: u64, orders: &[&str]) -> Option<(u64, u6
 
 #[test]
 fn a_ranking_is_kept_whole_with_its_age_for_a_day_and_through_a_reload() {
-    let mut case = Case::with("");
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "");
     assert_eq!(top(&mut case, T0, 9, &["depth"]), None);
     let rank = |now: u64, as_of: u64, parts: &[&str]| {
         let mut args = [now, as_of, 5 * S, 77].map(|n| n.to_string()).to_vec();

@@ -34,7 +34,8 @@ const THREE: &str = "[defaults]\nrate = '1/h'\ncapacity = 50\n[[bucket]]\nmatch 
 
 #[test]
 fn the_fullest_buckets_and_those_that_reject_are_shown_with_the_age_of_that_in_80_columns() {
-    let mut shell = Shell::new(THREE);
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, THREE);
     let (_, out, _) = shell.run(&["status"]);
     assert!(out.contains("fullest     not known: no daemon runs\n"), "{out}");
     assert_eq!(status(&shell)["top"], Json::Null);
