@@ -39,7 +39,9 @@ impl Explain {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let facts = store.explain(&self.bucket).await?;
-        let file = File { name: config.source(), is_in_force: store.has_record(&config.record).await? };
+        // From any directory one sees the policies of another: without a file there is nothing to compare.
+        let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
+        let file = File { name: config.source(), is_in_force };
         let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
         if self.json {
             say(&serde_json::to_string(&explanation).expect("an explanation is text and numbers"));

@@ -269,7 +269,9 @@ impl<'a> Question<'a> {
                 });
                 add(
                     Binding::AnotherFile,
-                    format!("another file is in force than {path}{other}; `dripd reload` puts yours in its place"),
+                    format!(
+                        "another file is in force than {path}{other}; a daemon that reads yours puts it in force by starting or `dripd reload`"
+                    ),
                 );
             }
             _ => {}

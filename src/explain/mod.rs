@@ -33,7 +33,7 @@ const WORKERS: usize = 10;
 pub struct File {
     /// What it is known by.
     pub name: String,
-    /// Whether its record is the one in force; `None`: none is stored.
+    /// Whether its record is the one in force; `None`: there is no file to compare, or no record.
     pub is_in_force: Option<bool>,
 }
 

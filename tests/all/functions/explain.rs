@@ -274,12 +274,12 @@ fn another_file_in_force() {
     assert_eq!(case.configure(""), 1);
     assert_eq!(
         last_but_one(&mut case),
-        "another file is in force than /home/me/config.toml; `dripd reload` puts yours in its place"
+        "another file is in force than /home/me/config.toml; a daemon that reads yours puts it in force by starting or `dripd reload`"
     );
     configure(&mut case, T0, "[defaults]\ncapacity = 3\n");
     assert_eq!(
         last_but_one(&mut case),
-        "another file is in force than /home/me/config.toml, that of web1:/etc/dripd/config.toml; `dripd reload` puts yours in its place"
+        "another file is in force than /home/me/config.toml, that of web1:/etc/dripd/config.toml; a daemon that reads yours puts it in force by starting or `dripd reload`"
     );
 }
 
@@ -294,7 +294,7 @@ fn several_things_at_once_are_all_said_and_the_first_to_bind_comes_last() {
     assert_eq!(
         said.says(),
         [
-            "another file is in force than /home/me/config.toml; `dripd reload` puts yours in its place",
+            "another file is in force than /home/me/config.toml; a daemon that reads yours puts it in force by starting or `dripd reload`",
             "route default is full, for workers are away: 1 job is ready, no leases are held",
             "nothing leaves: no daemon runs; start one with `dripd run`",
             "nothing leaves until `dripd resume acme`: acme is paused by root@web1 08:00; it is full, 2 of 2: a push is rejected",

@@ -97,9 +97,14 @@ fn each_case_has_words_of_its_own() {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let file = file.display();
     let words = format!(
-        "another file is in force than {file}, that of {host}:{file}; `dripd reload` puts yours in its place\n"
+        "another file is in force than {file}, that of {host}:{file}; a daemon that reads yours puts it in force by starting or `dripd reload`\n"
     );
     assert!(out.contains(&words), "{words} is not in\n{out}");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let mut command = shell.command(&["explain", "idle"]);
+    let url = crate::rig::server().url();
+    let out = command.current_dir(elsewhere.path()).env("DRIPD_REDIS_URL", url).output().expect("it runs").stdout;
+    assert!(!String::from_utf8_lossy(&out).contains("another file"), "there is no file that could be another one");
     done(&shell, &["reload"]);
     assert_eq!(json(&shell, "idle")["file"]["is_in_force"], true);
     daemon.stop();
