@@ -27,8 +27,8 @@ do
       if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
       if not rejected.settle(ctx, s) then
         bucket.stick(ctx, s)
-      elseif s.due then
-        bucket.commit(ctx, s, bucket.place(ctx, s))
+      else
+        bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
       end
       memory.drop(ctx.memory, name)
     end
@@ -41,21 +41,21 @@ do
     return ctx.id ~= nil and (bucket.any_stands(ctx.k, ctx.now) or ctx.held ~= '')
   end
 
-  -- end_over: put right what timed settings that have ended left behind: a batch of names, and all globs, whose end spreads, or
-  -- waits for a change that still does.
+  -- end_over: put right what timed settings that have ended left behind: a batch of names, and all globs, whose end spreads. Where a
+  -- change spreads already, that goes on until it has carried the end to every bucket too.
   function change.end_over(ctx)
-    local names = settings.ended(ctx, ctx.limits.batch)
-    if #names > 0 then put_right(ctx, names) end
-    if ctx.prev then return end
-    local all = settings.of_globs(ctx)
-    local dropped = false
-    for text, entry in pairs(all and all.globs or {}) do
-      local was_over, left = setting.without_over(entry, ctx.now)
-      dropped = dropped or was_over
-      if not left then all.globs[text] = nil end
+    local names = {}
+    for _, name in ipairs(settings.ended(ctx, ctx.limits.batch)) do
+      if policy_of(ctx.rec, name).over then names[#names + 1] = name else settings.mend_end(ctx, name) end
     end
-    if dropped then
-      settings.write_globs(ctx, all, spreads(ctx))
+    if #names > 0 then put_right(ctx, names) end
+    if ctx.rec.ended_us > 0 and not ctx.spread then
+      if spreads(ctx) then
+        settings.begin_end(ctx)
+      else
+        call('UNLINK', ctx.k.reached)
+        settings.drop_ended_globs(ctx)
+      end
       context.renew(ctx)
     end
     settings.forget_if_none(ctx)
@@ -111,14 +111,13 @@ do
     for key, one in pairs(c.set or {}) do
       remember(key)
       local kept = entry.keys[key] or {}
-      local new = { text = one.text, policy = one.policy, since = ctx.now_text, by = c.by, user = c.user, reason = c.reason }
+      local new = { text = one.text, policy = one.policy, since = ctx.now_text, seq = seq, by = c.by, user = c.user, reason = c.reason }
       if c.for_us then
         new.till = digits(ctx.now + c.for_us)
         kept.timed = new
       else
         kept.lasting = new
       end
-      kept.seq = seq
       entry.keys[key] = kept
     end
     table.sort(told)
@@ -168,13 +167,13 @@ do
     end
     entry = entry or setting.fresh()
     setting.without_over(entry, ctx.now)
-    local was = policy_of(ctx.rec, c.match)
+    local was = bucket.was(ctx, c.match)
     -- checks end here
     local told = alter(ctx, c, entry, 0)
     local asks = c.asks or 'paused'
-    if #told == 0 then return { 0, told, was[asks] or '' } end
+    if #told == 0 then return { 0, told, policy_of(ctx.rec, c.match)[asks] or '' } end
     settings.write_name(ctx, c.match, entry)
-    ctx.was = { [c.match] = was.over or was }
+    ctx.was = { [c.match] = was }
     put_right(ctx, { c.match })
     ctx.was = nil
     settings.forget_if_none(ctx)
@@ -187,8 +186,9 @@ do
   local function of_glob(ctx, c)
     local all, is_newer = settings.of_globs(ctx)
     if is_newer then return newer(ctx.k.globs) end
-    all = all or { v = 1, seq = 0, globs = {} }
-    if ctx.prev then return { -1, {}, '' } end
+    -- One change of globs spreads at a time. What ended begins with this one, unless it has reached a bucket already.
+    if ctx.prev and (ctx.spread or call('EXISTS', ctx.k.reached) == 1) then return { -1, {}, '' } end
+    all = settings.without_over(ctx, all or { v = 1, seq = 0, globs = {} })
     if not settings.room_for_glob(all, c.match) then return refuse('TOOMANY', '100 globs are set; `dripd unset` one') end
     -- checks end here
     all.seq = all.seq + 1

@@ -15,4 +15,8 @@ mod model;
 mod policies;
 mod rate;
 mod settings;
+mod settings_judge;
+mod settings_model;
+mod settings_table;
+mod settings_world;
 mod sizes;
