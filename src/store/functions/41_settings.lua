@@ -113,7 +113,10 @@ do
   -- drop_over: a bucket was put right after timed settings of its name had ended: they are stored no more.
   function settings.drop_over(ctx, name)
     local entry = settings.of_name(ctx, name)
-    if entry and setting.without_over(entry, ctx.now) then settings.write_name(ctx, name, entry) end
+    if entry and setting.without_over(entry, ctx.now) then
+      settings.write_name(ctx, name, entry)
+      settings.forget_if_none(ctx)
+    end
   end
 
   -- mend_end: nothing of a name has ended, though it is written that something would have. A newer version may have set it: then

@@ -80,11 +80,15 @@ do
   --   reached, and a setting of a glob ended since     what applied when it was reached
   --   a timed setting of its own name ended            that one
   local function before(ctx, name, p)
-    local prev = policy_of(ctx.prev, name)
-    if prev == p then return nil, false end -- the very same policy: what changed does not concern this bucket
+    local prev, ended_us = policy_of(ctx.prev, name), ctx.rec.ended_us
+    local is_same = prev == p -- the very same policy: the change does not concern this bucket
+    if is_same and ended_us == 0 then return nil, false end
     local reached_us = call('HGET', ctx.k.reached, name)
-    if not reached_us then return prev, true end
-    if reached_us + 0 < ctx.rec.ended_us then return record.as_of(ctx.rec, name, reached_us + 0), true end
+    if not reached_us then
+      if is_same then return nil, false end
+      return prev, true
+    end
+    if reached_us + 0 < ended_us then return record.as_of(ctx.rec, name, reached_us + 0), true end
     return p.over, false
   end
 

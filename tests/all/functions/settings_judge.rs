@@ -120,8 +120,8 @@ impl World {
             return Ok(());
         }
         let named = did.looked.contains(&b);
-        let low = policy.capacity.max(track.looked).max(if track.stood { track.caps.0 } else { 0 });
-        let high = track.caps.1.max(track.looked);
+        let low = policy.capacity.max(track.looked.0).max(if track.stood { track.caps.0 } else { 0 });
+        let high = track.caps.1.max(track.looked.1);
         if is_atomic && policy.drop_oldest {
             // It lets its own jobs in and drops as many of the oldest.
             ensure!(kept >= low.min(deep) && kept <= high, "{kept} of {deep} kept, {low} to {high} were allowed");
@@ -136,12 +136,13 @@ impl World {
         if named || has_left || is_cut {
             // Of one that stands nowhere nobody remembers what it was allowed to keep.
             track.stood = self.seen.stands(b, self.now);
-            track.looked = if track.stood { self.seen.queues[b].len() } else { 0 };
+            let deep = self.seen.queues[b].len();
+            track.looked = (if track.stood { deep } else { 0 }, deep);
             // A rejected atomic push and a spread cut what is over, and leave it to the wake to schedule what nobody has seen.
             track.is_unlooked &= self.seen.places[b].iter().all(|(place, _)| place == "rest");
             track.caps = (policy.capacity, policy.capacity);
         } else {
-            track.looked = track.looked.min(self.seen.queues[b].len());
+            track.looked.0 = track.looked.0.min(self.seen.queues[b].len());
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ proptest! {
             world.peeks = *peeks;
             step(&mut world, op).map_err(|why| TestCaseError::fail(format!("step {n}, {op:?}: {why}")))?;
         }
-        world.end(&PATTERNS).map_err(|why| TestCaseError::fail(format!("at the end: {why}")))?;
+        world.end().map_err(|why| TestCaseError::fail(format!("at the end: {why}")))?;
     }
 }
 

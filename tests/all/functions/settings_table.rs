@@ -42,11 +42,35 @@ pub(super) struct InForce {
     pub(super) closed: Option<String>,
 }
 
+/// A record: what the file says.
+#[derive(Debug)]
+struct Record {
+    value: Json,
+    globs: Vec<Glob>,
+}
+
+impl Record {
+    fn parse(json: &str) -> Self {
+        let value: Json = serde_json::from_str(json).expect("JSON");
+        let buckets = value["buckets"].as_array().expect("entries");
+        let globs = buckets.iter().map(|entry| Glob::parse(entry["match"].as_str().expect("a glob"))).collect();
+        Self { value, globs }
+    }
+}
+
+/// All that is set for one name or glob.
+#[derive(Debug)]
+struct Entry {
+    /// None: it is a name.
+    glob: Option<Glob>,
+    keys: BTreeMap<String, Lies>,
+}
+
 /// All that is set, and the record below it.
 #[derive(Debug)]
 pub(super) struct Table {
-    record: Json,
-    entries: BTreeMap<String, BTreeMap<String, Lies>>,
+    record: Record,
+    entries: BTreeMap<String, Entry>,
     order: u64,
     /// When timed settings end that were set at any time.
     pub(super) ends: Vec<u64>,
@@ -78,21 +102,25 @@ pub(super) fn take_back(pattern: &str, keys: &[&str]) -> Change {
 
 impl Table {
     pub(super) fn new(record: &str) -> Self {
-        let record = serde_json::from_str(record).expect("JSON");
-        Self { record, entries: BTreeMap::new(), order: 0, ends: Vec::new() }
+        Self { record: Record::parse(record), entries: BTreeMap::new(), order: 0, ends: Vec::new() }
     }
 
     pub(super) fn reload(&mut self, record: &str) {
-        self.record = serde_json::from_str(record).expect("JSON");
+        self.record = Record::parse(record);
     }
 
     pub(super) fn limit(&self, name: &str) -> u64 {
-        self.record["limits"][name].as_u64().expect("a number")
+        self.record.value["limits"][name].as_u64().expect("a number")
+    }
+
+    /// The names and globs of which anything is stored.
+    pub(super) fn patterns(&self) -> Vec<String> {
+        self.entries.iter().filter(|(_, entry)| !entry.keys.is_empty()).map(|(pattern, _)| pattern.clone()).collect()
     }
 
     /// When the first timed setting ends after a moment.
     pub(super) fn next_end(&self, now: u64) -> Option<u64> {
-        let lies = self.entries.values().flat_map(BTreeMap::values);
+        let lies = self.entries.values().flat_map(|entry| entry.keys.values());
         let ends = lies.filter_map(|lies| lies.timed.as_ref()?.till);
         ends.filter(|till| *till > now).min()
     }
@@ -100,7 +128,8 @@ impl Table {
     /// Make a change. Replies each key with its text before and after.
     pub(super) fn apply(&mut self, now: u64, change: &Change) -> Vec<String> {
         self.order += 1;
-        let entry = self.entries.entry(change.pattern.clone()).or_default();
+        let fresh = || Entry { glob: change.is_glob.then(|| Glob::parse(&change.pattern)), keys: BTreeMap::new() };
+        let entry = &mut self.entries.entry(change.pattern.clone()).or_insert_with(fresh).keys;
         for lies in entry.values_mut() {
             lies.timed.take_if(|one| one.till.is_some_and(|till| till <= now));
         }
@@ -134,24 +163,27 @@ impl Table {
     /// Of one key, the name or glob whose setting counts for a bucket, and that setting: the exact name, else of the globs the
     /// one set last.
     fn winner(&self, bucket: &str, key: &str, at: u64) -> Option<(&str, &One)> {
-        let of = |pattern: &str| self.entries.get(pattern).and_then(|entry| entry.get(key)?.in_force(at));
-        if let Some(one) = of(bucket) {
-            return Some((self.entries.get_key_value(bucket).expect("it is there").0, one));
+        if let Some((name, entry)) = self.entries.get_key_value(bucket)
+            && let Some(one) = entry.keys.get(key).and_then(|lies| lies.in_force(at))
+        {
+            return Some((name, one));
         }
-        let globs = self.entries.keys().filter(|text| is_glob(text) && Glob::parse(text).matches(bucket.as_bytes()));
-        globs.filter_map(|text| Some((text.as_str(), of(text)?))).max_by_key(|(_, one)| one.order)
+        let matching =
+            self.entries.iter().filter(|(_, entry)| entry.glob.as_ref().is_some_and(|glob| glob.matches(bucket.as_bytes())));
+        let set = matching.filter_map(|(text, entry)| Some((text.as_str(), entry.keys.get(key)?.in_force(at)?)));
+        set.max_by_key(|(_, one)| one.order)
     }
 
     /// What applies to a bucket at a moment.
     pub(super) fn in_force(&self, bucket: &str, at: u64) -> InForce {
-        let entries = self.record["buckets"].as_array().expect("entries");
-        let text = |entry: &Json| entry["match"].as_str().expect("a glob").to_owned();
-        let own = entries.iter().find(|entry| Glob::parse(&text(entry)).matches(bucket.as_bytes()));
+        let record = &self.record;
+        let place = record.globs.iter().position(|glob| glob.matches(bucket.as_bytes()));
+        let own = place.map(|place| &record.value["buckets"][place]["policy"]);
         let keys = ["rate", "capacity", "lease", "attempts", "backoff", "overflow", "route", "catch_up"];
         let set: Vec<&Json> = keys.iter().filter_map(|key| Some(&self.winner(bucket, key, at)?.1.policy)).collect();
         let mut policy = Policy::read(|name| {
             let set = set.iter().find_map(|fields| fields.get(name));
-            set.or(own.and_then(|own| own["policy"].get(name))).unwrap_or(&self.record["defaults"][name])
+            set.or(own.and_then(|own| own.get(name))).unwrap_or(&record.value["defaults"][name])
         });
         let by = |key: &str| self.winner(bucket, key, at).map(|(text, _)| text.to_owned());
         let (paused, closed) = (by("pause"), by("close"));
@@ -165,7 +197,7 @@ impl Table {
     pub(super) fn listed(&self, now: u64) -> Vec<(String, String, Option<String>, Option<String>)> {
         let mut list = Vec::new();
         for (pattern, entry) in &self.entries {
-            for (key, lies) in entry {
+            for (key, lies) in &entry.keys {
                 let timed = lies.timed.as_ref().filter(|one| one.till.is_some_and(|till| now < till));
                 let texts = [lies.lasting.as_ref(), timed].map(|one| one.map(|one| one.text.clone()));
                 let [lasting, timed] = texts;

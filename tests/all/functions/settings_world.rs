@@ -63,8 +63,8 @@ pub(super) struct Track {
     pub(super) base: Option<(u64, u64)>,
     /// It was idle, past its due, and forgotten: its next job may leave at once.
     pub(super) is_free: bool,
-    /// Jobs that a look left in its queue, and whether there was a plain push since.
-    pub(super) looked: usize,
+    /// Jobs that a look left in its queue: so many are surely kept, and may be; and whether there was a plain push since.
+    pub(super) looked: (usize, usize),
     pub(super) is_unlooked: bool,
     /// The smallest and the largest capacity in force since then, and whether it stood somewhere at each change.
     pub(super) caps: (usize, usize),
@@ -181,7 +181,7 @@ impl World {
         let track = Track {
             base: None,
             is_free: false,
-            looked: 0,
+            looked: (0, 0),
             is_unlooked: false,
             caps: (4, 4),
             stood: true,
@@ -424,9 +424,9 @@ impl World {
     }
 
     /// All is taken back, time passes, everything drains, and nothing is left.
-    pub(super) fn end(&mut self, patterns: &[&str]) -> Result<(), String> {
-        for pattern in patterns {
-            let mut all = super::settings_table::take_back(pattern, &["pause", "close"]);
+    pub(super) fn end(&mut self) -> Result<(), String> {
+        for pattern in self.table.patterns() {
+            let mut all = super::settings_table::take_back(&pattern, &["pause", "close"]);
             self.change(&all)?;
             all.unset_all = true;
             self.change(&all)?;
