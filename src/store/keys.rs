@@ -153,7 +153,7 @@ impl Partition {
             (self.under("settings"), "hash"),
             (self.under("globs"), "string"),
             (self.under("ends"), "zset"),
-            (self.under("spread"), "set"),
+            (self.under("reached"), "hash"),
         ]
     }
 }

@@ -26,7 +26,7 @@ const KEY_NAMES: [&str; 22] = [
     ":held:",
     ":stats",
     ":level",
-    ":spread",
+    ":reached",
     ":daemons",
     ":wake",
     ":rest",

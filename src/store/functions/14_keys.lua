@@ -15,7 +15,7 @@
 -- <prefix>:retry:<bucket>   zset    failed jobs by the end of their back-off
 -- <prefix>:retries          zset    bucket -> the first of those ends; +inf once it is over and the bucket is scheduled
 -- <prefix>:policy           hash    the record in force, the one before it while a change spreads, the held routes
--- <prefix>:spread           set     buckets that a spreading change has reached
+-- <prefix>:reached          hash    bucket -> when it was put right, while a change spreads
 -- <prefix>:routes           set     routes whose streams are reaped
 -- <prefix>:stats            hash    counters
 -- <prefix>:wake             string  written when something may happen earlier than the daemons know
@@ -33,7 +33,7 @@ do
     if not k then
       if known_count >= 256 then known, known_count = {}, 0 end
       k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:' }
-      for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'spread', 'routes', 'stats', 'rejected', 'dead',
+      for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events' }) do
         k[name] = prefix .. ':' .. name
       end
@@ -76,7 +76,7 @@ do
 
   local WORDS = {
     queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
-    retry = true, retries = true, policy = true, spread = true, routes = true, stats = true, wake = true, daemons = true,
+    retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
   }
 

@@ -4,8 +4,9 @@
 --   text    the value as an operator writes it            policy   the fields of a policy that it stands for
 --   since   when it was set                               till     when it ends by itself
 -- Both times are texts, for the JSON of Redis keeps 14 digits of a number.
--- The settings of one name or glob are an entry: { v, keys = { <key> = { lasting, timed, seq } } }. A timed setting lies over the
--- lasting one of the same key, which is back at its end. `seq` counts: among globs the one set last wins, for each key by itself.
+-- The settings of one name or glob are an entry: { v, keys = { <key> = { lasting, timed } } }. A timed setting lies over the lasting
+-- one of the same key, which is back at its end. Those of globs have a `seq`, which counts: the one set last wins, for each key by
+-- itself.
 -- The keys `pause` and `close` hold whichever name or glob says so; of all others the exact name wins over globs.
 
 local setting = {}
@@ -61,7 +62,7 @@ do
     for _, g in ipairs(globs) do
       for key, one in pairs(g.entry.keys) do
         local it = setting.in_force(one, globs_now)
-        if it and one.seq > (seqs[key] or -1) then won[key], seqs[key] = { setting = it, match = g.match }, one.seq end
+        if it and it.seq > (seqs[key] or -1) then won[key], seqs[key] = { setting = it, match = g.match }, it.seq end
       end
     end
     for key, one in pairs(own and own.entry.keys or {}) do

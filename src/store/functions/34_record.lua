@@ -3,7 +3,7 @@
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
 -- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full; `settings`
 -- is there when operators have set something (41_settings): another text after each change; `prev_globs` are the globs before a
--- change that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
+-- change of them that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
 --
 -- A *view* is a record with what operators have set laid over it. It is asked like a record.
 
@@ -101,6 +101,7 @@ do
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and rec.defaults or nil
     rec.quarter = max(1, floor(rec.limits.batch / 4))
+    rec.ended_us = 0
     local shortest = rec.defaults.lease_ms
     for _, entry in ipairs(rec.buckets) do shortest = min(shortest, entry.policy.lease_ms or shortest) end
     rec.shortest_lease_ms = shortest
@@ -184,12 +185,34 @@ do
     return set
   end
 
+  -- as_of: what applied to a bucket at an earlier moment, which was after the last change of globs. What ended of its own name
+  -- since it was put right is stored until then, so it is in force here.
+  function record.as_of(view, bucket, at)
+    local p = record.policy_of(view.base, bucket)
+    local set = setting.apply(p, own_entry(view, bucket), 0, globs_of(view, bucket), at)
+    return set and prepare_policy(set) or p
+  end
+
+  -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
+  -- until every bucket is put right. `ended_us` is the latest end of a setting of a glob that is over; 0: none is.
+  function record.look_at(view, now)
+    view.now = now
+    if now >= view.ended_us and now < view.next_us then return end
+    view.ended_us, view.next_us = 0, huge
+    for _, g in ipairs(view.globs) do
+      for _, one in pairs(g.entry.keys) do
+        local till = one.timed and one.timed.till + 0 or huge
+        if till <= now then view.ended_us = max(view.ended_us, till) else view.next_us = min(view.next_us, till) end
+      end
+    end
+  end
+
   -- view: a record with settings laid over it. `globs` is the JSON of the globs, or nil; `names` another view of the same names,
   -- whose entries need not be read again.
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
-      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, globs = {}, young = {}, old = {},
+      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }

@@ -2,7 +2,9 @@
 --
 -- The context `ctx` of a call:
 --   k          the keys of its prefix (14_keys)            now, now_text   its time
---   id, rec    the record in force; prev: the one before, while a change spreads; limits: rec.limits
+--   id, rec    the record in force; limits: rec.limits
+--   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
+--              where nobody has begun to spread it
 --   held       names of the routes that are full, with a space between
 --   memory     what is remembered of this prefix (36_memory)
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
@@ -38,20 +40,21 @@ do
       view = record.view(ctx.rec, ctx.k.settings, type(globs) == 'string' and globs or nil, nil)
       view.version, m.view, m.prev_view = version, view, nil
     end
-    view.now, ctx.rec = now, view
-    if not ctx.prev then return end
-    local prev = m.prev_view
-    if not prev or prev.base ~= ctx.prev then
-      local globs = call('HGET', ctx.k.policy, 'prev_globs')
-      prev = record.view(ctx.prev, ctx.k.settings, globs or call('GET', ctx.k.globs) or nil, view)
-      prev.of_globs, m.prev_view = globs and true, prev
+    record.look_at(view, now)
+    ctx.rec = view
+    if not ctx.prev and view.ended_us == 0 then return end
+    local prev, of = m.prev_view, ctx.prev or view.base
+    if not prev or prev.base ~= of or prev.spread ~= ctx.spread then
+      local globs = ctx.spread and call('HGET', ctx.k.policy, 'prev_globs')
+      prev = record.view(of, ctx.k.settings, globs or call('GET', ctx.k.globs) or nil, view)
+      prev.spread, m.prev_view = ctx.spread, prev
+      record.look_at(prev, 0)
     end
-    -- What has ended since was in force then.
-    prev.now, ctx.prev = prev.of_globs and 0 or now, prev
+    ctx.prev = prev
   end
 
-  -- take_prev: what was in force before the change that spreads: `prev_id` is the id of another record, or, where globs changed,
-  -- that of the same one, a space and what names the change.
+  -- take_prev: what was in force before the change that spreads: `prev_id` is the id of another record, or, where globs changed or
+  -- one of their settings ended, that of the same one, a space and what names the change.
   local function take_prev(ctx, id, prev_id)
     ctx.spread, ctx.prev = prev_id, nil
     if not prev_id then return end
@@ -59,7 +62,7 @@ do
     ctx.prev = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev')
   end
 
-  -- renew: globs changed within this call.
+  -- renew: globs changed, or one of their settings ended, within this call.
   function context.renew(ctx)
     ctx.rec = ctx.rec.base or ctx.rec
     take_prev(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'))

@@ -10,6 +10,7 @@ do
   local digits = base.digits
 
   local NAMES_MOST, GLOBS_MOST = 100000, 100
+  local LOOK_AGAIN_US = 60000000 -- at what a newer version stored
 
   local changes = 0
 
@@ -21,9 +22,9 @@ do
     call('HSET', ctx.k.policy, 'settings', version)
     if globs or not view.version then
       local rec = view.version and view.base or view
-      local now = ctx.now
       view = record.view(rec, ctx.k.settings, globs or call('GET', ctx.k.globs) or nil, view.version and view or nil)
-      view.now, ctx.rec, m.view = now, view, view
+      record.look_at(view, ctx.now)
+      ctx.rec, m.view, m.prev_view = view, view, nil
     end
     view.version, view.first_end = version, nil
     if name then
@@ -78,13 +79,57 @@ do
     local json, before = cjson.encode(all), call('GET', ctx.k.globs) or ''
     if next(all.globs) then call('SET', ctx.k.globs, json) else call('DEL', ctx.k.globs) end
     local version = touched(ctx, nil, json)
-    if spreads then call('HSET', ctx.k.policy, 'prev_id', ctx.id .. ' ' .. version, 'prev_globs', before) end
+    if spreads then
+      call('UNLINK', ctx.k.reached)
+      call('HSET', ctx.k.policy, 'prev_id', ctx.id .. ' ' .. version, 'prev_globs', before)
+    end
+  end
+
+  -- without_over: all globs without what is over. Replies that, and whether anything was.
+  function settings.without_over(ctx, all)
+    local dropped = false
+    for text, entry in pairs(all.globs) do
+      local was_over, left = setting.without_over(entry, ctx.now)
+      dropped = dropped or was_over
+      if not left then all.globs[text] = nil end
+    end
+    return all, dropped
+  end
+
+  -- drop_ended_globs: every bucket was put right after settings of globs had ended: they are stored no more.
+  function settings.drop_ended_globs(ctx)
+    local all, dropped = settings.of_globs(ctx)
+    if not all then return end
+    all, dropped = settings.without_over(ctx, all)
+    if dropped then settings.write_globs(ctx, all, false) end
+  end
+
+  -- begin_end: settings of globs have ended, and that begins to spread: they are stored until it has.
+  function settings.begin_end(ctx)
+    changes = changes + 1
+    call('HSET', ctx.k.policy, 'prev_id', ctx.id .. ' ' .. digits(ctx.now) .. '-' .. changes)
   end
 
   -- drop_over: a bucket was put right after timed settings of its name had ended: they are stored no more.
   function settings.drop_over(ctx, name)
     local entry = settings.of_name(ctx, name)
-    if entry and setting.without_over(entry, ctx.now) then settings.write_name(ctx, name, entry) end
+    if entry and setting.without_over(entry, ctx.now) then
+      settings.write_name(ctx, name, entry)
+      settings.forget_if_none(ctx)
+    end
+  end
+
+  -- mend_end: nothing of a name has ended, though it is written that something would have. A newer version may have set it: then
+  -- it is looked at again later.
+  function settings.mend_end(ctx, name)
+    local entry, is_newer = settings.of_name(ctx, name)
+    local first = entry and setting.next_end(entry) or huge
+    if is_newer then
+      context.note(ctx, 'newer', ctx.k.settings)
+      first = ctx.now + LOOK_AGAIN_US
+    end
+    if first < huge then call('ZADD', ctx.k.ends, digits(first), name) else call('ZREM', ctx.k.ends, name) end
+    if ctx.rec.version then ctx.rec.first_end = nil end
   end
 
   -- first_end: when the first timed setting ends, or `huge`.

@@ -74,14 +74,44 @@ do
     return levels
   end
 
+  -- before: what applied to a bucket when it was last put right, where that may not be what applies now; nil where it is. The second
+  -- reply says that it must be marked.
+  --   not reached by the change that spreads           what applied before that
+  --   reached, and a setting of a glob ended since     what applied when it was reached
+  --   a timed setting of its own name ended            that one
+  local function before(ctx, name, p)
+    local prev, ended_us = policy_of(ctx.prev, name), ctx.rec.ended_us
+    local is_same = prev == p -- the very same policy: the change does not concern this bucket
+    if is_same and ended_us == 0 then return nil, false end
+    local reached_us = call('HGET', ctx.k.reached, name)
+    if not reached_us then
+      if is_same then return nil, false end
+      return prev, true
+    end
+    if reached_us + 0 < ended_us then return record.as_of(ctx.rec, name, reached_us + 0), true end
+    return p.over, false
+  end
+
+  -- goes_on: whether a bucket waits in its place for an order that holds no more.
+  function bucket.goes_on(ctx, place, p)
+    if place == ctx.k.paused then return not p.paused end
+    return bucket.is_held(ctx, place) and place ~= ctx.k.held .. p.route
+  end
+
+  -- was: what a bucket must be put right from, if its policy is changed in this call: as `before`, or what applies now.
+  function bucket.was(ctx, name)
+    local p = policy_of(ctx.rec, name)
+    return ctx.prev and before(ctx, name, p) or p.over or p
+  end
+
   -- decide: the state of a bucket, from what was loaded of it, into s (used again for one bucket after the other, for making a
   -- table for each is most of what this costs).
   -- A queue may hold its capacity, or its level where the capacity was lowered under it. Where a change has not reached this bucket
   -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
   -- re-anchored: last dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped
-  -- back. A bucket that is paused no more goes on now, at its rate: the time of the pause counts neither as lateness nor as credit.
-  -- `p` is its policy, where that is not the one in force (84_explain).
-  -- reads   the spread set, while a change spreads      writes  nothing
+  -- back. A bucket that is paused no more, or that another route keeps from going than its own, goes on now, at its rate: that wait
+  -- counts neither as lateness nor as credit. `p` is its policy, where that is not the one in force (84_explain).
+  -- reads   what was reached, while a change spreads      writes  nothing
   function bucket.decide(ctx, s, name, queue, len, place, due, level, p)
     local now = ctx.now
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
@@ -89,13 +119,9 @@ do
     s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text = false, false, false, false, nil
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    local was = ctx.was and ctx.was[name]
-    local old = p.over or was
-    if ctx.prev then
-      local before = policy_of(ctx.prev, name)
-      -- The very same policy: what changed does not concern this bucket.
-      if before ~= p and call('SISMEMBER', ctx.k.spread, name) == 0 then old, s.spreads = was or before, true end
-    end
+    local old = p.over
+    if ctx.prev then old, s.spreads = before(ctx, name, p) end
+    if ctx.was and ctx.was[name] then old, s.spreads = ctx.was[name], ctx.prev ~= nil end
     if old then
       s.fresh = true
       keeps = max(keeps, old.capacity)
@@ -106,7 +132,7 @@ do
     end
     if due and due > now + p.interval_us then due = now + p.interval_us end
     if due and due <= now and place == ctx.k.rest then due = nil end
-    if due and due < now and place == ctx.k.paused and not p.paused then due = now end
+    if due and due < now and bucket.goes_on(ctx, place, p) then due = now end
     if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
     s.due, s.len = due, len
     s.level = len > p.capacity and len or nil
@@ -120,12 +146,17 @@ do
     return nil
   end
 
+  -- held_place: where a bucket waits that its route keeps from going.
+  function bucket.held_place(ctx, s)
+    return ctx.k.held .. s.p.route
+  end
+
   -- place: where a bucket waits from now on, as its state has it.
   function bucket.place(ctx, s)
     local has_work = s.len > 0 or s.retry_ready
     if has_work and s.p.paused then return ctx.k.paused end
-    -- A held one that is due stays until it is released.
-    if has_work and s.due <= ctx.now and bucket.is_held(ctx, s.place) then return s.place end
+    -- A held one that is due stays until it is released, or its policy names another route.
+    if has_work and s.due <= ctx.now and s.place == bucket.held_place(ctx, s) then return s.place end
     return bucket.where(ctx.k, has_work, s.due, ctx.now)
   end
 
@@ -145,11 +176,6 @@ do
   -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.
   function bucket.any_stands(k, now)
     return call('EXISTS', k.schedule, k.paused) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
-  end
-
-  -- held_place: where a bucket waits that its route keeps from going.
-  function bucket.held_place(ctx, s)
-    return ctx.k.held .. s.p.route
   end
 
   local function list_of(lists, key)
@@ -266,7 +292,8 @@ do
   -- reads, writes  rest      cost  3 calls and O(REST_MOST), ten times a second; else none
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
-    if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
+    -- A change that spreads may find that such a due is not over yet.
+    if ctx.prev or ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
     local function first_due()
       local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
       return first[2] and first[2] + 0 or huge
@@ -336,7 +363,7 @@ do
 
   -- mark_reached: what changed has reached this bucket.
   function bucket.mark_reached(ctx, s)
-    if s.spreads then call('SADD', ctx.k.spread, s.bucket) end
+    if s.spreads then call('HSET', ctx.k.reached, s.bucket, ctx.now_text) end
     if s.p.over then settings.drop_over(ctx, s.bucket) end
     s.fresh, s.spreads = false, false
   end

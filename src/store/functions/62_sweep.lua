@@ -21,7 +21,7 @@ do
     local queue, len = ctx.k.queues .. name, 0
     if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
     bucket.decide(ctx, s, name, queue, len, place, due, level)
-    if ctx.prev and not rejected.settle(ctx, s) then s.due = s.stored_due end
+    if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
     if ctx.prev and (s.p.paused or place == ctx.k.paused) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
@@ -46,7 +46,8 @@ do
         bucket.flush(ctx)
         return false -- the same page again: those done by now are marked as reached
       end
-      step(ctx, s, name, place, dues[i], levels[i])
+      -- One of which a setting of its own has ended is put right for that (63_change).
+      if ctx.prev or not record.policy_of(ctx.rec, name).over then step(ctx, s, name, place, dues[i], levels[i]) end
     end
     bucket.flush(ctx)
     at.cursor = cursor
@@ -65,13 +66,17 @@ do
     return false
   end
 
-  -- over: a change has reached every bucket.
-  local function over(ctx)
-    if not ctx.prev then return end
+  -- over: a change has reached every bucket. Replies false where a setting of a glob ended since the sweep began: then it must come
+  -- by once more.
+  local function over(ctx, at)
+    if not ctx.prev then return true end
+    if ctx.rec.ended_us > at.since_us then return false end
     call('HDEL', ctx.k.policy, 'prev', 'prev_id', 'prev_globs')
-    call('UNLINK', ctx.k.spread)
-    ctx.prev, ctx.memory.prev_view = nil, nil
+    call('UNLINK', ctx.k.reached)
+    ctx.prev, ctx.spread, ctx.memory.prev_view = nil, nil, nil
+    if ctx.rec.ended_us > 0 then settings.drop_ended_globs(ctx) end
     settings.forget_if_none(ctx)
+    return true
   end
 
   -- go_on: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
@@ -80,12 +85,12 @@ do
     local m, batch = ctx.memory, ctx.limits.batch
     ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
     if not m.sweep or ctx.prev and m.sweep.spread ~= ctx.spread then
-      m.sweep = { phase = 'held', cursor = '0', waiting = {}, spread = ctx.spread }
+      m.sweep = { phase = 'held', cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
     end
     local at = m.sweep
     if at.phase == 'done' then
       if not ctx.prev then return false, false end
-      at.phase, at.cursor = 'held', '0'
+      at.phase, at.cursor, at.since_us = 'held', '0', ctx.now
     end
     if at.phase == 'held' then
       if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
@@ -95,8 +100,11 @@ do
       if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
     elseif at.phase == 'schedule' then
       if page_of(ctx, at, ctx.k.schedule) then
-        over(ctx)
-        at.phase, at.cursor, at.last = 'retries', '0', false
+        if over(ctx, at) then
+          at.phase, at.cursor, at.last = 'retries', '0', false
+        else
+          at.phase, at.cursor, at.since_us = 'held', '0', ctx.now
+        end
       end
     elseif retries.sweep(ctx, at) then
       at.phase = 'done'

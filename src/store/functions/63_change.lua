@@ -28,7 +28,7 @@ do
       if not rejected.settle(ctx, s) then
         bucket.stick(ctx, s)
       else
-        bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- one at rest that is past its new due: nothing of it stays
+        bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
       end
       memory.drop(ctx.memory, name)
     end
@@ -37,32 +37,28 @@ do
   end
 
   -- spreads: whether a change of globs must spread.
-  local function spreads(ctx)
-    return ctx.id ~= nil and (bucket.any_stands(ctx.k, ctx.now) or ctx.held ~= '')
+  local function spreads(ctx, at)
+    return ctx.id ~= nil and (bucket.any_stands(ctx.k, at) or ctx.held ~= '')
   end
 
-  -- end_globs: those of which a timed setting has ended are stored without it, and that spreads, unless another change still does.
-  local function end_globs(ctx)
-    local all, dropped = settings.of_globs(ctx), false
-    for text, entry in pairs(all and all.globs or {}) do
-      local was_over, left = setting.without_over(entry, ctx.now)
-      dropped = dropped or was_over
-      if not left then all.globs[text] = nil end
+  -- end_over: put right what timed settings that have ended left behind: a batch of names, and all globs, whose end spreads. Where a
+  -- change spreads already, that goes on until it has carried the end to every bucket too.
+  function change.end_over(ctx)
+    local names = {}
+    for _, name in ipairs(settings.ended(ctx, ctx.limits.batch)) do
+      if policy_of(ctx.rec, name).over then names[#names + 1] = name else settings.mend_end(ctx, name) end
     end
-    if dropped then
-      settings.write_globs(ctx, all, spreads(ctx))
+    if #names > 0 then put_right(ctx, names) end
+    if ctx.rec.ended_us > 0 and not ctx.spread then
+      if spreads(ctx, ctx.rec.ended_us) then
+        settings.begin_end(ctx)
+      else
+        call('UNLINK', ctx.k.reached)
+        settings.drop_ended_globs(ctx)
+      end
       context.renew(ctx)
     end
-  end
-
-  -- end_over: put right what timed settings that have ended left behind: all globs and a batch of names. The globs come first: where
-  -- one of both ends at the same moment, the bucket was decided by the name's until now.
-  function change.end_over(ctx)
-    local is_free = not ctx.prev
-    if is_free then end_globs(ctx) end
-    local names = settings.ended(ctx, ctx.limits.batch)
-    if #names > 0 then put_right(ctx, names) end
-    if is_free then settings.forget_if_none(ctx) end
+    settings.forget_if_none(ctx)
   end
 
   -- read: what drip__set is told, or nil and an error.
@@ -115,14 +111,13 @@ do
     for key, one in pairs(c.set or {}) do
       remember(key)
       local kept = entry.keys[key] or {}
-      local new = { text = one.text, policy = one.policy, since = ctx.now_text, by = c.by, user = c.user, reason = c.reason }
+      local new = { text = one.text, policy = one.policy, since = ctx.now_text, seq = seq, by = c.by, user = c.user, reason = c.reason }
       if c.for_us then
         new.till = digits(ctx.now + c.for_us)
         kept.timed = new
       else
         kept.lasting = new
       end
-      kept.seq = seq
       entry.keys[key] = kept
     end
     table.sort(told)
@@ -163,13 +158,6 @@ do
     return refuse('BADARG', key .. ' was written by a newer version of dripd; use that one')
   end
 
-  -- was: the policy by which a bucket was decided until now.
-  function change.was(ctx, name)
-    local p = policy_of(ctx.rec, name)
-    if ctx.prev and call('SISMEMBER', ctx.k.spread, name) == 0 then return policy_of(ctx.prev, name) end
-    return p.over or p
-  end
-
   -- of_name: the same for an exact name.
   local function of_name(ctx, c)
     local entry, is_newer = settings.of_name(ctx, c.match)
@@ -179,7 +167,7 @@ do
     end
     entry = entry or setting.fresh()
     setting.without_over(entry, ctx.now)
-    local was = change.was(ctx, c.match) -- not asked for later: the policies before know what is set now
+    local was = bucket.was(ctx, c.match) -- not asked for later: the policies before know what is set now
     -- checks end here
     local told = change.alter(ctx, c, entry, 0)
     local asks = c.asks or 'paused'
@@ -198,8 +186,9 @@ do
   local function of_glob(ctx, c)
     local all, is_newer = settings.of_globs(ctx)
     if is_newer then return newer(ctx.k.globs) end
-    all = all or { v = 1, seq = 0, globs = {} }
-    if ctx.prev then return { -1, {}, '' } end
+    -- One change of globs spreads at a time. What ended begins with this one, unless it has reached a bucket already.
+    if ctx.prev and (ctx.spread or call('EXISTS', ctx.k.reached) == 1) then return { -1, {}, '' } end
+    all = settings.without_over(ctx, all or { v = 1, seq = 0, globs = {} })
     if not settings.room_for_glob(all, c.match) then return refuse('TOOMANY', '100 globs are set; `dripd unset` one') end
     -- checks end here
     all.seq = all.seq + 1
@@ -207,7 +196,7 @@ do
     local told = change.alter(ctx, c, entry, all.seq)
     if #told == 0 then return { 0, told, '' } end
     all.globs[c.match] = next(entry.keys) and entry or nil
-    settings.write_globs(ctx, all, spreads(ctx))
+    settings.write_globs(ctx, all, spreads(ctx, ctx.now))
     context.renew(ctx)
     settings.forget_if_none(ctx)
     context.wake(ctx.k)

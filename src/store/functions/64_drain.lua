@@ -185,9 +185,12 @@ do
     work.decides, s.due = false, s.due or now
     if may_go and s.due <= now then
       local given = min(work.quota, work.share)
-      work.quota = work.quota - given + dispatch.turn(ctx, s, given, false)
+      -- A retry of one that was paused may have been announced; one that has ended brings every other bucket onto the schedule.
+      local announced = place == ctx.k.paused and retries.has_ended(ctx, name)
+      work.quota = work.quota - given + dispatch.turn(ctx, s, given, announced)
     else
       rejected.settle(ctx, s)
+      s.retry_ready = s.len == 0 and retries.has_ended(ctx, name) -- one that is closed may be cut to nothing
       bucket.commit(ctx, s, bucket.place(ctx, s))
     end
   end

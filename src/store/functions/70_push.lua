@@ -108,6 +108,8 @@ do
       -- An empty bucket may stand on the schedule for a retry.
       s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
       bucket.commit(ctx, s, bucket.place(ctx, s) or s.place)
+    elseif s.stored_due and s.stored_due > ctx.now then
+      bucket.commit(ctx, s, nil) -- by a new rate it rested for long enough
     end
     bucket.flush(ctx)
     return push.verdict(ctx, s, gates, #jobs, accepted)

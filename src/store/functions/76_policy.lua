@@ -8,6 +8,12 @@ do
     if source ~= '' then call('HSET', policy_key, 'source', source) else call('HDEL', policy_key, 'source') end
   end
 
+  -- has_begun_to_end: whether settings of globs have ended, and that has reached a bucket and not yet all of them.
+  local function has_begun_to_end(prefix, now_us)
+    local ctx = context.open(prefix, now_us)
+    return ctx.prev and call('EXISTS', ctx.k.reached) == 1
+  end
+
   -- drip__policy: replace the record in force. The old one stays beside it until the change has spread (62_sweep).
   -- keys   <prefix>:policy
   -- args   now_us, id (random), record (JSON), "replace" | "if-missing", source: where it comes from (JSON; '' or none: nobody knows)
@@ -22,7 +28,7 @@ do
     local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held')
     if mode == 'if-missing' and head[1] then return 0 end
     local same = head[3] == json
-    if not same and head[2] then return -1 end
+    if not same and (head[2] or has_begun_to_end(prefix, args[1])) then return -1 end
     -- checks end here
     for name in pairs(record.routes_of(rec)) do
       local err = route.make(prefix, name)
@@ -33,6 +39,7 @@ do
     memory.hand_over(prefix, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)
     if bucket.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
+      call('UNLINK', k.reached)
       call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
     end
     context.wake(k) -- a faster rate makes dues earlier

@@ -236,7 +236,7 @@ do
     entry, p, till, err = change_of(ctx, b, args[2])
     if err then return err end
     local s, retry = decide(ctx, b), retries_of(ctx, b.name)
-    local prev, was, own = ctx.prev, change.was(ctx, b.name), settings.of_name(ctx, b.name)
+    local prev, was, own = ctx.prev, bucket.was(ctx, b.name), settings.of_name(ctx, b.name)
     local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)
     local before = forecast(ctx, s, own, own_till, retry)
     ctx.prev, ctx.was = prev, { [b.name] = was }

@@ -159,7 +159,7 @@ fn a_change_reaches_every_bucket_in_bounded_batches_and_reanchors_the_due() {
         "last dispatch + the new interval"
     );
     assert!(names.iter().all(|name| case.due(name) == Some(T0 + 100 * MS)));
-    assert!(!case.keys().contains(&"spread".to_owned()));
+    assert!(!case.keys().contains(&"reached".to_owned()));
     case.configure("[defaults]\nrate = '1/m'\n[limits]\nbatch = 10\n");
     assert_eq!(case.settle_at(T0 + 100 * MS).dispatched, 0, "slower takes hold before anything leaves");
     assert_eq!(case.due("b7"), Some(T0 + 60 * S));

@@ -437,7 +437,7 @@ fn a_key_of_ours_that_is_of_the_wrong_type_is_named_as_such() {
     case.lpush("b", &["a", "b"]);
     case.wake_at(T0, &["b"]);
     case.configure("[defaults]\nrate = '2/h'\n");
-    let spread = case.key("spread");
+    let spread = case.key("reached");
     case.cmd::<()>(&["SET", &spread, "x"]);
     assert_eq!(case.refusal("drip__drain", &["schedule"], &[(T0 + 3_600 * S).to_string()]), "WRONGTYPE");
 }

@@ -63,16 +63,16 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Policy {
+pub(super) struct Policy {
     count: u128,
     period: u128,
-    capacity: usize,
-    lease_ms: u64,
+    pub(super) capacity: usize,
+    pub(super) lease_ms: u64,
     attempts: u64,
     backoff: (u64, u64),
-    drop_oldest: bool,
-    route: String,
-    catch_up: u64,
+    pub(super) drop_oldest: bool,
+    pub(super) route: String,
+    pub(super) catch_up: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -102,29 +102,33 @@ impl Record {
         let entries = self.value["buckets"].as_array().expect("entries");
         let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob")));
         let own = entry.map(|entry| &entry["policy"]);
-        let p = |name: &str| own.and_then(|own| own.get(name)).unwrap_or(&self.value["defaults"][name]);
-        let n = |name: &str| p(name).as_u64().expect("a number");
-        Policy {
+        Policy::read(|name| own.and_then(|own| own.get(name)).unwrap_or(&self.value["defaults"][name]))
+    }
+}
+
+impl Policy {
+    /// From its fields as a record holds them.
+    pub(super) fn read<'a>(field: impl Fn(&str) -> &'a serde_json::Value) -> Self {
+        let n = |name: &str| field(name).as_u64().expect("a number");
+        Self {
             count: n("count").into(),
             period: n("period_us").into(),
             capacity: n("capacity") as usize,
             lease_ms: n("lease_ms"),
             attempts: n("attempts"),
             backoff: (n("backoff_initial_us"), n("backoff_max_us")),
-            drop_oldest: p("overflow") == "drop-oldest",
-            route: p("route").as_str().expect("a route").to_owned(),
+            drop_oldest: field("overflow") == "drop-oldest",
+            route: field("route").as_str().expect("a route").to_owned(),
             catch_up: n("catch_up_us"),
         }
     }
-}
 
-impl Policy {
     fn part(&self, k: u128) -> u128 {
         k * self.period / self.count
     }
 
     /// One interval later, the remainder carried: parts of a period begin at floor(k * period / count).
-    fn after(&self, t: u64) -> u64 {
+    pub(super) fn after(&self, t: u64) -> u64 {
         let t = u128::from(t);
         let (base, r) = (t - t % self.period, t % self.period);
         let k = ((r + 1) * self.count).div_ceil(self.period) - 1;
@@ -262,10 +266,10 @@ impl Model {
         }
     }
 
-    /// Drop the buckets at rest whose due is over, at most every 100 ms.
+    /// Drop the buckets at rest whose due is over, at most every 100 ms, and not while a change spreads: it may put a due off.
     fn forget(&mut self, now: u64) {
         let is_soon = (self.forgot..self.forgot + 100 * MS).contains(&now);
-        if !is_soon && self.rest.values().any(|due| *due <= now) {
+        if !is_soon && self.prev.is_none() && self.rest.values().any(|due| *due <= now) {
             self.rest.retain(|_, due| *due > now);
             self.forgot = now;
         }
@@ -273,9 +277,14 @@ impl Model {
 
     /// A bucket with work waits for its own due first, and only then for its route.
     fn store_due(&mut self, now: u64, bucket: &str, due: u64) {
+        let route = self.record.policy(bucket).route;
         match self.held.get_mut(bucket) {
-            Some(held) if due <= now => held.1 = due,
-            _ => self.schedule(bucket, due),
+            Some(held) if due <= now && held.0 == route => held.1 = due,
+            held => {
+                // Time spent held is no lateness.
+                let due = if held.is_some() { due.max(now) } else { due };
+                self.schedule(bucket, due);
+            }
         }
     }
 
@@ -500,10 +509,6 @@ impl Model {
                 self.settle(&bucket, &state);
             }
             self.store_due(now, &bucket, state.due.expect("scheduled"));
-            if self.held.get(&bucket).is_some_and(|(route, due)| *route != state.policy.route || *due > now) {
-                let (_, due) = self.held.remove(&bucket).expect("held");
-                self.schedule.insert(bucket, due);
-            }
         }
         for bucket in self.rest.keys().cloned().collect::<Vec<_>>() {
             let state = self.look(now, &bucket);
@@ -834,7 +839,7 @@ impl Pair {
     }
 }
 
-fn stream(route: &str) -> String {
+pub(super) fn stream(route: &str) -> String {
     if route == "default" { "ready".to_owned() } else { format!("ready:{route}") }
 }
 

@@ -216,7 +216,7 @@ fn a_glob_re_anchors_what_it_matches_and_nothing_else_as_it_spreads() {
     for n in [0, 7, 299] {
         assert_eq!(case.due(&format!("b{n}")), Some(T0 + 86_400 * S));
     }
-    let key = case.key("spread");
+    let key = case.key("reached");
     assert_eq!(case.cmd::<i64>(&["EXISTS", &key]), 0);
 }
 
