@@ -15,7 +15,7 @@ do
 
   -- The fields that make a policy (the others are derived from them by `prepare_policy`).
   local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
-    'route', 'catch_up_us', 'admit' }
+    'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set', 'match' }
 
   -- fresh: an entry without settings.
   function setting.fresh()

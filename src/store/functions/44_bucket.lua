@@ -8,8 +8,10 @@
 --   k.held .. <route>      it has work, its due is over, and its route is full
 --   k.rest                 it has no work, and its due is still to come: its next job may not leave before
 --   k.paused               it has work, and an operator stopped it
+--   k.refused              it has work, and its budgets cannot be found
+--   k.wait .. <budget>     it has work, its due is over, and it waits for its share of a budget
 --   nil                    nothing of it is stored, or only jobs that nobody has looked at: it is due at once
--- A bucket stands in one place. What waits for a slot or a share will be further places.
+-- A bucket stands in one place. So does a budget, under its id (32_chain), with the due at which it may go on (46_budget).
 --
 -- The state `s` of a bucket:
 --   bucket, queue, p       its name, its queue's key, its policy
@@ -19,6 +21,7 @@
 --   level, stored_level    how many it may keep because its capacity was lowered under it; nil: its capacity
 --   fresh                  something changed for it and has not been marked as having reached it; spreads: with others
 --   retry_ready            a retry of it could leave, were it due
+--   ends                   the end of its next job, where it comes to wait for a share
 
 local bucket = {}
 do
@@ -30,13 +33,14 @@ do
   local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
 
   -- load: where some buckets stand, and their dues there.
-  -- reads   schedule, rest, paused, held sets      writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are
-  --         stored, 1 a missing one and held route
+  -- reads   schedule, rest, paused, held sets; waiting and refused where there are budgets
+  -- writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are stored, 2 where there are budgets, 1 a missing one
+  --         and held route
   function bucket.load(ctx, names)
     local k, places, dues = ctx.k, {}, {}
     if #names == 0 then return places, dues end
     local found = call('ZMSCORE', k.schedule, unpack(names))
-    local resting, paused = nil, nil
+    local resting, paused, refused, shares
     for i = 1, #names do
       local due = found[i]
       if due then
@@ -45,12 +49,20 @@ do
         if resting == nil then
           resting = ctx.memory.rest_us < huge and pcall_redis('ZMSCORE', k.rest, unpack(names)) or false
         end
-        if paused == nil then paused = ctx.rec.version and pcall_redis('ZMSCORE', k.paused, unpack(names)) or false end
+        if paused == nil then
+          paused = ctx.rec.version and pcall_redis('ZMSCORE', k.paused, unpack(names)) or false
+          refused = ctx.has_budgets and pcall_redis('ZMSCORE', k.refused, unpack(names)) or false
+          shares = ctx.has_budgets and waiting.places(ctx, names) or false
+        end
         due = resting and resting[i]
         if due then
           places[i], dues[i] = k.rest, due + 0
         elseif paused and paused[i] then
           places[i], dues[i] = k.paused, paused[i] + 0
+        elseif shares and shares[i] then
+          places[i], dues[i] = waiting.decode(ctx, shares[i])
+        elseif refused and refused[i] then
+          places[i], dues[i] = k.refused, refused[i] + 0
         elseif ctx.held ~= '' then
           for name in gmatch(ctx.held, '%S+') do
             due = call('ZSCORE', k.held .. name, names[i])
@@ -95,6 +107,7 @@ do
   -- goes_on: whether a bucket waits in its place for an order that holds no more.
   function bucket.goes_on(ctx, place, p)
     if place == ctx.k.paused then return not p.paused end
+    if place == ctx.k.refused then return not p.refused end
     return bucket.is_held(ctx, place) and place ~= ctx.k.held .. p.route
   end
 
@@ -103,6 +116,8 @@ do
     local p = policy_of(ctx.rec, name)
     return ctx.prev and before(ctx, name, p) or p.over or p
   end
+
+  bucket.before = before
 
   -- decide: the state of a bucket, from what was loaded of it, into s (used again for one bucket after the other, for making a
   -- table for each is most of what this costs).
@@ -116,7 +131,8 @@ do
     local now = ctx.now
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.place, s.stored_due, s.stored_level = name, queue, p, place, due, level
-    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text = false, false, false, false, nil
+    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text, s.met, s.ends = false, false, false, false, nil, nil, nil
+    s.picked, s.turn_ends = false, nil
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
     local old = p.over
@@ -154,7 +170,9 @@ do
   -- place: where a bucket waits from now on, as its state has it.
   function bucket.place(ctx, s)
     local has_work = s.len > 0 or s.retry_ready
+    if has_work and s.p.refused then return ctx.k.refused end
     if has_work and s.p.paused then return ctx.k.paused end
+    if has_work and s.due <= ctx.now and s.p.parent and s.place == waiting.key(ctx, s.p.parent) then return s.place end
     -- A held one that is due stays until it is released, or its policy names another route.
     if has_work and s.due <= ctx.now and s.place == bucket.held_place(ctx, s) then return s.place end
     return bucket.where(ctx.k, has_work, s.due, ctx.now)
@@ -162,20 +180,23 @@ do
 
   -- is_held: whether a place is one of those in which buckets wait for their route.
   function bucket.is_held(ctx, place)
-    return place ~= nil and place ~= ctx.k.schedule and place ~= ctx.k.rest and place ~= ctx.k.paused
+    local head = ctx.k.held
+    return place ~= nil and sub(place, 1, #head) == head
   end
 
-  -- word: a place in a word, for people: due (it is on the schedule), rest, paused, held or none.
+  -- word: a place in a word, for people: due (it is on the schedule), rest, paused, refused, share, held or none.
   function bucket.word(ctx, place)
     if place == nil then return 'none' end
     if place == ctx.k.schedule then return 'due' end
     if place == ctx.k.rest then return 'rest' end
-    return place == ctx.k.paused and 'paused' or 'held'
+    if place == ctx.k.paused then return 'paused' end
+    if place == ctx.k.refused then return 'refused' end
+    return waiting.budget(ctx, place) and 'share' or 'held'
   end
 
   -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.
   function bucket.any_stands(k, now)
-    return call('EXISTS', k.schedule, k.paused) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
+    return call('EXISTS', k.schedule, k.paused, k.refused) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
   end
 
   local function list_of(lists, key)
@@ -190,7 +211,19 @@ do
   -- commit: note where a bucket waits from now on, with its due. It is written by `flush`, with all others of the call.
   function bucket.commit(ctx, s, place)
     local from, due = s.place, s.due
-    if place == from and due == s.stored_due then return end
+    if place == from and due == s.stored_due and not s.ends then return end
+    if ctx.has_budgets then
+      if waiting.budget(ctx, from) then
+        s.ends = s.ends or place == from and waiting.ends_of(ctx, from, s.bucket, s.stored_due)
+        waiting.leave(ctx, from, s.bucket, s.stored_due)
+        from = nil
+      end
+      if waiting.budget(ctx, place) then
+        waiting.join(ctx, place, s.bucket, due, s.ends)
+        place = nil
+      end
+      s.ends = nil
+    end
     local moves = ctx.moves
     if not moves then
       moves = { add = {}, remove = {} }
@@ -248,6 +281,8 @@ do
   -- flush: write what was committed. Replies whether that changed the schedule.
   -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
   function bucket.flush(ctx)
+    if ctx.write_budgets then ctx.write_budgets(ctx) end
+    if ctx.waits then waiting.flush(ctx) end
     local moves = ctx.moves
     if not moves then return false end
     ctx.moves = nil
@@ -303,6 +338,7 @@ do
       if ctx.now < m.rest_us then return false end
     end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
+    if n > 0 and ctx.has_budgets then call('HDEL', ctx.k.budgets, unpack(call('ZRANGE', rest, '0', min(n, REST_MOST) - 1))) end
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     if n > 0 then m.forgot_us = ctx.now end

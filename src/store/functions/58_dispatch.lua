@@ -32,14 +32,18 @@ do
     local due, p, now, m = s.due, s.p, ctx.now, ctx.memory
     r.left = r.left - 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
-    local late = now - due
+    if p.parent then
+      budget.charge(ctx, s.bucket, p, s.turn_ends)
+      s.turn_ends = nil
+    end
+    local late = now - (s.met or due)
     if late > ctx.latest_us then ctx.latest_us = late end
     if late < m.late_from or late >= m.late_to then find_quarter(m, late) end
     local lates, k = m.lates, m.late_k
     lates[k] = (lates[k] or 0) + 1
     if due < now - p.catch_up_us then due = now - p.catch_up_us end
     if p.part == 0 then s.due = due + p.step else s.due = after(p, due) end
-    s.due_text = nil
+    s.due_text, s.met = nil, nil
   end
 
   -- refused: a stream did not take a job; it takes no more in this call.
@@ -51,6 +55,12 @@ do
   -- may_go: the route's room, where one more job may leave now; else nil.
   local function may_go(ctx, s, quota)
     if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
+    local parent = s.p.parent
+    if parent then
+      if s.p.refused or budget.blocked(ctx, parent) then return nil end
+      s.met, s.due = budget.met(ctx, parent, s.due)
+      s.due_text = nil
+    end
     local r = ctx.rooms[s.p.route]
     if not r or r.left <= 0 then
       r = room(ctx, s.p.route)
@@ -66,7 +76,7 @@ do
       local job = r and retries.next_one(ctx, s)
       if not job then break end
       local entry = {
-        'bucket', s.bucket, 'job', job.body, 'attempt', job.attempt, 'due_us', s.due_text or digits(s.due), 'at_us',
+        'bucket', s.bucket, 'job', job.body, 'attempt', job.attempt, 'due_us', s.due_text or digits(s.met or s.due), 'at_us',
         ctx.now_text, 'lease_ms', s.p.lease, 'id', job.id,
       }
       if job.kept ~= '0' then entry[15], entry[16] = 'kept', job.kept end
@@ -97,7 +107,7 @@ do
       local bytes = #job
       if bytes <= limit then
         local added = pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us',
-          s.due_text or digits(s.due), 'at_us', now_text, 'lease_ms', lease)
+          s.due_text or digits(s.met or s.due), 'at_us', now_text, 'lease_ms', lease)
         if added.err then
           refused(ctx, r, added.err)
           break
@@ -117,12 +127,24 @@ do
     return quota
   end
 
+  -- place_after: where a bucket waits after its turn. One that is due, and has more to do than its turn let it, waits for its share,
+  -- or for its route.
+  local function place_after(ctx, s)
+    local is_due = not s.p.paused and not s.p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
+    if not is_due then return bucket.place(ctx, s) end
+    local parent = s.p.parent
+    if parent and not s.picked and budget.blocked(ctx, parent) then return budget.come(ctx, s) end
+    if room(ctx, s.p.route).left <= 0 then return bucket.held_place(ctx, s) end
+    if s.picked then return budget.come(ctx, s) end
+    return bucket.place(ctx, s)
+  end
+
   -- turn: what becomes of a bucket that is due. Replies what is left of its quota.
   -- reads, writes  its queue and retries, its ready stream, what `settle` and `commit` write      cost  O(quota)
   function dispatch.turn(ctx, s, quota, announced)
     local rest = quota
     if rejected.settle(ctx, s) then
-      if s.p.paused then
+      if s.p.paused or s.p.refused then
         s.retry_ready = announced
       else
         if announced then rest = from_retries(ctx, s, rest) end
@@ -136,19 +158,14 @@ do
       bucket.stick(ctx, s)
       return min(rest, quota - 1), false
     end
-    local place
-    if not s.p.paused and s.due <= ctx.now and (s.len > 0 or s.retry_ready) and room(ctx, s.p.route).left <= 0 then
-      place = bucket.held_place(ctx, s)
-    else
-      place = bucket.place(ctx, s)
-    end
+    local place = place_after(ctx, s)
     bucket.commit(ctx, s, place)
-    if place == ctx.k.schedule and s.len > 0 and ctx.id then
+    if (place == ctx.k.schedule or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused
+    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused and not s.p.parent
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
@@ -209,7 +226,7 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.parent
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)
     stream, room_left = r.stream, r.left

@@ -38,6 +38,7 @@ do
   -- begins: jobs come into a bucket. The time since the due of one without work earns no credit.
   function push.begins(ctx, s)
     if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end
+    if s.len == 0 and s.p.parent then budget.arrives(ctx, s.p.parent, s.bucket) end
   end
 
   -- level_of: how many jobs a bucket keeps of those that it has and those that come.
@@ -72,6 +73,7 @@ do
     if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
     local ctx, s, err = read(redis_keys, now_us)
     if err then return err end
+    if s.p.refused then return refuse('BADBUCKET', s.bucket .. ' has no budget to leave through: ' .. s.p.refused) end
     local gates
     gates, err = gate.read(ctx, s)
     if err then return err end

@@ -1,0 +1,315 @@
+-- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. What is true of one, what keeps a job from
+-- leaving through a chain of them, and what a job that leaves costs each.
+--
+-- A budget has work while something waits for a share of it. Then it stands in one place, as a bucket does:
+--   k.schedule             it waits for its own due, or may go now
+--   k.paused               an operator stopped it
+--   k.refused              its own budgets cannot be found, or it is none any more
+--   k.wait .. <budget>     it waits for its share of the budget above it
+-- and without work:
+--   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
+-- <prefix>:budgets keeps of each that stands anywhere: "<due> <went_on> <now> <at> <place>", the place without its prefix.
+--   due       when its next job may leave
+--   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it
+--   now       of its waiting set (31_share)
+--
+-- The state `b` of a budget in a call: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place,
+-- at (its score there), serving (its turn has come: what waits for it is no obstacle to what it serves), changed.
+
+local budget = {}
+do
+  local digits, after, policy_of = base.digits, rate.after, record.policy_of
+  local key_of = waiting.key
+
+  local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
+  local TAGS_MOST = 200000 -- children whose tag is remembered, of one prefix
+
+  -- ---- what is known of a budget ----
+
+  local function decode(ctx, id, text)
+    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, changed = false }
+    local due, went_on, now, at, place = match(text or '', STATE)
+    if due then b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place end
+    return b
+  end
+
+  local function encode(ctx, b)
+    return table.concat({ digits(b.due), digits(b.went_on), format('%.17g', b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
+  end
+
+  -- put_right: where what applies to a budget changed since it was last looked at, its due is re-anchored. No due lies further ahead
+  -- than one interval: beyond that, the clock stepped back.
+  local function put_right(ctx, b)
+    local p = b.p
+    if not p then return end
+    local old = p.over
+    if ctx.prev then
+      local spreads
+      old, spreads = bucket.before(ctx, b.id, p)
+      b.spreads = spreads
+    end
+    if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
+    if old then
+      b.changed = true
+      if b.due > 0 and p.count and (old.period_us ~= p.period_us or old.count ~= p.count) then
+        b.due = max(after(p, b.due - old.step), min(b.due, ctx.now))
+      end
+      bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = p })
+    end
+    if b.due > ctx.now + p.interval_us then b.due, b.changed = ctx.now + p.interval_us, true end
+  end
+
+  -- load: budgets are asked for next: what is stored of them is read at once.
+  -- reads   budgets; what was reached, while a change spreads      cost  1 call, and 1 each while a change spreads
+  function budget.load(ctx, ids)
+    ctx.budgets, ctx.write_budgets = ctx.budgets or {}, budget.flush
+    local missing = {}
+    for _, id in ipairs(ids) do
+      if not ctx.budgets[id] then missing[#missing + 1] = id end
+    end
+    if #missing == 0 then return end
+    local texts = call('HMGET', ctx.k.budgets, unpack(missing))
+    for i, id in ipairs(missing) do
+      local b = decode(ctx, id, texts[i])
+      ctx.budgets[id] = b
+      put_right(ctx, b)
+    end
+  end
+
+  function budget.get(ctx, id)
+    local b = ctx.budgets and ctx.budgets[id]
+    if not b then
+      budget.load(ctx, { id })
+      b = ctx.budgets[id]
+    end
+    return b
+  end
+
+  -- expect: these buckets are asked for next: all budgets above them are read at once.
+  function budget.expect(ctx, names)
+    if not ctx.has_budgets then return end
+    local ids, seen = {}, {}
+    for _, name in ipairs(names) do
+      local p = policy_of(ctx.rec, name)
+      local id = p and not p.refused and p.parent or chain.budget_of(name) and name
+      while id and not seen[id] do
+        seen[id], ids[#ids + 1] = true, id
+        local above = policy_of(ctx.rec, id)
+        id = above and above.parent
+      end
+    end
+    if ids[1] then budget.load(ctx, ids) end
+  end
+
+  -- above: the budgets above a node that has this parent, the nearest first.
+  local function above(ctx, parent)
+    ctx.chains = ctx.chains or {}
+    local list = ctx.chains[parent]
+    if not list then
+      list = {}
+      local id = parent
+      while id do
+        local b = budget.get(ctx, id)
+        list[#list + 1] = b
+        id = b.p and b.p.parent
+      end
+      ctx.chains[parent] = list
+    end
+    return list
+  end
+  budget.above = above
+
+  -- ---- shares ----
+
+  -- tags_of: the tags of the children of a budget. They are remembered only: what is lost begins anew.
+  local function tags_of(ctx, id)
+    local all = ctx.memory.tags
+    if not all or all.count > TAGS_MOST then
+      all = { count = 0, of = {} }
+      ctx.memory.tags = all
+    end
+    local tags = all.of[id]
+    if not tags then
+      tags = { count = 0, of = {} }
+      all.of[id] = tags
+    end
+    return tags
+  end
+
+  local function set_tag(ctx, b, id, tag)
+    local tags, all = tags_of(ctx, b.id), ctx.memory.tags
+    if not tags.of[id] then tags.count, all.count = tags.count + 1, all.count + 1 end
+    tags.of[id] = tag
+  end
+
+  -- forget_tags: a budget is at rest, and so is everything below it.
+  local function forget_tags(ctx, id)
+    local all = ctx.memory.tags
+    if all and all.of[id] then all.count, all.of[id] = all.count - all.of[id].count, nil end
+  end
+
+  -- arrives: a child that had no work has some: one that was away for long enough is as good as new.
+  function budget.arrives(ctx, parent, id)
+    local all = ctx.memory.tags
+    local tags = all and all.of[parent]
+    local tag = tags and tags.of[id]
+    if tag and share.is_forgotten(tag, budget.get(ctx, parent).now) then
+      tags.of[id], tags.count, all.count = nil, tags.count - 1, all.count - 1
+    end
+  end
+
+  -- end_of: the end of the next job of a child.
+  function budget.end_of(ctx, b, id, p)
+    return share.end_of(tags_of(ctx, b.id).of[id], b.now, p.weight)
+  end
+
+  -- ---- what keeps a job from leaving ----
+
+  -- met_by: the due that a job meets at the i-th of the budgets above it: its own, but what waited by order was not late. It may make
+  -- up for no more than its catch-up.
+  local function met_by(ctx, list, i)
+    local b = list[i]
+    local due = max(b.due, b.went_on)
+    for k = i + 1, #list do due = max(due, list[k].went_on) end
+    return max(due, ctx.now - b.p.catch_up_us)
+  end
+
+  -- blocked: which of the budgets above keeps a job from leaving now: the nearest one; nil: none does.
+  function budget.blocked(ctx, parent)
+    local list = above(ctx, parent)
+    for i, b in ipairs(list) do
+      if not b.p or b.p.paused then return b end
+      if b.p.count and met_by(ctx, list, i) > ctx.now then return b end
+      local has_work = b.place and b.place ~= ctx.k.rest
+      if has_work and not b.serving then return b end
+    end
+  end
+
+  -- met: the latest due of a chain, which a job that leaves meets; `due` is that of its bucket. Replies as well the bucket's due,
+  -- less any wait by order above it.
+  function budget.met(ctx, parent, due)
+    local list, met = above(ctx, parent), due
+    for _, b in ipairs(list) do due = max(due, b.went_on) end
+    for i, b in ipairs(list) do
+      -- What is not late by more than a moment meets its own due; what was idle for long met nobody.
+      if b.p.count and b.due > 0 then met = max(met, max(b.due, b.went_on)) end
+    end
+    return max(met, due), due
+  end
+
+  -- charge: a job of a node has left: each budget above it pays. `ends`: the end with which it waited for its share, if it did.
+  function budget.charge(ctx, id, p, ends)
+    local list = above(ctx, p.parent)
+    local dues = {}
+    for i, b in ipairs(list) do
+      if b.p.count then dues[i] = after(b.p, met_by(ctx, list, i)) end
+    end
+    for i, b in ipairs(list) do
+      ends = ends or budget.end_of(ctx, b, id, p)
+      set_tag(ctx, b, id, ends)
+      b.now, b.due, b.changed = max(b.now, ends), dues[i] or 0, true
+      id, p, ends = b.id, b.p, b.ends
+      b.ends = nil
+    end
+  end
+
+  -- ---- places ----
+
+  -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
+  local function move(ctx, b, place, at, ends)
+    bucket.commit(ctx, { bucket = b.id, place = b.place, stored_due = b.at, due = at, ends = ends }, place)
+    b.place, b.at, b.changed = place, at, true
+  end
+
+  -- stand: a budget with work stands where it must.
+  function budget.stand(ctx, b)
+    local list = above(ctx, b.id) -- itself first
+    if not b.p or b.p.refused then return move(ctx, b, ctx.k.refused, ctx.now) end
+    if b.p.paused then return move(ctx, b, ctx.k.paused, max(b.due, 0)) end
+    local due = b.p.count and met_by(ctx, list, 1) or ctx.now
+    if due > ctx.now then return move(ctx, b, ctx.k.schedule, due) end
+    if b.p.parent and budget.blocked(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due) end
+    move(ctx, b, ctx.k.schedule, due)
+  end
+
+  -- wait: a budget waits for its share of the one above.
+  function budget.wait(ctx, parent, b, due)
+    local up = budget.get(ctx, parent)
+    move(ctx, b, key_of(ctx, parent), due, budget.end_of(ctx, up, b.id, b.p))
+    budget.has_work(ctx, up)
+  end
+
+  -- has_work: something waits for a share of a budget: it stands somewhere.
+  function budget.has_work(ctx, b)
+    if not b.place or b.place == ctx.k.rest then budget.stand(ctx, b) end
+  end
+
+  -- come: a bucket that is due, and that something above keeps from going, waits for its share. Replies its place.
+  function budget.come(ctx, s)
+    local up = budget.get(ctx, s.p.parent)
+    s.ends = s.ends or budget.end_of(ctx, up, s.bucket, s.p)
+    budget.has_work(ctx, up)
+    return key_of(ctx, s.p.parent)
+  end
+
+  -- rest: a budget without work: what is known of it stays until it makes no difference any more.
+  local function rest(ctx, b)
+    local at = b.p and b.p.count and b.due + b.p.catch_up_us or 0
+    if at > ctx.now then
+      move(ctx, b, ctx.k.rest, at)
+    else
+      move(ctx, b, nil, 0)
+    end
+  end
+
+  -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
+  function budget.may_go_by_itself(ctx, b)
+    if not b.p or b.p.refused or b.p.paused then return false end
+    return not b.p.count or met_by(ctx, above(ctx, b.id), 1) <= ctx.now
+  end
+
+  -- take_place: where a budget waits after it was picked: for its next share, if nothing of its own keeps it; one through which no job
+  -- has left keeps its turn.
+  function budget.take_place(ctx, b, has_left)
+    if not waiting.first(ctx, key_of(ctx, b.id)) then return rest(ctx, b) end
+    if not budget.may_go_by_itself(ctx, b) then return budget.stand(ctx, b) end
+    if has_left then budget.wait(ctx, b.p.parent, b, met_by(ctx, above(ctx, b.id), 1)) end
+  end
+
+  -- settle: a budget that stood somewhere, and whose turn is over or of which something changed: it stands where it must, or rests.
+  function budget.settle(ctx, b)
+    if waiting.first(ctx, key_of(ctx, b.id)) then budget.stand(ctx, b) else rest(ctx, b) end
+  end
+
+  -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
+  function budget.put_right(ctx, id)
+    local b = budget.get(ctx, id)
+    if not b.place or b.place == ctx.k.rest then
+      b.changed = true
+      return
+    end
+    local parent = b.p and not b.p.refused and b.p.parent
+    local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
+    if not stays then budget.settle(ctx, b) end
+  end
+
+  -- flush: write what changed of budgets, before their places are written (44_bucket).
+  -- writes  budgets      cost  at most 2 calls
+  function budget.flush(ctx)
+    local add, gone = {}, {}
+    for id, b in pairs(ctx.budgets or {}) do
+      if b.changed then
+        if not b.place or b.place == ctx.k.rest then rest(ctx, b) end
+        if b.place then
+          add[#add + 1], add[#add + 2] = id, encode(ctx, b)
+        else
+          gone[#gone + 1] = id
+          forget_tags(ctx, id)
+        end
+        b.changed = false
+      end
+    end
+    if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
+    if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
+  end
+end

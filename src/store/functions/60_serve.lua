@@ -1,0 +1,73 @@
+-- Serve: the turn of a budget. When it may go, it picks the child whose turn it is, and so on down to a bucket, which lets out one job.
+
+local serve = {}
+do
+  local spent, policy_of = context.spent, record.policy_of
+
+  -- bucket_turn: a bucket is picked. It lets out a job, or moves to the place in which it must wait.
+  local function bucket_turn(ctx, key, one)
+    local s, queue = {}, ctx.k.queues .. one.id
+    local level = ctx.has_levels and tonumber(call('HGET', ctx.k.level, one.id) or nil) or nil
+    dispatch.pause(ctx)
+    ctx.picked, ctx.picked_key = one, key
+    bucket.decide(ctx, s, one.id, queue, bucket.length_of(ctx, queue) or 0, key, one.due, level)
+    s.due, s.picked, s.turn_ends = s.due or ctx.now, true, one.ends
+    local announced = ctx.has_retries and retries.has_ended(ctx, one.id)
+    dispatch.turn(ctx, s, 1, announced)
+    ctx.picked = nil
+  end
+
+  local budget_turn
+
+  -- pick: the turn of one child, or what becomes of it. Replies false where none waits.
+  local function pick(ctx, b)
+    local key = waiting.key(ctx, b.id)
+    local one = waiting.first(ctx, key)
+    if not one then return false end
+    if not chain.budget_of(one.id) then
+      bucket_turn(ctx, key, one)
+    else
+      budget_turn(ctx, budget.get(ctx, one.id), one)
+    end
+    return true
+  end
+
+  -- budget_turn: a budget is picked by the one above it. It may have been paused since, or its rate have changed.
+  function budget_turn(ctx, b, one)
+    local before = ctx.dispatched
+    if budget.may_go_by_itself(ctx, b) then
+      b.serving, b.ends = true, one.ends
+      pick(ctx, b)
+      b.serving, b.ends = false, nil
+    end
+    budget.take_place(ctx, b, ctx.dispatched > before)
+  end
+
+  -- turn: a budget on the schedule is due, and lets out at most so many jobs. Whatever it moves counts as one. Replies what is left.
+  -- cost  O(quota)
+  function serve.turn(ctx, id, quota)
+    local b, left = budget.get(ctx, id), quota
+    while left > 0 and not spent(ctx) do
+      if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
+      b.serving = true
+      local found = pick(ctx, b)
+      b.serving = false
+      if not found then break end
+      left = left - 1
+    end
+    budget.settle(ctx, b)
+    return min(left, quota - 1)
+  end
+
+  -- stick: the turn of a budget raised. The bucket that it had picked is looked at again later, and the others go on.
+  function serve.stick(ctx, id)
+    local one = ctx.picked
+    if one then
+      local s = { bucket = one.id, p = policy_of(ctx.rec, one.id), place = ctx.picked_key, stored_due = one.due }
+      bucket.stick(ctx, s)
+      ctx.picked = nil
+    end
+    for _, b in pairs(ctx.budgets) do b.serving, b.ends = false, nil end
+    budget.settle(ctx, budget.get(ctx, id))
+  end
+end
