@@ -46,6 +46,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/82_dead.lua"),
     include_str!("functions/84_explain.lua"),
     include_str!("functions/86_walk.lua"),
+    include_str!("functions/88_audit.lua"),
     include_str!("functions/90_register.lua"),
 );
 

@@ -50,11 +50,10 @@ do
     end
     if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
     if old then
-      b.changed = true
+      b.changed, b.fresh = true, true -- it is marked where it is written
       if b.due > 0 and p.count and (old.period_us ~= p.period_us or old.count ~= p.count) then
         b.due = max(after(p, b.due - old.step), min(b.due, ctx.now))
       end
-      bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = p })
     end
     if b.due > ctx.now + p.interval_us then b.due, b.changed = ctx.now + p.interval_us, true end
   end
@@ -197,6 +196,15 @@ do
     return max(met, due), due
   end
 
+  -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out.
+  function budget.eta_ms(ctx, parent, n)
+    local list, latest = above(ctx, parent), 0
+    for i, b in ipairs(list) do
+      if b.p and b.p.count then latest = max(latest, rate.eta_ms(b.p, max(met_by(ctx, list, i), ctx.now), ctx.now, n)) end
+    end
+    return latest
+  end
+
   -- charge: a job of a node has left: each budget above it pays. `ends`: the end with which it waited for its share, if it did.
   function budget.charge(ctx, id, p, ends)
     local list = above(ctx, p.parent)
@@ -288,6 +296,7 @@ do
       b.changed = true
       return
     end
+    if b.place == ctx.k.paused and not (b.p and b.p.paused) then b.went_on, b.changed = ctx.now, true end
     local parent = b.p and not b.p.refused and b.p.parent
     local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
     if not stays then budget.settle(ctx, b) end
@@ -306,7 +315,8 @@ do
           gone[#gone + 1] = id
           forget_tags(ctx, id)
         end
-        b.changed = false
+        if b.fresh then bucket.mark_reached(ctx, { bucket = id, spreads = b.spreads, p = b.p }) end
+        b.changed, b.fresh = false, false
       end
     end
     if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end

@@ -10,7 +10,20 @@ do
 
   local FIELDS_MOST = 20 -- keys in one call
 
-  -- put_right: the state of some buckets of which a setting changed or ended: cut, re-anchored and in their place. Replies how many
+  local function put_bucket_right(ctx, s, name, place, due, level)
+    local queue = ctx.k.queues .. name
+    bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
+    s.retry_ready = retries.has_ended(ctx, name)
+    if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
+    if not rejected.settle(ctx, s) then
+      bucket.stick(ctx, s)
+    else
+      bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
+    end
+    memory.drop(ctx.memory, name)
+  end
+
+  -- put_right: the state of some buckets and budgets of which a setting changed or ended: cut, re-anchored and in their place. Replies how many
   -- of them are done: a call that has read as much as one may stops before the next.
   -- reads, writes  as a look at their queues      cost  O(names)
   local function put_right(ctx, names)
@@ -21,16 +34,11 @@ do
         bucket.flush(ctx)
         return i - 1
       end
-      local queue = ctx.k.queues .. name
-      bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, places[i], dues[i], tonumber(levels[i] or nil))
-      s.retry_ready = retries.has_ended(ctx, name)
-      if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
-      if not rejected.settle(ctx, s) then
-        bucket.stick(ctx, s)
+      if chain.budget_of(name) then
+        budget.put_right(ctx, name)
       else
-        bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
+        put_bucket_right(ctx, s, name, places[i], dues[i], tonumber(levels[i] or nil))
       end
-      memory.drop(ctx.memory, name)
     end
     bucket.flush(ctx)
     return #names
@@ -46,7 +54,14 @@ do
   function change.end_over(ctx)
     local names = {}
     for _, name in ipairs(settings.ended(ctx, ctx.limits.batch)) do
-      if policy_of(ctx.rec, name).over then names[#names + 1] = name else settings.mend_end(ctx, name) end
+      local p = policy_of(ctx.rec, name)
+      if not p then
+        settings.drop_over(ctx, name) -- a budget that the configuration does not know any more
+      elseif p.over then
+        names[#names + 1] = name
+      else
+        settings.mend_end(ctx, name)
+      end
     end
     if #names > 0 then put_right(ctx, names) end
     if ctx.rec.ended_us > 0 and not ctx.spread then
@@ -66,7 +81,7 @@ do
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
       and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0)
-      and (c.is_glob == true or names.is_bucket(c.match))
+      and (c.is_glob == true or names.is_bucket(chain.budget_of(c.match) or c.match))
     if not is_good then return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason') end
     local n = 0
     for _, one in pairs(c.set or {}) do
@@ -164,6 +179,9 @@ do
     if is_newer then return newer(ctx.k.settings) end
     if not settings.room_for_name(ctx, c.match) then
       return refuse('TOOMANY', '100,000 names are set; `dripd unset` some, or set a glob')
+    end
+    if not policy_of(ctx.rec, c.match) then
+      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. chain.budget_of(c.match))
     end
     entry = entry or setting.fresh()
     setting.without_over(entry, ctx.now)

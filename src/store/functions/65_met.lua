@@ -27,7 +27,7 @@ do
     local page, n = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), 0
     if is_error(page) then return 0, '0' end
     for i = 1, #page[2], 2 do
-      if matches(page[2][i]) then n = n + 1 end
+      if not chain.budget_of(page[2][i]) and matches(page[2][i]) then n = n + 1 end
     end
     return n, page[1]
   end

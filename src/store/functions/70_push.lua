@@ -52,14 +52,25 @@ do
     return s.due or ctx.now
   end
 
+  -- eta_of: when the n-th waiting job is due, by the bucket and by every budget above it.
+  local function eta_of(ctx, p, due, n)
+    local eta = eta_ms(p, due, ctx.now, n)
+    return p.parent and not p.refused and max(eta, budget.eta_ms(ctx, p.parent, n)) or eta
+  end
+
+  -- wait_for_room: how long until one place is expected to be free: the next job leaves.
+  local function wait_for_room(ctx, p, due)
+    return p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
+  end
+
   -- verdict: the reply to a push of n jobs of which some were accepted, and stand in the queue now.
   function push.verdict(ctx, s, gates, n, accepted)
     local p, due, wait = s.p, reckoned_due(ctx, s), -1
     if accepted < n then
       wait = gate.longest_wait_ms(gates)
-      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, retry_after_ms(due, ctx.now)) end
+      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, wait_for_room(ctx, p, due)) end
     end
-    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or eta_ms(p, due, ctx.now, s.len) }
+    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or eta_of(ctx, p, due, s.len) }
   end
 
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
@@ -130,8 +141,8 @@ do
     local full = s.len >= s.p.capacity and not s.p.drop_oldest
     return {
       0, s.len, s.p.capacity,
-      full and retry_after_ms(due, ctx.now) or -1,
-      s.len == 0 and -1 or eta_ms(s.p, due, ctx.now, 1),
+      full and wait_for_room(ctx, s.p, due) or -1,
+      s.len == 0 and -1 or eta_of(ctx, s.p, due, 1),
     }
   end
 

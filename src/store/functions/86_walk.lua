@@ -32,9 +32,10 @@ do
     return first and 'held:' .. first
   end
 
-  -- next_place: the places in their order: paused, due, held:<route> ..., rejected; nil after the last.
+  -- next_place: the places in their order: paused, share, due, held:<route> ..., rejected; nil after the last.
   local function next_place(ctx, at)
-    if at == 'paused' then return 'due' end
+    if at == 'paused' then return ctx.has_budgets and 'share' or 'due' end
+    if at == 'share' then return 'due' end
     if at == 'rejected' then return nil end
     return after_held(ctx, at == 'due' and '' or sub(at, 6)) or 'rejected'
   end
@@ -60,15 +61,18 @@ do
   local function page_of_place(ctx, at, cursor, most, floors, rows)
     local key, waits = at == 'due' and ctx.k.schedule or ctx.k.paused, at
     if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
-    local page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most)
+    local page
+    if at == 'share' then page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most) else page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most) end
     if is_error(page) then return '0', 0 end
     local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
     local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
     for i = 1, #found, 2 do
       local name = found[i]
-      local len, p = pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
+      local is_budget = byte(name, 1) == 123
+      local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
       if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
-      local due, late = due_of(p, waits, found[i + 1] + 0, now)
+      local due, late = now, 0
+      if not is_budget then due, late = due_of(p, waits, sub(found[i + 1], 1, 16) + 0, now) end
       local empty = len > 0 and eta_ms(p, due, now, len) or 0
       if len > least_depth or late > least_late or len > 0 and empty > least_empty then
         add(rows, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
@@ -85,7 +89,8 @@ do
       local place, waits = places[i], 'idle'
       if place == ctx.k.schedule then waits = 'due'
       elseif place == ctx.k.paused then waits = 'paused'
-      elseif bucket.is_held(ctx, place) then waits = 'held' end
+      elseif bucket.is_held(ctx, place) then waits = 'held'
+      elseif waiting.budget(ctx, place) then waits = 'share' end
       local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
       local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
       add(rows, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])

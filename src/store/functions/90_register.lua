@@ -70,6 +70,7 @@ do
   internal('walk', walk.page, { 'no-writes' })
   internal('rank', walk.rank, { 'no-writes' })
   internal('top', walk.top, { 'no-writes' })
+  internal('audit', audit.audit, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.
   -- reply  { its version, the oldest library version whose daemons understand its replies }
