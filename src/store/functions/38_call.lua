@@ -71,7 +71,10 @@ do
 
   -- open: the context of a call.
   -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
+  local calls = 0
+
   function context.open(prefix, now_us)
+    calls = calls + 1
     local ctx = of_prefix(prefix)
     local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
@@ -82,11 +85,12 @@ do
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us = nil, 0 end
     -- While it was quiet here, this server may have been a replica, and another one may have put buckets to rest.
     if now > m.clock + BELIEVED_US then m.rest_us = 0 end
+    ctx.quiet = now > m.drained_us + BELIEVED_US or now < m.clock
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, nil, nil, nil, 0, 0
-    ctx.waits, ctx.waiting_at, ctx.budgets, ctx.chains, ctx.write_budgets = nil, nil, nil, nil, nil
+    ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.calls = nil, nil, nil, nil, calls
     ctx.has_budgets = ctx.rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels, ctx.has_retries = 0, 0, 0, 0, nil, nil
     return ctx

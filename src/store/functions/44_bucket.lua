@@ -338,7 +338,6 @@ do
       if ctx.now < m.rest_us then return false end
     end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
-    if n > 0 and ctx.has_budgets then call('HDEL', ctx.k.budgets, unpack(call('ZRANGE', rest, '0', min(n, REST_MOST) - 1))) end
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     if n > 0 then m.forgot_us = ctx.now end

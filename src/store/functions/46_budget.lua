@@ -8,33 +8,50 @@
 --   k.wait .. <budget>     it waits for its share of the budget above it
 -- and without work:
 --   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
--- <prefix>:budgets keeps of each that stands anywhere: "<due> <went_on> <now> <at> <place>", the place without its prefix.
+-- At rest its score says when that is, so its due is that less its catch-up. Of one that has work <prefix>:budgets keeps
+-- "<due> <went_on> <now> <at> <place>", the place without its prefix:
 --   due       when its next job may leave
 --   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it
 --   now       of its waiting set (31_share)
 --
--- The state `b` of a budget in a call: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place,
--- at (its score there), serving (its turn has come: what waits for it is no obstacle to what it serves), changed.
+-- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
+-- there), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
+-- waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other server can have
+-- written another one.
 
 local budget = {}
 do
   local digits, after, policy_of = base.digits, rate.after, record.policy_of
-  local key_of = waiting.key
+  local key_of, end_of = waiting.key, share.end_of
 
   local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
-  local TAGS_MOST = 200000 -- children whose tag is remembered, of one prefix
+  local KNOWN_MOST = 50000 -- budgets that are remembered, of one prefix
+  local TAGS_MOST = 200000 -- and their children's tags
 
   -- ---- what is known of a budget ----
 
-  local function decode(ctx, id, text)
-    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, changed = false }
+  local function decode(ctx, id, text, rests_till)
+    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, tags = {}, changed = false }
     local due, went_on, now, at, place = match(text or '', STATE)
-    if due then b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place end
+    if due then
+      b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place
+      b.is_stored = true
+    elseif rests_till then
+      b.at, b.place = rests_till + 0, ctx.k.rest
+    end
     return b
   end
 
   local function encode(ctx, b)
     return table.concat({ digits(b.due), digits(b.went_on), format('%.17g', b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
+  end
+
+  -- change: something of a budget is to be written at the end of the call.
+  local function change(ctx, b)
+    if b.changed then return end
+    local list = ctx.memory.budgets.changed
+    b.changed, list[#list + 1] = true, b
+    ctx.write_budgets = budget.flush
   end
 
   -- put_right: where what applies to a budget changed since it was last looked at, its due is re-anchored. No due lies further ahead
@@ -43,50 +60,69 @@ do
     local p = b.p
     if not p then return end
     local old = p.over
-    if ctx.prev then
-      local spreads
-      old, spreads = bucket.before(ctx, b.id, p)
-      b.spreads = spreads
-    end
+    if ctx.prev then old, b.spreads = bucket.before(ctx, b.id, p) end
     if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
+    if b.place == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
     if old then
-      b.changed, b.fresh = true, true -- it is marked where it is written
+      b.fresh = true -- it is marked where it is written
+      change(ctx, b)
       if b.due > 0 and p.count and (old.period_us ~= p.period_us or old.count ~= p.count) then
         b.due = max(after(p, b.due - old.step), min(b.due, ctx.now))
       end
     end
-    if b.due > ctx.now + p.interval_us then b.due, b.changed = ctx.now + p.interval_us, true end
+    if b.due > ctx.now + p.interval_us then
+      b.due = ctx.now + p.interval_us
+      change(ctx, b)
+    end
+  end
+
+  -- known: the budgets that are remembered. Each call begins with their policies anew; while a change spreads, or after a while
+  -- without a call, nothing is believed.
+  local function known(ctx)
+    local all = ctx.memory.budgets
+    if not all or all.call ~= ctx.calls and (ctx.prev or ctx.quiet or ctx.was or all.count > KNOWN_MOST) and not all.changed[1] then
+      all = { of = {}, count = 0, tag_count = 0, changed = {}, call = ctx.calls }
+      ctx.memory.budgets = all
+    end
+    if all.changed[1] then ctx.write_budgets = budget.flush end -- a call that only reads may have found something
+    return all
   end
 
   -- load: budgets are asked for next: what is stored of them is read at once.
-  -- reads   budgets; what was reached, while a change spreads      cost  1 call, and 1 each while a change spreads
+  -- reads   budgets, rest; what was reached, while a change spreads      cost  2 calls, and 1 each while a change spreads
   function budget.load(ctx, ids)
-    ctx.budgets, ctx.write_budgets = ctx.budgets or {}, budget.flush
-    local missing = {}
+    local all, missing = known(ctx), {}
     for _, id in ipairs(ids) do
-      if not ctx.budgets[id] then missing[#missing + 1] = id end
+      if not all.of[id] then missing[#missing + 1] = id end
     end
     if #missing == 0 then return end
     local texts = call('HMGET', ctx.k.budgets, unpack(missing))
+    local rests = call('ZMSCORE', ctx.k.rest, unpack(missing))
     for i, id in ipairs(missing) do
-      local b = decode(ctx, id, texts[i])
-      ctx.budgets[id] = b
+      local b = decode(ctx, id, texts[i], rests[i])
+      all.of[id], all.count, b.call = b, all.count + 1, ctx.calls
       put_right(ctx, b)
     end
   end
 
   function budget.get(ctx, id)
-    local b = ctx.budgets and ctx.budgets[id]
+    local all = ctx.memory.budgets
+    local b = all and all.call == ctx.calls and all.of[id]
     if not b then
       budget.load(ctx, { id })
-      b = ctx.budgets[id]
+      all = ctx.memory.budgets
+      all.call, b = ctx.calls, all.of[id]
+    end
+    if b.call ~= ctx.calls then
+      b.call, b.p = ctx.calls, policy_of(ctx.rec, id)
+      put_right(ctx, b)
     end
     return b
   end
 
-  -- expect: these buckets are asked for next: all budgets above them are read at once.
+  -- expect: these nodes are asked for next: where budgets are not remembered, all that stand above them are read at once.
   function budget.expect(ctx, names)
-    if not ctx.has_budgets then return end
+    if not ctx.has_budgets or not ctx.prev and not ctx.quiet and ctx.memory.budgets then return end
     local ids, seen = {}, {}
     for _, name in ipairs(names) do
       local p = policy_of(ctx.rec, name)
@@ -120,46 +156,28 @@ do
 
   -- ---- shares ----
 
-  -- tags_of: the tags of the children of a budget. They are remembered only: what is lost begins anew.
-  local function tags_of(ctx, id)
-    local all = ctx.memory.tags
-    if not all or all.count > TAGS_MOST then
-      all = { count = 0, of = {} }
-      ctx.memory.tags = all
-    end
-    local tags = all.of[id]
-    if not tags then
-      tags = { count = 0, of = {} }
-      all.of[id] = tags
-    end
-    return tags
-  end
-
   local function set_tag(ctx, b, id, tag)
-    local tags, all = tags_of(ctx, b.id), ctx.memory.tags
-    if not tags.of[id] then tags.count, all.count = tags.count + 1, all.count + 1 end
-    tags.of[id] = tag
-  end
-
-  -- forget_tags: a budget is at rest, and so is everything below it.
-  local function forget_tags(ctx, id)
-    local all = ctx.memory.tags
-    if all and all.of[id] then all.count, all.of[id] = all.count - all.of[id].count, nil end
+    if not b.tags[id] then
+      local all = ctx.memory.budgets
+      all.tag_count = all.tag_count + 1
+      if all.tag_count > TAGS_MOST then
+        for _, other in pairs(all.of) do other.tags = {} end
+        all.tag_count = 0
+      end
+    end
+    b.tags[id] = tag
   end
 
   -- arrives: a child that had no work has some: one that was away for long enough is as good as new.
   function budget.arrives(ctx, parent, id)
-    local all = ctx.memory.tags
-    local tags = all and all.of[parent]
-    local tag = tags and tags.of[id]
-    if tag and share.is_forgotten(tag, budget.get(ctx, parent).now) then
-      tags.of[id], tags.count, all.count = nil, tags.count - 1, all.count - 1
-    end
+    local b = budget.get(ctx, parent)
+    local tag = b.tags[id]
+    if tag and share.is_forgotten(tag, b.now) then b.tags[id] = nil end
   end
 
   -- end_of: the end of the next job of a child.
   function budget.end_of(ctx, b, id, p)
-    return share.end_of(tags_of(ctx, b.id).of[id], b.now, p.weight)
+    return share.end_of(b.tags[id], b.now, p.weight)
   end
 
   -- ---- what keeps a job from leaving ----
@@ -205,19 +223,43 @@ do
     return latest
   end
 
-  -- charge: a job of a node has left: each budget above it pays. `ends`: the end with which it waited for its share, if it did.
-  function budget.charge(ctx, id, p, ends)
-    local list = above(ctx, p.parent)
-    local dues = {}
-    for i, b in ipairs(list) do
-      if b.p.count then dues[i] = after(b.p, met_by(ctx, list, i)) end
+  -- asks, pays: what a job asks of the budgets above its bucket before it leaves, and what it pays when it has. `line` are the budgets above. asks replies the latest due of the chain and the bucket's own; nil where something keeps the
+  -- job from leaving.
+  function budget.asks(ctx, line, due)
+    local now, rested, went_on, met = ctx.now, ctx.k.rest, 0, due
+    for i = #line, 1, -1 do
+      local b = line[i]
+      local p, d = b.p, b.due
+      if not p or p.paused or b.place and b.place ~= rested and not b.serving then return nil end
+      if b.went_on > went_on then went_on = b.went_on end
+      if d < went_on then d = went_on end
+      if p.count and d > now then return nil end
+      if d > met then met = d end
     end
-    for i, b in ipairs(list) do
-      ends = ends or budget.end_of(ctx, b, id, p)
-      set_tag(ctx, b, id, ends)
-      b.now, b.due, b.changed = max(b.now, ends), dues[i] or 0, true
-      id, p, ends = b.id, b.p, b.ends
-      b.ends = nil
+    if due < went_on then due = went_on end
+    return met, due
+  end
+
+  function budget.pays(ctx, line, id, p, ends)
+    local now, went_on = ctx.now, 0
+    for i = #line, 1, -1 do
+      local b = line[i]
+      if b.went_on > went_on then went_on = b.went_on end
+      b.charged = went_on
+    end
+    for i = 1, #line do
+      local b = line[i]
+      local of, d, tag, weight = b.p, b.due, b.tags[id], p.weight
+      if of.count then
+        if d < b.charged then d = b.charged end
+        if d < now - of.catch_up_us then d = now - of.catch_up_us end
+        if of.part == 0 then b.due = d + of.step else b.due = after(of, d) end
+      end
+      if not ends then ends = end_of(tag, b.now, weight) end
+      if tag then b.tags[id] = ends else set_tag(ctx, b, id, ends) end
+      if ends > b.now then b.now = ends end
+      if not b.changed then change(ctx, b) end
+      id, p, ends, b.ends = b.id, of, b.ends, nil
     end
   end
 
@@ -226,7 +268,8 @@ do
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
   local function move(ctx, b, place, at, ends)
     bucket.commit(ctx, { bucket = b.id, place = b.place, stored_due = b.at, due = at, ends = ends }, place)
-    b.place, b.at, b.changed = place, at, true
+    b.place, b.at = place, at
+    change(ctx, b)
   end
 
   -- stand: a budget with work stands where it must.
@@ -293,10 +336,9 @@ do
   function budget.put_right(ctx, id)
     local b = budget.get(ctx, id)
     if not b.place or b.place == ctx.k.rest then
-      b.changed = true
-      return
+      return change(ctx, b)
     end
-    if b.place == ctx.k.paused and not (b.p and b.p.paused) then b.went_on, b.changed = ctx.now, true end
+    if b.place == ctx.k.paused and not (b.p and b.p.paused) then b.went_on = ctx.now end
     local parent = b.p and not b.p.refused and b.p.parent
     local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
     if not stays then budget.settle(ctx, b) end
@@ -305,20 +347,22 @@ do
   -- flush: write what changed of budgets, before their places are written (44_bucket).
   -- writes  budgets      cost  at most 2 calls
   function budget.flush(ctx)
-    local add, gone = {}, {}
-    for id, b in pairs(ctx.budgets or {}) do
-      if b.changed then
-        if not b.place or b.place == ctx.k.rest then rest(ctx, b) end
-        if b.place then
-          add[#add + 1], add[#add + 2] = id, encode(ctx, b)
-        else
-          gone[#gone + 1] = id
-          forget_tags(ctx, id)
-        end
-        if b.fresh then bucket.mark_reached(ctx, { bucket = id, spreads = b.spreads, p = b.p }) end
-        b.changed, b.fresh = false, false
+    local all, add, gone = ctx.memory.budgets, {}, {}
+    local changed = all.changed
+    for i = 1, #changed do
+      local b, had_work = changed[i], changed[i].is_stored
+      if not b.place or b.place == ctx.k.rest then rest(ctx, b) end
+      b.is_stored = b.place ~= nil and b.place ~= ctx.k.rest
+      if b.is_stored then
+        add[#add + 1], add[#add + 2] = b.id, encode(ctx, b)
+      elseif had_work then
+        gone[#gone + 1] = b.id
       end
+      if not b.place then all.of[b.id], all.count = nil, all.count - 1 end
+      if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
+      b.changed, b.fresh = false, false
     end
+    all.changed, ctx.write_budgets = {}, nil
     if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
     if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
   end

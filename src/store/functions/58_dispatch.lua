@@ -33,7 +33,7 @@ do
     r.left = r.left - 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
-      budget.charge(ctx, s.bucket, p, s.turn_ends)
+      budget.pays(ctx, budget.above(ctx, p.parent), s.bucket, p, s.turn_ends)
       s.turn_ends = nil
     end
     local late = now - (s.met or due)
@@ -57,9 +57,10 @@ do
     if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
     local parent = s.p.parent
     if parent then
-      if s.p.refused or budget.blocked(ctx, parent) then return nil end
-      s.met, s.due = budget.met(ctx, parent, s.due)
-      s.due_text = nil
+      if s.p.refused then return nil end
+      local met, due = budget.asks(ctx, budget.above(ctx, parent), s.due)
+      if not met then return nil end
+      s.met, s.due, s.due_text = met, due, nil
     end
     local r = ctx.rooms[s.p.route]
     if not r or r.left <= 0 then
@@ -173,7 +174,7 @@ do
   -- `close`: a field of a table costs several times as much.
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
+  local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -226,16 +227,18 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.parent
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused
+    line = p.parent and not p.refused and budget.above(ctx, p.parent) or nil
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)
     stream, room_left = r.stream, r.left
   end
 
-  -- paid: a job of so many bytes has left for the due that it met. Replies the next due.
-  local function paid(p, due, size)
+  -- paid: a job of so many bytes has left for the due that its bucket met, and the latest one that it met in all. Replies the next
+  -- due.
+  local function paid(p, due, size, met)
     room_left, bytes, dispatched = room_left - 1, bytes + size, dispatched + 1
-    local late = now - due
+    local late = now - met
     if late > latest then latest = late end
     if late < late_from or late >= late_to then
       count_late()
@@ -266,7 +269,7 @@ do
       local job = call('LINDEX', queue, from_right[out + 1])
       local size = #job
       if size > now_limit or not put(ctx, name, job, digits(due)) then break end
-      out, due = out + 1, paid(p, due, size)
+      out, due = out + 1, paid(p, due, size, due)
     end
     return out, due
   end
@@ -312,10 +315,18 @@ do
       head_of, head = name, job
       return 0
     end
+    local met = due
+    if line then
+      met, due = budget.asks(ctx, line, due)
+      if not met then return 0 end
+      if met ~= due_before then due_before, text_before = met, digits(met) end
+      due_text = text_before
+    end
     if not put(ctx, name, job, due_text) then return 0 end
+    if line then budget.pays(ctx, line, name, p, nil) end
     local out = 1
-    due = paid(p, due, size)
-    if len > 1 and due <= now then
+    due = paid(p, due, size, met)
+    if len > 1 and due <= now and not line then
       out, due = put_more(ctx, name, p, queue, len, due, most)
     end
     -- RPOP is a little less work for a small job, but replies it once more.

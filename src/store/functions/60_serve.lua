@@ -67,7 +67,7 @@ do
       bucket.stick(ctx, s)
       ctx.picked = nil
     end
-    for _, b in pairs(ctx.budgets) do b.serving, b.ends = false, nil end
+    for _, b in pairs(ctx.memory.budgets.of) do b.serving, b.ends = false, nil end
     budget.settle(ctx, budget.get(ctx, id))
   end
 end

@@ -101,6 +101,7 @@ do
 
   -- begin: what comes before the turns: what there is to be asked for, and who may go on is put back on the schedule.
   local function begin(ctx)
+    ctx.memory.drained_us = ctx.now
     if ctx.held ~= '' then bucket.release_where_room(ctx) end
     if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
     ctx.has_levels, ctx.has_retries = false, false

@@ -53,9 +53,9 @@ do
       if chain.budget_of(id) then
         local text = call('HGET', k.budgets, id)
         local at, place = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
-        if places[1] and place ~= places[1].place then
+        if places[1] and place ~= places[1].place and (text or places[1].place ~= 'rest') then
           found(id .. ' stands in ' .. places[1].place .. ', and budgets says ' .. tostring(text))
-        elseif places[1] and at + 0 ~= places[1].due then
+        elseif places[1] and text and at + 0 ~= places[1].due then
           found(id .. ' stands in ' .. place .. ' at ' .. base.digits(places[1].due) .. ', and budgets says ' .. at)
         end
       end
