@@ -114,7 +114,7 @@ do
   -- was: what a bucket must be put right from, if its policy is changed in this call: as `before`, or what applies now.
   function bucket.was(ctx, name)
     local p = policy_of(ctx.rec, name)
-    return ctx.prev and before(ctx, name, p) or p.over or p
+    return p and (ctx.prev and before(ctx, name, p) or p.over or p)
   end
 
   bucket.before = before

@@ -76,15 +76,14 @@ do
     end
   end
 
-  -- known: the budgets that are remembered. Each call begins with their policies anew; while a change spreads, or after a while
-  -- without a call, nothing is believed.
+  -- known: the budgets that are remembered. Each call begins with their policies anew. While a change spreads, after a while without
+  -- a call, and after one that only read or that raised, nothing is believed.
   local function known(ctx)
     local all = ctx.memory.budgets
-    if not all or all.call ~= ctx.calls and (ctx.prev or ctx.quiet or ctx.was or all.count > KNOWN_MOST) and not all.changed[1] then
+    if not all or all.call ~= ctx.calls and (ctx.prev or ctx.quiet or ctx.was or all.count > KNOWN_MOST or all.changed[1]) then
       all = { of = {}, count = 0, tag_count = 0, changed = {}, call = ctx.calls }
       ctx.memory.budgets = all
     end
-    if all.changed[1] then ctx.write_budgets = budget.flush end -- a call that only reads may have found something
     return all
   end
 

@@ -274,6 +274,17 @@ do
     return out, due
   end
 
+  -- left_place: a bucket stands there no more.
+  local function left_place(name, place)
+    if place == schedule_key then
+      left_schedule = left_schedule + 1
+      from_schedule[left_schedule] = name
+    elseif place == rest_key then
+      left_rest = left_rest + 1
+      from_rest[left_rest] = name
+    end
+  end
+
   -- wait_at: a plain bucket that stood at `place` and has so many jobs left waits where `bucket.where` says.
   local function wait_at(name, left_over, place, due)
     local to = where(all_keys, left_over > 0, due, now)
@@ -292,14 +303,16 @@ do
       end
       if settled[name] then settled[name] = nil end
     end
-    if place == to then return end
-    if place == schedule_key then
-      left_schedule = left_schedule + 1
-      from_schedule[left_schedule] = name
-    elseif place == rest_key then
-      left_rest = left_rest + 1
-      from_rest[left_rest] = name
-    end
+    if place ~= to then left_place(name, place) end
+  end
+
+  -- come: a plain bucket waits for its share from now on.
+  local function come(ctx, name, p, len, place, due_text)
+    local up = line[1]
+    waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.end_of(ctx, up, name, p))
+    budget.has_work(ctx, up)
+    left_place(name, place)
+    if has_id and notes_left > 0 then settled[name], notes_left = len, notes_left - 1 end
   end
 
   -- plain: the turn of a bucket that is due and has `len` jobs, more than none, of which `most` may leave. Replies how many have
@@ -309,18 +322,21 @@ do
     if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
+    local met = due
+    if line then
+      met, due = budget.asks(ctx, line, due)
+      if not met then
+        come(ctx, name, p, len, place, due_text)
+        return 1
+      end
+      if met ~= due_before then due_before, text_before = met, digits(met) end
+      due_text = text_before
+    end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit then
       head_of, head = name, job
       return 0
-    end
-    local met = due
-    if line then
-      met, due = budget.asks(ctx, line, due)
-      if not met then return 0 end
-      if met ~= due_before then due_before, text_before = met, digits(met) end
-      due_text = text_before
     end
     if not put(ctx, name, job, due_text) then return 0 end
     if line then budget.pays(ctx, line, name, p, nil) end
@@ -337,6 +353,35 @@ do
     return out, nil, is_due
   end
   dispatch.plain = plain
+
+  -- picked: the turn of a bucket that a budget picked, `one` of its waiting set `key`, where it is plain: one job leaves. Replies
+  -- whether it was.
+  function dispatch.picked(ctx, key, one)
+    if not going then resume(ctx) end
+    local name, p = one.id, policy_of(ctx.rec, one.id)
+    if p ~= policy then use(ctx, p) end
+    local queue = queues .. name
+    local len = pcall_redis('LLEN', queue)
+    if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
+      return false
+    end
+    local met, due = budget.asks(ctx, line, one.due)
+    if not met then return false end
+    local job = call('LINDEX', queue, '-1')
+    local size = #job
+    if size > now_limit or not put(ctx, name, job, digits(met)) then return false end
+    budget.pays(ctx, line, name, p, one.ends)
+    due = paid(p, due, size, met)
+    if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
+    waiting.leave(ctx, key, name, one.due)
+    if len > 1 and due <= now then
+      waiting.join(ctx, key, name, due, budget.end_of(ctx, line[1], name, p))
+      if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
+    else
+      wait_at(name, len - 1, nil, due)
+    end
+    return true
+  end
 
   -- plain_turns: the turns of the due buckets of `work` (64_drain), from where it stands, as long as they are plain. Where the last
   -- one has more to do than the plain way can, the reply is its next due, and how many of its jobs have left.

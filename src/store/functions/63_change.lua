@@ -173,6 +173,12 @@ do
     return refuse('BADARG', key .. ' was written by a newer version of dripd; use that one')
   end
 
+  -- stopped_by: which name or glob pauses, or closes, a node now; '' where none does.
+  local function stopped_by(ctx, c)
+    local p = policy_of(ctx.rec, c.match)
+    return p and p[c.asks or 'paused'] or ''
+  end
+
   -- of_name: the same for an exact name.
   local function of_name(ctx, c)
     local entry, is_newer = settings.of_name(ctx, c.match)
@@ -180,7 +186,7 @@ do
     if not settings.room_for_name(ctx, c.match) then
       return refuse('TOOMANY', '100,000 names are set; `dripd unset` some, or set a glob')
     end
-    if not policy_of(ctx.rec, c.match) then
+    if next(c.set or {}) and not policy_of(ctx.rec, c.match) then
       return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. chain.budget_of(c.match))
     end
     entry = entry or setting.fresh()
@@ -188,8 +194,7 @@ do
     local was = bucket.was(ctx, c.match) -- not asked for later: the policies before know what is set now
     -- checks end here
     local told = change.alter(ctx, c, entry, 0)
-    local asks = c.asks or 'paused'
-    if #told == 0 then return { 0, told, policy_of(ctx.rec, c.match)[asks] or '' } end
+    if #told == 0 then return { 0, told, stopped_by(ctx, c) } end
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was }
     put_right(ctx, { c.match })
@@ -197,7 +202,7 @@ do
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
     tell(ctx, c, told)
-    return { 1, told, policy_of(ctx.rec, c.match)[asks] or '' }
+    return { 1, told, stopped_by(ctx, c) }
   end
 
   -- of_glob: the same for a glob.

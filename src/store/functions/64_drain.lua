@@ -56,6 +56,7 @@ do
   -- bucket anything: the dues of what has left by then must be stored. Replies whether that wrote to the schedule.
   local function guarded(ctx, work, turns)
     work.is_plain = dispatch.is_plain(ctx)
+    ctx.is_plain = work.is_plain
     if work.is_plain then dispatch.open(ctx) end
     repeat
       local whole, why = pcall(turns, ctx, work)
@@ -186,7 +187,9 @@ do
     local s, name, place, due, now = work.s, work.names[i], work.places[i], work.dues[i], ctx.now
     local may_go = (place == nil or place == ctx.k.rest or place == ctx.k.paused) and work.quota > 0
     if work.is_plain and may_go and place ~= ctx.k.paused and (due or 0) <= now then
-      local out, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, place, now, ctx.now_text,
+      local p = ctx.rec.plain or policy_of(ctx.rec, name)
+      if p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
+      local out, left_at = dispatch.plain(ctx, name, p, queue, len, place, now, ctx.now_text,
         min(work.quota, work.share))
       work.quota = work.quota - out
       if left_at then general(ctx, work, i, queue, len - out, due, left_at, out) end
@@ -200,7 +203,7 @@ do
       local given = min(work.quota, work.share)
       -- A retry of one that was paused may have been announced; one that has ended brings every other bucket onto the schedule.
       local announced = place == ctx.k.paused and retries.has_ended(ctx, name)
-      if s.p.parent then budget.arrives(ctx, s.p.parent, name) end
+      if s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, name) end
       work.quota = work.quota - given + dispatch.turn(ctx, s, given, announced)
     else
       rejected.settle(ctx, s)

@@ -38,7 +38,7 @@ do
   -- begins: jobs come into a bucket. The time since the due of one without work earns no credit.
   function push.begins(ctx, s)
     if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end
-    if s.len == 0 and s.p.parent then budget.arrives(ctx, s.p.parent, s.bucket) end
+    if s.len == 0 and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, s.bucket) end
   end
 
   -- level_of: how many jobs a bucket keeps of those that it has and those that come.
