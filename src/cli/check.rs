@@ -54,8 +54,11 @@ fn describe(policy: &Policy) -> String {
         Overflow::Reject => "reject",
         Overflow::DropOldest => "drop-oldest",
     };
+    // Inside a budget it grows where an exact rate needs it, unless somebody wrote it.
+    let grows = policy.node.within.is_some() && !policy.is_catch_up_set;
+    let catch_up = duration::show(policy.catch_up);
     let mut text = format!(
-        "rate {} capacity {} lease {} attempts {} backoff {}..{} overflow {overflow} route {} catch_up {}",
+        "rate {} capacity {} lease {} attempts {} backoff {}..{} overflow {overflow} route {} catch_up {}{catch_up}",
         policy.rate,
         policy.capacity,
         duration::show(policy.lease),
@@ -63,7 +66,7 @@ fn describe(policy: &Policy) -> String {
         duration::show(policy.backoff_initial),
         duration::show(policy.backoff_max),
         policy.route.as_str(),
-        duration::show(policy.catch_up)
+        if grows { "at least " } else { "" }
     );
     for gate in &policy.admit {
         text += &format!(" admit {gate}");

@@ -144,3 +144,50 @@ fn line(row: &Row, is_entry: bool) -> String {
         (_, None) => format!("# {key} = {}", stands.text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::change::Lies;
+
+    fn set(pattern: &str, is_glob: bool, keys: &[(&str, &str)]) -> Settings {
+        let stands = |text: &str| Stands {
+            text: text.to_owned(),
+            since: "1000000".to_owned(),
+            till: None,
+            by: "ann@web1".to_owned(),
+            user: String::new(),
+            reason: None,
+        };
+        let lies = |(key, text): &(&str, &str)| ((*key).to_owned(), Lies { lasting: Some(stands(text)), timed: None });
+        Settings { pattern: pattern.to_owned(), is_glob, keys: keys.iter().map(lies).collect() }
+    }
+
+    #[test]
+    fn budgets_are_listed_as_budgets_without_their_braces() {
+        let all = [
+            set("{sms:*}", true, &[("rate", "\"5/s\""), ("weight", "3")]),
+            set("acme", false, &[("within", "\"twilio\"")]),
+            set("{twilio}", false, &[("pause", "yes"), ("weight", "2")]),
+        ];
+        let rows: Vec<Row> = all.iter().flat_map(rows).collect();
+        let text: Vec<_> = rows.iter().map(|row| as_text(row, 0)).collect();
+        let since = "\n  since 1970-01-01T00:00:01Z by ann@web1";
+        let expected = [
+            "budget sms:*: rate = \"5/s\"",
+            "budget sms:*: weight = 3",
+            "acme: within = \"twilio\"",
+            "budget twilio: paused",
+            "budget twilio: weight = 2",
+        ];
+        assert_eq!(text, expected.map(|line| line.to_owned() + since));
+        let json = as_json(&rows);
+        let of = |n: usize| (json[n]["match"].as_str(), json[n]["budget"].as_bool(), json[n]["glob"].as_bool());
+        assert_eq!((of(0), of(2)), ((Some("sms:*"), Some(true), Some(true)), (Some("acme"), Some(false), Some(false))));
+        let expected = "[[bucket]]\nmatch = \"acme\"\nwithin = \"twilio\"\n\n\
+                        # for [[budget]] match = \"twilio\":\n# pause: not a key of the file; it stays set until it is taken back\n\
+                        # weight = 2\n\n\
+                        [[budget]]\nmatch = \"sms:*\"\nrate = \"5/s\"\nweight = 3\n\n";
+        assert_eq!(as_toml(&rows), expected);
+    }
+}

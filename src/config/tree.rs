@@ -128,7 +128,9 @@ fn depths(above: &[Above]) -> Vec<Option<usize>> {
     let mut below = vec![Vec::new(); above.len()];
     for (at, budgets) in above.iter().enumerate() {
         let Above::Budgets(budgets) = budgets else { continue };
-        budgets.iter().for_each(|up| below[*up].push(at));
+        for up in budgets {
+            below[*up].push(at);
+        }
     }
     let mut depths: Vec<_> = above.iter().map(|above| (*above == Above::Nothing).then_some(1)).collect();
     let mut open: VecDeque<_> = (0..above.len()).filter(|at| depths[*at].is_some()).collect();
