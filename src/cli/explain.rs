@@ -3,17 +3,22 @@
 use clap::Args;
 
 use super::args::whole;
+use super::change::Kind;
 use super::{Exit, Failure, connect, say};
 use crate::config::{Config, settings};
 use crate::explain::{Explanation, File, Wall, WhatIfSaid};
 use crate::store::change::{Change, SetTo};
 use crate::words::bucket::BucketName;
+use crate::words::glob::Glob;
+use crate::words::subject::Subject;
 
 /// Say why a bucket waits.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
     /// Which bucket
     bucket: BucketName,
+    #[command(flatten)]
+    kind: Kind,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -37,6 +42,9 @@ pub(super) struct Ask {
 
 impl Explain {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        if self.kind.budget {
+            return Err(Failure::new(Exit::Failed, about_budget(&self.bucket, config)));
+        }
         let mut store = connect(config).await?;
         let facts = store.explain(&self.bucket).await?;
         // From any directory one sees the policies of another: without a file there is nothing to compare.
@@ -52,9 +60,23 @@ impl Explain {
     }
 }
 
+/// What can be said of a budget.
+fn about_budget(name: &BucketName, config: &Config) -> String {
+    let is_budget = |glob: &str| Glob::parse(glob).matches(name.as_str().as_bytes());
+    let source = config.source();
+    if config.record.budgets.iter().any(|entry| is_budget(&entry.glob)) {
+        return format!(
+            "budgets are not explained in this version; `dripd check` says what {source} says of {name:?}",
+            name = name.as_str()
+        );
+    }
+    format!("{:?} is not a budget of the configuration: no [[budget]] entry of {source} matches it", name.as_str())
+}
+
 impl Ask {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let given = settings::parse(&self.keys).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
+        let subject = Subject { is_budget: false, pattern: self.bucket.as_str() };
+        let given = settings::parse(&self.keys, &subject).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
         let set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
         let change = Change { what: "set", pattern: self.bucket.to_string(), set, ..Change::default() };
         let what_if = connect(config).await?.what_if(&self.bucket, &change, self.push).await?;

@@ -22,7 +22,7 @@ pub struct SetTo {
 pub struct Change {
     /// Which command it is: `set`, `unset`, `pause`, `resume`, `close` or `open`.
     pub what: &'static str,
-    /// The name of a bucket, or a glob.
+    /// The name of a bucket, or a glob; of budgets in braces (`words::subject`).
     #[serde(rename = "match")]
     pub pattern: String,
     /// Whether it is a glob.
@@ -104,7 +104,7 @@ struct Entry {
 /// All that is set for one name or glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The name or the glob.
+    /// The name or the glob; of budgets in braces.
     pub pattern: String,
     /// Whether it is a glob.
     pub is_glob: bool,

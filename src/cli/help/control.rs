@@ -10,6 +10,7 @@ pub(super) const NOTES: &[Notes] = &[
         examples: &[
             ("One bucket", "dripd set sms:acme rate=1/s"),
             ("Many, for an hour", "dripd set 'sms:*' rate=1/s capacity=50 --for 1h --reason 'slow carrier'"),
+            ("A budget", "dripd set twilio rate=1000/m --budget"),
         ],
         exits: &[DONE, FAILED, (2, "wrong keys or values, or the command line is wrong"), NO_REDIS, BAD_CONFIG],
         ..NONE
@@ -32,6 +33,7 @@ pub(super) const NOTES: &[Notes] = &[
         examples: &[
             ("Until `resume`", "dripd pause sms:acme --reason 'their gateway is down'"),
             ("For ten minutes", "dripd pause 'sms:*' --for 10m"),
+            ("All that is below a budget", "dripd pause twilio --budget"),
         ],
         exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
