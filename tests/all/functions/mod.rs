@@ -2,6 +2,7 @@
 //! model; the others are tables and the edges of what is promised.
 
 mod bucket;
+mod budgets;
 mod dead;
 mod defaults;
 mod drain;
@@ -23,6 +24,7 @@ mod settings_model;
 mod settings_spread;
 mod settings_table;
 mod settings_world;
+mod shares;
 mod sizes;
 mod walk;
 mod what_if;
