@@ -319,10 +319,12 @@ impl Model {
                 self.cut(bucket, level, true);
             }
         }
+        // Before it moves: one that its old route held goes on now by the route that it has now, with no credit.
+        let (depth, reckoned) = (self.len(bucket), self.reckoned(now, bucket, due));
         if let Some(due) = due {
             self.store_due(now, bucket, due);
         }
-        let (depth, due) = (self.len(bucket), self.reckoned(now, bucket, due));
+        let due = reckoned;
         let retry = ((due as i64 - now as i64).div_euclid(1_000)
             + i64::from((due as i64 - now as i64).rem_euclid(1_000) != 0))
         .max(1);
@@ -404,20 +406,30 @@ impl Model {
         let mut left = 0;
         loop {
             let before = (left, self.prev.is_some(), self.schedule.clone(), self.held.clone(), self.index.clone());
-            let mut due: Vec<(u64, String)> =
-                self.schedule.iter().map(|(b, d)| (*d, b.clone())).filter(|(d, _)| *d <= now).collect();
-            due.sort();
-            for (_, bucket) in due {
-                let state = self.look(now, &bucket);
-                left += self.visit(now, &bucket, state);
+            // A sweep takes the held buckets first and those on the schedule last, and what has become due in between leaves in between.
+            for part in [Self::sweep_held, Self::sweep_rest, Self::sweep_schedule] {
+                left += self.turns(now);
+                self.forget(now);
+                part(self, now);
+                self.begin(now);
             }
-            self.forget(now);
-            self.sweep(now);
             if before == (left, false, self.schedule.clone(), self.held.clone(), self.index.clone()) {
                 return left;
             }
-            self.begin(now);
         }
+    }
+
+    /// The turns of the buckets that are due, the longest due first. Replies how many jobs left.
+    fn turns(&mut self, now: u64) -> usize {
+        let due = self.schedule.iter().map(|(bucket, due)| (*due, bucket.clone()));
+        let mut due: Vec<(u64, String)> = due.filter(|(due, _)| *due <= now).collect();
+        due.sort();
+        let mut left = 0;
+        for (_, bucket) in due {
+            let state = self.look(now, &bucket);
+            left += self.visit(now, &bucket, state);
+        }
+        left
     }
 
     fn visit(&mut self, now: u64, bucket: &str, state: State) -> usize {
@@ -500,9 +512,8 @@ impl Model {
         });
     }
 
-    /// What a sweep does to every bucket in the end.
-    fn sweep(&mut self, now: u64) {
-        let names: Vec<String> = self.schedule.keys().chain(self.held.keys()).cloned().collect();
+    /// What a sweep does to the buckets that wait with work.
+    fn sweep_all(&mut self, now: u64, names: Vec<String>) {
         for bucket in names {
             let state = self.look(now, &bucket);
             if self.prev.is_some() {
@@ -510,6 +521,13 @@ impl Model {
             }
             self.store_due(now, &bucket, state.due.expect("scheduled"));
         }
+    }
+
+    fn sweep_held(&mut self, now: u64) {
+        self.sweep_all(now, self.held.keys().cloned().collect());
+    }
+
+    fn sweep_rest(&mut self, now: u64) {
         for bucket in self.rest.keys().cloned().collect::<Vec<_>>() {
             let state = self.look(now, &bucket);
             if self.prev.is_some() {
@@ -521,6 +539,11 @@ impl Model {
                 None => {}
             }
         }
+    }
+
+    /// Then the change that spread is over; and it looks at the back-offs.
+    fn sweep_schedule(&mut self, now: u64) {
+        self.sweep_all(now, self.schedule.keys().cloned().collect());
         self.prev = None;
         self.spread.clear();
         for (bucket, retries) in &mut self.retries {

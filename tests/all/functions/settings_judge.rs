@@ -268,12 +268,13 @@ impl World {
         Ok(())
     }
 
-    /// A bucket of which nothing is stored, past its due, has nothing that could keep its next job.
+    /// A bucket of which nothing is stored, past its due, has nothing that could keep its next job. The earlier value of `base` counts:
+    /// were its due still to come by the later one, it would stand at rest.
     pub(super) fn free_idle_ones(&mut self) {
         for b in 0..BUCKETS.len() {
-            let Some((_, high)) = self.tracks[b].base else { continue };
+            let Some((low, _)) = self.tracks[b].base else { continue };
             let is_idle = !self.seen.stands(b, self.now);
-            if is_idle && self.in_force(b).policy.after(high) <= self.now {
+            if is_idle && self.in_force(b).policy.after(low) <= self.now {
                 self.tracks[b].is_free = true;
             }
         }

@@ -302,11 +302,14 @@ impl World {
         while !left.is_empty() {
             let keys: Vec<&str> = left.iter().map(String::as_str).collect();
             let reply: Vec<Value> = self.case.fcall("drip__wake", &keys, &[self.now.to_string()]);
-            let Value::Int(looked) = reply[7] else { return Err(format!("{reply:?}")) };
-            ensure!(looked > 0, "no queue was looked at");
-            left.drain(..looked as usize);
+            let (Value::Int(rejected), Value::Int(looked)) = (&reply[2], &reply[7]) else { return Err(format!("{reply:?}")) };
+            // A call may be spent before its first look: on jobs that it rejected, for a setting of their bucket had ended.
+            ensure!(*looked > 0 || *rejected > 0, "no queue was looked at, and nothing else was done");
+            left.drain(..*looked as usize);
         }
-        self.judge(&Did { looked: which.clone(), ..Did::default() })?;
+        // An empty queue is not looked at: a change that spreads has not reached its bucket by that.
+        let looked = which.iter().copied().filter(|b| !self.seen.queues[*b].is_empty()).collect();
+        self.judge(&Did { looked, ..Did::default() })?;
         for b in which {
             let (queue, stands) = (&self.seen.queues[b], self.seen.stands(b, self.now));
             ensure!(queue.is_empty() || stands, "{} has jobs and stands nowhere after its wake", BUCKETS[b]);
