@@ -59,7 +59,7 @@ do
     return first[2] and tonumber(first[2]) or huge
   end
 
-  -- announce: put the buckets of back-offs that ended on the schedule, at most a batch of them.
+  -- announce: put the buckets of back-offs that ended on the schedule, or with those that are paused; at most a batch of them.
   function retries.announce(ctx)
     local ended = call('ZRANGE', ctx.k.retries, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', ctx.limits.batch)
     if #ended == 0 then return end
@@ -69,7 +69,7 @@ do
       call('ZADD', ctx.k.retries, '+inf', name)
       if places[i] == nil or places[i] == ctx.k.rest then
         s.bucket, s.place, s.stored_due, s.due = name, places[i], dues[i], max(dues[i] or ctx.now, ctx.now)
-        bucket.commit(ctx, s, ctx.k.schedule)
+        bucket.commit(ctx, s, record.policy_of(ctx.rec, name).paused and ctx.k.paused or ctx.k.schedule)
       end
     end
     bucket.flush(ctx)

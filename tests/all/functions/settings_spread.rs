@@ -204,6 +204,21 @@ fn a_retry_is_not_lost_when_a_paused_bucket_is_woken_before_its_resume_has_sprea
 }
 
 #[test]
+fn a_retry_that_ends_in_a_paused_bucket_stands_with_the_paused_ones_before_it_is_due() {
+    let mut case = Case::with("[defaults]\nrate = '1/m'\n");
+    case.push_at(T0, "a", &["1"]);
+    case.settle_at(T0);
+    set(&mut case, T0 + S, "a", &["pause"]);
+    fail_first(&mut case, T0 + 2 * S);
+    assert!(case.settle_at(T0 + 2 * S).wait_us < S as i64, "for counters at most, not for its due");
+    assert_eq!(places(&mut case, "a"), [("paused", T0 + 60 * S)]);
+    unset(&mut case, T0 + 3 * S, "a", &["pause"]);
+    assert_eq!(places(&mut case, "a"), [("schedule", T0 + 60 * S)]);
+    assert_eq!(case.settle_at(T0 + 60 * S).dispatched, 1);
+    assert_eq!(case.stream("ready").last().expect("one").text("attempt"), "2");
+}
+
+#[test]
 fn a_retry_is_not_lost_when_a_closed_bucket_is_cut_to_nothing() {
     let mut case = Case::with("[defaults]\nrate = '1/m'\n");
     case.push_at(T0, "a", &["1"]);
