@@ -49,6 +49,8 @@ enum Suite {
     Neighbours,
     /// Several daemons, and a network between them and Redis
     Scale,
+    /// What settings for some buckets cost the others
+    Settings,
     /// Calls a second of each limiter
     Limiters,
     /// The same work on other tools (only when named: they must be installed)

@@ -6,7 +6,7 @@ use super::change::{For, Target, make};
 use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::store::Store;
-use crate::store::change::{Change, Met, SetTo, Told};
+use crate::store::change::{Change, Out, SetTo, Told};
 
 /// Stop a bucket, or all that match a glob.
 #[derive(Debug, Args)]
@@ -56,27 +56,27 @@ impl Stop {
         change.for_us = self.lasts.micros();
         let to = SetTo { text: "yes".to_owned(), policy: serde_json::json!({}) };
         change.set.insert(way.key().to_owned(), to);
+        let met = if change.is_glob { Some(store.buckets_met(&change.pattern, true).await?) } else { None };
         make(&mut store, &change).await?;
-        say(&stopped(&mut store, &change, way).await?);
+        say(&stopped(&mut store, &change, met, way).await?);
         Ok(Exit::Done)
     }
 }
 
-/// What was stopped; and, of a pause, which jobs it cannot call back.
-async fn stopped(store: &mut Store, change: &Change, way: Way) -> Result<String, Failure> {
-    let met = store.met(&change.pattern, change.is_glob).await?;
+/// What was stopped, how many buckets a glob met; and, of a pause, which jobs it cannot call back.
+async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> Result<String, Failure> {
     let mut line = format!("{}: {}", change.pattern, way.state());
-    if change.is_glob {
-        line += &format!("; {} with work now", plural(met.buckets, "bucket"));
+    if let Some(buckets) = met {
+        line += &format!("; {} with work now", plural(buckets, "bucket"));
     }
     if way == Way::Out {
-        line += &out_already(met);
+        line += &out_already(store.jobs_out(&change.pattern, change.is_glob).await?);
     }
     Ok(line)
 }
 
-fn out_already(met: Met) -> String {
-    let out = met.ready + met.with_workers;
+fn out_already(jobs: Out) -> String {
+    let out = jobs.ready + jobs.with_workers;
     if out == 0 {
         return "; none of their jobs is out".to_owned();
     }
@@ -84,8 +84,8 @@ fn out_already(met: Met) -> String {
     format!(
         "; {} {verb} out already and not called back: {} ready, {} with workers",
         plural(out, "job"),
-        met.ready,
-        met.with_workers
+        jobs.ready,
+        jobs.with_workers
     )
 }
 

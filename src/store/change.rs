@@ -112,14 +112,12 @@ pub struct Settings {
     pub keys: BTreeMap<String, Lies>,
 }
 
-/// How many buckets a name or glob meets, and how many of their jobs are out.
+/// Jobs that have left their buckets and are not done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Met {
-    /// Buckets that are not idle.
-    pub buckets: u64,
-    /// Their jobs in ready streams that no worker has taken yet.
+pub struct Out {
+    /// Jobs in ready streams that no worker has taken yet.
     pub ready: u64,
-    /// Their jobs that workers hold.
+    /// Jobs that workers hold.
     pub with_workers: u64,
 }
 
@@ -174,26 +172,40 @@ impl Store {
         }
     }
 
-    /// Which buckets that are not idle a name or a glob meets, and how many of their jobs are out already.
+    /// How many buckets that are not idle a name or a glob meets. It is asked for before a change: while one spreads, buckets move from
+    /// place to place, and some would be counted twice or not at all.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn met(&mut self, pattern: &str, is_glob: bool) -> Result<Met, StoreError> {
-        let (mut cursor, mut met) = (String::new(), Met::default());
+    pub async fn buckets_met(&mut self, pattern: &str, is_glob: bool) -> Result<u64, StoreError> {
+        Ok(self.count(pattern, is_glob, b"buckets").await?.0)
+    }
+
+    /// How many jobs of the buckets that a name or a glob meets are out already.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn jobs_out(&mut self, pattern: &str, is_glob: bool) -> Result<Out, StoreError> {
+        let (_, ready, with_workers) = self.count(pattern, is_glob, b"jobs").await?;
+        Ok(Out { ready, with_workers })
+    }
+
+    /// All pages of a count: buckets, ready jobs, jobs with workers.
+    async fn count(&mut self, pattern: &str, is_glob: bool, what: &[u8]) -> Result<(u64, u64, u64), StoreError> {
+        let (mut cursor, mut sums) = (String::new(), (0, 0, 0));
         let is_glob: &[u8] = if is_glob { b"1" } else { b"0" };
         loop {
-            let args = [b"".as_slice(), pattern.as_bytes(), is_glob, cursor.as_bytes()];
+            let args = [b"".as_slice(), pattern.as_bytes(), is_glob, what, cursor.as_bytes()];
             let reply = self.function("drip__met", &[self.keys().policy()], &args).await?;
-            let decoded: (String, u64, u64, u64) =
+            let page: (String, u64, u64, u64) =
                 FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__met", &reply))?;
-            met.buckets += decoded.1;
-            met.ready += decoded.2;
-            met.with_workers += decoded.3;
-            if decoded.0.is_empty() {
-                return Ok(met);
+            sums = (sums.0 + page.1, sums.1 + page.2, sums.2 + page.3);
+            if page.0.is_empty() {
+                return Ok(sums);
             }
-            cursor = decoded.0;
+            cursor = page.0;
         }
     }
 

@@ -10,6 +10,7 @@ mod pace;
 mod peers;
 mod push;
 mod scale;
+mod settings;
 mod taken;
 mod wake;
 mod work;
@@ -53,6 +54,7 @@ impl Bench {
             Suite::Idle => idle::run(&mut self.report),
             Suite::Neighbours => neighbours::run(&mut self.report),
             Suite::Scale => scale::run(&mut self.report),
+            Suite::Settings => settings::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),
             Suite::Peers => peers::run(&mut self.report),
         }

@@ -16,30 +16,30 @@ const PUSHES: usize = 1_000_000 / PAIRS;
 const WAKES: usize = 100_000;
 
 /// What one run showed of the steady bucket, and of a connection that only asks for a PONG.
-struct Seen {
-    late: Times,
+pub(super) struct Seen {
+    pub(super) late: Times,
     ping: Times,
 }
 
 impl Seen {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { late: Times::new(), ping: Times::new() }
     }
 
-    fn join(&mut self, other: &Self) {
+    pub(super) fn join(&mut self, other: &Self) {
         self.late.join(&other.late);
         self.ping.join(&other.ping);
     }
 }
 
 /// A server with a daemon, its steady bucket full of jobs.
-struct Street {
+pub(super) struct Street {
     _daemon: Daemon,
-    server: Server,
+    pub(super) server: Server,
 }
 
 impl Street {
-    fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         let server = Server::start()?;
         let daemon = server.daemon(POLICIES)?;
         let queue = queue("steady");
@@ -50,7 +50,7 @@ impl Street {
     }
 
     /// Watch the steady bucket while something goes on.
-    fn watch(&self, meanwhile: impl FnOnce(&mut Wire) -> io::Result<()>) -> io::Result<Seen> {
+    pub(super) fn watch(&self, meanwhile: impl FnOnce(&mut Wire) -> io::Result<()>) -> io::Result<Seen> {
         let (over, settled) = (Over::default(), Over::default());
         std::thread::scope(|scope| {
             let _set = over.when_dropped();

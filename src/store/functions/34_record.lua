@@ -131,21 +131,40 @@ do
     return rec.search(rec, bucket, true)
   end
 
+  -- remember_own: what is set for one name, false where nothing is.
+  local function remember_own(view, bucket, own)
+    if view.own_count >= REMEMBERED then view.own_young, view.own_old, view.own_count = {}, view.own_young, 0 end
+    view.own_young[bucket], view.own_count = own, view.own_count + 1
+  end
+
+  local function decode_own(bucket, json)
+    local entry = type(json) == 'string' and setting.decode(json)
+    return entry and { match = bucket, entry = entry } or false
+  end
+
   -- own_entry: what is set for one name, remembered like its policy unless somebody is `passing`; nil where nothing is.
   local function own_entry(view, bucket, passing)
     local own = view.own_young[bucket]
     if own == nil then
       own = view.own_old[bucket]
-      if own == nil then
-        local json = pcall_redis('HGET', view.settings_key, bucket)
-        local entry = type(json) == 'string' and setting.decode(json)
-        own = entry and { match = bucket, entry = entry } or false
-      end
+      if own == nil then own = decode_own(bucket, pcall_redis('HGET', view.settings_key, bucket)) end
       if passing then return own or nil end
-      if view.own_count >= REMEMBERED then view.own_young, view.own_old, view.own_count = {}, view.own_young, 0 end
-      view.own_young[bucket], view.own_count = own, view.own_count + 1
+      remember_own(view, bucket, own)
     end
     return own or nil
+  end
+
+  -- expect: these buckets are asked for next: what is set for them is read in one call.
+  function record.expect(rec, buckets)
+    local young, missing = rec.own_young, {}
+    if not young then return end -- a record that nothing lies over
+    for _, bucket in ipairs(buckets) do
+      if young[bucket] == nil and rec.own_old[bucket] == nil then missing[#missing + 1] = bucket end
+    end
+    if #missing < 2 then return end
+    local found = pcall_redis('HMGET', rec.settings_key, unpack(missing))
+    if found.err then return end
+    for i, bucket in ipairs(missing) do remember_own(rec, bucket, decode_own(bucket, found[i])) end
   end
 
   -- globs_of: those of a view that match a bucket.
@@ -165,21 +184,47 @@ do
     return set and prepare_policy(set) or p, setting.till(own, globs, at)
   end
 
+  local function copy_of(p)
+    local copy = {}
+    for key, value in pairs(p) do copy[key] = value end
+    return copy
+  end
+
+  -- with_globs: what globs make of a policy: made once for all buckets of which nothing else is set, for a policy each would fill the
+  -- memory.
+  local function with_globs(view, p, globs)
+    local name = globs[1].place
+    for i = 2, #globs do name = name .. ' ' .. globs[i].place end
+    local of_p = view.shared[p]
+    if not of_p then
+      of_p = {}
+      view.shared[p] = of_p
+    end
+    local set = of_p[name]
+    if set and (not set.till or view.now < set.till) then return set end
+    set = setting.apply(p, nil, view.now, globs, view.now)
+    set = set and prepare_policy(set) or p
+    local till = setting.till(nil, globs, view.now)
+    if till then
+      if set == p then set = copy_of(p) end
+      set.till = till
+    end
+    of_p[name] = set
+    return set
+  end
+
   -- search_view: `search` for a view. Where nothing is set for a bucket, it is the very policy that the record gives it.
   --   p.till   the policy must be asked for again from then on
   --   p.over   what applied before a timed setting of this name ended: the bucket has not been put right yet (41_settings)
   local function search_view(view, bucket, passing)
     local p = (passing and record.glance or record.policy_of)(view.base, bucket)
     local own, globs = own_entry(view, bucket, passing), globs_of(view, bucket)
-    if not own and #globs == 0 then return p end
+    if not own then return globs[1] and with_globs(view, p, globs) or p end
     local set = setting.apply(p, own, view.now, globs, view.now)
     set = set and prepare_policy(set) or p
-    local till, is_over = setting.till(own, globs, view.now), own and setting.next_end(own.entry) <= view.now
+    local till, is_over = setting.till(own, globs, view.now), setting.next_end(own.entry) <= view.now
     if not till and not is_over then return set end
-    if set == p then
-      set = {}
-      for key, value in pairs(p) do set[key] = value end
-    end
+    if set == p then set = copy_of(p) end
     set.till = till
     if is_over then set.over = prepare_policy(setting.apply(p, own, 0, globs, view.now)) end
     return set
@@ -212,13 +257,13 @@ do
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
-      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, young = {}, old = {},
+      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, shared = {}, young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }
     local decoded = globs and setting.decode(globs)
     for text, entry in pairs(decoded and decoded.globs or {}) do
-      view.globs[#view.globs + 1] = { match = text, pieces = glob.compile(text), entry = entry }
+      view.globs[#view.globs + 1] = { place = #view.globs + 1, match = text, pieces = glob.compile(text), entry = entry }
     end
     return view
   end

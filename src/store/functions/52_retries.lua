@@ -86,6 +86,7 @@ do
 
   -- has_ended: whether a retry of a bucket could leave, were the bucket due.
   function retries.has_ended(ctx, name)
+    if ctx.has_retries == false then return false end -- a drain has looked
     local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
     return ends ~= nil and (ends <= ctx.now or ends == huge)
   end

@@ -41,6 +41,7 @@ do
     local names, dues, cursor = bucket.page(ctx, place, at.cursor)
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
     local step = (ctx.prev or bucket.is_held(ctx, place)) and put_right or bring_back
+    record.expect(ctx.rec, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)

@@ -78,6 +78,7 @@ do
     if not due then return false, first end
     local names = {}
     for i = 1, #due, 2 do names[#names + 1] = due[i] end
+    record.expect(ctx.rec, names)
     local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
     local work = {
       s = {}, names = names, due = due, place = ctx.k.schedule, levels = bucket.levels_of(ctx, names),
@@ -219,6 +220,7 @@ do
     local found, at, lens, looked = filled_queues(ctx, redis_keys, quota)
     if #found == 0 then return looked, first_due end
     ctx.looked = #found
+    record.expect(ctx.rec, found)
     local places, dues = bucket.load(ctx, found)
     local work = {
       s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,

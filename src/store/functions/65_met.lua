@@ -4,22 +4,27 @@ local met = {}
 do
   local refuse, is_error = base.refuse, base.is_error
 
-  local PAGE = 1000 -- names, or entries, in a call
+  local PAGE = 1000 -- entries in a call; of names a batch
 
-  -- places_of: where buckets with work stand, and the ready streams: { kind, key }.
-  local function places_of(ctx)
-    local list = { { 'set', ctx.k.schedule }, { 'set', ctx.k.paused } }
-    for _, name in ipairs(route.names_of(ctx.held)) do list[#list + 1] = { 'set', ctx.k.held .. name } end
-    local routes = pcall_redis('SMEMBERS', ctx.k.routes)
+  -- sets_of: where buckets with work stand.
+  local function sets_of(ctx)
+    local list = { ctx.k.schedule, ctx.k.paused }
+    for _, name in ipairs(route.names_of(ctx.held)) do list[#list + 1] = ctx.k.held .. name end
+    return list
+  end
+
+  -- streams_of: the ready streams.
+  local function streams_of(ctx)
+    local routes, list = pcall_redis('SMEMBERS', ctx.k.routes), {}
     if is_error(routes) then return list end
     table.sort(routes)
-    for _, name in ipairs(routes) do list[#list + 1] = { 'stream', keys.ready(ctx.prefix, name) } end
+    for _, name in ipairs(routes) do list[#list + 1] = keys.ready(ctx.prefix, name) end
     return list
   end
 
   -- in_set: how many names of a page match. Replies that and where the next page begins, '0' at the end.
-  local function in_set(key, cursor, matches)
-    local page, n = pcall_redis('ZSCAN', key, cursor, 'COUNT', PAGE), 0
+  local function in_set(ctx, key, cursor, matches)
+    local page, n = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), 0
     if is_error(page) then return 0, '0' end
     for i = 1, #page[2], 2 do
       if matches(page[2][i]) then n = n + 1 end
@@ -81,28 +86,28 @@ do
 
   -- drip__met: a page of the count.
   -- keys   <prefix>:policy
-  -- args   now_us, name or glob, "1": it is a glob, cursor ('' = from the beginning)
-  -- reply  { the next cursor ('' = that was all), buckets, ready jobs, jobs with workers }, of this page
-  -- cost   O(PAGE), at most 1 MiB of jobs or one job
+  -- args   now_us, name or glob, "1": it is a glob, what: "buckets" | "jobs", cursor ('' = from the beginning)
+  -- reply  { the next cursor ('' = that was all), buckets (0 with "jobs"), ready jobs, jobs with workers (0 with "buckets") }, of this page
+  -- cost   O(batch) names; or O(PAGE) entries, at most 1 MiB of jobs or one job
   function met.count(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    local at, cursor = match(args[4] or '', '^(%d+) (%S+)$')
     if not prefix or not args[2] then return refuse('BADARG', 'met takes the policy key, and a name or a glob') end
-    local ctx = context.open(prefix, args[1])
+    local ctx, at, cursor = context.open(prefix, args[1]), match(args[5] or '', '^(%d+) (%S+)$')
     local pieces = args[3] == '1' and glob.compile(args[2])
     local function matches(name)
       if pieces then return glob.matches(pieces, name) end
       return name == args[2]
     end
-    local places = places_of(ctx)
+    local counts_buckets = args[4] == 'buckets'
+    local places = counts_buckets and sets_of(ctx) or streams_of(ctx)
     at, cursor = tonumber(at or '1'), cursor or '0'
     local place = places[at]
     if not place then return { '', 0, 0, 0 } end
     local buckets, ready, held = 0, 0, 0
-    if place[1] == 'set' then
-      buckets, cursor = in_set(place[2], cursor, matches)
+    if counts_buckets then
+      buckets, cursor = in_set(ctx, place, cursor, matches)
     else
-      ready, held, cursor = in_stream(place[2], cursor, matches)
+      ready, held, cursor = in_stream(place, cursor, matches)
     end
     if cursor == '0' then at = at + 1 end
     return { places[at] and at .. ' ' .. cursor or '', buckets, ready, held }

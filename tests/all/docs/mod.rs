@@ -10,6 +10,7 @@ mod blocks;
 mod configuration;
 mod figures;
 mod links;
+mod python;
 
 /// A page, and what the tests want to know of it.
 struct Page {
