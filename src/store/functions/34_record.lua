@@ -239,15 +239,20 @@ do
   end
 
   -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
-  -- until every bucket is put right. `ended_us` is the latest end of a setting of a glob that is over; 0: none is.
+  -- until every bucket is put right. `ended_us` is the latest end of a setting of a glob that is over, 0: none is; `first_ended_us` the
+  -- earliest.
   function record.look_at(view, now)
     view.now = now
     if now >= view.ended_us and now < view.next_us then return end
-    view.ended_us, view.next_us = 0, huge
+    view.ended_us, view.first_ended_us, view.next_us = 0, huge, huge
     for _, g in ipairs(view.globs) do
       for _, one in pairs(g.entry.keys) do
         local till = one.timed and one.timed.till + 0 or huge
-        if till <= now then view.ended_us = max(view.ended_us, till) else view.next_us = min(view.next_us, till) end
+        if till <= now then
+          view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
+        else
+          view.next_us = min(view.next_us, till)
+        end
       end
     end
   end

@@ -261,6 +261,7 @@ do
     for key, list in pairs(moves.add) do
       if key ~= schedule and list[1] then all_written = add_to(ctx, key, list) and all_written end
     end
+    if moves.remove[ctx.k.paused] then settings.forget_if_none(ctx) end -- it may have been the last trace of them
     return not all_written or add ~= nil and add[1] ~= nil or remove ~= nil and remove[1] ~= nil
   end
 
@@ -292,8 +293,9 @@ do
   -- reads, writes  rest      cost  3 calls and O(REST_MOST), ten times a second; else none
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
-    -- A change that spreads may find that such a due is not over yet.
-    if ctx.prev or ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
+    if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
+    -- A change that spreads, or the end of a setting of its own, may find that such a due is not over yet.
+    if ctx.prev or settings.first_end(ctx) <= ctx.now then return false end
     local function first_due()
       local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
       return first[2] and first[2] + 0 or huge

@@ -185,6 +185,48 @@ fn a_bucket_that_was_idle_when_its_setting_ended_keeps_the_pace_in_force() {
 }
 
 #[test]
+fn an_end_that_no_call_has_seen_counts_though_another_glob_or_a_reload_comes_first() {
+    let at_rest = || {
+        let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+        set_for(&mut case, T0, "*", &["rate=200/s"], MS);
+        case.push_at(T0, "a", &["1"]);
+        case.settle_at(T0);
+        assert_eq!(places(&mut case, "a"), [("rest", T0 + 5 * MS)]);
+        case
+    };
+    // By the rate that is over it has rested for long enough, by the one in force it has not.
+    let mut case = at_rest();
+    set(&mut case, T0 + 10 * MS, "b*", &["capacity=7"]);
+    case.settle_at(T0 + 10 * MS);
+    assert_eq!(places(&mut case, "a"), [("rest", T0 + 100 * MS)]);
+    let mut case = at_rest();
+    assert_eq!(case.configure_at(&(T0 + 10 * MS).to_string(), "[defaults]\nrate = '1/s'\n"), 1);
+    case.settle_at(T0 + 10 * MS);
+    assert_eq!(places(&mut case, "a"), [("rest", T0 + S)]);
+    // And another end, that of a setting which made no difference, does not hide it.
+    let mut case = at_rest();
+    set_for(&mut case, T0, "b*", &["capacity=7"], 8 * MS);
+    case.settle_at(T0 + 10 * MS);
+    assert_eq!(places(&mut case, "a"), [("rest", T0 + 100 * MS)]);
+}
+
+#[test]
+fn names_whose_settings_ended_are_not_forgotten_before_they_are_put_right() {
+    let mut case = Case::with("[defaults]\nrate = '1/d'\n[limits]\nbatch = 10\n");
+    for n in 0..30 {
+        set_for(&mut case, T0, &format!("a{n}"), &["rate=200/s"], MS);
+        case.push_at(T0, &format!("a{n}"), &["1"]);
+    }
+    assert_eq!(case.settle_at(T0).dispatched, 30);
+    // Neither by a pass of the reaper, which comes first, nor by a drain that has no room for all of them.
+    let _: redis::Value = case.fcall("drip__reap", &["policy"], &[(T0 + 10 * MS).to_string().as_str(), "1", "", ""]);
+    case.settle_at(T0 + 10 * MS);
+    for n in 0..30 {
+        assert_eq!(places(&mut case, &format!("a{n}")), [("rest", T0 + DAY)], "a{n}");
+    }
+}
+
+#[test]
 fn a_retry_is_not_lost_when_a_paused_bucket_is_woken_before_its_resume_has_spread() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     busy(&mut case, ["a1", "b"].map(str::to_owned).into_iter());
@@ -316,6 +358,12 @@ fn a_setting_that_a_push_found_over_leaves_nothing() {
     let policy = case.key("policy");
     assert_eq!(case.cmd::<i64>(&["HEXISTS", &policy, "settings"]), 0);
     assert!(!exists(&mut case, "settings") && !exists(&mut case, "ends"));
+    // Nor a pause, whose bucket has to move first.
+    set_for(&mut case, T0 + 2 * S, "a", &["pause"], S);
+    assert_eq!(places(&mut case, "a")[0].0, "paused");
+    case.push_at(T0 + 3 * S, "a", &["2"]);
+    assert_eq!(places(&mut case, "a")[0].0, "schedule");
+    assert_eq!(case.cmd::<i64>(&["HEXISTS", &policy, "settings"]), 0);
 }
 
 #[test]

@@ -307,8 +307,9 @@ impl World {
             ensure!(*looked > 0 || *rejected > 0, "no queue was looked at, and nothing else was done");
             left.drain(..*looked as usize);
         }
-        // An empty queue is not looked at: a change that spreads has not reached its bucket by that.
-        let looked = which.iter().copied().filter(|b| !self.seen.queues[*b].is_empty()).collect();
+        // A queue that is empty, or as a dispatch left it, needs no look: a change that spreads has not reached its bucket by that.
+        let needs_look = |b: &usize| !self.seen.queues[*b].is_empty() && self.tracks[*b].is_unlooked;
+        let looked = which.iter().copied().filter(needs_look).collect();
         self.judge(&Did { looked, ..Did::default() })?;
         for b in which {
             let (queue, stands) = (&self.seen.queues[b], self.seen.stands(b, self.now));
