@@ -379,13 +379,15 @@ impl Model {
                 self.schedule.insert(bucket, due.max(now));
             }
         }
-        for (bucket, announced) in &mut self.index {
-            if announced.is_some_and(|ends| ends <= now) {
-                *announced = None;
-                if !self.held.contains_key(bucket) {
-                    let due = self.rest.remove(bucket).unwrap_or(now).max(now);
-                    self.schedule.entry(bucket.clone()).or_insert(due);
+        let ended = self.index.iter().filter(|(_, announced)| announced.is_some_and(|ends| ends <= now));
+        for bucket in ended.map(|(bucket, _)| bucket.clone()).collect::<Vec<_>>() {
+            self.index.insert(bucket.clone(), None);
+            if !self.held.contains_key(&bucket) && !self.schedule.contains_key(&bucket) {
+                let state = self.look(now, &bucket);
+                if state.fresh {
+                    self.settle(&bucket, &state); // what changed reaches it before its due becomes now
                 }
+                self.schedule(&bucket, state.due.unwrap_or(now).max(now));
             }
         }
     }

@@ -246,6 +246,23 @@ fn a_retry_is_not_lost_when_a_paused_bucket_is_woken_before_its_resume_has_sprea
 }
 
 #[test]
+fn a_retry_that_ends_before_a_slower_rate_has_spread_counts_from_the_last_dispatch() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    case.push_at(T0 - 10 * S, "b", &["1"]);
+    case.settle_at(T0 - 10 * S);
+    case.settle_at(T0); // of its pace nothing is stored any more
+    case.push_at(T0, "a", &["1"]);
+    case.settle_at(T0);
+    for _ in ["b", "a"] {
+        fail_first(&mut case, T0 + 50 * MS);
+    }
+    set(&mut case, T0 + 50 * MS, "*", &["rate=1/d"]);
+    assert_eq!(case.settle_at(T0 + S).dispatched, 1, "the one that has rested for long");
+    assert_eq!(places(&mut case, "a"), [("schedule", T0 + DAY)]);
+    assert_eq!(places(&mut case, "b"), [("rest", T0 + S + DAY)]);
+}
+
+#[test]
 fn a_retry_that_ends_in_a_paused_bucket_stands_with_the_paused_ones_before_it_is_due() {
     let mut case = Case::with("[defaults]\nrate = '1/m'\n");
     case.push_at(T0, "a", &["1"]);
