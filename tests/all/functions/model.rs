@@ -323,6 +323,8 @@ impl Model {
         let (depth, reckoned) = (self.len(bucket), self.reckoned(now, bucket, due));
         if let Some(due) = due {
             self.store_due(now, bucket, due);
+        } else if self.rest.get(bucket).is_some_and(|due| *due > now) {
+            self.rest.remove(bucket); // by a new rate it rested for long enough
         }
         let due = reckoned;
         let retry = ((due as i64 - now as i64).div_euclid(1_000)
