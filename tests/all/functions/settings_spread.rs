@@ -49,7 +49,14 @@ fn places(case: &mut Case, bucket: &str) -> Vec<(&'static str, u64)> {
 fn busy(case: &mut Case, buckets: impl Iterator<Item = String>) {
     let mut pipe = redis::pipe();
     for bucket in buckets {
-        pipe.cmd("FCALL").arg("drip__push").arg(1).arg(case.queue(&bucket)).arg(T0.to_string()).arg("1").arg("2").ignore();
+        pipe.cmd("FCALL")
+            .arg("drip__push")
+            .arg(1)
+            .arg(case.queue(&bucket))
+            .arg(T0.to_string())
+            .arg("1")
+            .arg("2")
+            .ignore();
     }
     pipe.exec(&mut case.redis).expect("pushed");
     while case.drain_at(T0).dispatched > 0 {}
