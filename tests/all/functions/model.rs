@@ -4,6 +4,7 @@
 //! The model is written from the contract, with exact arithmetic and no thought for speed: one call of it does what any
 //! number of bounded calls of the functions do in the end.
 
+mod jobs;
 mod operators;
 mod policy;
 mod reference;
@@ -12,9 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use jobs::{Ready, Retry};
 pub(super) use policy::Policy;
 use policy::Record;
-use reference::{Model, Ready, Retry};
+use reference::Model;
 
 use crate::rig::{Case, MS, S};
 
