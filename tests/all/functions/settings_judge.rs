@@ -22,8 +22,8 @@ impl World {
             self.find_unshown(b, &before, did)?;
         }
         self.each_job_is_in_one_place()?;
-        for b in 0..BUCKETS.len() {
-            let why = |why: String| format!("{}: {why}", BUCKETS[b]);
+        for (b, bucket) in BUCKETS.iter().enumerate() {
+            let why = |why: String| format!("{bucket}: {why}");
             self.cuts(b, &before, did).map_err(why)?;
             self.order(b, &before, did).map_err(why)?;
             self.pace(b, &before).map_err(why)?;
