@@ -7,8 +7,8 @@ use redis::Value;
 use super::settings_world::{BUCKETS, ROUTES};
 use crate::rig::{Case, Entry};
 
-/// Of an entry of a stream, as Redis replies them.
-type Fields = Vec<(String, Vec<u8>)>;
+/// An entry of a stream as Redis replies it.
+type RawEntry = (String, Vec<(String, Vec<u8>)>);
 
 /// The state that a step left.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +64,7 @@ impl Seen {
         let index: Vec<(String, f64)> = redis::from_redis_value(next()).expect("names");
         seen.index = index.into_iter().collect();
         let mut entries = || -> Vec<Entry> {
-            let raw: Vec<(String, Fields)> = redis::from_redis_value(next()).expect("entries");
+            let raw: Vec<RawEntry> = redis::from_redis_value(next()).expect("entries");
             raw.into_iter().map(|(id, fields)| Entry { id, fields: fields.into_iter().collect() }).collect()
         };
         for route in 0..ROUTES.len() {
