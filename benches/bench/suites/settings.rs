@@ -20,7 +20,7 @@ const A_SECOND: u32 = 100;
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let (set, none) = (Server::start()?, Server::start()?);
     let names: Vec<Change> = (0..1_000).map(|n| faster(format!("set-{n}"), false)).collect();
-    others(report, &set, &none, "1,000 other names set", &names, Bound::AtMost(1.15))?;
+    others(report, &set, &none, "1,000 other names set", &names, Bound::AtMost(1.2))?;
     let globs: Vec<Change> = (0..100).map(|n| faster(format!("*:tenant-{n}"), true)).collect();
     others(report, &set, &none, "100 globs set that fit none", &globs, Bound::AtMost(1.5))?;
     drop((set, none));

@@ -83,7 +83,8 @@ do
     local prev, ended_us = policy_of(ctx.prev, name), ctx.rec.ended_us
     local is_same = prev == p -- the very same policy: the change does not concern this bucket
     if is_same and ended_us == 0 then return nil, false end
-    local reached_us = call('HGET', ctx.k.reached, name)
+    local of_page, reached_us = ctx.reached_of, nil
+    if of_page and of_page[name] ~= nil then reached_us = of_page[name] else reached_us = call('HGET', ctx.k.reached, name) end
     if not reached_us then
       if is_same then return nil, false end
       return prev, true
@@ -248,7 +249,11 @@ do
   -- flush: write what was committed. Replies whether that changed the schedule.
   -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
   function bucket.flush(ctx)
-    local moves = ctx.moves
+    local moves, marks = ctx.moves, ctx.marks
+    if marks then
+      ctx.marks = nil
+      call('HSET', ctx.k.reached, unpack(marks))
+    end
     if not moves then return false end
     ctx.moves = nil
     local schedule = ctx.k.schedule
@@ -363,9 +368,21 @@ do
     s.stored_level = s.level
   end
 
-  -- mark_reached: what changed has reached this bucket.
+  -- expect: these buckets are decided next: which of them a change has reached is read in one call.
+  function bucket.expect(ctx, names)
+    if not ctx.prev or #names == 0 then return end
+    local found, of_page = call('HMGET', ctx.k.reached, unpack(names)), {}
+    for i, name in ipairs(names) do of_page[name] = found[i] end
+    ctx.reached_of = of_page
+  end
+
+  -- mark_reached: what changed has reached this bucket. It is written with its place (`flush`).
   function bucket.mark_reached(ctx, s)
-    if s.spreads then call('HSET', ctx.k.reached, s.bucket, ctx.now_text) end
+    if s.spreads then
+      ctx.marks = ctx.marks or {}
+      local n = #ctx.marks
+      ctx.marks[n + 1], ctx.marks[n + 2] = s.bucket, ctx.now_text
+    end
     if s.p.over then settings.drop_over(ctx, s.bucket) end
     s.fresh, s.spreads = false, false
   end

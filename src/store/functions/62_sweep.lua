@@ -42,16 +42,18 @@ do
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
     local step = (ctx.prev or bucket.is_held(ctx, place)) and put_right or bring_back
     record.expect(ctx.rec, names)
+    bucket.expect(ctx, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)
+        ctx.reached_of = nil
         return false -- the same page again: those done by now are marked as reached
       end
       -- One of which a setting of its own has ended is put right for that (63_change).
       if ctx.prev or not record.policy_of(ctx.rec, name).over then step(ctx, s, name, place, dues[i], levels[i]) end
     end
     bucket.flush(ctx)
-    at.cursor = cursor
+    at.cursor, ctx.reached_of = cursor, nil
     return cursor == '0'
   end
 
