@@ -26,7 +26,8 @@ pub struct Drained {
     pub spreading: bool,
     /// What should be logged.
     pub notes: Vec<Note>,
-    /// How many of the queues of a wake were looked at, the rest is for the next call; 0 of a drain.
+    /// How many of the queues of a wake were looked at, the rest is for the next call; 0 of a drain, and of a wake that was spent
+    /// before, on what settings that ended had left behind.
     pub looked: usize,
 }
 

@@ -275,8 +275,11 @@ mod tests {
         let taken = names.take(3);
         assert_eq!(names.add("c"), Added::Known, "reported in the meantime");
         names.done(&taken, 1);
-        assert_eq!(names.take(10).join(" "), "b c d");
+        let again = names.take(10);
+        assert_eq!(again.join(" "), "b c d");
         assert!(names.take(10).is_empty(), "each once");
+        names.done(&again, 0);
+        assert_eq!(names.take(10).join(" "), "b c d", "the call had other things to do");
     }
 
     #[test]

@@ -151,6 +151,11 @@ do
     return rec
   end
 
+  local function remember(rec, bucket, p)
+    if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
+    rec.young[bucket], rec.young_count = p, rec.young_count + 1
+  end
+
   -- policy_of: what applies to a bucket; the only way to ask. What was found is remembered in two halves: when the young one is
   -- full it becomes the old one, and the old one goes. Who is asked for in the meantime is young again, so the active ones
   -- stay, and nothing is forgotten all at once.
@@ -160,8 +165,7 @@ do
     if p and (not p.till or rec.now < p.till) then return p end
     p = rec.old[bucket]
     if not p or p.till and rec.now >= p.till then p = rec.search(rec, bucket) end
-    if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
-    rec.young[bucket], rec.young_count = p, rec.young_count + 1
+    remember(rec, bucket, p)
     return p
   end
 
@@ -188,6 +192,7 @@ do
   -- own_entry: what is set for one name, remembered like its policy unless somebody is `passing`; nil where nothing is.
   local function own_entry(view, bucket, passing)
     local own = view.own_young[bucket]
+    if own == nil and passing then own = view.passed[bucket] end
     if own == nil then
       own = view.own_old[bucket]
       if own == nil then own = decode_own(bucket, pcall_redis('HGET', view.settings_key, bucket)) end
@@ -197,17 +202,27 @@ do
     return own or nil
   end
 
-  -- expect: these buckets are asked for next: what is set for them is read in one call.
-  function record.expect(rec, buckets)
-    local young, missing = rec.own_young, {}
-    if not young then return end -- a record that nothing lies over
+  -- expect: these buckets are asked for next: what is set for them is read in one call. Whoever is `passing` them by has it forgotten
+  -- with the next ones.
+  function record.expect(rec, buckets, passing)
+    local own, missing = rec.own_young, {}
+    if not own then return end -- a record that nothing lies over
     for _, bucket in ipairs(buckets) do
-      if young[bucket] == nil and rec.own_old[bucket] == nil then missing[#missing + 1] = bucket end
+      if own[bucket] == nil and rec.own_old[bucket] == nil and not rec.young[bucket] then missing[#missing + 1] = bucket end
     end
+    rec.passed = {}
     if #missing < 2 then return end
-    local found = pcall_redis('HMGET', rec.settings_key, unpack(missing))
+    local found, is_bare = pcall_redis('HMGET', rec.settings_key, unpack(missing)), not rec.globs[1] and not rec.has_budgets
     if found.err then return end
-    for i, bucket in ipairs(missing) do remember_own(rec, bucket, decode_own(bucket, found[i])) end
+    for i, bucket in ipairs(missing) do
+      if passing then
+        rec.passed[bucket] = decode_own(bucket, found[i])
+      elseif is_bare and not found[i] then
+        remember(rec, bucket, record.policy_of(rec.base, bucket))
+      else
+        remember_own(rec, bucket, decode_own(bucket, found[i]))
+      end
+    end
   end
 
   -- globs_of: those of a view that match a node. One that is set for budgets stands in braces, as a budget does.
@@ -295,16 +310,21 @@ do
   end
 
   -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
-  -- until every bucket is put right. `ended_us` is the latest end of a setting of a glob that is over; 0: none is.
+  -- until every bucket is put right. `ended_us` is the latest end of a setting of a glob that is over, 0: none is; `first_ended_us` the
+  -- earliest.
   function record.look_at(view, now)
     view.now = now
     if now >= view.ended_us and now < view.next_us then return end
-    view.ended_us, view.next_us = 0, huge
+    view.ended_us, view.first_ended_us, view.next_us = 0, huge, huge
     for _, list in ipairs({ view.globs, view.budget_globs }) do
       for _, g in ipairs(list) do
         for _, one in pairs(g.entry.keys) do
           local till = one.timed and one.timed.till + 0 or huge
-          if till <= now then view.ended_us = max(view.ended_us, till) else view.next_us = min(view.next_us, till) end
+          if till <= now then
+            view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
+          else
+            view.next_us = min(view.next_us, till)
+          end
         end
       end
     end
@@ -315,8 +335,8 @@ do
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
-      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, budget_globs = {}, shared = {}, resolved = {}, raw = raw_view,
-      has_budgets = rec.has_budgets, young = {}, old = {},
+      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, budget_globs = {},
+      shared = {}, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }

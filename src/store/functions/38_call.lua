@@ -92,6 +92,7 @@ do
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, nil, nil, nil, 0, 0
     ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.calls = nil, nil, nil, nil, calls
     ctx.has_budgets = ctx.rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
+    ctx.marks, ctx.reached_of = nil, nil
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels, ctx.has_retries = 0, 0, 0, 0, nil, nil
     return ctx
   end

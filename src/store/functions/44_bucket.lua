@@ -95,7 +95,8 @@ do
     local prev, ended_us = policy_of(ctx.prev, name), ctx.rec.ended_us
     local is_same = prev == p -- the very same policy: the change does not concern this bucket
     if is_same and ended_us == 0 then return nil, false end
-    local reached_us = call('HGET', ctx.k.reached, name)
+    local of_page, reached_us = ctx.reached_of, nil
+    if of_page and of_page[name] ~= nil then reached_us = of_page[name] else reached_us = call('HGET', ctx.k.reached, name) end
     if not reached_us then
       if is_same then return nil, false end
       return prev, true
@@ -283,7 +284,11 @@ do
   function bucket.flush(ctx)
     if ctx.write_budgets then ctx.write_budgets(ctx) end
     if ctx.waits then waiting.flush(ctx) end
-    local moves = ctx.moves
+    local moves, marks = ctx.moves, ctx.marks
+    if marks then
+      ctx.marks = nil
+      call('HSET', ctx.k.reached, unpack(marks))
+    end
     if not moves then return false end
     ctx.moves = nil
     local schedule = ctx.k.schedule
@@ -296,6 +301,7 @@ do
     for key, list in pairs(moves.add) do
       if key ~= schedule and list[1] then all_written = add_to(ctx, key, list) and all_written end
     end
+    if moves.remove[ctx.k.paused] then settings.forget_if_none(ctx) end -- it may have been the last trace of them
     return not all_written or add ~= nil and add[1] ~= nil or remove ~= nil and remove[1] ~= nil
   end
 
@@ -327,8 +333,9 @@ do
   -- reads, writes  rest      cost  3 calls and O(REST_MOST), ten times a second; else none
   function bucket.forget_rested(ctx)
     local m, rest = ctx.memory, ctx.k.rest
-    -- A change that spreads may find that such a due is not over yet.
-    if ctx.prev or ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
+    if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
+    -- A change that spreads, or the end of a setting of its own, may find that such a due is not over yet.
+    if ctx.prev or settings.first_end(ctx) <= ctx.now then return false end
     local function first_due()
       local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
       return first[2] and first[2] + 0 or huge
@@ -396,9 +403,21 @@ do
     s.stored_level = s.level
   end
 
-  -- mark_reached: what changed has reached this bucket.
+  -- expect: these buckets are decided next: which of them a change has reached is read in one call.
+  function bucket.expect(ctx, names)
+    if not ctx.prev or #names == 0 then return end
+    local found, of_page = call('HMGET', ctx.k.reached, unpack(names)), {}
+    for i, name in ipairs(names) do of_page[name] = found[i] end
+    ctx.reached_of = of_page
+  end
+
+  -- mark_reached: what changed has reached this bucket. It is written with its place (`flush`).
   function bucket.mark_reached(ctx, s)
-    if s.spreads then call('HSET', ctx.k.reached, s.bucket, ctx.now_text) end
+    if s.spreads then
+      ctx.marks = ctx.marks or {}
+      local n = #ctx.marks
+      ctx.marks[n + 1], ctx.marks[n + 2] = s.bucket, ctx.now_text
+    end
     if s.p.over then settings.drop_over(ctx, s.bucket) end
     s.fresh, s.spreads = false, false
   end

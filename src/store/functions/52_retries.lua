@@ -59,18 +59,32 @@ do
     return first[2] and tonumber(first[2]) or huge
   end
 
-  -- announce: put the buckets of back-offs that ended on the schedule, at most a batch of them.
+  -- come_back: the first back-off of a bucket without work has ended: it waits for its due, no earlier than now. A change that has not
+  -- reached it does so first: later nobody could tell from that due when its last job left.
+  local function come_back(ctx, s, name, place, due)
+    local p = record.policy_of(ctx.rec, name)
+    if ctx.prev or p.over then
+      local queue = ctx.k.queues .. name
+      local level = tonumber(call('HGET', ctx.k.level, name) or nil)
+      bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
+      if not rejected.settle(ctx, s) then return bucket.stick(ctx, s) end
+    else
+      s.bucket, s.place, s.stored_due, s.due = name, place, due, due
+    end
+    s.due = max(s.due or ctx.now, ctx.now)
+    bucket.commit(ctx, s, p.paused and ctx.k.paused or ctx.k.schedule)
+  end
+
+  -- announce: put the buckets of back-offs that ended on the schedule, or with those that are paused; at most a batch of them.
   function retries.announce(ctx)
     local ended = call('ZRANGE', ctx.k.retries, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', ctx.limits.batch)
     if #ended == 0 then return end
-    local places, dues, s = bucket.load(ctx, ended)
-    s = {}
+    local places, dues = bucket.load(ctx, ended)
+    local s = {}
     for i, name in ipairs(ended) do
+      if context.spent(ctx) then break end
       call('ZADD', ctx.k.retries, '+inf', name)
-      if places[i] == nil or places[i] == ctx.k.rest then
-        s.bucket, s.place, s.stored_due, s.due = name, places[i], dues[i], max(dues[i] or ctx.now, ctx.now)
-        bucket.commit(ctx, s, ctx.k.schedule)
-      end
+      if places[i] == nil or places[i] == ctx.k.rest then come_back(ctx, s, name, places[i], dues[i]) end
     end
     bucket.flush(ctx)
   end

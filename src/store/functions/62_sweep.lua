@@ -45,9 +45,11 @@ do
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
     local step = (ctx.prev or not place or bucket.is_held(ctx, place)) and put_right or bring_back
     record.expect(ctx.rec, names)
+    bucket.expect(ctx, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)
+        ctx.reached_of = nil
         return false -- the same page again: those done by now are marked as reached
       end
       -- One of which a setting of its own has ended is put right for that (63_change).
@@ -55,7 +57,7 @@ do
       if ctx.prev or p and not p.over then step(ctx, s, name, place or places[i], dues[i], levels[i]) end
     end
     bucket.flush(ctx)
-    at.cursor = cursor
+    at.cursor, ctx.reached_of = cursor, nil
     return cursor == '0'
   end
 

@@ -44,8 +44,10 @@ do
     return #names
   end
 
-  -- spreads: whether a change of globs must spread.
-  local function spreads(ctx, at)
+  -- spreads: whether a change of globs must spread. Who stood when a setting ended that has not spread yet counts too: a due that was
+  -- over by that may not be over by what is in force now.
+  local function spreads(ctx)
+    local at = ctx.rec.ended_us > 0 and ctx.rec.first_ended_us or ctx.now
     return ctx.id ~= nil and (bucket.any_stands(ctx.k, at) or ctx.held ~= '')
   end
 
@@ -65,7 +67,7 @@ do
     end
     if #names > 0 then put_right(ctx, names) end
     if ctx.rec.ended_us > 0 and not ctx.spread then
-      if spreads(ctx, ctx.rec.ended_us) then
+      if spreads(ctx) then
         settings.begin_end(ctx)
       else
         call('UNLINK', ctx.k.reached)
@@ -219,7 +221,7 @@ do
     local told = change.alter(ctx, c, entry, all.seq)
     if #told == 0 then return { 0, told, '' } end
     all.globs[c.match] = next(entry.keys) and entry or nil
-    settings.write_globs(ctx, all, spreads(ctx, ctx.now))
+    settings.write_globs(ctx, all, spreads(ctx))
     context.renew(ctx)
     settings.forget_if_none(ctx)
     context.wake(ctx.k)

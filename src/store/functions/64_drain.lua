@@ -252,7 +252,8 @@ do
   -- drip__wake: look at queues that changed, let out what came into buckets that may go, then drain.
   -- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
   -- args   as drain
-  -- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call
+  -- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call.
+  --        0 where the call was spent on what settings that ended had left behind
   -- cost   O(queues + batch)
   function drain.wake(redis_keys, args)
     local prefix = keys.split_queue(redis_keys[1] or '')

@@ -56,6 +56,13 @@ do
     return now, 0
   end
 
+  -- names_of: the names among names and scores in turns.
+  local function names_of(found)
+    local list = {}
+    for i = 1, #found, 2 do list[#list + 1] = found[i] end
+    return list
+  end
+
   -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, and how many were passed. Of all
   -- buckets but few are told of, so what only those need is reckoned after the floors.
   local function page_of_place(ctx, at, cursor, most, floors, rows)
@@ -66,6 +73,7 @@ do
     if is_error(page) then return '0', 0 end
     local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
     local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
+    if rec.version then record.expect(rec, names_of(found), true) end
     for i = 1, #found, 2 do
       local name = found[i]
       local is_budget = byte(name, 1) == 123

@@ -21,6 +21,7 @@ mod rate;
 mod settings;
 mod settings_judge;
 mod settings_model;
+mod settings_seen;
 mod settings_spread;
 mod settings_table;
 mod settings_world;

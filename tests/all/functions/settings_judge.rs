@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::settings_seen::Seen;
 use super::settings_table::InForce;
-use super::settings_world::{BUCKETS, Did, OFF_US, ROUTES, Seen, World};
+use super::settings_world::{BUCKETS, Did, OFF_US, ROUTES, World};
 use crate::rig::{Entry, MS, S};
 
 macro_rules! ensure {
@@ -21,8 +22,8 @@ impl World {
             self.find_unshown(b, &before, did)?;
         }
         self.each_job_is_in_one_place()?;
-        for b in 0..BUCKETS.len() {
-            let why = |why: String| format!("{}: {why}", BUCKETS[b]);
+        for (b, bucket) in BUCKETS.iter().enumerate() {
+            let why = |why: String| format!("{bucket}: {why}");
             self.cuts(b, &before, did).map_err(why)?;
             self.order(b, &before, did).map_err(why)?;
             self.pace(b, &before).map_err(why)?;
@@ -82,7 +83,10 @@ impl World {
         for (b, bucket) in BUCKETS.iter().enumerate() {
             let known = self.seen.index.get(*bucket).copied();
             let first = self.seen.retries[b].first().map(|(ends, _)| *ends as f64);
-            ensure!(known.is_some() == first.is_some(), "{bucket}: retries {first:?}, of which the index says {known:?}");
+            ensure!(
+                known.is_some() == first.is_some(),
+                "{bucket}: retries {first:?}, of which the index says {known:?}"
+            );
             let waits = self.seen.is_in(b, |place| place != "rest");
             ensure!(known != Some(f64::INFINITY) || waits, "{bucket}: its retry was announced, and it stands nowhere");
         }
@@ -189,7 +193,11 @@ impl World {
             let route = self.seen.ready.iter().find(|(_, other)| other == entry).map(|(route, _)| ROUTES[*route]);
             ensure!(route == Some(p.route.as_str()), "it left to {route:?} instead of {}", p.route);
             ensure!(due <= now, "it left {} us before its due", due - now);
-            ensure!(due >= track.went_on, "the wait counts as lateness: due {} us before it went on", track.went_on - due);
+            ensure!(
+                due >= track.went_on,
+                "the wait counts as lateness: due {} us before it went on",
+                track.went_on - due
+            );
             if let Some((low, _)) = track.base.filter(|_| !track.is_free) {
                 let earliest = p.after(low).saturating_sub(OFF_US);
                 ensure!(due >= earliest, "{} us too early, by the rate in force", earliest - due);
@@ -225,7 +233,9 @@ impl World {
         if did.settled.is_none() {
             return Ok(());
         }
-        let ended = self.seen.retries[b].first().is_some_and(|(ends, _)| *ends <= now);
+        // One that was announced is not taken back where the clock steps back by less than what starts a sweep.
+        let announced = self.seen.index.get(BUCKETS[b]) == Some(&f64::INFINITY);
+        let ended = announced || self.seen.retries[b].first().is_some_and(|(ends, _)| *ends <= now);
         let has_work = !self.seen.queues[b].is_empty() && !track.is_unlooked || ended;
         let Some((place, due)) = places.first() else {
             ensure!(!has_work, "it has work and stands nowhere");
@@ -234,16 +244,22 @@ impl World {
         let has_any = !self.seen.queues[b].is_empty() || ended;
         ensure!(has_any || place == "rest", "it has no work and stands in {place}");
         ensure!(!has_work || place != "rest", "it has work and rests");
-        ensure!((place == "paused") == (has_work && paused.is_some()) || track.is_unlooked, "paused by {paused:?}: {place}");
+        ensure!(
+            (place == "paused") == (has_work && paused.is_some()) || track.is_unlooked,
+            "paused by {paused:?}: {place}"
+        );
         if let Some(route) = place.strip_prefix("held:") {
-            let waiting = |(r, entry): &&(usize, Entry)| ROUTES[*r] == route && !self.taken.contains(&(*r, entry.id.clone()));
+            let waiting =
+                |(r, entry): &&(usize, Entry)| ROUTES[*r] == route && !self.taken.contains(&(*r, entry.id.clone()));
             let ready = self.seen.ready.iter().filter(waiting).count() as u64;
             ensure!(route == p.route, "held by {route}, and its route is {}", p.route);
             ensure!(ready >= self.table.limit("max_ready"), "held, and its route has room");
             ensure!(*due <= self.latest, "held, and it is not due");
         } else if place != "paused" && (place == "schedule" || *due > now) {
             ensure!(*due > now, "it is due, and has not left");
-            let Some((low, high)) = track.base else { return Err(format!("it has never left, and {place} says {due}")) };
+            let Some((low, high)) = track.base else {
+                return Err(format!("it has never left, and {place} says {due}"));
+            };
             let from = if track.is_free { 0 } else { p.after(low).saturating_sub(OFF_US) };
             let to = p.after(high) + OFF_US;
             ensure!((from..=to).contains(due), "due {due} in {place}, not between {from} and {to}; now {now}");
@@ -268,12 +284,13 @@ impl World {
         Ok(())
     }
 
-    /// A bucket of which nothing is stored, past its due, has nothing that could keep its next job.
+    /// A bucket of which nothing is stored, past its due, has nothing that could keep its next job. The earlier value of `base` counts:
+    /// were its due still to come by the later one, it would stand at rest.
     pub(super) fn free_idle_ones(&mut self) {
         for b in 0..BUCKETS.len() {
-            let Some((_, high)) = self.tracks[b].base else { continue };
+            let Some((low, _)) = self.tracks[b].base else { continue };
             let is_idle = !self.seen.stands(b, self.now);
-            if is_idle && self.in_force(b).policy.after(high) <= self.now {
+            if is_idle && self.in_force(b).policy.after(low) <= self.now {
                 self.tracks[b].is_free = true;
             }
         }
@@ -284,7 +301,8 @@ impl World {
         let dues = self.seen.places.iter().flatten().filter(|(place, _)| place == "schedule").map(|(_, due)| *due);
         let ends = self.seen.index.values().filter(|ends| ends.is_finite()).map(|ends| *ends as u64);
         let held = self.seen.places.iter().flatten().any(|(place, _)| place.starts_with("held"));
-        let next = dues.chain(ends).chain(self.table.next_end(self.now)).chain(held.then_some(self.now + 20 * MS)).min();
+        let next =
+            dues.chain(ends).chain(self.table.next_end(self.now)).chain(held.then_some(self.now + 20 * MS)).min();
         let expect = next.map_or(-1, |at| at as i64 - self.now as i64);
         // Or sooner, to write counters, once a second.
         let sooner = (0..=S as i64).contains(&wait) && (expect == -1 || wait < expect);

@@ -49,7 +49,14 @@ fn places(case: &mut Case, bucket: &str) -> Vec<(&'static str, u64)> {
 fn busy(case: &mut Case, buckets: impl Iterator<Item = String>) {
     let mut pipe = redis::pipe();
     for bucket in buckets {
-        pipe.cmd("FCALL").arg("drip__push").arg(1).arg(case.queue(&bucket)).arg(T0.to_string()).arg("1").arg("2").ignore();
+        pipe.cmd("FCALL")
+            .arg("drip__push")
+            .arg(1)
+            .arg(case.queue(&bucket))
+            .arg(T0.to_string())
+            .arg("1")
+            .arg("2")
+            .ignore();
     }
     pipe.exec(&mut case.redis).expect("pushed");
     while case.drain_at(T0).dispatched > 0 {}
@@ -185,6 +192,48 @@ fn a_bucket_that_was_idle_when_its_setting_ended_keeps_the_pace_in_force() {
 }
 
 #[test]
+fn an_end_that_no_call_has_seen_counts_though_another_glob_or_a_reload_comes_first() {
+    let at_rest = || {
+        let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+        set_for(&mut case, T0, "*", &["rate=200/s"], MS);
+        case.push_at(T0, "a", &["1"]);
+        case.settle_at(T0);
+        assert_eq!(places(&mut case, "a"), [("rest", T0 + 5 * MS)]);
+        case
+    };
+    // By the rate that is over it has rested for long enough, by the one in force it has not.
+    let mut case = at_rest();
+    set(&mut case, T0 + 10 * MS, "b*", &["capacity=7"]);
+    case.settle_at(T0 + 10 * MS);
+    assert_eq!(places(&mut case, "a"), [("rest", T0 + 100 * MS)]);
+    let mut case = at_rest();
+    assert_eq!(case.configure_at(&(T0 + 10 * MS).to_string(), "[defaults]\nrate = '1/s'\n"), 1);
+    case.settle_at(T0 + 10 * MS);
+    assert_eq!(places(&mut case, "a"), [("rest", T0 + S)]);
+    // And another end, that of a setting which made no difference, does not hide it.
+    let mut case = at_rest();
+    set_for(&mut case, T0, "b*", &["capacity=7"], 8 * MS);
+    case.settle_at(T0 + 10 * MS);
+    assert_eq!(places(&mut case, "a"), [("rest", T0 + 100 * MS)]);
+}
+
+#[test]
+fn names_whose_settings_ended_are_not_forgotten_before_they_are_put_right() {
+    let mut case = Case::with("[defaults]\nrate = '1/d'\n[limits]\nbatch = 10\n");
+    for n in 0..30 {
+        set_for(&mut case, T0, &format!("a{n}"), &["rate=200/s"], MS);
+        case.push_at(T0, &format!("a{n}"), &["1"]);
+    }
+    assert_eq!(case.settle_at(T0).dispatched, 30);
+    // Neither by a pass of the reaper, which comes first, nor by a drain that has no room for all of them.
+    let _: redis::Value = case.fcall("drip__reap", &["policy"], &[(T0 + 10 * MS).to_string().as_str(), "1", "", ""]);
+    case.settle_at(T0 + 10 * MS);
+    for n in 0..30 {
+        assert_eq!(places(&mut case, &format!("a{n}")), [("rest", T0 + DAY)], "a{n}");
+    }
+}
+
+#[test]
 fn a_retry_is_not_lost_when_a_paused_bucket_is_woken_before_its_resume_has_spread() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     busy(&mut case, ["a1", "b"].map(str::to_owned).into_iter());
@@ -201,6 +250,38 @@ fn a_retry_is_not_lost_when_a_paused_bucket_is_woken_before_its_resume_has_sprea
     case.settle_at(T0 + 4 * S);
     let left: Vec<String> = case.jobs("ready").split_off(3);
     assert_eq!(left, ["1", "new"], "the retry ahead of the queue, and both");
+}
+
+#[test]
+fn a_retry_that_ends_before_a_slower_rate_has_spread_counts_from_the_last_dispatch() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    case.push_at(T0 - 10 * S, "b", &["1"]);
+    case.settle_at(T0 - 10 * S);
+    case.settle_at(T0); // of its pace nothing is stored any more
+    case.push_at(T0, "a", &["1"]);
+    case.settle_at(T0);
+    for _ in ["b", "a"] {
+        fail_first(&mut case, T0 + 50 * MS);
+    }
+    set(&mut case, T0 + 50 * MS, "*", &["rate=1/d"]);
+    assert_eq!(case.settle_at(T0 + S).dispatched, 1, "the one that has rested for long");
+    assert_eq!(places(&mut case, "a"), [("schedule", T0 + DAY)]);
+    assert_eq!(places(&mut case, "b"), [("rest", T0 + S + DAY)]);
+}
+
+#[test]
+fn a_retry_that_ends_in_a_paused_bucket_stands_with_the_paused_ones_before_it_is_due() {
+    let mut case = Case::with("[defaults]\nrate = '1/m'\n");
+    case.push_at(T0, "a", &["1"]);
+    case.settle_at(T0);
+    set(&mut case, T0 + S, "a", &["pause"]);
+    fail_first(&mut case, T0 + 2 * S);
+    assert!(case.settle_at(T0 + 2 * S).wait_us < S as i64, "for counters at most, not for its due");
+    assert_eq!(places(&mut case, "a"), [("paused", T0 + 60 * S)]);
+    unset(&mut case, T0 + 3 * S, "a", &["pause"]);
+    assert_eq!(places(&mut case, "a"), [("schedule", T0 + 60 * S)]);
+    assert_eq!(case.settle_at(T0 + 60 * S).dispatched, 1);
+    assert_eq!(case.stream("ready").last().expect("one").text("attempt"), "2");
 }
 
 #[test]
@@ -301,6 +382,12 @@ fn a_setting_that_a_push_found_over_leaves_nothing() {
     let policy = case.key("policy");
     assert_eq!(case.cmd::<i64>(&["HEXISTS", &policy, "settings"]), 0);
     assert!(!exists(&mut case, "settings") && !exists(&mut case, "ends"));
+    // Nor a pause, whose bucket has to move first.
+    set_for(&mut case, T0 + 2 * S, "a", &["pause"], S);
+    assert_eq!(places(&mut case, "a")[0].0, "paused");
+    case.push_at(T0 + 3 * S, "a", &["2"]);
+    assert_eq!(places(&mut case, "a")[0].0, "schedule");
+    assert_eq!(case.cmd::<i64>(&["HEXISTS", &policy, "settings"]), 0);
 }
 
 #[test]

@@ -169,8 +169,10 @@ impl Table {
         {
             return Some((name, one));
         }
-        let matching =
-            self.entries.iter().filter(|(_, entry)| entry.glob.as_ref().is_some_and(|glob| glob.matches(bucket.as_bytes())));
+        let matching = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.glob.as_ref().is_some_and(|glob| glob.matches(bucket.as_bytes())));
         let set = matching.filter_map(|(text, entry)| Some((text.as_str(), entry.keys.get(key)?.in_force(at)?)));
         set.max_by_key(|(_, one)| one.order)
     }

@@ -1,15 +1,16 @@
 //! The real thing beside the reference of `settings_table`, and what must be true after each step whatever the functions did:
 //! of jobs, of the pace, of pauses and of places. Nothing here predicts what a call does; it judges what one has done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use dripd::store::change::Change;
 use redis::Value;
 
 use super::model::stream;
+use super::settings_seen::Seen;
 use super::settings_table::{InForce, Table};
-use crate::rig::{self, Case, Entry, MS, S, Server};
+use crate::rig::{self, Case, MS, S, Server};
 
 pub(super) const BUCKETS: [&str; 5] = ["a1", "a2", "b1", "ab", "c"];
 
@@ -40,20 +41,6 @@ fn server() -> &'static Server {
         rig::load_library(&mut server.connect());
         server
     })
-}
-
-/// The state that a step left.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
-    pub(super) queues: Vec<Vec<String>>,
-    /// The end of the back-off, and the job.
-    pub(super) retries: Vec<Vec<(u64, String)>>,
-    pub(super) index: BTreeMap<String, f64>,
-    pub(super) places: Vec<Vec<(String, u64)>>,
-    pub(super) ready: Vec<(usize, Entry)>,
-    pub(super) dead: Vec<String>,
-    pub(super) rejected: Vec<Entry>,
-    pub(super) peeked: Option<Vec<[i64; 5]>>,
 }
 
 /// What is known of a bucket from what it did.
@@ -105,70 +92,6 @@ pub(super) struct Did {
 impl Did {
     pub(super) fn pushed_to(&self, b: usize) -> &[String] {
         self.pushed.as_ref().filter(|(of, _)| *of == b).map_or(&[], |(_, jobs)| jobs)
-    }
-}
-
-impl Seen {
-    pub(super) fn read(case: &mut Case, now: u64, peeks: bool) -> Self {
-        let mut pipe = redis::pipe();
-        for bucket in BUCKETS {
-            pipe.cmd("LRANGE").arg(case.queue(bucket)).arg(0).arg(-1);
-            pipe.cmd("ZRANGE").arg(case.key(&format!("retry:{bucket}"))).arg(0).arg(-1).arg("WITHSCORES");
-        }
-        let places = ["schedule", "rest", "paused", "held:default", "held:mail"];
-        for name in places.iter().chain(&["retries"]) {
-            pipe.cmd("ZRANGE").arg(case.key(name)).arg(0).arg(-1).arg("WITHSCORES");
-        }
-        for name in ["ready", "ready:mail", "dead", "rejected"] {
-            pipe.cmd("XRANGE").arg(case.key(name)).arg("-").arg("+");
-        }
-        for bucket in BUCKETS.iter().filter(|_| peeks) {
-            pipe.cmd("FCALL").arg("drip__peek").arg(1).arg(case.queue(bucket)).arg(now.to_string());
-        }
-        let replies: Vec<Value> = pipe.query(&mut case.redis).expect("the state");
-        let mut replies = replies.into_iter();
-        let mut next = || replies.next().expect("a reply for each");
-        let mut seen = Self::default();
-        for _ in BUCKETS {
-            let mut queue: Vec<String> = redis::from_redis_value(next()).expect("jobs");
-            queue.reverse();
-            seen.queues.push(queue);
-            let retries: Vec<(String, f64)> = redis::from_redis_value(next()).expect("retries");
-            let job = |member: &str| member.splitn(8, ' ').nth(7).expect("a job").to_owned();
-            seen.retries.push(retries.iter().map(|(member, ends)| (*ends as u64, job(member))).collect());
-        }
-        seen.places = vec![Vec::new(); BUCKETS.len()];
-        for place in places {
-            let members: Vec<(String, f64)> = redis::from_redis_value(next()).expect("names");
-            for (name, due) in members {
-                let b = BUCKETS.iter().position(|bucket| *bucket == name).expect("one of ours");
-                seen.places[b].push((place.to_owned(), due as u64));
-            }
-        }
-        let index: Vec<(String, f64)> = redis::from_redis_value(next()).expect("names");
-        seen.index = index.into_iter().collect();
-        let mut entries = || -> Vec<Entry> {
-            let raw: Vec<(String, Vec<(String, Vec<u8>)>)> = redis::from_redis_value(next()).expect("entries");
-            raw.into_iter().map(|(id, fields)| Entry { id, fields: fields.into_iter().collect() }).collect()
-        };
-        for route in 0..ROUTES.len() {
-            seen.ready.extend(entries().into_iter().map(|entry| (route, entry)));
-        }
-        seen.dead = entries().iter().map(|entry| entry.text("job")).collect();
-        seen.rejected = entries();
-        if peeks {
-            let peeked = BUCKETS.map(|_| redis::from_redis_value::<Vec<i64>>(next()).expect("five"));
-            seen.peeked = Some(peeked.into_iter().map(|five| five.try_into().expect("five")).collect());
-        }
-        seen
-    }
-
-    pub(super) fn stands(&self, b: usize, now: u64) -> bool {
-        self.places[b].iter().any(|(place, due)| place != "rest" || *due > now)
-    }
-
-    pub(super) fn is_in(&self, b: usize, is_it: impl Fn(&str) -> bool) -> bool {
-        self.places[b].iter().any(|(place, _)| is_it(place))
     }
 }
 
@@ -238,7 +161,8 @@ impl World {
     fn listed(&mut self) -> Result<(), String> {
         let (mut cursor, mut found) = (String::new(), Vec::new());
         loop {
-            let reply: Vec<Value> = self.case.fcall("drip__settings", &["policy"], &[self.now.to_string(), cursor.clone()]);
+            let reply: Vec<Value> =
+                self.case.fcall("drip__settings", &["policy"], &[self.now.to_string(), cursor.clone()]);
             let texts: Vec<String> = reply.into_iter().map(|v| redis::from_redis_value(v).expect("a text")).collect();
             for entry in texts[2..].chunks(3) {
                 let json: serde_json::Value = serde_json::from_str(&entry[2]).expect("an entry");
@@ -302,11 +226,17 @@ impl World {
         while !left.is_empty() {
             let keys: Vec<&str> = left.iter().map(String::as_str).collect();
             let reply: Vec<Value> = self.case.fcall("drip__wake", &keys, &[self.now.to_string()]);
-            let Value::Int(looked) = reply[7] else { return Err(format!("{reply:?}")) };
-            ensure!(looked > 0, "no queue was looked at");
-            left.drain(..looked as usize);
+            let (Value::Int(rejected), Value::Int(looked)) = (&reply[2], &reply[7]) else {
+                return Err(format!("{reply:?}"));
+            };
+            // A call may be spent before its first look: on jobs that it rejected, for a setting of their bucket had ended.
+            ensure!(*looked > 0 || *rejected > 0, "no queue was looked at, and nothing else was done");
+            left.drain(..*looked as usize);
         }
-        self.judge(&Did { looked: which.clone(), ..Did::default() })?;
+        // A queue that is empty, or as a dispatch left it, needs no look: a change that spreads has not reached its bucket by that.
+        let needs_look = |b: &usize| !self.seen.queues[*b].is_empty() && self.tracks[*b].is_unlooked;
+        let looked = which.iter().copied().filter(needs_look).collect();
+        self.judge(&Did { looked, ..Did::default() })?;
         for b in which {
             let (queue, stands) = (&self.seen.queues[b], self.seen.stands(b, self.now));
             ensure!(queue.is_empty() || stands, "{} has jobs and stands nowhere after its wake", BUCKETS[b]);
@@ -378,7 +308,8 @@ impl World {
     pub(super) fn advance(&mut self, us: u64) -> Result<(), String> {
         let to = self.now + us;
         // At each end in between an idle bucket may be past its due by the rate before it.
-        let mut ends: Vec<u64> = self.table.ends.iter().copied().filter(|end| (self.now + 1..=to).contains(end)).collect();
+        let mut ends: Vec<u64> =
+            self.table.ends.iter().copied().filter(|end| (self.now + 1..=to).contains(end)).collect();
         ends.sort_unstable();
         for end in ends {
             self.now = end - 1;

@@ -1,0 +1,85 @@
+//! What applies to a bucket, as the references read it from a record: with exact arithmetic.
+
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::functions) struct Policy {
+    pub(super) count: u128,
+    pub(super) period: u128,
+    pub(in crate::functions) capacity: usize,
+    pub(in crate::functions) lease_ms: u64,
+    pub(super) attempts: u64,
+    pub(super) backoff: (u64, u64),
+    pub(in crate::functions) drop_oldest: bool,
+    pub(in crate::functions) route: String,
+    pub(in crate::functions) catch_up: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    pub(super) json: String,
+    pub(super) value: serde_json::Value,
+}
+
+impl Record {
+    pub(super) fn new(toml: &str) -> Self {
+        let json = crate::rig::record(toml);
+        Self { value: serde_json::from_str(&json).expect("JSON"), json }
+    }
+
+    pub(super) fn limit(&self, name: &str) -> usize {
+        self.value["limits"][name].as_u64().expect("a number") as usize
+    }
+
+    /// The globs of the configurations above, by hand.
+    pub(super) fn policy(&self, bucket: &str) -> Policy {
+        let matches = |glob: &str| match glob {
+            "s*" => bucket.starts_with('s'),
+            "mail" => bucket == "mail",
+            "*l*" => bucket.contains('l'),
+            other => panic!("{other}"),
+        };
+        let entries = self.value["buckets"].as_array().expect("entries");
+        let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob")));
+        let own = entry.map(|entry| &entry["policy"]);
+        Policy::read(|name| own.and_then(|own| own.get(name)).unwrap_or(&self.value["defaults"][name]))
+    }
+}
+
+impl Policy {
+    /// From its fields as a record holds them.
+    pub(in crate::functions) fn read<'a>(field: impl Fn(&str) -> &'a serde_json::Value) -> Self {
+        let n = |name: &str| field(name).as_u64().expect("a number");
+        Self {
+            count: n("count").into(),
+            period: n("period_us").into(),
+            capacity: n("capacity") as usize,
+            lease_ms: n("lease_ms"),
+            attempts: n("attempts"),
+            backoff: (n("backoff_initial_us"), n("backoff_max_us")),
+            drop_oldest: field("overflow") == "drop-oldest",
+            route: field("route").as_str().expect("a route").to_owned(),
+            catch_up: n("catch_up_us"),
+        }
+    }
+
+    pub(super) fn part(&self, k: u128) -> u128 {
+        k * self.period / self.count
+    }
+
+    /// One interval later, the remainder carried: parts of a period begin at floor(k * period / count).
+    pub(in crate::functions) fn after(&self, t: u64) -> u64 {
+        let t = u128::from(t);
+        let (base, r) = (t - t % self.period, t % self.period);
+        let k = ((r + 1) * self.count).div_ceil(self.period) - 1;
+        (base + self.part(k + 1) + (r - self.part(k))) as u64
+    }
+
+    pub(super) fn interval(&self) -> u64 {
+        self.period.div_ceil(self.count) as u64
+    }
+
+    pub(super) fn eta_ms(&self, due: u64, now: u64, n: usize) -> i64 {
+        let scaled = (i128::from(due) - i128::from(now)) * self.count as i128 + (n as i128 - 1) * self.period as i128;
+        let unit = 1_000 * self.count as i128;
+        scaled.max(0).div_euclid(unit) as i64 + i64::from(scaled.max(0) % unit != 0)
+    }
+}
