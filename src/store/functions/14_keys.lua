@@ -9,6 +9,9 @@
 -- <prefix>:held:<route>     zset    bucket -> due, of buckets whose route is full
 -- <prefix>:paused           zset    bucket -> due, of buckets with work that an operator stopped
 -- <prefix>:refused          zset    bucket -> due, of buckets with work whose budgets cannot be found
+-- <prefix>:full             zset    node -> due, of nodes with work that have no slot free (43_slots)
+-- <prefix>:slots            hash    <route> <entry id> -> the nodes of which it holds a slot
+-- <prefix>:inflight         hash    node -> how many of its slots are taken
 -- <prefix>:wait:<budget>    zset    what waits for a share of a budget, in the order of its turns (43_waiting)
 -- <prefix>:waiting          hash    node -> its due, and the budget for a share of which it waits
 -- <prefix>:budgets          hash    budget -> its state (46_budget)
@@ -39,7 +42,8 @@ do
       k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:',
         wait = prefix .. ':wait:' }
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
-        'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets' }) do
+        'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
+        'full', 'slots', 'inflight' }) do
         k[name] = prefix .. ':' .. name
       end
       known[prefix], known_count = k, known_count + 1
@@ -83,7 +87,7 @@ do
     queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
     retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
-    refused = true, wait = true, waiting = true, budgets = true,
+    refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

@@ -45,6 +45,16 @@ do
     end
   end
 
+  -- above_is_limited: whether anything above a node limits what is in flight.
+  local function above_is_limited(rec, parent)
+    while parent do
+      local above = rec.raw(rec, parent)
+      if above.concurrency then return true end
+      parent = above.within and parent_of(above, chain.budget_of(parent))
+    end
+    return false
+  end
+
   -- fill: what its chain adds to a policy.
   -- Inside a budget a node meets it busy and would lose its rate, were that lateness dropped. So it may make up for as much as one
   -- interval of its own, or two of its parent's, unless `catch_up` was written.
@@ -53,6 +63,7 @@ do
     p.parent = parent
     p.refused, till = look_up(rec, id, parent, rec.raw)
     if till then p.till = min(p.till or huge, till) end
+    if not p.refused and above_is_limited(rec, parent) then p.limited = true end
     if not p.refused and not p.catch_up_set then
       p.catch_up_us = max(CATCH_UP_US, p.interval_us, 2 * rec.raw(rec, parent).interval_us)
     end

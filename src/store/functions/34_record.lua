@@ -49,6 +49,8 @@ do
     p.drop_oldest = p.overflow == 'drop-oldest'
     p.weight = p.weight or 1
     if p.within == '' then p.within = nil end
+    if p.concurrency == 0 then p.concurrency = nil end
+    p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
     prepare_gates(p)
     return p
   end
@@ -130,6 +132,17 @@ do
     return p and chain.resolve(rec, p, id)
   end
 
+  -- has_slots: whether anything has a limit of what is in flight.
+  local function has_slots(rec)
+    if (rec.defaults.concurrency or 0) > 0 then return true end
+    for _, list in ipairs({ rec.buckets, rec.budgets }) do
+      for _, entry in ipairs(list) do
+        if (entry.policy.concurrency or 0) > 0 then return true end
+      end
+    end
+    return false
+  end
+
   -- prepare: what is looked up in a record, so that it need not be read again.
   local function prepare(rec)
     rec.written = {}
@@ -141,6 +154,7 @@ do
       if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
+    rec.has_slots = has_slots(rec)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
     rec.quarter = max(1, floor(rec.limits.batch / 4))

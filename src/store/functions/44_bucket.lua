@@ -8,6 +8,7 @@
 --   k.held .. <route>      it has work, its due is over, and its route is full
 --   k.rest                 it has no work, and its due is still to come: its next job may not leave before
 --   k.paused               it has work, and an operator stopped it
+--   k.full                 it has work, and as many of its jobs are in flight as may be
 --   k.refused              it has work, and its budgets cannot be found
 --   k.wait .. <budget>     it has work, its due is over, and it waits for its share of a budget
 --   nil                    nothing of it is stored, or only jobs that nobody has looked at: it is due at once
@@ -40,7 +41,7 @@ do
     local k, places, dues = ctx.k, {}, {}
     if #names == 0 then return places, dues end
     local found = call('ZMSCORE', k.schedule, unpack(names))
-    local resting, paused, refused, shares
+    local resting, paused, refused, shares, full
     for i = 1, #names do
       local due = found[i]
       if due then
@@ -53,6 +54,7 @@ do
           paused = ctx.rec.version and pcall_redis('ZMSCORE', k.paused, unpack(names)) or false
           refused = ctx.has_budgets and pcall_redis('ZMSCORE', k.refused, unpack(names)) or false
           shares = ctx.has_budgets and waiting.places(ctx, names) or false
+          full = ctx.may_be_full and pcall_redis('ZMSCORE', k.full, unpack(names)) or false
         end
         due = resting and resting[i]
         if due then
@@ -61,6 +63,8 @@ do
           places[i], dues[i] = k.paused, paused[i] + 0
         elseif shares and shares[i] then
           places[i], dues[i] = waiting.decode(ctx, shares[i])
+        elseif full and full[i] then
+          places[i], dues[i] = k.full, full[i] + 0
         elseif refused and refused[i] then
           places[i], dues[i] = k.refused, refused[i] + 0
         elseif ctx.held ~= '' then
@@ -106,9 +110,10 @@ do
   end
 
   -- goes_on: whether a bucket waits in its place for an order that holds no more.
-  function bucket.goes_on(ctx, place, p)
+  function bucket.goes_on(ctx, place, p, name)
     if place == ctx.k.paused then return not p.paused end
     if place == ctx.k.refused then return not p.refused end
+    if place == ctx.k.full then return not slots.is_full(ctx, name, p) end
     return bucket.is_held(ctx, place) and place ~= ctx.k.held .. p.route
   end
 
@@ -149,7 +154,7 @@ do
     end
     if due and due > now + p.interval_us then due = now + p.interval_us end
     if due and due <= now and place == ctx.k.rest then due = nil end
-    if due and due < now and bucket.goes_on(ctx, place, p) then due = now end
+    if due and due < now and bucket.goes_on(ctx, place, p, name) then due = now end
     if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
     s.due, s.len = due, len
     s.level = len > p.capacity and len or nil
@@ -173,6 +178,7 @@ do
     local has_work = s.len > 0 or s.retry_ready
     if has_work and s.p.refused then return ctx.k.refused end
     if has_work and s.p.paused then return ctx.k.paused end
+    if has_work and s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return ctx.k.full end
     if has_work and s.due <= ctx.now and s.p.parent and s.place == waiting.key(ctx, s.p.parent) then return s.place end
     -- A held one that is due stays until it is released, or its policy names another route.
     if has_work and s.due <= ctx.now and s.place == bucket.held_place(ctx, s) then return s.place end
@@ -185,19 +191,20 @@ do
     return place ~= nil and sub(place, 1, #head) == head
   end
 
-  -- word: a place in a word, for people: due (it is on the schedule), rest, paused, refused, share, held or none.
+  -- word: a place in a word, for people: due (it is on the schedule), rest, paused, refused, full, share, held or none.
   function bucket.word(ctx, place)
     if place == nil then return 'none' end
     if place == ctx.k.schedule then return 'due' end
     if place == ctx.k.rest then return 'rest' end
     if place == ctx.k.paused then return 'paused' end
     if place == ctx.k.refused then return 'refused' end
+    if place == ctx.k.full then return 'full' end
     return waiting.budget(ctx, place) and 'share' or 'held'
   end
 
   -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.
   function bucket.any_stands(k, now)
-    return call('EXISTS', k.schedule, k.paused, k.refused) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
+    return call('EXISTS', k.schedule, k.paused, k.refused, k.full) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
   end
 
   local function list_of(lists, key)

@@ -5,6 +5,7 @@
 --   k.schedule             it waits for its own due, or may go now
 --   k.paused               an operator stopped it
 --   k.refused              its own budgets cannot be found, or it is none any more
+--   k.full                 as many jobs below it are in flight as may be
 --   k.wait .. <budget>     it waits for its share of the budget above it
 -- and without work:
 --   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
@@ -194,7 +195,7 @@ do
   function budget.blocked(ctx, parent)
     local list = above(ctx, parent)
     for i, b in ipairs(list) do
-      if not b.p or b.p.paused then return b end
+      if not b.p or b.p.paused or slots.is_full(ctx, b.id, b.p) then return b end
       if b.p.count and met_by(ctx, list, i) > ctx.now then return b end
       local has_work = b.place and b.place ~= ctx.k.rest
       if has_work and not b.serving then return b end
@@ -230,6 +231,7 @@ do
       local b = line[i]
       local p, d = b.p, b.due
       if not p or p.paused or b.place and b.place ~= rested and not b.serving then return nil end
+      if p.concurrency and slots.is_full(ctx, b.id, p) then return nil end
       if b.went_on > went_on then went_on = b.went_on end
       if d < went_on then d = went_on end
       if p.count and d > now then return nil end
@@ -262,6 +264,16 @@ do
     end
   end
 
+  -- limited: the nodes of a bucket's chain of which a job that leaves takes a slot.
+  function budget.limited(ctx, name, p)
+    local ids = {}
+    if p.concurrency then ids[1] = name end
+    for _, b in ipairs(p.parent and above(ctx, p.parent) or {}) do
+      if b.p and b.p.concurrency then ids[#ids + 1] = b.id end
+    end
+    return ids
+  end
+
   -- ---- places ----
 
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
@@ -276,6 +288,7 @@ do
     local list = above(ctx, b.id) -- itself first
     if not b.p or b.p.refused then return move(ctx, b, ctx.k.refused, ctx.now) end
     if b.p.paused then return move(ctx, b, ctx.k.paused, max(b.due, 0)) end
+    if slots.is_full(ctx, b.id, b.p) then return move(ctx, b, ctx.k.full, max(b.due, 0)) end
     local due = b.p.count and met_by(ctx, list, 1) or ctx.now
     if due > ctx.now then return move(ctx, b, ctx.k.schedule, due) end
     if b.p.parent and budget.blocked(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due) end
@@ -314,7 +327,7 @@ do
 
   -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
   function budget.may_go_by_itself(ctx, b)
-    if not b.p or b.p.refused or b.p.paused then return false end
+    if not b.p or b.p.refused or b.p.paused or slots.is_full(ctx, b.id, b.p) then return false end
     return not b.p.count or met_by(ctx, above(ctx, b.id), 1) <= ctx.now
   end
 
@@ -331,13 +344,22 @@ do
     if waiting.first(ctx, key_of(ctx, b.id)) then budget.stand(ctx, b) else rest(ctx, b) end
   end
 
+  -- go_on: a budget that waited for a slot has one free.
+  function budget.go_on(ctx, id)
+    local b = budget.get(ctx, id)
+    if b.place ~= ctx.k.full then return end
+    b.went_on = ctx.now
+    budget.settle(ctx, b)
+  end
+
   -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
   function budget.put_right(ctx, id)
     local b = budget.get(ctx, id)
     if not b.place or b.place == ctx.k.rest then
       return change(ctx, b)
     end
-    if b.place == ctx.k.paused and not (b.p and b.p.paused) then b.went_on = ctx.now end
+    local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full
+    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then b.went_on = ctx.now end
     local parent = b.p and not b.p.refused and b.p.parent
     local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
     if not stays then budget.settle(ctx, b) end

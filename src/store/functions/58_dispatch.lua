@@ -56,6 +56,7 @@ do
   local function may_go(ctx, s, quota)
     if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
     local parent = s.p.parent
+    if s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return nil end
     if parent then
       if s.p.refused then return nil end
       local met, due = budget.asks(ctx, budget.above(ctx, parent), s.due)
@@ -86,6 +87,7 @@ do
         refused(ctx, r, added.err)
         break
       end
+      if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, s.bucket, s.p)) end
       left(ctx, s, r, 0)
       retries.remove(ctx, s, job)
       quota = quota - 1
@@ -113,6 +115,7 @@ do
           refused(ctx, r, added.err)
           break
         end
+        if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, name, s.p)) end
         left(ctx, s, r, bytes)
       elseif not rejected.turn_away(ctx, s, job) then
         s.stuck = true
@@ -132,7 +135,7 @@ do
   -- or for its route.
   local function place_after(ctx, s)
     local is_due = not s.p.paused and not s.p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
-    if not is_due then return bucket.place(ctx, s) end
+    if not is_due or s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return bucket.place(ctx, s) end
     local parent = s.p.parent
     if parent and not s.picked and budget.blocked(ctx, parent) then return budget.come(ctx, s) end
     if room(ctx, s.p.route).left <= 0 then return bucket.held_place(ctx, s) end
@@ -227,7 +230,7 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited
     line = p.parent and not p.refused and budget.above(ctx, p.parent) or nil
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)

@@ -23,9 +23,10 @@ do
   -- reply  how many were pending; an id that was not is left alone
   -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
   -- cost   O(ids)
-  function jobs.ack(redis_keys, ids)
-    local stream = redis_keys[1]
-    if #redis_keys ~= 1 or not keys.split_ready(stream) then return bad_ready_key() end
+  function jobs.ack(redis_keys, ids, now_us)
+    local stream, prefix, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then prefix, route_name = keys.split_ready(stream) end
+    if not prefix then return bad_ready_key() end
     if #ids == 0 then return refuse('BADARG', 'no entry id given') end
     if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
     local full = {}
@@ -40,6 +41,7 @@ do
       if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
     end
     if #done > 0 then call('XDEL', stream, unpack(done)) end
+    release.entries(prefix, route_name, done, now_us)
     return #done
   end
 
@@ -59,13 +61,14 @@ do
   end
 
   -- finish: an entry is done with.
-  local function finish(stream, id)
+  local function finish(ctx, stream, route_name, id)
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
+    release.entry(ctx, route_name, id)
   end
 
   -- bury: put a job into the dead stream and finish its entry. What a malformed entry held goes with it.
-  local function bury(ctx, stream, id, fields, list, reason)
+  local function bury(ctx, stream, route_name, id, fields, list, reason)
     local entry = {
       'bucket', fields.bucket or '', 'job', fields.job or '', 'attempt', fields.attempt or '1', 'id', fields.id or id,
       'reason', reason,
@@ -81,7 +84,7 @@ do
     end
     local added = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
     if is_error(added) then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. is_error(added)) end
-    finish(stream, id)
+    finish(ctx, stream, route_name, id)
     count(ctx, 'dead', 1)
     return 2
   end
@@ -95,11 +98,11 @@ do
   -- how    { reason, keep, dead, delay_us }: giving back (`keep`) does not count the attempt, the first 20 times
   -- Replies 1 or 2, or an error having changed nothing.
   function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
-    if not jobs.is_job(fields) then return bury(ctx, stream, id, fields, list, 'malformed') end
+    if not jobs.is_job(fields) then return bury(ctx, stream, route_name, id, fields, list, 'malformed') end
     local name, attempt, kept = fields.bucket, whole(fields.attempt or '1'), whole(fields.kept or '0')
     local p = policy_of(ctx.rec, name)
     local counts = not how.keep or kept >= FREE_KEEPS
-    if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, id, fields, list, how.reason) end
+    if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
     local delay_us = how.delay_us or backoff_us(p, attempt)
     local ends = ctx.now + delay_us
     local earlier, err = retries.add(ctx, name, {
@@ -107,7 +110,7 @@ do
       kept = how.keep and kept + 1 or kept, id = fields.id or id, body = fields.job,
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
-    finish(stream, id)
+    finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if earlier and ends < bucket.first_due(ctx) then ctx.earlier = true end
     return 1
@@ -163,6 +166,7 @@ do
     if not fields then return 0 end
     ctx.earlier = false
     local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    bucket.flush(ctx)
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end
