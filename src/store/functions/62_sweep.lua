@@ -21,6 +21,12 @@ do
     local queue, len = ctx.k.queues .. name, 0
     if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
     bucket.decide(ctx, s, name, queue, len, place, due, level)
+    -- A call that has cut as much as one may goes on with those of which nothing is cut, and with one more: whoever floods full
+    -- buckets must not hold up a change.
+    if s.over > 0 and spent(ctx) then
+      if ctx.swept_over then return false end
+      ctx.swept_over = true
+    end
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
     if ctx.prev and (s.p.paused or place == ctx.k.paused) then
       s.retry_ready = retries.has_ended(ctx, name)
@@ -44,13 +50,13 @@ do
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
     for i, name in ipairs(names) do
-      if spent(ctx) then
+      -- One of which a setting of its own has ended is put right for that (63_change).
+      local is_here = ctx.prev or not record.policy_of(ctx.rec, name).over
+      if is_here and step(ctx, s, name, place, dues[i], levels[i]) == false then
         bucket.flush(ctx)
         ctx.reached_of = nil
         return false -- the same page again: those done by now are marked as reached
       end
-      -- One of which a setting of its own has ended is put right for that (63_change).
-      if ctx.prev or not record.policy_of(ctx.rec, name).over then step(ctx, s, name, place, dues[i], levels[i]) end
     end
     bucket.flush(ctx)
     at.cursor, ctx.reached_of = cursor, nil

@@ -138,7 +138,7 @@ do
       if told[i + 1] ~= '' then before[#before + 1] = told[i] .. '=' .. told[i + 1] end
       if told[i + 2] ~= '' then after[#after + 1] = told[i] .. '=' .. told[i + 2] end
     end
-    if c.for_us then after[#after + 1] = 'for ' .. digits(c.for_us / 1000000) .. 's' end
+    if c.for_us then after[#after + 1] = 'for ' .. format('%g', c.for_us / 1000000) .. 's' end
     local err = events.add(ctx.k, {
       what = c.what, match = c.match, before = table.concat(before, ' '), after = table.concat(after, ' '), by = c.by, user = c.user,
       reason = c.reason,

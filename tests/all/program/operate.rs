@@ -183,3 +183,35 @@ fn twenty_operators_and_two_daemons_end_in_one_state_and_lose_nothing() {
     });
     let _ = server();
 }
+
+#[test]
+fn a_spread_whose_daemon_is_killed_in_the_middle_is_carried_on_by_the_next_one() {
+    const BUCKETS: usize = 4_000;
+    // One bucket a call: it takes long enough to be killed in the middle.
+    let mut shell = Shell::new("[defaults]\nrate = '1/d'\n[limits]\nbatch = 1\n");
+    let mut daemon = Daemon::start(shell.home());
+    let mut pipe = redis::pipe();
+    for n in 0..BUCKETS {
+        pipe.cmd("FCALL").arg("drip_push").arg(1).arg(shell.case.queue(&format!("b{n}"))).arg("1").arg("2").ignore();
+    }
+    pipe.exec(&mut shell.case.redis).expect("pushed");
+    eventually("each has let out its first", || shell.case.stream("ready").len() == BUCKETS);
+    let (policy, reached, schedule) = (shell.case.key("policy"), shell.case.key("reached"), shell.case.key("schedule"));
+    done(&shell, &["set", "b*", "rate=1/h"]);
+    eventually("some are reached", || shell.case.cmd::<usize>(&["HLEN", &reached]) > 50);
+    daemon.kill();
+    let some = shell.case.cmd::<usize>(&["HLEN", &reached]);
+    assert!(some < BUCKETS, "in the middle: {some}");
+    assert_eq!(shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]), 1, "it has not spread");
+    let _next = Daemon::start(shell.home());
+    eventually("it has spread", || shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]) == 0);
+    let left = shell.case.stream("ready");
+    let dues: Vec<(String, f64)> = shell.case.cmd(&["ZRANGE", &schedule, "0", "-1", "WITHSCORES"]);
+    assert_eq!(dues.len(), BUCKETS);
+    let first = left.iter().map(|entry| entry.number("due_us")).min().expect("some");
+    let last = left.iter().map(|entry| entry.number("at_us")).max().expect("some");
+    let hour = 3_600_000_000;
+    for (bucket, due) in dues {
+        assert!((first + hour..=last + hour).contains(&(due as u64)), "{bucket} counts from its last job, once");
+    }
+}
