@@ -46,12 +46,13 @@ six=$(figures)
 echo "$six" | place README.md "bench: figures"
 grep '^|' "$own" | narrow | place docs/benchmarks.md "bench: rows"
 grep '^dripd' "$own" | narrow | place docs/benchmarks.md "bench: machine"
+for plot in lateness spacing drain; do cp "target/bench/$plot.svg" docs/; done
+# The figures stay beside the plots, so that these can be drawn again without another run:
+# cargo bench --bench bench -- --from docs/figures.json --from docs/peers.json --plots docs
+cp target/bench/figures.json docs/
 if [ -s "$peers" ]; then
   grep '^|' "$peers" | narrow | place docs/benchmarks.md "bench: peers"
-  cp target/bench/peers.json docs/
+  cp target/bench/peers.svg target/bench/peers.json docs/
 else
   echo "$peers is missing: the pages keep the figures of the peers that they have" >&2
 fi
-# The figures stay beside the plots, so that these can be drawn again without another run.
-cp target/bench/figures.json docs/
-cargo bench --quiet --bench bench -- --from docs/figures.json --from docs/peers.json --plots docs
