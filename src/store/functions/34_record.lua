@@ -1,9 +1,10 @@
 -- The record: the configuration in force, and the policy of each bucket.
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
--- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads (62_sweep); `held` names the routes that are full; `settings`
--- is there when operators have set something (41_settings): another text after each change; `prev_globs` are the globs before a
--- change of them that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
+-- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads
+-- (62_sweep); `held` names the routes that are full; `settings` is there when operators have set something (41_settings): another
+-- text after each change; `prev_globs` are the globs before a change of them that spreads. An entry of [[bucket]] names only the keys
+-- that differ from [defaults].
 --
 -- A *view* is a record with what operators have set laid over it. It is asked like a record.
 
