@@ -161,8 +161,7 @@ impl Store {
             let mut rest = &page.queues[..];
             while !rest.is_empty() {
                 let some = &rest[..rest.len().min(LOOKED_AT)];
-                let queues: Vec<String> = some.iter().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
-                let reply = self.function("drip__wake", &queues, &[b"", b"look"]).await?;
+                let reply = self.function("drip__wake", some, &[b"", b"look"]).await?;
                 let drained = reply::woken("drip__wake", &reply)?;
                 if drained.record.is_none() {
                     return Ok(());
