@@ -116,6 +116,11 @@ pub(super) async fn author(store: &mut Store) -> Author {
 /// Make a change; where another one still spreads, when that is over.
 pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Failure> {
     let since = Instant::now();
+    // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now.
+    let may_cut = change.is_glob && !["pause", "resume"].contains(&change.what);
+    if may_cut && store.daemons().await?.is_empty() {
+        store.look_at_all().await?;
+    }
     loop {
         match store.change(change).await? {
             Told::Busy if since.elapsed() < WAIT_FOR_SPREAD => tokio::time::sleep(Duration::from_millis(20)).await,

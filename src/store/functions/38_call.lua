@@ -86,7 +86,7 @@ do
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, nil, nil, nil, 0, 0
-    ctx.marks, ctx.reached_of, ctx.swept_over = nil, nil, nil
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks = nil, nil, nil, nil
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels, ctx.has_retries = 0, 0, 0, 0, nil, nil
     return ctx
   end

@@ -215,3 +215,20 @@ fn a_spread_whose_daemon_is_killed_in_the_middle_is_carried_on_by_the_next_one()
         assert!((first + hour..=last + hour).contains(&(due as u64)), "{bucket} counts from its last job, once");
     }
 }
+
+#[test]
+fn what_was_pushed_while_no_daemon_ran_is_kept_though_a_glob_closes_it_or_lowers_its_capacity() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 100\n");
+    Daemon::start(shell.home()).stop();
+    for (bucket, change) in [("sms:a", ["close", "sms:*"].as_slice()), ("web:a", &["set", "web:*", "capacity=5"])] {
+        shell.case.lpush(bucket, &["x"; 80]);
+        done(&shell, change);
+        assert_eq!(shell.case.stream("ready").len(), 0, "nothing leaves while no daemon runs");
+    }
+    let _daemon = Daemon::start(shell.home());
+    eventually("both have let out one", || shell.case.stream("ready").len() == 2);
+    let kept = ["sms:a", "web:a"].map(|bucket| shell.case.waiting(bucket).len());
+    assert_eq!((kept, shell.case.stream("rejected").len()), ([79, 79], 0), "accepted is accepted");
+    shell.case.lpush("web:a", &["one too many"]);
+    eventually("nothing new is accepted", || shell.case.stream("rejected").len() == 1);
+}
