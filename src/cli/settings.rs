@@ -1,13 +1,12 @@
 //! `dripd settings`: all that is set at run time: what, since and until when, by whom, why.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Exit, Failure, connect, say};
+use super::moment::of_micros;
+use super::{Exit, Failure, connect, into_file, say};
 use crate::config::Config;
 use crate::store::change::{Settings, Stands};
 use crate::words::duration;
@@ -22,7 +21,7 @@ pub(super) struct List {
     /// As JSON: a list of { match, glob, key, value, since, until, by, user, reason }, times in RFC 3339
     #[arg(long, conflicts_with = "toml")]
     json: bool,
-    /// As [[bucket]] entries for config.toml; pauses, closures and what ends by itself become comments
+    /// As [[bucket]] entries to put before the others of config.toml; what has no place there becomes comments
     #[arg(long)]
     toml: bool,
 }
@@ -47,7 +46,7 @@ impl List {
         if self.json {
             say(&as_json(&rows).to_string());
         } else if self.toml {
-            say(as_toml(&rows).trim_end());
+            say(into_file::as_toml(&all).trim_end());
         } else if rows.is_empty() {
             say("nothing is set: the file and its defaults hold");
         } else {
@@ -66,18 +65,6 @@ fn rows(one: &Settings) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-fn micros(text: &str) -> Option<u64> {
-    text.parse().ok()
-}
-
-/// A time of the server's clock, to the second, in UTC.
-fn time(text: &str) -> String {
-    let seconds = micros(text).and_then(|us| i64::try_from(us / 1_000_000).ok());
-    seconds
-        .and_then(|seconds| Timestamp::from_second(seconds).ok())
-        .map_or_else(|| text.to_owned(), |at| at.to_string())
-}
-
 /// `sms:*  rate = "1/s"  until 12:40 (in 9m), set 12:31 by root@web1 (default): carrier down`, in as many lines as it takes.
 fn as_text(row: &Row, now: u64) -> String {
     let what = match row.key {
@@ -87,12 +74,12 @@ fn as_text(row: &Row, now: u64) -> String {
     };
     let mut text = format!("{}: {what}", row.pattern);
     if let Some(till) = &row.stands.till {
-        let left = micros(till).unwrap_or(0).saturating_sub(now) / 1_000_000;
+        let left = till.parse::<u64>().unwrap_or(0).saturating_sub(now) / 1_000_000;
         let left =
             if left == 0 { "now".to_owned() } else { format!("in {}", duration::about(Duration::from_secs(left))) };
-        text += &format!("\n  until {} ({left})", time(till));
+        text += &format!("\n  until {} ({left})", of_micros(till));
     }
-    text += &format!("\n  since {} by {}", time(&row.stands.since), row.stands.by);
+    text += &format!("\n  since {} by {}", of_micros(&row.stands.since), row.stands.by);
     if !row.stands.user.is_empty() {
         text += &format!(" as Redis user {}", row.stands.user);
     }
@@ -105,27 +92,9 @@ fn as_text(row: &Row, now: u64) -> String {
 fn as_json(rows: &[Row]) -> serde_json::Value {
     let one = |row: &Row| {
         json!({
-            "match": row.pattern, "glob": row.is_glob, "key": row.key, "value": row.stands.text, "since": time(&row.stands.since),
-            "until": row.stands.till.as_deref().map(time), "by": row.stands.by, "user": row.stands.user, "reason": row.stands.reason,
+            "match": row.pattern, "glob": row.is_glob, "key": row.key, "value": row.stands.text, "since": of_micros(&row.stands.since),
+            "until": row.stands.till.as_deref().map(of_micros), "by": row.stands.by, "user": row.stands.user, "reason": row.stands.reason,
         })
     };
     rows.iter().map(one).collect()
-}
-
-/// What lasts as entries, what does not as comments. A name in an entry is a glob: what is special in one is made plain.
-fn as_toml(rows: &[Row]) -> String {
-    let mut entries: BTreeMap<(bool, &str), Vec<String>> = BTreeMap::new();
-    for row in rows {
-        let (key, stands) = (row.key, row.stands);
-        let line = match (key, &stands.till) {
-            ("pause" | "close", _) => format!("# {key}: not a key of the file; it stays set until it is taken back"),
-            (_, Some(till)) => format!("# {key} = {} # until {}", stands.text, time(till)),
-            (_, None) => format!("{key} = {}", stands.text),
-        };
-        entries.entry((row.is_glob, row.pattern)).or_default().push(line);
-    }
-    let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
-    entries.iter().fold(String::new(), |text, ((_, pattern), lines)| {
-        text + &format!("[[bucket]]\nmatch = {}\n{}\n\n", quoted(pattern), lines.join("\n"))
-    })
 }

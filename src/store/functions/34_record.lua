@@ -13,6 +13,7 @@ do
   local digits, refuse = base.digits, base.refuse
 
   local REMEMBERED = 100000 -- buckets whose policy is remembered, at least
+  local SHARED = 10000      -- policies that globs make, at most
 
   -- What holds where no record is stored: before any daemon ever ran.
   local BUILT_IN = {
@@ -192,12 +193,36 @@ do
     return list
   end
 
+  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies, or where what applies makes no sense
+  -- here: a newer version may know a limiter that this one does not. `view.unusable` tells of that.
+  local function lay(view, p, own, own_now, globs, globs_now)
+    local ok, set = pcall(function()
+      local set = setting.apply(p, own, own_now, globs, globs_now)
+      return set and prepare_policy(set)
+    end)
+    if not ok then view.unusable = true end
+    return ok and set or p
+  end
+
   -- policy_at: what will apply to a bucket at a time, if `entry` is what is set for its name, and until when; nothing is remembered.
   function record.policy_at(rec, bucket, entry, at)
     local p, globs = record.policy_of(rec.base or rec, bucket), rec.base and globs_of(rec, bucket) or {}
     local own = entry and { match = bucket, entry = entry }
-    local set = setting.apply(p, own, at, globs, at)
-    return set and prepare_policy(set) or p, setting.till(own, globs, at)
+    return lay(rec, p, own, at, globs, at), setting.till(own, globs, at)
+  end
+
+  -- is_usable: whether fields of a policy, laid over the defaults, make one.
+  function record.is_usable(fields)
+    local p = {}
+    for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
+    for name, value in pairs(fields) do
+      if type(value) ~= type(name == 'admit' and {} or BUILT_IN.defaults[name]) then return false end
+      p[name] = value
+    end
+    for _, name in ipairs({ 'count', 'period_us' }) do
+      if p[name] < 1 then return false end
+    end
+    return (pcall(prepare_policy, p))
   end
 
   local function copy_of(p)
@@ -207,10 +232,11 @@ do
   end
 
   -- with_globs: what globs make of a policy: made once for all buckets of which nothing else is set, for a policy each would fill the
-  -- memory.
+  -- memory. A hundred globs can meet in more ways than a memory holds: where there are many, all are made anew.
   local function with_globs(view, p, globs)
     local name = globs[1].place
     for i = 2, #globs do name = name .. ' ' .. globs[i].place end
+    if view.shared_count >= SHARED then view.shared, view.shared_count = {}, 0 end
     local of_p = view.shared[p]
     if not of_p then
       of_p = {}
@@ -218,14 +244,13 @@ do
     end
     local set = of_p[name]
     if set and (not set.till or view.now < set.till) then return set end
-    set = setting.apply(p, nil, view.now, globs, view.now)
-    set = set and prepare_policy(set) or p
+    set = lay(view, p, nil, view.now, globs, view.now)
     local till = setting.till(nil, globs, view.now)
     if till then
       if set == p then set = copy_of(p) end
       set.till = till
     end
-    of_p[name] = set
+    of_p[name], view.shared_count = set, view.shared_count + 1
     return set
   end
 
@@ -236,13 +261,12 @@ do
     local p = (passing and record.glance or record.policy_of)(view.base, bucket)
     local own, globs = own_entry(view, bucket, passing), globs_of(view, bucket)
     if not own then return globs[1] and with_globs(view, p, globs) or p end
-    local set = setting.apply(p, own, view.now, globs, view.now)
-    set = set and prepare_policy(set) or p
+    local set = lay(view, p, own, view.now, globs, view.now)
     local till, is_over = setting.till(own, globs, view.now), setting.next_end(own.entry) <= view.now
     if not till and not is_over then return set end
     if set == p then set = copy_of(p) end
     set.till = till
-    if is_over then set.over = prepare_policy(setting.apply(p, own, 0, globs, view.now)) end
+    if is_over then set.over = lay(view, p, own, 0, globs, view.now) end
     return set
   end
 
@@ -250,8 +274,7 @@ do
   -- since it was put right is stored until then, so it is in force here.
   function record.as_of(view, bucket, at)
     local p = record.policy_of(view.base, bucket)
-    local set = setting.apply(p, own_entry(view, bucket), 0, globs_of(view, bucket), at)
-    return set and prepare_policy(set) or p
+    return lay(view, p, own_entry(view, bucket), 0, globs_of(view, bucket), at)
   end
 
   -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
@@ -278,8 +301,8 @@ do
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
-      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, shared = {}, passed = {}, young = {}, old = {},
-      young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
+      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, shared = {}, passed = {},
+      young = {}, old = {}, young_count = 0, shared_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }
     local decoded = globs and setting.decode(globs)

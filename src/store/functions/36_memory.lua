@@ -7,6 +7,7 @@
 -- sweep     where the sweep stands                                       62_sweep
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
+-- drained_us the time of the last drain                                 64_drain
 -- rest_us   nothing at rest is past its due before this moment           44_bucket
 -- forgot_us when those at rest were last forgotten                           44_bucket
 -- entries   rejected since the stream was measured                       50_rejected
@@ -39,7 +40,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
-        rest_us = 0, forgot_us = 0, entries = 0, passes = 0,
+        rest_us = 0, forgot_us = 0, drained_us = -huge, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
     end

@@ -75,6 +75,14 @@ do
     return false
   end
 
+  -- pass_over_settings: those that a clock that stepped back would let hold for too long. Replies whether that was the last page.
+  local function pass_over_settings(ctx, at)
+    if not ctx.rec.version then return true end
+    if at.cursor == '0' then settings.bring_back_globs(ctx) end
+    at.cursor = settings.bring_back_page(ctx, at.cursor)
+    return at.cursor == '0'
+  end
+
   -- over: a change has reached every bucket. Replies false where a setting of a glob ended since the sweep began: then it must come
   -- by once more.
   local function over(ctx, at)
@@ -94,14 +102,17 @@ do
     local m, batch = ctx.memory, ctx.limits.batch
     ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
     if not m.sweep or ctx.prev and m.sweep.spread ~= ctx.spread then
-      m.sweep = { phase = 'held', cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
+      local phase = ctx.rec.version and not (m.sweep and m.sweep.phase ~= 'settings') and 'settings' or 'held'
+      m.sweep = { phase = phase, cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
     end
     local at = m.sweep
     if at.phase == 'done' then
       if not ctx.prev then return false, false end
       at.phase, at.cursor, at.since_us = 'held', '0', ctx.now
     end
-    if at.phase == 'held' then
+    if at.phase == 'settings' then
+      if pass_over_settings(ctx, at) then at.phase, at.cursor = 'held', '0' end
+    elseif at.phase == 'held' then
       if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
     elseif at.phase == 'paused' then
       if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'rest', '0' end

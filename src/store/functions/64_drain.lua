@@ -55,8 +55,12 @@ do
       local whole, why = pcall(turns, ctx, work)
       if not whole then
         -- A key of ours is of the wrong type. (Redis' pcall replies a text; a table keeps its code.)
-        if work.decides then error(type(why) == 'table' and why or { err = why }) end
         dispatch.pause(ctx)
+        if work.decides then -- what no bucket can be judged without is damaged: what has left by now is written all the same
+          if work.is_plain then dispatch.close(ctx) end
+          pcall(bucket.flush, ctx)
+          error(type(why) == 'table' and why or { err = why })
+        end
         local s, name = work.s, work.names[work.at]
         note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
         work.quota = work.quota - 1
@@ -90,6 +94,7 @@ do
 
   -- begin: what comes before the turns: what there is to be asked for, and who may go on is put back on the schedule.
   local function begin(ctx)
+    ctx.memory.drained_us = ctx.now
     if ctx.held ~= '' then bucket.release_where_room(ctx) end
     if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
     ctx.has_levels, ctx.has_retries = false, false

@@ -18,6 +18,7 @@ mod policies;
 mod purge;
 mod rate;
 mod settings;
+mod settings_care;
 mod settings_judge;
 mod settings_model;
 mod settings_seen;
