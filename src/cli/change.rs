@@ -13,8 +13,9 @@ use crate::words::bucket::BucketName;
 use crate::words::subject::Subject;
 use crate::words::{duration, glob};
 
-/// How long a change waits for one that still spreads.
+/// How long a change waits for one that still spreads, and after how long it asks whether anybody spreads it.
 const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
+const WAIT_FOR_DAEMON: Duration = Duration::from_secs(1);
 
 /// What each of these commands takes.
 #[derive(Debug, Args)]
@@ -138,11 +139,23 @@ pub(super) async fn author(store: &mut Store) -> Author {
 /// Make a change; where another one still spreads, when that is over.
 pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Failure> {
     let since = Instant::now();
+    // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now.
+    let may_cut = change.is_glob && !["pause", "resume"].contains(&change.what);
+    if may_cut && store.daemons().await?.is_empty() {
+        store.look_at_all().await?;
+    }
+    let mut asked = false;
     loop {
         match store.change(change).await? {
-            Told::Busy if since.elapsed() < WAIT_FOR_SPREAD => tokio::time::sleep(Duration::from_millis(20)).await,
+            Told::Busy if since.elapsed() < WAIT_FOR_DAEMON => tokio::time::sleep(Duration::from_millis(20)).await,
             Told::Busy => {
-                let absent = store.daemons().await.is_ok_and(|daemons| daemons.is_empty());
+                let absent = (!asked || since.elapsed() >= WAIT_FOR_SPREAD)
+                    && store.daemons().await.is_ok_and(|daemons| daemons.is_empty());
+                asked = true;
+                if !absent && since.elapsed() < WAIT_FOR_SPREAD {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
                 let way =
                     if absent { "no daemon runs to carry it on; start one with `dripd run`" } else { "try again" };
                 return Err(Failure::new(

@@ -157,7 +157,15 @@ fn describe_bucket(status: &BucketStatus) -> String {
     let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
     line("bucket", status.bucket.clone());
     line("depth", format!("{} of {}", status.depth, status.capacity));
+    let under = |by: &str| if by == status.bucket { String::new() } else { format!(" by {by:?}") };
+    if let Some(by) = &status.closed_by {
+        line("CLOSED", format!("it accepts nothing{}; `dripd open '{by}'` ends that", under(by)));
+    }
+    if let Some(by) = &status.paused_by {
+        line("PAUSED", format!("nothing leaves it{}; `dripd resume '{by}'` ends that", under(by)));
+    }
     let due = match (status.held, status.due_in_us) {
+        _ if status.paused_by.is_some() => "it waits for `resume`".to_owned(),
         (true, _) => format!("held: route {} is full", status.route),
         (_, None) => "nothing is scheduled".to_owned(),
         (_, Some(us)) => format!("in {}", ms(us)),

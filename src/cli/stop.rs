@@ -96,25 +96,28 @@ impl Stop {
             None
         };
         make(&mut store, &change).await?;
-        say(&stopped(&mut store, &change, met, way).await?);
+        say(&stopped(&mut store, &change, met, way).await);
         Ok(Exit::Done)
     }
 }
 
 /// What was stopped, how many buckets a glob met; and, of a pause, which jobs it cannot call back.
-async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> Result<String, Failure> {
+async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> String {
     let subject = Subject::of_stored(&change.pattern);
     let mut line = format!("{subject}: {}", way.state());
     if subject.is_budget {
-        return Ok(line + "; jobs that are out already are not called back");
+        return line + "; jobs that are out already are not called back";
     }
     if let Some(buckets) = met {
         line += &format!("; {} with work now", plural(buckets, "bucket"));
     }
     if way == Way::Out {
-        line += &out_already(store.jobs_out(&change.pattern, change.is_glob).await?);
+        line += &match store.jobs_out(&change.pattern, change.is_glob).await {
+            Ok(jobs) => out_already(jobs),
+            Err(why) => format!("; how many of their jobs are out is not known: {why}"),
+        };
     }
-    Ok(line)
+    line
 }
 
 fn out_already(jobs: Out) -> String {

@@ -12,6 +12,9 @@ use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::limiter::{Kind, Limiter};
 use crate::words::policy::{Record, Route};
+
+/// How many queues one call looks at.
+const LOOKED_AT: usize = 500;
 use crate::words::source::Source;
 
 /// What a [`Store::put_record`] found.
@@ -143,6 +146,31 @@ impl Store {
         let queues: Vec<String> = woken.iter().map(|name| format!("{}{name}", self.keys().queues())).collect();
         let reply = self.function("drip__wake", &queues, &[b"", b"1"]).await?;
         reply::woken("drip__wake", &reply)
+    }
+
+    /// Look at every queue, and let out nothing: what was pushed by now is judged by what holds now. Where no record is stored nothing
+    /// is done.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn look_at_all(&mut self) -> Result<(), StoreError> {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            let page = self.scan_queues(at).await?;
+            let mut rest = &page.queues[..];
+            while !rest.is_empty() {
+                let some = &rest[..rest.len().min(LOOKED_AT)];
+                let reply = self.function("drip__wake", some, &[b"", b"look"]).await?;
+                let drained = reply::woken("drip__wake", &reply)?;
+                if drained.record.is_none() {
+                    return Ok(());
+                }
+                rest = &rest[drained.looked.min(rest.len())..];
+            }
+            cursor = page.next;
+        }
+        Ok(())
     }
 
     /// Make sure that the stream and the group of a route exist.

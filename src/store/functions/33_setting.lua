@@ -55,6 +55,19 @@ do
     return dropped, left
   end
 
+  -- bring_back: a timed setting that was made later than now is one of before the clock stepped back: it ends, counted from now, after
+  -- as long as it was made for. Replies whether any of an entry was.
+  function setting.bring_back(entry, now, now_text)
+    local any = false
+    for _, one in pairs(entry.keys) do
+      local it = one.timed
+      if it and it.since + 0 > now then
+        it.till, it.since, any = base.digits(it.till - it.since + now), now_text, true
+      end
+    end
+    return any
+  end
+
   -- winners: of each key the setting that counts: key -> { setting, match }. `own` is the entry of the exact name, or nil; `globs`
   -- a list of { match, entry } of those that match.
   local function winners(own, own_now, globs, globs_now)

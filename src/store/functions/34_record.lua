@@ -13,6 +13,7 @@ do
   local digits, refuse = base.digits, base.refuse
 
   local REMEMBERED = 100000 -- buckets whose policy is remembered, at least
+  local SHARED = 10000      -- policies that globs make, at most
 
   -- What holds where no record is stored: before any daemon ever ran.
   local BUILT_IN = {
@@ -248,6 +249,37 @@ do
     return list
   end
 
+  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies, or where what applies makes no sense
+  -- here: a newer version may know a limiter that this one does not. `view.unusable` tells of that.
+  local function lay(view, p, own, own_now, globs, globs_now)
+    local ok, set = pcall(function()
+      local set = setting.apply(p, own, own_now, globs, globs_now)
+      return set and prepare_policy(set)
+    end)
+    if not ok then view.unusable = true end
+    return ok and set or p
+  end
+
+  -- What fields of a policy hold that have no default.
+  local TYPES = {
+    admit = 'table', within = 'string', weight = 'number', concurrency = 'number', ordered = 'boolean', quotas = 'table', slow = 'table',
+    catch_up_set = 'boolean',
+  }
+
+  -- is_usable: whether fields of a policy, laid over the defaults, make one.
+  function record.is_usable(fields)
+    local p = {}
+    for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
+    for name, value in pairs(fields) do
+      if type(value) ~= (TYPES[name] or type(BUILT_IN.defaults[name])) then return false end
+      p[name] = value
+    end
+    for _, name in ipairs({ 'count', 'period_us' }) do
+      if p[name] < 1 then return false end
+    end
+    return (pcall(prepare_policy, p))
+  end
+
   local function copy_of(p)
     local copy = {}
     for key, value in pairs(p) do copy[key] = value end
@@ -255,10 +287,11 @@ do
   end
 
   -- with_globs: what globs make of a policy: made once for all buckets of which nothing else is set, for a policy each would fill the
-  -- memory.
+  -- memory. A hundred globs can meet in more ways than a memory holds: where there are many, all are made anew.
   local function with_globs(view, p, globs)
     local name = globs[1].place
     for i = 2, #globs do name = name .. ' ' .. globs[i].place end
+    if view.shared_count >= SHARED then view.shared, view.shared_count = {}, 0 end
     local of_p = view.shared[p]
     if not of_p then
       of_p = {}
@@ -266,14 +299,13 @@ do
     end
     local set = of_p[name]
     if set and (not set.till or view.now < set.till) then return set end
-    set = setting.apply(p, nil, view.now, globs, view.now)
-    set = set and prepare_policy(set) or p
+    set = lay(view, p, nil, view.now, globs, view.now)
     local till = setting.till(nil, globs, view.now)
     if till then
       if set == p then set = copy_of(p) end
       set.till = till
     end
-    of_p[name] = set
+    of_p[name], view.shared_count = set, view.shared_count + 1
     return set
   end
 
@@ -288,12 +320,12 @@ do
       if not globs[1] then return p, false, true end
       return with_globs(view, p, globs), false, false
     end
-    local set, till = setting.apply(p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
+    local set, till = lay(view, p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
     local is_over = setting.next_end(own.entry) <= view.now
-    if not set and not till and not is_over then return p, false, true end
-    set = set and prepare_policy(set) or copy_of(p)
+    if set == p and not till and not is_over then return p, false, true end
+    if set == p then set = copy_of(p) end
     set.till = till
-    if is_over then set.over = prepare_policy(setting.apply(p, own, 0, globs, view.now)) end
+    if is_over then set.over = lay(view, p, own, 0, globs, view.now) end
     return set, true, false
   end
 
@@ -310,8 +342,8 @@ do
     local base_rec = rec.base or rec
     local p, globs = base_rec.raw(base_rec, bucket), rec.base and globs_of(rec, bucket) or {}
     local own = entry and { match = bucket, entry = entry }
-    local set = setting.apply(p, own, at, globs, at)
-    set = set and prepare_policy(set) or copy_of(p)
+    local set = lay(rec, p, own, at, globs, at)
+    if set == p then set = copy_of(p) end
     return chain.resolve(rec, set, bucket, true), setting.till(own, globs, at)
   end
 
@@ -319,8 +351,7 @@ do
   -- since it was put right is stored until then, so it is in force here.
   function record.as_of(view, id, at)
     local p = view.base.raw(view.base, id)
-    local set = setting.apply(p, own_entry(view, id), 0, globs_of(view, id), at)
-    return set and prepare_policy(set) or p
+    return lay(view, p, own_entry(view, id), 0, globs_of(view, id), at)
   end
 
   -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
@@ -350,7 +381,7 @@ do
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
       shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, budget_globs = {},
-      shared = {}, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
+      shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }

@@ -132,6 +132,28 @@ do
     if ctx.rec.version then ctx.rec.first_end = nil end
   end
 
+  -- bring_back_globs, bring_back_page: the clock has stepped back: what is timed ends no later than it was made for (33_setting). The
+  -- second does so for a page of names; it replies where the next one begins, '0' at the end.
+  function settings.bring_back_globs(ctx)
+    local all, any = settings.of_globs(ctx), false
+    for _, entry in pairs(all and all.globs or {}) do any = setting.bring_back(entry, ctx.now, ctx.now_text) or any end
+    if any then
+      settings.write_globs(ctx, all, false)
+      context.renew(ctx)
+    end
+  end
+
+  function settings.bring_back_page(ctx, cursor)
+    local page = pcall_redis('ZSCAN', ctx.k.ends, cursor, 'COUNT', ctx.limits.batch)
+    if base.is_error(page) then return '0' end
+    for i = 1, #page[2], 2 do
+      local name = page[2][i]
+      local entry = settings.of_name(ctx, name)
+      if entry and setting.bring_back(entry, ctx.now, ctx.now_text) then settings.write_name(ctx, name, entry) end
+    end
+    return page[1]
+  end
+
   -- first_end: when the first timed setting ends, or `huge`.
   function settings.first_end(ctx)
     local view = ctx.rec

@@ -83,8 +83,8 @@ do
     local s = {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
-      call('ZADD', ctx.k.retries, '+inf', name)
       if places[i] == nil or places[i] == ctx.k.rest then come_back(ctx, s, name, places[i], dues[i]) end
+      call('ZADD', ctx.k.retries, '+inf', name) -- last: where the above raises, it is announced again
     end
     bucket.flush(ctx)
   end

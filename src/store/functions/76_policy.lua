@@ -42,6 +42,8 @@ do
       call('UNLINK', k.reached)
       call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
     end
+    -- What is set outlives a policy key that somebody deleted.
+    if call('EXISTS', k.settings, k.globs) > 0 then call('HSETNX', policy_key, 'settings', 'kept ' .. id) end
     context.wake(k) -- a faster rate makes dues earlier
     return 1
   end

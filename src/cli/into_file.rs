@@ -1,0 +1,140 @@
+//! What is set at run time as entries for the configuration file: `dripd settings --toml`.
+
+use std::collections::BTreeMap;
+
+use super::moment::of_micros;
+use crate::store::change::{Settings, Stands};
+use crate::words::glob::{self, Glob};
+use crate::words::subject::Subject;
+
+const HEAD: &str = "\
+# What is set at run time. Put these entries before the others of their kind: of all that match a name the first one counts.
+# What an entry of the file sets for the same names, and is to stay, must be repeated here.\n";
+
+/// The keys of which an entry of a budget needs one.
+const LIMITS: [&str; 3] = ["rate", "quota", "concurrency"];
+
+/// The entries, in an order in which the file means what the settings mean. There each key is decided by itself: an exact name wins, then
+/// the glob that was set last. In the file the first entry that matches decides all keys. So an entry comes before those that mean all
+/// of its buckets, and takes over from them what it does not decide itself.
+///
+/// What ends by itself, pauses and closures have no place in the file: they become comments.
+pub(super) fn as_toml(all: &[Settings]) -> String {
+    let (budgets, buckets): (Vec<_>, Vec<_>) = all.iter().partition(|one| subject(one).is_budget);
+    HEAD.to_owned() + &entries(&buckets) + &entries(&budgets)
+}
+
+fn subject(one: &Settings) -> Subject<'_> {
+    Subject::of_stored(&one.pattern)
+}
+
+/// The entries of buckets, or of budgets.
+fn entries(all: &[&Settings]) -> String {
+    let (globs, names): (Vec<_>, Vec<_>) = all.iter().copied().partition(|one| one.is_glob);
+    let globs: Vec<(&Settings, Glob)> =
+        in_order(globs).into_iter().map(|one| (one, Glob::parse(subject(one).pattern))).collect();
+    let mut text = String::new();
+    for name in names {
+        let over = globs.iter().filter(|(_, glob)| glob.matches(subject(name).pattern.as_bytes()));
+        text += &entry(name, over.map(|(one, _)| *one));
+    }
+    for (one, _) in &globs {
+        let over = globs.iter().filter(|(other, _)| is_over(other, one));
+        text += &entry(one, over.map(|(other, _)| *other));
+    }
+    text + &meetings(&globs.iter().map(|(one, _)| *one).collect::<Vec<_>>())
+}
+
+/// A comment for each two globs of which neither means all buckets of the other, and which no entry can stand for where they meet.
+fn meetings(globs: &[&Settings]) -> String {
+    let mut text = String::new();
+    let in_file: Vec<_> = globs.iter().filter(|one| lasting(one).next().is_some()).collect();
+    for (at, first) in in_file.iter().enumerate() {
+        for second in &in_file[at + 1..] {
+            let is_prefix = |one: &Settings| matches!(glob::Kind::of(subject(one).pattern), glob::Kind::Prefix(_));
+            let are_apart = is_prefix(first) && is_prefix(second);
+            if !are_apart && !is_over(first, second) && !is_over(second, first) {
+                text += &format!(
+                    "# {:?} and {:?} may meet in some {}s: in the file the one above decides all keys of those.\n",
+                    subject(first).pattern,
+                    subject(second).pattern,
+                    subject(first).kind()
+                );
+            }
+        }
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+/// Whether one glob surely means all buckets of another one.
+fn is_over(outer: &Settings, inner: &Settings) -> bool {
+    outer.pattern != inner.pattern && !glob::hidden(&[subject(outer).pattern, subject(inner).pattern]).is_empty()
+}
+
+/// Those that others are over first; else the one that was set last.
+fn in_order(mut globs: Vec<&Settings>) -> Vec<&Settings> {
+    globs.sort_by_key(|one| lasting(one).map(|(_, stands)| stands.seq).max());
+    let mut ordered = Vec::with_capacity(globs.len());
+    while !globs.is_empty() {
+        let is_free = |one: &&Settings| !globs.iter().any(|other| is_over(one, other));
+        // Two that mean the same in other words are over each other.
+        let at = globs.iter().rposition(is_free).unwrap_or(globs.len() - 1);
+        ordered.push(globs.remove(at));
+    }
+    ordered
+}
+
+/// The values of keys of the file that stay until they are taken back.
+fn lasting(one: &Settings) -> impl Iterator<Item = (&str, &Stands)> {
+    let keys = one.keys.iter().filter(|(key, _)| !is_order(key));
+    keys.filter_map(|(key, lies)| lies.lasting.as_ref().map(|stands| (key.as_str(), stands)))
+}
+
+/// Whether a key is an order to stop, which the file does not know.
+fn is_order(key: &str) -> bool {
+    key == "pause" || key == "close"
+}
+
+/// One entry; what others that mean the same buckets decide is taken over.
+fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> String {
+    let mut decided: BTreeMap<&str, (&Stands, &str)> = BTreeMap::new();
+    let is_decided = lasting(one).next().is_some();
+    for other in over.filter(|_| is_decided).chain([one]) {
+        for (key, stands) in lasting(other) {
+            let wins = |(before, _): &(&Stands, &str)| stands.seq > before.seq;
+            if std::ptr::eq(other, one) && !one.is_glob || decided.get(key).is_none_or(wins) {
+                decided.insert(key, (stands, &other.pattern));
+            }
+        }
+    }
+    let this = subject(one);
+    // A budget that limits nothing is no entry: what is decided of it becomes comments.
+    let is_entry = is_decided && (!this.is_budget || decided.keys().any(|key| LIMITS.contains(key)));
+    let mut lines = Vec::new();
+    if is_entry {
+        // An entry's match is a glob: what would be special in a name is made plain.
+        let pattern = if one.is_glob { this.pattern.to_owned() } else { glob::of_name(this.pattern) };
+        lines.push(format!("[[{}]]\nmatch = {}", this.kind(), toml::Value::String(pattern)));
+    }
+    for (key, (stands, pattern)) in decided {
+        let from = if pattern == one.pattern {
+            String::new()
+        } else {
+            format!(" # set for {:?}", Subject::of_stored(pattern).pattern)
+        };
+        let line = format!("{key} = {}{from}", stands.text);
+        lines.push(if is_entry { line } else { format!("# for a [[budget]] {:?}: {line}", this.pattern) });
+    }
+    for (key, lies) in &one.keys {
+        let stands = lies.timed.iter().chain(lies.lasting.as_ref().filter(|_| is_order(key)));
+        for stands in stands {
+            let value = if is_order(key) { String::new() } else { format!(" = {}", stands.text) };
+            let until = stands
+                .till
+                .as_deref()
+                .map_or("until it is taken back".to_owned(), |till| format!("until {}", of_micros(till)));
+            lines.push(format!("# not for the file: {} has {key}{value} {until}", this.quoted()));
+        }
+    }
+    if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
+}
