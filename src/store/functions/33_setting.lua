@@ -12,6 +12,7 @@
 local setting = {}
 do
   local VERSION = 1
+  local SMALL_STEP_US = 10000000 -- of a clock
 
   -- The fields that make a policy (the others are derived from them by `prepare_policy`).
   local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
@@ -56,12 +57,12 @@ do
   end
 
   -- bring_back: a timed setting that was made later than now is one of before the clock stepped back: it ends, counted from now, after
-  -- as long as it was made for. Replies whether any of an entry was.
+  -- as long as it was made for. A small step changes nothing. Replies whether any of an entry was brought back.
   function setting.bring_back(entry, now, now_text)
     local any = false
     for _, one in pairs(entry.keys) do
       local it = one.timed
-      if it and it.since + 0 > now then
+      if it and it.since + 0 > now + SMALL_STEP_US then
         it.till, it.since, any = base.digits(it.till - it.since + now), now_text, true
       end
     end
