@@ -6,16 +6,16 @@ use super::args::whole;
 use super::change::Kind;
 use super::{Exit, Failure, connect, say};
 use crate::config::{Config, settings};
-use crate::explain::{Explanation, File, Wall, WhatIfSaid};
+use crate::explain::{BudgetSaid, Explanation, File, Wall, WhatIfSaid};
 use crate::store::change::{Change, SetTo};
 use crate::words::bucket::BucketName;
-use crate::words::glob::Glob;
 use crate::words::subject::Subject;
 
 /// Say why a bucket waits.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
-    /// Which bucket
+    /// Which bucket, or which budget
+    #[arg(value_name = "NAME")]
     bucket: BucketName,
     #[command(flatten)]
     kind: Kind,
@@ -42,10 +42,14 @@ pub(super) struct Ask {
 
 impl Explain {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        if self.kind.budget {
-            return Err(Failure::new(Exit::Failed, about_budget(&self.bucket, config)));
-        }
         let mut store = connect(config).await?;
+        if self.kind.budget {
+            let facts = store.explain_budget(&self.bucket).await?;
+            let said = BudgetSaid::of(&facts, &Wall::here(facts.now_us));
+            let json = || serde_json::to_string(&said).expect("an explanation is text and numbers");
+            say(if self.json { json() } else { said.text() }.trim_end());
+            return Ok(Exit::Done);
+        }
         let facts = store.explain(&self.bucket).await?;
         // From any directory one sees the policies of another: without a file there is nothing to compare.
         let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
@@ -58,19 +62,6 @@ impl Explain {
         }
         Ok(Exit::Done)
     }
-}
-
-/// What can be said of a budget.
-fn about_budget(name: &BucketName, config: &Config) -> String {
-    let is_budget = |glob: &str| Glob::parse(glob).matches(name.as_str().as_bytes());
-    let source = config.source();
-    if config.record.budgets.iter().any(|entry| is_budget(&entry.glob)) {
-        return format!(
-            "budgets are not explained in this version; `dripd check` says what {source} says of {name:?}",
-            name = name.as_str()
-        );
-    }
-    format!("{:?} is not a budget of the configuration: no [[budget]] entry of {source} matches it", name.as_str())
 }
 
 impl Ask {

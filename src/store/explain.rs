@@ -67,17 +67,55 @@ pub enum Place {
     Paused,
     /// For its route.
     Held,
+    /// For its share of the budget above it.
+    Share,
+    /// For a job in flight to finish.
+    Full,
+    /// For a configuration in which its budgets can be found.
+    Refused,
     /// Nothing of it is stored, or only jobs that nobody has looked at.
     None,
 }
 
-/// One level of a chain: today the bucket itself.
+/// Jobs in flight: dispatched and not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct Slots {
+    /// How many are.
+    pub taken: u64,
+    /// How many may be.
+    pub of: u64,
+}
+
+/// A wait for a share of a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct Share {
+    /// The budget.
+    pub of: String,
+    /// How many wait for a share of it.
+    pub waiting: u64,
+    /// How many of them go first.
+    pub ahead: u64,
+}
+
+/// One level of a chain: the bucket, or a budget above it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Level {
-    /// `bucket`
+    /// `bucket` or `budget`
     pub kind: String,
     /// Its name.
     pub name: String,
+    /// Where it waits.
+    pub place: Place,
+    /// Why nothing may leave it: its chain cannot be resolved.
+    pub refused: Option<String>,
+    /// Its parent.
+    pub within: Option<String>,
+    /// Its jobs in flight, where they are limited.
+    pub slots: Option<Slots>,
+    /// Its wait for a share.
+    pub share: Option<Share>,
+    /// Of a budget: how many wait for a share of it.
+    pub waiting: Option<u64>,
     /// Until its next job may leave; `None`: nothing was stored, so at once.
     pub due_us: Option<u64>,
     /// For how long it has been due.
@@ -114,20 +152,28 @@ pub struct SetKey {
 /// A policy, as a record stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Applies {
-    count: u32,
-    period_us: u64,
+    count: Option<u32>,
+    period_us: Option<u64>,
     /// 0 while it is closed.
+    #[serde(default)]
     pub capacity: u64,
-    lease_ms: u64,
-    attempts: u64,
-    backoff_initial_us: u64,
-    backoff_max_us: u64,
+    lease_ms: Option<u64>,
+    attempts: Option<u64>,
+    backoff_initial_us: Option<u64>,
+    backoff_max_us: Option<u64>,
+    #[serde(default)]
     overflow: String,
-    /// Where jobs go.
+    /// Where jobs go; empty for a budget.
+    #[serde(default)]
     pub route: String,
-    catch_up_us: u64,
+    catch_up_us: Option<u64>,
     #[serde(default)]
     admit: Vec<Admit>,
+    within: Option<String>,
+    weight: Option<u32>,
+    concurrency: Option<u32>,
+    #[serde(default)]
+    ordered: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -200,6 +246,44 @@ pub struct Wrong {
     pub wanted: String,
 }
 
+/// Everything that says how a budget stands.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct BudgetFacts {
+    /// The server's time, microseconds since the epoch.
+    #[serde(skip)]
+    pub now_us: u64,
+    /// From the budget to the root of its chain.
+    pub levels: Vec<Level>,
+    /// How many daemons are alive.
+    pub daemons: u64,
+    /// Whether a record is stored.
+    pub has_record: bool,
+    /// Whether a change still spreads.
+    pub spreading: bool,
+    /// Where the record comes from; `None`: nobody knows.
+    #[serde(skip)]
+    pub source: Option<Source>,
+}
+
+impl BudgetFacts {
+    /// Read what the function replied.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Reply`], with what is wrong with it.
+    pub fn read(reply: redis::Value) -> Result<Self, StoreError> {
+        let refuse = |why: String| StoreError::Reply { call: "drip__explain_budget", reply: why };
+        let (now, json, source) =
+            redis::from_redis_value::<(String, Vec<u8>, Vec<u8>)>(reply).map_err(|why| refuse(why.to_string()))?;
+        let facts: Self = serde_json::from_slice(&json).map_err(|why| refuse(why.to_string()))?;
+        Ok(Self {
+            now_us: now.parse().map_err(|_| refuse(now))?,
+            source: serde_json::from_slice(&source).ok(), // empty, or a newer one's: then nobody knows
+            ..facts
+        })
+    }
+}
+
 impl Facts {
     /// Read what the function replied.
     ///
@@ -228,22 +312,38 @@ impl Facts {
 }
 
 impl Applies {
-    /// Each key of a policy with its value as people write it, in the order of the documents.
+    /// Its rate as people write it; `None`: it has none.
     #[must_use]
-    pub fn values(&self) -> [(&'static str, String); 9] {
-        let (us, ms) = (|us| show(Duration::from_micros(us)), |ms| show(Duration::from_millis(ms)));
-        let gates: Vec<_> = self.admit.iter().map(Admit::shown).collect();
-        [
-            ("rate", show_per_period(self.count, Duration::from_micros(self.period_us))),
-            ("capacity", self.capacity.to_string()),
-            ("lease", ms(self.lease_ms)),
-            ("attempts", self.attempts.to_string()),
-            ("backoff", format!("{} to {}", us(self.backoff_initial_us), us(self.backoff_max_us))),
-            ("overflow", self.overflow.clone()),
-            ("route", self.route.clone()),
-            ("catch_up", us(self.catch_up_us)),
-            ("admit", if gates.is_empty() { "none".to_owned() } else { gates.join(", ") }),
-        ]
+    pub fn rate(&self) -> Option<String> {
+        Some(show_per_period(self.count?, Duration::from_micros(self.period_us?)))
+    }
+
+    /// Each key of a policy with its value as people write it, in the order of the documents; of a bucket everything that each has.
+    #[must_use]
+    pub fn values(&self, kind: &str) -> Vec<(&'static str, String)> {
+        let us = |us: u64| show(Duration::from_micros(us));
+        let mut values = vec![("rate", self.rate().unwrap_or_else(|| "none".to_owned()))];
+        if kind == "bucket" {
+            let gates: Vec<_> = self.admit.iter().map(Admit::shown).collect();
+            let backoff = (us(self.backoff_initial_us.unwrap_or(0)), us(self.backoff_max_us.unwrap_or(0)));
+            values.extend([
+                ("capacity", self.capacity.to_string()),
+                ("lease", show(Duration::from_millis(self.lease_ms.unwrap_or(0)))),
+                ("attempts", self.attempts.unwrap_or(0).to_string()),
+                ("backoff", format!("{} to {}", backoff.0, backoff.1)),
+                ("overflow", self.overflow.clone()),
+                ("route", self.route.clone()),
+            ]);
+            values.extend(self.catch_up_us.map(|catch_up| ("catch_up", us(catch_up))));
+            values.push(("admit", if gates.is_empty() { "none".to_owned() } else { gates.join(", ") }));
+        } else {
+            values.extend(self.catch_up_us.map(|catch_up| ("catch_up", us(catch_up))));
+        }
+        values.extend(self.within.clone().map(|within| ("within", within)));
+        values.extend(self.weight.map(|weight| ("weight", weight.to_string())));
+        values.extend(self.concurrency.map(|slots| ("concurrency", slots.to_string())));
+        values.extend(self.ordered.then(|| ("ordered", "true".to_owned())));
+        values
     }
 
     /// Whether a full bucket drops its oldest jobs.
@@ -316,6 +416,16 @@ impl Store {
     /// As any call.
     pub async fn explain(&mut self, bucket: &BucketName) -> Result<Facts, StoreError> {
         Facts::read(self.function("drip__explain", &[self.keys().queue(bucket)], &[b""]).await?)
+    }
+
+    /// How a budget stands.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with `BADARG` where the configuration in force has none of that name.
+    pub async fn explain_budget(&mut self, budget: &BucketName) -> Result<BudgetFacts, StoreError> {
+        let args = [b"".as_slice(), budget.as_str().as_bytes()];
+        BudgetFacts::read(self.function("drip__explain_budget", &[self.keys().policy()], &args).await?)
     }
 
     /// What a change, as `set` would make it, and a push of so many jobs would do to a bucket. Nothing is changed.

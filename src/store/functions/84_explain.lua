@@ -49,12 +49,15 @@ do
     return r
   end
 
+  -- bare: the name or glob of a node as people write it.
+  local function bare(id) return chain.budget_of(id) or id end
+
   -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why.
   local function settings_of(p)
     local list = {}
     for key, won in pairs(p.set or {}) do
       local it = won.setting
-      list[#list + 1] = { key = key, text = it.text, match = won.match, since = it.since, till = it.till, by = it.by, user = it.user,
+      list[#list + 1] = { key = key, text = it.text, match = bare(won.match), since = it.since, till = it.till, by = it.by, user = it.user,
         reason = it.reason }
     end
     table.sort(list, function(a, b) return a.key < b.key end)
@@ -62,19 +65,54 @@ do
   end
 
   -- level_of: one level of the chain, with what applies there and where that comes from: the place of its entry in the record, and
-  -- what is set. (The JSON of Redis writes an empty list as a table, so none is written.)
-  local function level_of(ctx, s)
-    local p = s.p
-    local entry = p.entry and ctx.rec.buckets[p.entry]
+  -- what is set. `id` is that of the node, `p` its policy, `place` and `due` as they are stored.
+  -- (The JSON of Redis writes an empty list as a table, so none is written.)
+  local function level_of(ctx, id, p, place, due)
+    local budget_name = chain.budget_of(id)
+    local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
+    local entry = p.entry and entries and entries[p.entry]
     return {
-      kind = 'bucket', name = s.bucket, due_us = s.due and max(0, s.due - ctx.now), late_ms = s.due and ms(ctx.now - s.due),
-      entry = p.entry, match = entry and entry.match, paused = p.paused, closed = p.closed, set = settings_of(p),
+      kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = bucket.word(ctx, place),
+      due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
+      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(p),
+      refused = p.refused, within = p.parent and chain.budget_of(p.parent),
+      slots = p.concurrency and { taken = slots.count(ctx, id), of = p.concurrency },
       policy = {
         count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
         backoff_initial_us = p.backoff_initial_us, backoff_max_us = p.backoff_max_us, overflow = p.overflow, route = p.route,
-        catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit,
+        catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
+        concurrency = p.concurrency, ordered = p.ordered,
       },
     }
+  end
+
+  -- share_of: whose share a node waits for: how many wait there, and how many of them go before it.
+  local function share_of(ctx, id, place, due)
+    local of = waiting.budget(ctx, place)
+    if not of then return nil end
+    local ends = waiting.ends_of(ctx, place, id, due)
+    return {
+      of = chain.budget_of(of), waiting = waiting.count(ctx, place), ahead = ends and call('ZCOUNT', place, '-inf', '(' .. format('%.17g', ends)) or 0,
+    }
+  end
+
+  -- budget_level: the level of a budget.
+  local function budget_level(ctx, b)
+    local p, has_work = b.p, b.place and b.place ~= ctx.k.rest
+    if not p then return { kind = 'budget', name = chain.budget_of(b.id), place = 'refused', refused = 'no [[budget]] matches it', policy = {} } end
+    local level = level_of(ctx, b.id, p, b.place, p.count and b.due > 0 and max(b.due, b.went_on) or nil)
+    level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
+    level.share = has_work and share_of(ctx, b.id, b.place, b.at) or nil
+    return level
+  end
+
+  -- chain_of: all levels, from a bucket to its root.
+  local function chain_of(ctx, s)
+    local list = { level_of(ctx, s.bucket, s.p, s.place, s.due) }
+    list[1].share = s.place and share_of(ctx, s.bucket, s.place, s.stored_due) or nil
+    if s.p.refused or not s.p.parent then return list end
+    for _, b in ipairs(budget.above(ctx, s.p.parent)) do list[#list + 1] = budget_level(ctx, b) end
+    return list
   end
 
   -- oldest_ms: how long ago the job left that no worker has taken for longest.
@@ -135,7 +173,7 @@ do
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
       place = bucket.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
-      has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = { level_of(ctx, s) },
+      has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = { waiting = retry.waiting, ended = retry.ended, next_us = retry.first and max(0, retry.first - ctx.now) },
       route = {
@@ -144,6 +182,28 @@ do
       },
     }
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
+  end
+
+  -- drip__explain_budget: the same of a budget.
+  -- keys   <prefix>:policy
+  -- args   now_us, its name
+  -- reply  { now_us (a text), the facts (JSON): levels, daemons, has_record, spreading; where the record comes from }
+  -- errors BADARG: the name can be none, or no [[budget]] matches it
+  -- cost   O(levels)
+  function explain.budget(redis_keys, args)
+    local prefix, name = keys.prefix_of(redis_keys[1], 'policy'), args[2] or ''
+    if not prefix or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
+    local ctx = context.open(prefix, args[1])
+    local levels = {}
+    for _, b in ipairs(budget.above(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
+    if levels[1].refused and not levels[1].policy.catch_up_us then
+      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. name)
+    end
+    local alive = daemons.count(ctx.k.daemons, ctx.now)
+    local facts = {
+      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil,
+    }
+    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '' }
   end
 
   -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends when it ends. `entry` is what

@@ -57,6 +57,7 @@ do
   internal('set', change.set)
   internal('settings', change.list, { 'no-writes' })
   internal('explain', explain.explain, { 'no-writes' })
+  internal('explain_budget', explain.budget, { 'no-writes' })
   internal('what_if', explain.what_if, { 'no-writes' })
   internal('met', met.count, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
