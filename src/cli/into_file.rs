@@ -15,20 +15,22 @@ const HEAD: &str = "\
 /// of its buckets, and takes over from them what it does not decide itself.
 ///
 /// What ends by itself, pauses and closures have no place in the file: they become comments.
-pub(super) fn as_toml(all: &[Settings]) -> String {
+///
+/// Only what `is_asked` says yes to is written; the others count for what wider globs decide.
+pub(super) fn as_toml(all: &[Settings], is_asked: impl Fn(&Settings) -> bool) -> String {
     let (globs, names): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.is_glob);
     let globs: Vec<(&Settings, Glob)> =
         in_order(globs).into_iter().map(|one| (one, Glob::parse(&one.pattern))).collect();
     let mut text = HEAD.to_owned();
-    for name in names {
+    for name in names.into_iter().filter(|one| is_asked(one)) {
         let over = globs.iter().filter(|(_, glob)| glob.matches(name.pattern.as_bytes()));
         text += &entry(name, over.map(|(one, _)| *one));
     }
-    for (one, _) in &globs {
+    for (one, _) in globs.iter().filter(|(one, _)| is_asked(one)) {
         let over = globs.iter().filter(|(other, _)| is_over(other, one));
         text += &entry(one, over.map(|(other, _)| *other));
     }
-    text + &meetings(&globs.iter().map(|(one, _)| *one).collect::<Vec<_>>())
+    text + &meetings(&globs.iter().map(|(one, _)| *one).filter(|one| is_asked(one)).collect::<Vec<_>>())
 }
 
 /// A comment for each two globs of which neither means all buckets of the other, and which no entry can stand for where they meet.

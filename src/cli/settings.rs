@@ -38,15 +38,16 @@ impl List {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let (now, mut all) = store.settings().await?;
-        if let Some(glob) = &self.glob {
-            let glob = Glob::parse(glob);
-            all.retain(|one| glob.matches(one.pattern.as_bytes()));
+        let glob = self.glob.as_deref().map(Glob::parse);
+        let is_asked = |one: &Settings| glob.as_ref().is_none_or(|glob| glob.matches(one.pattern.as_bytes()));
+        if self.toml {
+            say(into_file::as_toml(&all, is_asked).trim_end());
+            return Ok(Exit::Done);
         }
+        all.retain(is_asked);
         let rows: Vec<Row> = all.iter().flat_map(rows).collect();
         if self.json {
             say(&as_json(&rows).to_string());
-        } else if self.toml {
-            say(into_file::as_toml(&all).trim_end());
         } else if rows.is_empty() {
             say("nothing is set: the file and its defaults hold");
         } else {

@@ -7,6 +7,7 @@ use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::store::Store;
 use crate::store::change::{Change, Out, SetTo, Told};
+use crate::words::shown::shell;
 
 /// Stop a bucket, or all that match a glob.
 #[derive(Debug, Args)]
@@ -121,11 +122,16 @@ impl Go {
                 return Ok(Exit::Done);
             }
             (true, Some(by)) => format!(
-                "{pattern}: its own is taken away, but {by:?} still has it {state}; `dripd {} '{by}'`",
-                way.back()
+                "{pattern}: its own is taken away, but {by:?} still has it {state}; `dripd {} {}`",
+                way.back(),
+                shell(&by)
             ),
             (false, Some(by)) => {
-                format!("nothing is {state} under {pattern:?}; {by:?} has it {state}: `dripd {} '{by}'`", way.back())
+                format!(
+                    "nothing is {state} under {pattern:?}; {by:?} has it {state}: `dripd {} {}`",
+                    way.back(),
+                    shell(&by)
+                )
             }
             (false, None) => format!("nothing is {state} under {pattern:?}; `dripd settings` lists what is"),
         };

@@ -193,15 +193,47 @@ do
     return list
   end
 
-  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies, or where what applies makes no sense
-  -- here: a newer version may know a limiter that this one does not. `view.unusable` tells of that.
+  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a text.
+  local DAY_US = 86400000000
+  local WHOLE = {
+    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
+    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
+    catch_up_us = { 0, 366 * DAY_US },
+  }
+  local TEXTS = {
+    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
+    route = function(text) return #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
+  }
+
+  -- is_usable: whether fields of a policy, laid over the defaults, make one.
+  function record.is_usable(fields)
+    local p = {}
+    for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
+    for name, value in pairs(fields) do
+      local range, is_good = WHOLE[name], TEXTS[name]
+      if range then
+        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
+      elseif is_good then
+        if type(value) ~= 'string' or not is_good(value) then return false end
+      elseif name ~= 'admit' or type(value) ~= 'table' then
+        return false
+      end
+      p[name] = value
+    end
+    return (pcall(prepare_policy, p))
+  end
+
+  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies. What makes no sense here is left
+  -- out, for a newer version may have set it and know what this one does not; `view.unusable` tells of that.
   local function lay(view, p, own, own_now, globs, globs_now)
-    local ok, set = pcall(function()
-      local set = setting.apply(p, own, own_now, globs, globs_now)
-      return set and prepare_policy(set)
-    end)
-    if not ok then view.unusable = true end
-    return ok and set or p
+    local function made(is_usable)
+      local set = setting.apply(p, own, own_now, globs, globs_now, is_usable)
+      return set and prepare_policy(set) or p
+    end
+    local ok, set = pcall(made)
+    if ok then return set end
+    view.unusable = true
+    return made(record.is_usable)
   end
 
   -- policy_at: what will apply to a bucket at a time, if `entry` is what is set for its name, and until when; nothing is remembered.
@@ -209,20 +241,6 @@ do
     local p, globs = record.policy_of(rec.base or rec, bucket), rec.base and globs_of(rec, bucket) or {}
     local own = entry and { match = bucket, entry = entry }
     return lay(rec, p, own, at, globs, at), setting.till(own, globs, at)
-  end
-
-  -- is_usable: whether fields of a policy, laid over the defaults, make one.
-  function record.is_usable(fields)
-    local p = {}
-    for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
-    for name, value in pairs(fields) do
-      if type(value) ~= type(name == 'admit' and {} or BUILT_IN.defaults[name]) then return false end
-      p[name] = value
-    end
-    for _, name in ipairs({ 'count', 'period_us' }) do
-      if p[name] < 1 then return false end
-    end
-    return (pcall(prepare_policy, p))
   end
 
   local function copy_of(p)
