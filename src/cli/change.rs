@@ -10,8 +10,9 @@ use super::{Exit, Failure};
 use crate::store::Store;
 use crate::store::change::{Author, Change, Told};
 use crate::words::bucket::BucketName;
+use crate::words::duration;
+use crate::words::glob::{self, Glob};
 use crate::words::subject::Subject;
-use crate::words::{duration, glob};
 
 /// How long a change waits for one that still spreads, and after how long it asks whether anybody spreads it.
 const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ pub(super) struct Target {
     #[arg(value_name = "NAME|GLOB")]
     pattern: String,
     /// Why, for whoever reads `dripd settings` later
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
     /// Do not ask whether a glob for all buckets is meant
     #[arg(long)]
@@ -39,6 +40,11 @@ pub(super) struct Kind {
     /// The name or glob means budgets, not buckets
     #[arg(long)]
     pub(super) budget: bool,
+}
+
+/// A reason, short enough to be kept.
+fn reason(text: &str) -> Result<String, &'static str> {
+    if text.len() <= 1_000 { Ok(text.to_owned()) } else { Err("at most 1,000 bytes") }
 }
 
 /// For how long a change holds.
@@ -139,10 +145,10 @@ pub(super) async fn author(store: &mut Store) -> Author {
 /// Make a change; where another one still spreads, when that is over.
 pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Failure> {
     let since = Instant::now();
-    // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now.
-    let may_cut = change.is_glob && !["pause", "resume"].contains(&change.what);
-    if may_cut && store.daemons().await?.is_empty() {
-        store.look_at_all().await?;
+    // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now. (Who is alive does not tell:
+    // one that was killed counts for a while.)
+    if change.is_glob && change.may_cut() {
+        store.look_at_all(&Glob::parse(&change.pattern)).await?;
     }
     let mut asked = false;
     loop {

@@ -19,9 +19,11 @@ const LIMITS: [&str; 3] = ["rate", "quota", "concurrency"];
 /// of its buckets, and takes over from them what it does not decide itself.
 ///
 /// What ends by itself, pauses and closures have no place in the file: they become comments.
-pub(super) fn as_toml(all: &[Settings]) -> String {
+///
+/// Only what `is_asked` says yes to is written; the others count for what wider globs decide.
+pub(super) fn as_toml(all: &[Settings], is_asked: impl Fn(&Settings) -> bool) -> String {
     let (budgets, buckets): (Vec<_>, Vec<_>) = all.iter().partition(|one| subject(one).is_budget);
-    HEAD.to_owned() + &entries(&buckets) + &entries(&budgets)
+    HEAD.to_owned() + &entries(&buckets, &is_asked) + &entries(&budgets, &is_asked)
 }
 
 fn subject(one: &Settings) -> Subject<'_> {
@@ -29,20 +31,20 @@ fn subject(one: &Settings) -> Subject<'_> {
 }
 
 /// The entries of buckets, or of budgets.
-fn entries(all: &[&Settings]) -> String {
+fn entries(all: &[&Settings], is_asked: &impl Fn(&Settings) -> bool) -> String {
     let (globs, names): (Vec<_>, Vec<_>) = all.iter().copied().partition(|one| one.is_glob);
     let globs: Vec<(&Settings, Glob)> =
         in_order(globs).into_iter().map(|one| (one, Glob::parse(subject(one).pattern))).collect();
     let mut text = String::new();
-    for name in names {
+    for name in names.into_iter().filter(|one| is_asked(one)) {
         let over = globs.iter().filter(|(_, glob)| glob.matches(subject(name).pattern.as_bytes()));
         text += &entry(name, over.map(|(one, _)| *one));
     }
-    for (one, _) in &globs {
+    for (one, _) in globs.iter().filter(|(one, _)| is_asked(one)) {
         let over = globs.iter().filter(|(other, _)| is_over(other, one));
         text += &entry(one, over.map(|(other, _)| *other));
     }
-    text + &meetings(&globs.iter().map(|(one, _)| *one).collect::<Vec<_>>())
+    text + &meetings(&globs.iter().map(|(one, _)| *one).filter(|one| is_asked(one)).collect::<Vec<_>>())
 }
 
 /// A comment for each two globs of which neither means all buckets of the other, and which no entry can stand for where they meet.

@@ -39,15 +39,18 @@ impl List {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let (now, mut all) = store.settings().await?;
-        if let Some(glob) = &self.glob {
-            let glob = Glob::parse(glob);
-            all.retain(|one| glob.matches(Subject::of_stored(&one.pattern).pattern.as_bytes()));
+        let glob = self.glob.as_deref().map(Glob::parse);
+        let is_asked = |one: &Settings| {
+            glob.as_ref().is_none_or(|glob| glob.matches(Subject::of_stored(&one.pattern).pattern.as_bytes()))
+        };
+        if self.toml {
+            say(into_file::as_toml(&all, is_asked).trim_end());
+            return Ok(Exit::Done);
         }
+        all.retain(is_asked);
         let rows: Vec<Row> = all.iter().flat_map(rows).collect();
         if self.json {
             say(&as_json(&rows).to_string());
-        } else if self.toml {
-            say(into_file::as_toml(&all).trim_end());
         } else if rows.is_empty() {
             say("nothing is set: the file and its defaults hold");
         } else {
@@ -139,7 +142,7 @@ mod tests {
         let json = as_json(&rows);
         let of = |n: usize| (json[n]["match"].as_str(), json[n]["budget"].as_bool(), json[n]["glob"].as_bool());
         assert_eq!((of(0), of(2)), ((Some("sms:*"), Some(true), Some(true)), (Some("acme"), Some(false), Some(false))));
-        let toml = into_file::as_toml(&all);
+        let toml = into_file::as_toml(&all, |_| true);
         let entries: String =
             toml.lines().filter(|line| !line.starts_with("# What")).map(|line| line.to_owned() + "\n").collect();
         let expected = "\n[[bucket]]\nmatch = \"acme\"\nwithin = \"twilio\"\n\n\

@@ -7,6 +7,7 @@ use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::store::Store;
 use crate::store::change::{Change, Out, SetTo, Told};
+use crate::words::shown::shell;
 use crate::words::subject::Subject;
 
 /// Stop a bucket, or all that match a glob.
@@ -174,5 +175,5 @@ impl Go {
 /// What would let it go on.
 fn command(way: Way, by: &Subject) -> String {
     let flag = if by.is_budget { " --budget" } else { "" };
-    format!("`dripd {}{flag} '{}'`", way.back(), by.pattern)
+    format!("`dripd {}{flag} {}`", way.back(), shell(by.pattern))
 }

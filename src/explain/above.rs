@@ -69,15 +69,13 @@ fn at_its_rate(level: &Level, turn: Option<&str>) -> Option<Said> {
     Some(said(Binding::Share, words, level))
 }
 
-/// `acme waits for its share of budget twilio, 3 of 12 that wait go first`
+/// `acme waits for its share of budget twilio, after 3 others`
 fn turn(level: &Level, share: &Share) -> String {
-    let others = if share.ahead == 0 { "none of".to_owned() } else { format!("{} of", share.ahead) };
-    format!(
-        "{} waits for its share of budget {}, {others} {} that wait go first",
-        called(level),
-        plain(&share.of),
-        share.waiting
-    )
+    let place = match share.ahead {
+        0 => "as the first".to_owned(),
+        ahead => format!("after {}", count(ahead, "other", "others")),
+    };
+    format!("{} waits for its share of budget {} {place} of {}", called(level), plain(&share.of), share.waiting)
 }
 
 fn said(binding: Binding, words: String, level: &Level) -> Said {

@@ -21,7 +21,7 @@ pub use origin::Origin;
 
 use crate::store::explain::{Facts, Gate, Level, Place, Share, Slots, Wrong};
 use crate::words::duration::say;
-use crate::words::shown::shown;
+use crate::words::shown::{shell, shown};
 
 /// How wide a terminal is at least, and in it the labels and the values.
 const WIDTH: usize = 80;
@@ -129,12 +129,6 @@ fn plain(text: &str) -> String {
     shown(text.as_bytes())
 }
 
-/// A name or glob as it is written on a command line.
-fn shell(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '/' | '@' | '+' | ',');
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
 /// `1 job is ready`, `3 jobs are ready`.
 fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -228,7 +222,9 @@ impl Explanation {
             let leases = count(worker.leases, "lease", "leases");
             line("worker", format!("{}: {leases}, last heard of {idle} ago", plain(&worker.name)));
         }
-        if self.route.workers > WORKERS as u64 {
+        if self.workers.is_empty() && self.route.workers > 0 {
+            line("workers", format!("{}, too many to list", self.route.workers));
+        } else if self.route.workers > WORKERS as u64 {
             line("", format!("and {} more workers", self.route.workers - WORKERS as u64));
         }
         for gate in &self.gates {
@@ -319,10 +315,10 @@ impl Link {
         }
         if let Some(share) = &self.share {
             let weight = self.policy.iter().find(|value| value.key == "weight").map_or("1", |value| &value.value);
+            let place = if share.ahead == 0 { "first".to_owned() } else { format!("after {}", share.ahead) };
             more.push(format!(
-                "waits for a share of {}: {} of {} go first, weight {weight}",
+                "waits for a share of {}: {place} of {}, weight {weight}",
                 plain(&share.of),
-                share.ahead,
                 share.waiting
             ));
         }

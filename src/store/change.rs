@@ -48,6 +48,15 @@ pub struct Change {
     pub asks: Option<&'static str>,
 }
 
+impl Change {
+    /// Whether buckets may have less room by it.
+    #[must_use]
+    pub fn may_cut(&self) -> bool {
+        let sets = |key: &str| self.set.contains_key(key) || self.unset.iter().any(|unset| unset == key);
+        self.unset_all || sets("capacity") || self.set.contains_key("close")
+    }
+}
+
 /// What is in force of a key in place of a value that was set or taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Other {

@@ -340,7 +340,8 @@ impl Applies {
             values.extend(self.catch_up_us.map(|catch_up| ("catch_up", us(catch_up))));
         }
         values.extend(self.within.clone().map(|within| ("within", within)));
-        values.extend(self.weight.map(|weight| ("weight", weight.to_string())));
+        let weight = self.weight.filter(|weight| self.within.is_some() || *weight != 1);
+        values.extend(weight.map(|weight| ("weight", weight.to_string())));
         values.extend(self.concurrency.map(|slots| ("concurrency", slots.to_string())));
         values.extend(self.ordered.then(|| ("ordered", "true".to_owned())));
         values

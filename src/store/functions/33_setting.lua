@@ -18,6 +18,14 @@ do
   local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
     'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set', 'match' }
 
+  -- What can be set: the keys of a policy, and what stops a bucket.
+  local KEYS = {
+    rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true, catch_up = true,
+    admit = true, pause = true, close = true, within = true, weight = true, concurrency = true, ordered = true, quota = true, slow = true,
+  }
+
+  function setting.is_key(key) return KEYS[key] == true end
+
   -- fresh: an entry without settings.
   function setting.fresh()
     return { v = VERSION, keys = {} }
@@ -89,8 +97,8 @@ do
   -- apply: a policy with the settings of a name laid over it: the fields of a new one, with
   --   paused, closed   the name or glob that pauses or closes it     set   which key was set, by what: { setting, match }
   --   entry            that of [[bucket]] which it comes from, by its place; nil: none
-  -- or nil where nothing applies to it.
-  function setting.apply(p, own, own_now, globs, globs_now)
+  -- or nil where nothing applies to it. Where `is_usable` is given, what it says no to is left out.
+  function setting.apply(p, own, own_now, globs, globs_now, is_usable)
     local won = winners(own, own_now, globs, globs_now)
     if next(won) == nil then return nil end
     local fields = { set = won, entry = p.entry }
@@ -100,7 +108,7 @@ do
         fields.paused = one.match
       elseif key == 'close' then
         fields.closed = one.match
-      else
+      elseif not is_usable or is_usable(one.setting.policy) then
         for name, value in pairs(one.setting.policy) do fields[name] = value end
       end
     end

@@ -249,35 +249,50 @@ do
     return list
   end
 
-  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies, or where what applies makes no sense
-  -- here: a newer version may know a limiter that this one does not. `view.unusable` tells of that.
-  local function lay(view, p, own, own_now, globs, globs_now)
-    local ok, set = pcall(function()
-      local set = setting.apply(p, own, own_now, globs, globs_now)
-      return set and prepare_policy(set)
-    end)
-    if not ok then view.unusable = true end
-    return ok and set or p
-  end
-
-  -- What fields of a policy hold that have no default.
-  local TYPES = {
-    admit = 'table', within = 'string', weight = 'number', concurrency = 'number', ordered = 'boolean', quotas = 'table', slow = 'table',
-    catch_up_set = 'boolean',
+  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a text.
+  local DAY_US = 86400000000
+  local WHOLE = {
+    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
+    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
+    catch_up_us = { 0, 366 * DAY_US }, weight = { 1, 1000 }, concurrency = { 0, 100000 },
   }
+  local TEXTS = {
+    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
+    route = function(text) return #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
+  }
+
+  -- and what others are.
+  local TYPES = { admit = 'table', within = 'string', ordered = 'boolean', quotas = 'table', slow = 'table', catch_up_set = 'boolean' }
 
   -- is_usable: whether fields of a policy, laid over the defaults, make one.
   function record.is_usable(fields)
     local p = {}
     for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
     for name, value in pairs(fields) do
-      if type(value) ~= (TYPES[name] or type(BUILT_IN.defaults[name])) then return false end
+      local range, is_good = WHOLE[name], TEXTS[name]
+      if range then
+        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
+      elseif is_good then
+        if type(value) ~= 'string' or not is_good(value) then return false end
+      elseif type(value) ~= TYPES[name] then
+        return false
+      end
       p[name] = value
     end
-    for _, name in ipairs({ 'count', 'period_us' }) do
-      if p[name] < 1 then return false end
-    end
     return (pcall(prepare_policy, p))
+  end
+
+  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies. What makes no sense here is left
+  -- out, for a newer version may have set it and know what this one does not; `view.unusable` tells of that.
+  local function lay(view, p, own, own_now, globs, globs_now)
+    local function made(is_usable)
+      local set = setting.apply(p, own, own_now, globs, globs_now, is_usable)
+      return set and prepare_policy(set) or p
+    end
+    local ok, set = pcall(made)
+    if ok then return set end
+    view.unusable = true
+    return made(record.is_usable)
   end
 
   local function copy_of(p)

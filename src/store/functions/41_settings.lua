@@ -79,6 +79,8 @@ do
     local json, before = cjson.encode(all), call('GET', ctx.k.globs) or ''
     if next(all.globs) then call('SET', ctx.k.globs, json) else call('DEL', ctx.k.globs) end
     local version = touched(ctx, nil, json)
+    -- Before the first record nothing spreads, but that record does: what was accepted by then was accepted without these.
+    if not ctx.id then call('HSETNX', ctx.k.policy, 'prev_globs', before) end
     if spreads then
       call('UNLINK', ctx.k.reached)
       call('HSET', ctx.k.policy, 'prev_id', ctx.id .. ' ' .. version, 'prev_globs', before)
@@ -132,9 +134,7 @@ do
     if ctx.rec.version then ctx.rec.first_end = nil end
   end
 
-  -- bring_back_globs, bring_back_page: the clock has stepped back: what is timed ends no later than it was made for (33_setting). The
-  -- second does so for a page of names; it replies where the next one begins, '0' at the end.
-  function settings.bring_back_globs(ctx)
+  local function bring_back_globs(ctx)
     local all, any = settings.of_globs(ctx), false
     for _, entry in pairs(all and all.globs or {}) do any = setting.bring_back(entry, ctx.now, ctx.now_text) or any end
     if any then
@@ -143,9 +143,11 @@ do
     end
   end
 
-  function settings.bring_back_page(ctx, cursor)
-    local page = pcall_redis('ZSCAN', ctx.k.ends, cursor, 'COUNT', ctx.limits.batch)
-    if base.is_error(page) then return '0' end
+  -- bring_back: the clock has stepped back: what is timed ends no later than it was made for (33_setting): that of globs where the
+  -- cursor is '0', and that of a page of names. Replies where the next page begins, '0' at the end.
+  function settings.bring_back(ctx, cursor)
+    if cursor == '0' then bring_back_globs(ctx) end
+    local page = call('ZSCAN', ctx.k.ends, cursor, 'COUNT', ctx.limits.batch)
     for i = 1, #page[2], 2 do
       local name = page[2][i]
       local entry = settings.of_name(ctx, name)

@@ -175,6 +175,13 @@ do
     return found
   end
 
+  -- ahead: how many children go before one.
+  function waiting.ahead(ctx, key, id, due)
+    local set = set_of(ctx, key)
+    if set.changed then flush_set(ctx, set) end
+    return call('ZRANK', key, member_of(id, due)) or 0
+  end
+
   -- ends_of: the end with which a child waits.
   function waiting.ends_of(ctx, key, id, due)
     local set, member = set_of(ctx, key), member_of(id, due)

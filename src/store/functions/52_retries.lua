@@ -80,13 +80,14 @@ do
     local ended = call('ZRANGE', ctx.k.retries, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', ctx.limits.batch)
     if #ended == 0 then return end
     local places, dues = bucket.load(ctx, ended)
-    local s = {}
+    local s, done = {}, {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
       if places[i] == nil or places[i] == ctx.k.rest then come_back(ctx, s, name, places[i], dues[i]) end
-      call('ZADD', ctx.k.retries, '+inf', name) -- last: where the above raises, it is announced again
+      done[#done + 1], done[#done + 2] = '+inf', name
     end
     bucket.flush(ctx)
+    if done[1] then call('ZADD', ctx.k.retries, unpack(done)) end -- last: where the above raises, all are announced again
   end
 
   -- announced: of some buckets, those whose first back-off has ended and which were scheduled for it.

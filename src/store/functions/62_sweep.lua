@@ -82,8 +82,9 @@ do
   -- pass_over_settings: those that a clock that stepped back would let hold for too long. Replies whether that was the last page.
   local function pass_over_settings(ctx, at)
     if not ctx.rec.version then return true end
-    if at.cursor == '0' then settings.bring_back_globs(ctx) end
-    at.cursor = settings.bring_back_page(ctx, at.cursor)
+    local ok, cursor = pcall(settings.bring_back, ctx, at.cursor)
+    if not ok then context.note(ctx, 'wrong-type', ctx.k.settings) end -- one of the keys of settings: the sweep goes on all the same
+    at.cursor = ok and cursor or '0'
     return at.cursor == '0'
   end
 

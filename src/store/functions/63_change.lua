@@ -10,6 +10,7 @@ do
 
   local FIELDS_MOST = 20 -- keys in one call
   local REASON_LONGEST = 1000 -- bytes
+  local LONGEST_US = 366 * 86400000000 -- a setting with an end
 
   local function put_bucket_right(ctx, s, name, place, due, level)
     local queue = ctx.k.queues .. name
@@ -83,7 +84,7 @@ do
   function change.read(text)
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
-      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0)
+      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0 and c.for_us <= LONGEST_US)
       and (c.reason == nil or type(c.reason) == 'string')
       and (c.is_glob == true or names.is_bucket(chain.budget_of(c.match) or c.match))
     if not is_good then return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason') end
@@ -95,7 +96,9 @@ do
       end
     end
     for key, one in pairs(c.set or {}) do
-      if not record.is_usable(one.policy) then return nil, refuse('BADARG', key .. ' = ' .. one.text .. ' makes no policy here') end
+      if not setting.is_key(key) or not record.is_usable(one.policy) then
+        return nil, refuse('BADARG', key .. ' = ' .. one.text .. ' makes no policy here')
+      end
     end
     if c.reason and #c.reason > REASON_LONGEST then
       return nil, refuse('BADARG', 'a reason is at most ' .. REASON_LONGEST .. ' bytes long')
@@ -210,19 +213,51 @@ do
     return glob.matches(glob.compile(budgets or outer), chain.budget_of(inner) or inner)
   end
 
+  -- covers: whether a glob surely means all that another one does.
+  local function covers(outer, inner)
+    local kind, plain = glob.kind(outer)
+    return outer ~= inner and kind == 'prefix' and sub(inner, 1, #plain) == plain
+  end
+
+  -- covering: of the globs that cover one, the value of a key that counts: { setting, match }, or nil.
+  local function covering(ctx, all, text, key)
+    local won
+    for other, entry in pairs(all.globs) do
+      local one = covers(other, text) and entry.keys[key]
+      local it = one and setting.in_force(one, ctx.now)
+      if it and (not won or it.seq > won.setting.seq) then won = { setting = it, match = other } end
+    end
+    return won
+  end
+
+  -- covers: whether a glob, as it is stored, surely means all that another one does.
+  local function covers(outer, inner)
+    local budgets, of_inner = chain.budget_of(outer), chain.budget_of(inner)
+    if outer == inner or (budgets == nil) ~= (of_inner == nil) then return false end
+    local kind, plain = glob.kind(budgets or outer)
+    return kind == 'prefix' and sub(of_inner or inner, 1, #plain) == plain
+  end
+
+  -- covering: of the globs that cover one, the value of a key that counts: { setting, match }, or nil.
+  local function covering(ctx, all, text, key)
+    local won
+    for other, entry in pairs(all.globs) do
+      local one = covers(other, text) and entry.keys[key]
+      local it = one and setting.in_force(one, ctx.now)
+      if it and (not won or it.seq > won.setting.seq) then won = { setting = it, match = other } end
+    end
+    return won
+  end
+
   local function glob_answer(ctx, c, all, entry, told)
     if c.asks == 'others' then
       return others_of(c, told, function(key)
         local it = entry.keys[key] and setting.in_force(entry.keys[key], ctx.now)
-        return it and { setting = it, match = c.match }
+        return it and { setting = it, match = c.match } or covering(ctx, all, c.match, key)
       end)
     end
-    local key = c.asks == 'closed' and 'close' or 'pause'
-    for text, other in pairs(all.globs) do
-      local one = text ~= c.match and other.keys[key]
-      if one and setting.in_force(one, ctx.now) and meets_all(text, c.match) then return text end
-    end
-    return ''
+    local other = covering(ctx, all, c.match, c.asks == 'closed' and 'close' or 'pause')
+    return other and other.match or ''
   end
 
   -- of_name: the same for an exact name.

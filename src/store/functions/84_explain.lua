@@ -90,10 +90,7 @@ do
   local function share_of(ctx, id, place, due)
     local of = waiting.budget(ctx, place)
     if not of then return nil end
-    local ends = waiting.ends_of(ctx, place, id, due)
-    return {
-      of = chain.budget_of(of), waiting = waiting.count(ctx, place), ahead = ends and call('ZCOUNT', place, '-inf', '(' .. format('%.17g', ends)) or 0,
-    }
+    return { of = chain.budget_of(of), waiting = waiting.count(ctx, place), ahead = waiting.ahead(ctx, place, id, due) }
   end
 
   -- budget_level: the level of a budget.

@@ -7,6 +7,7 @@ mod dead;
 mod defaults;
 mod drain;
 mod explain;
+mod explain_tree;
 mod gates;
 mod globs;
 mod heartbeat;

@@ -87,6 +87,8 @@ fn entries_for_the_file_mean_the_same_there() {
     };
     let set = policies(&shell);
     assert_eq!(set[0], [4, 7, 2, 60_000], "each key is decided by itself");
+    let part = done(&shell, &["settings", "sms:*", "--toml"]);
+    assert!(part.contains("capacity = 7 # set for \"*\"") && !part.contains("match = \"*\""), "{part}");
     let file = done(&shell, &["settings", "--toml"]);
     let by_file = Shell::new(&file);
     Daemon::start(by_file.home()).stop();
@@ -141,12 +143,7 @@ fn of_a_budget_only_its_own_keys_can_be_set_and_it_cannot_be_closed() {
         assert!(code == 2 && err.contains("unexpected argument '--budget'"), "{err}");
     }
     let (code, _, err) = shell.run(&["explain", "twili", "--budget"]);
-    assert!(
-        code == 1
-            && err
-                .starts_with("dripd explain: \"twili\" is not a budget of the configuration: no [[budget]] entry of /"),
-        "{err}"
-    );
+    assert!(code == 1 && err.contains("no [[budget]] of the configuration in force matches twili"), "{err}");
     assert_eq!(done(&shell, &["settings"]), "nothing is set: the file and its defaults hold\n");
 }
 
@@ -269,7 +266,12 @@ fn a_spread_whose_daemon_is_killed_in_the_middle_is_carried_on_by_the_next_one()
         pipe.cmd("FCALL").arg("drip_push").arg(1).arg(shell.case.queue(&format!("b{n}"))).arg("1").arg("2").ignore();
     }
     pipe.exec(&mut shell.case.redis).expect("pushed");
-    eventually("each has let out its first", || shell.case.stream("ready").len() == BUCKETS);
+    let ready = shell.case.key("ready");
+    for part in 1..=8 {
+        eventually("more have let out their first", || {
+            shell.case.cmd::<usize>(&["XLEN", &ready]) >= BUCKETS * part / 8
+        });
+    }
     let (policy, reached, schedule) = (shell.case.key("policy"), shell.case.key("reached"), shell.case.key("schedule"));
     done(&shell, &["set", "b*", "rate=1/h"]);
     eventually("some are reached", || shell.case.cmd::<usize>(&["HLEN", &reached]) > 50);
@@ -293,7 +295,7 @@ fn a_spread_whose_daemon_is_killed_in_the_middle_is_carried_on_by_the_next_one()
 #[test]
 fn what_was_pushed_while_no_daemon_ran_is_kept_though_a_glob_closes_it_or_lowers_its_capacity() {
     let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 100\n");
-    Daemon::start(shell.home()).stop();
+    Daemon::start(shell.home()).kill(); // its last word still counts
     for (bucket, change) in [("sms:a", ["close", "sms:*"].as_slice()), ("web:a", &["set", "web:*", "capacity=5"])] {
         shell.case.lpush(bucket, &["x"; 80]);
         let (out, rejected) = (shell.case.stream("ready").len(), shell.case.stream("rejected").len());
@@ -304,7 +306,7 @@ fn what_was_pushed_while_no_daemon_ran_is_kept_though_a_glob_closes_it_or_lowers
         shell.case.lpush(bucket, &["one too many"]);
         eventually("nothing new is accepted", || shell.case.stream("rejected").len() == rejected + 1);
         assert_eq!(shell.case.waiting(bucket).len(), 79, "accepted is accepted");
-        daemon.stop();
+        daemon.kill();
     }
 }
 
@@ -331,9 +333,8 @@ fn the_status_of_a_bucket_says_what_stops_it_and_who_resumes_one_of_two_is_told_
     done(&shell, &["close", "sms:a"]);
     let out = done(&shell, &["status", "sms:a"]);
     for line in [
-        "CLOSED      it accepts nothing; `dripd open 'sms:a'` ends that",
+        "CLOSED      it accepts nothing; `dripd open sms:a` ends that",
         "PAUSED      nothing leaves it by \"*\"; `dripd resume '*'` ends that",
-        "due         it waits for `resume`",
     ] {
         assert!(out.contains(line), "{line} is not in\n{out}");
     }
