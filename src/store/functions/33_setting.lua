@@ -26,6 +26,34 @@ do
 
   function setting.is_key(key) return KEYS[key] == true end
 
+  -- What the fields of a policy may hold: whole numbers from .. to, a test of a text, or the type of what has no default.
+  local DAY_US = 86400000000
+  local WHOLE = {
+    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
+    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
+    catch_up_us = { 0, 366 * DAY_US }, weight = { 1, 1000 }, concurrency = { 0, 100000 },
+  }
+  local TEXTS = {
+    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
+    route = function(text) return #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
+  }
+  local TYPES = { admit = 'table', within = 'string', ordered = 'boolean', quotas = 'table', slow = 'table', catch_up_set = 'boolean' }
+
+  -- is_well_formed: whether fields of a policy hold what they may.
+  function setting.is_well_formed(fields)
+    for name, value in pairs(fields) do
+      local range, is_good = WHOLE[name], TEXTS[name]
+      if range then
+        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
+      elseif is_good then
+        if type(value) ~= 'string' or not is_good(value) then return false end
+      elseif TYPES[name] == nil or type(value) ~= TYPES[name] then
+        return false
+      end
+    end
+    return true
+  end
+
   -- fresh: an entry without settings.
   function setting.fresh()
     return { v = VERSION, keys = {} }

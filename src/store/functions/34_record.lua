@@ -157,7 +157,7 @@ do
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
     rec.has_slots = has_slots(rec)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
-    rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
+    rec.plain = #rec.buckets == 0 and not rec.budgets[1] and not rec.defaults.within and rec.defaults or nil
     rec.quarter = max(1, floor(rec.limits.batch / 4))
     rec.ended_us = 0
     local shortest = rec.defaults.lease_ms
@@ -249,36 +249,12 @@ do
     return list
   end
 
-  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a text.
-  local DAY_US = 86400000000
-  local WHOLE = {
-    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
-    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
-    catch_up_us = { 0, 366 * DAY_US }, weight = { 1, 1000 }, concurrency = { 0, 100000 },
-  }
-  local TEXTS = {
-    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
-    route = function(text) return #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
-  }
-
-  -- and what others are.
-  local TYPES = { admit = 'table', within = 'string', ordered = 'boolean', quotas = 'table', slow = 'table', catch_up_set = 'boolean' }
-
   -- is_usable: whether fields of a policy, laid over the defaults, make one.
   function record.is_usable(fields)
+    if not setting.is_well_formed(fields) then return false end
     local p = {}
     for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
-    for name, value in pairs(fields) do
-      local range, is_good = WHOLE[name], TEXTS[name]
-      if range then
-        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
-      elseif is_good then
-        if type(value) ~= 'string' or not is_good(value) then return false end
-      elseif type(value) ~= TYPES[name] then
-        return false
-      end
-      p[name] = value
-    end
+    for name, value in pairs(fields) do p[name] = value end
     return (pcall(prepare_policy, p))
   end
 

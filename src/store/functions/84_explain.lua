@@ -191,11 +191,11 @@ do
     local prefix, name = keys.prefix_of(redis_keys[1], 'policy'), args[2] or ''
     if not prefix or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
     local ctx = context.open(prefix, args[1])
-    local levels = {}
-    for _, b in ipairs(budget.above(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
-    if levels[1].refused and not levels[1].policy.catch_up_us then
+    if not ctx.rec.has_budgets or not record.policy_of(ctx.rec, chain.id_of(name)) then
       return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. name)
     end
+    local levels = {}
+    for _, b in ipairs(budget.above(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
       levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil,

@@ -143,7 +143,7 @@ fn of_a_budget_only_its_own_keys_can_be_set_and_it_cannot_be_closed() {
         assert!(code == 2 && err.contains("unexpected argument '--budget'"), "{err}");
     }
     let (code, _, err) = shell.run(&["explain", "twili", "--budget"]);
-    assert!(code == 1 && err.contains("no [[budget]] of the configuration in force matches twili"), "{err}");
+    assert!(code == 1 && err.contains("no [[budget]] of the configuration in force matches twili"), "{code} {err}");
     assert_eq!(done(&shell, &["settings"]), "nothing is set: the file and its defaults hold\n");
 }
 
