@@ -15,6 +15,9 @@
 -- <prefix>:wait:<budget>    zset    what waits for a share of a budget, in the order of its turns (43_waiting)
 -- <prefix>:waiting          hash    node -> its due, and the budget for a share of which it waits
 -- <prefix>:budgets          hash    budget -> its state (46_budget)
+-- <prefix>:slow             hash    node -> its slow-down (43_brake)
+-- <prefix>:windows          hash    node -> how much of its quotas was used
+-- <prefix>:over             zset    node -> from when on something of these is worth nothing
 -- <prefix>:settings         hash    bucket -> what is set for that name (33_setting)
 -- <prefix>:globs            string  what is set for globs
 -- <prefix>:ends             zset    bucket -> when the first timed setting of that name ends
@@ -43,7 +46,7 @@ do
         wait = prefix .. ':wait:' }
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
-        'full', 'slots', 'inflight' }) do
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over' }) do
         k[name] = prefix .. ':' .. name
       end
       known[prefix], known_count = k, known_count + 1
@@ -88,6 +91,7 @@ do
     retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
     refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
+    slow = true, windows = true, over = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

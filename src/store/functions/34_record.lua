@@ -25,6 +25,9 @@ do
     limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100 },
   }
 
+  -- How slow-downs last unless `slow` was written.
+  local SLOW = { initial_us = 1000000, max_us = 600000000, cap_us = 3600000000, adaptive = false }
+
   -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them after the
   -- key. Its place is that among the gates of the same recipe.
   local function prepare_gates(p)
@@ -50,6 +53,8 @@ do
     p.weight = p.weight or 1
     if p.within == '' then p.within = nil end
     if p.concurrency == 0 then p.concurrency = nil end
+    if p.quotas and not p.quotas[1] then p.quotas = nil end
+    p.slow = p.slow or SLOW
     p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
     prepare_gates(p)
     return p

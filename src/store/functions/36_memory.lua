@@ -9,6 +9,7 @@
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
 -- rest_us   nothing at rest is past its due before this moment           44_bucket
 -- forgot_us when those at rest were last forgotten                           44_bucket
+-- over_us   nothing of brakes is over before this moment               43_brake
 -- entries   rejected since the stream was measured                       50_rejected
 -- view, prev_view  the records with what operators have set laid over them      38_call
 -- drained_us the time of the last drain                                 64_drain
@@ -41,7 +42,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
-        rest_us = 0, forgot_us = 0, drained_us = -huge, entries = 0, passes = 0,
+        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
     end

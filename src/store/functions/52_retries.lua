@@ -70,6 +70,8 @@ do
       if not rejected.settle(ctx, s) then return bucket.stick(ctx, s) end
     else
       s.bucket, s.place, s.stored_due, s.due = name, place, due, due
+      local br = brake.of(ctx, name, p)
+      if br then s.due = brake.hold(ctx, br, p, br.pace or max(due or ctx.now, ctx.now)) end
     end
     s.due = max(s.due or ctx.now, ctx.now)
     bucket.commit(ctx, s, p.paused and ctx.k.paused or ctx.k.schedule)

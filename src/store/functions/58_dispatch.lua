@@ -27,9 +27,9 @@ do
   end
 
   -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
-  -- catch_up is made up, more is not.
-  local function left(ctx, s, r, bytes)
-    local due, p, now, m = s.due, s.p, ctx.now, ctx.memory
+  -- catch_up is made up, more is not. `more` says whether more jobs wait; nil: maybe.
+  local function left(ctx, s, r, bytes, more)
+    local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
     r.left = r.left - 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
@@ -42,7 +42,13 @@ do
     local lates, k = m.lates, m.late_k
     lates[k] = (lates[k] or 0) + 1
     if due < now - p.catch_up_us then due = now - p.catch_up_us end
-    if p.part == 0 then s.due = due + p.step else s.due = after(p, due) end
+    if br then
+      s.due = brake.left(ctx, br, p, due, more)
+    elseif p.part == 0 then
+      s.due = due + p.step
+    else
+      s.due = after(p, due)
+    end
     s.due_text, s.met = nil, nil
   end
 
@@ -88,7 +94,7 @@ do
         break
       end
       if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, s.bucket, s.p)) end
-      left(ctx, s, r, 0)
+      left(ctx, s, r, 0, s.len > 0 or nil)
       retries.remove(ctx, s, job)
       quota = quota - 1
     end
@@ -116,7 +122,7 @@ do
           break
         end
         if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, name, s.p)) end
-        left(ctx, s, r, bytes)
+        left(ctx, s, r, bytes, out + 1 < len)
       elseif not rejected.turn_away(ctx, s, job) then
         s.stuck = true
         break
@@ -175,7 +181,7 @@ do
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
   -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id
+  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, has_slow
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
@@ -216,6 +222,7 @@ do
   function dispatch.open(ctx)
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
+    has_slow = ctx.has_slow
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -230,7 +237,7 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited or p.quotas
     line = p.parent and not p.refused and budget.above(ctx, p.parent) or nil
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)
@@ -325,6 +332,7 @@ do
     if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
+    if has_slow and brake.is_slowed(ctx, name, p) then return 0 end
     local met = due
     if line then
       met, due = budget.asks(ctx, line, due)
@@ -363,6 +371,7 @@ do
     if not going then resume(ctx) end
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end
+    if has_slow and brake.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
     local len = pcall_redis('LLEN', queue)
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then

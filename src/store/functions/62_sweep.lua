@@ -10,7 +10,10 @@ do
   -- bring_back: a bucket whose due lies too far ahead is due one interval from now. That is all that can be wrong on the schedule and
   -- at rest while no change spreads.
   local function bring_back(ctx, s, name, place, due)
-    if chain.budget_of(name) then return budget.get(ctx, name) end -- it is put right when it is read
+    if chain.budget_of(name) then
+      if due > ctx.now then budget.put_right(ctx, name) end
+      return
+    end
     if due <= ctx.now + record.policy_of(ctx.rec, name).interval_us then return end
     bucket.decide(ctx, s, name, nil, 0, place, due, nil)
     bucket.commit(ctx, s, place)
@@ -46,6 +49,7 @@ do
     local step = (ctx.prev or not place or bucket.is_held(ctx, place)) and put_right or bring_back
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
+    brake.expect(ctx, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)

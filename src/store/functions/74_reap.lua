@@ -165,6 +165,7 @@ do
     end
     bucket.flush(ctx)
     if bucket.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
+    if brake.forget(ctx) then ctx.earlier = true end
     if ctx.earlier then context.wake(ctx.k) end
     -- Of what is delivered from now on, none ends sooner than the shortest lease.
     if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end
