@@ -43,6 +43,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/64_drain.lua"),
     include_str!("functions/65_met.lua"),
     include_str!("functions/70_push.lua"),
+    include_str!("functions/71_throttle.lua"),
     include_str!("functions/72_jobs.lua"),
     include_str!("functions/74_reap.lua"),
     include_str!("functions/76_policy.lua"),
@@ -51,6 +52,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/82_dead.lua"),
     include_str!("functions/84_explain.lua"),
     include_str!("functions/86_walk.lua"),
+    include_str!("functions/87_brakes_audit.lua"),
     include_str!("functions/88_audit.lua"),
     include_str!("functions/90_register.lua"),
 );

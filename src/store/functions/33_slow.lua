@@ -78,7 +78,6 @@ do
 
   -- ask: somebody asks for a pause, without a job.
   function slow.ask(d, how, now, length)
-    if now + min(length, how.cap_us) > d.till then d.by, d.reason = '', '' end
     pause(d, how, now, min(length, how.cap_us))
   end
 
@@ -125,6 +124,16 @@ do
     return true
   end
 
+  -- matters: whether it slows anything down now.
+  function slow.matters(d, p, now)
+    return d.till > now or slow.factor(d, p) < 1
+  end
+
+  -- ends: when it slows nothing down any more, as things stand; the rate may be back sooner.
+  function slow.ends(d, p)
+    return slow.factor(d, p) < 1 and max(d.till, d.last + DAY_US) or d.till
+  end
+
   -- factor: what applies of it now.
   function slow.factor(d, p)
     return p.slow.adaptive and d.factor or 1
@@ -133,5 +142,12 @@ do
   -- interval_us: the longest interval at what is left of the rate.
   function slow.interval_us(p, factor)
     return factor < 1 and ceil(p.period_us / p.count / factor) or p.interval_us
+  end
+
+  -- in_words: how things stand with a slow-down, for people.
+  function slow.in_words(d, p)
+    local n, factor = d.incidents, slow.factor(d, p)
+    local text = n == 0 and 'asked for' or n == 1 and '1 incident' or digits(n) .. ' incidents'
+    return factor < 1 and text .. ', at ' .. digits(floor(factor * 100 + 0.5)) .. ' % of its rate' or text
   end
 end

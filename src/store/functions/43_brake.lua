@@ -261,4 +261,15 @@ do
     flag(ctx, call('EXISTS', ctx.k.slow) == 1, call('EXISTS', ctx.k.windows) == 1)
     return #ids == FORGET_MOST
   end
+
+  -- page: a page of the slow-downs in force: { id, d, p } each, and where the next page begins.
+  function brake.page(ctx, cursor)
+    local page, list, ids = call('HSCAN', ctx.k.slow, cursor, 'COUNT', ctx.limits.batch), {}, {}
+    for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
+    for i, br in ipairs(ids[1] and brake.read(ctx, ids) or {}) do
+      local p = record.policy_of(ctx.rec, ids[i])
+      if p and br and br.slow and slow.matters(br.slow, p, ctx.now) then list[#list + 1] = { id = ids[i], d = br.slow, p = p } end
+    end
+    return list, page[1]
+  end
 end

@@ -145,13 +145,17 @@ do
     return b
   end
 
+  function budget.brake_changed(ctx, b)
+    brake.change(ctx, b.brake)
+    change(ctx, b)
+  end
+
   -- slowed: the brakes of a budget that is slowed down: what becomes of it is seen when it is put right.
   function budget.slowed(ctx, id, slow_down)
     local b = budget.get(ctx, id)
     b.brake = b.brake or brake.fresh(id)
     local reply = slow_down(b.brake)
-    brake.change(ctx, b.brake)
-    change(ctx, b)
+    budget.brake_changed(ctx, b)
     hold(ctx, b)
     budget.put_right(ctx, id)
     return reply

@@ -80,6 +80,7 @@ do
         found(name .. ' has a retry that was announced and stands ' .. (place and 'at rest' or 'nowhere'))
       end
     end
+    brakes_audit.check(prefix, all, found)
     table.sort(told)
     return told
   end
