@@ -84,6 +84,7 @@ fn as_text(row: &Row, now: u64) -> String {
     let what = match row.key {
         "pause" => "paused".to_owned(),
         "close" => "closed".to_owned(),
+        "slow-down" => format!("slowed down ({})", row.stands.text),
         key => format!("{key} = {}", row.stands.text),
     };
     let mut text = format!("{}: {what}", row.subject);
@@ -139,6 +140,7 @@ fn line(row: &Row, is_entry: bool) -> String {
     let (key, stands) = (row.key, row.stands);
     match (key, &stands.till) {
         ("pause" | "close", _) => format!("# {key}: not a key of the file; it stays set until it is taken back"),
+        ("slow-down", Some(till)) => format!("# slowed down ({}) until {}", stands.text, time(till)),
         (_, Some(till)) => format!("# {key} = {} # until {}", stands.text, time(till)),
         (_, None) if is_entry => format!("{key} = {}", stands.text),
         (_, None) => format!("# {key} = {}", stands.text),

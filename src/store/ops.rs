@@ -34,8 +34,19 @@ pub struct Fail {
     pub keep: bool,
     /// Do not try again.
     pub dead: bool,
+    /// The other side said that it is too fast.
+    pub throttled: Option<Throttled>,
     /// Why; at most 1,000 bytes are kept.
     pub reason: String,
+}
+
+/// What the other side says when it is asked too often.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// When to come back, where it says so.
+    pub retry_after: Option<Duration>,
+    /// The budget above the job's bucket that slows down; none: the bucket does.
+    pub budget: Option<BucketName>,
 }
 
 /// How a daemon notices a push.
@@ -216,6 +227,17 @@ impl Store {
         }
         if fail.dead {
             args.push(b"DEAD");
+        }
+        let throttled = fail.throttled.as_ref();
+        let after = throttled.and_then(|it| it.retry_after).map(|wait| wait.as_millis().max(1).to_string());
+        if throttled.is_some() {
+            args.push(b"THROTTLED");
+        }
+        if let Some(ms) = &after {
+            args.extend([b"RETRY_AFTER".as_slice(), ms.as_bytes()]);
+        }
+        if let Some(budget) = throttled.and_then(|it| it.budget.as_ref()) {
+            args.extend([b"IN".as_slice(), budget.as_str().as_bytes()]);
         }
         if !fail.reason.is_empty() {
             args.extend([b"REASON".as_slice(), fail.reason.as_bytes()]);

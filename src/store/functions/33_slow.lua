@@ -141,7 +141,7 @@ do
 
   -- interval_us: the longest interval at what is left of the rate.
   function slow.interval_us(p, factor)
-    return factor < 1 and ceil(p.period_us / p.count / factor) or p.interval_us
+    return factor < 1 and p.count and ceil(p.period_us / p.count / factor) or p.interval_us
   end
 
   -- in_words: how things stand with a slow-down, for people.

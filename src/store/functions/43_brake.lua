@@ -70,11 +70,13 @@ do
   -- expect: these buckets are asked for next.
   function brake.expect(ctx, names)
     if not ctx.has_slow and not ctx.has_windows or #names == 0 then return end
-    local found = brake.read(ctx, names)
     ctx.brakes = ctx.brakes or {}
-    for i, name in ipairs(names) do
-      if ctx.brakes[name] == nil then ctx.brakes[name] = found[i] end
+    local missing = {}
+    for _, name in ipairs(names) do
+      if ctx.brakes[name] == nil then missing[#missing + 1] = name end
     end
+    if not missing[1] then return end
+    for i, br in ipairs(brake.read(ctx, missing)) do ctx.brakes[missing[i]] = br end
   end
 
   -- of: the brakes of a bucket, or nil where it has none.

@@ -61,6 +61,7 @@ do
     local p = b.p
     if not p then return end
     local old = p.over
+    b.spreads = false
     if ctx.prev then old, b.spreads = bucket.before(ctx, b.id, p) end
     if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
     if b.place == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end

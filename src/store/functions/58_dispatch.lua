@@ -145,7 +145,7 @@ do
     local parent = s.p.parent
     if parent and not s.picked and budget.blocked(ctx, parent) then return budget.come(ctx, s) end
     if room(ctx, s.p.route).left <= 0 then return bucket.held_place(ctx, s) end
-    if s.picked then return budget.come(ctx, s) end
+    if s.picked and parent then return budget.come(ctx, s) end
     return bucket.place(ctx, s)
   end
 

@@ -73,18 +73,13 @@ fn what_a_budget_leaves_is_gone_when_it_has_come_to_rest() {
         case.push_at(T0, bucket, &jobs(3));
     }
     run(&mut case, T0, T0 + 20 * S);
-    let left: Vec<String> = case
-        .keys()
-        .into_iter()
-        .filter(|key| !["policy", "ready", "routes", "stats", "wake"].contains(&key.as_str()))
-        .collect();
+    let left: Vec<String> = case.keys().into_iter().filter(|key| !["policy", "ready", "routes", "stats", "wake"].contains(&key.as_str())).collect();
     assert_eq!(left, Vec::<String>::new());
 }
 
 #[test]
 fn a_bucket_whose_chain_cannot_be_resolved_lets_nothing_out_and_a_reload_ends_it() {
-    let toml =
-        "[[budget]]\nmatch = 'p:a*'\nrate = '10/s'\n[[bucket]]\nmatch = 'p:*:*'\nrate = '6/s'\nwithin = 'p:{1}'\n";
+    let toml = "[[budget]]\nmatch = 'p:a*'\nrate = '10/s'\n[[bucket]]\nmatch = 'p:*:*'\nrate = '6/s'\nwithin = 'p:{1}'\n";
     let mut case = Case::with(toml);
     case.lpush("p:b:1", &["x"]);
     case.wake_at(T0, &["p:b:1"]);
@@ -103,9 +98,7 @@ fn a_bucket_whose_chain_cannot_be_resolved_lets_nothing_out_and_a_reload_ends_it
 
 #[test]
 fn the_doors_reckon_with_every_budget_above() {
-    let mut case = Case::with(
-        "[[budget]]\nmatch = 'p'\nrate = '1/s'\ncatch_up = '0s'\n[[bucket]]\nmatch = '*'\nrate = '10/s'\ncapacity = 3\nwithin = 'p'\n",
-    );
+    let mut case = Case::with("[[budget]]\nmatch = 'p'\nrate = '1/s'\ncatch_up = '0s'\n[[bucket]]\nmatch = '*'\nrate = '10/s'\ncapacity = 3\nwithin = 'p'\n");
     assert_eq!(case.push_at(T0, "a", &["1", "2"])[4], 1_000, "the second one is due a second after the first");
     case.settle_at(T0);
     assert_eq!(case.push_at(T0, "b", &["1", "2", "3"])[4], 3_000, "siblings are left out: they come one a second");
@@ -115,17 +108,14 @@ fn the_doors_reckon_with_every_budget_above() {
 
 #[test]
 fn a_paused_budget_stops_what_is_below_it_and_goes_on_with_no_credit() {
-    let mut case =
-        Case::with("[[budget]]\nmatch = 'p'\nrate = '10/s'\n[[bucket]]\nmatch = '*'\nrate = '1/h'\nwithin = 'p'\n");
+    let mut case = Case::with("[[budget]]\nmatch = 'p'\nrate = '10/s'\n[[bucket]]\nmatch = '*'\nrate = '1/h'\nwithin = 'p'\n");
     for n in 0..20 {
         case.push_at(T0, &format!("a{n}"), &["1", "2"]);
     }
     run(&mut case, T0, T0 + 500 * MS);
     let before = case.stream("ready").len();
     let change = |what: &str, set: &str, unset: &str| {
-        format!(
-            r#"{{"what":"{what}","match":"{{p}}","is_glob":false,"set":{set},"unset":{unset},"unset_all":false,"by":"me","user":"u"}}"#
-        )
+        format!(r#"{{"what":"{what}","match":"{{p}}","is_glob":false,"set":{set},"unset":{unset},"unset_all":false,"by":"me","user":"u"}}"#)
     };
     let pause = change("pause", r#"{"pause":{"text":"yes","policy":{}}}"#, "[]");
     let _: redis::Value = case.fcall("drip__set", &["policy"], &[(T0 + 500 * MS).to_string(), pause]);
