@@ -179,7 +179,7 @@ do
   -- full it becomes the old one, and the old one goes. Who is asked for in the meantime is young again, so the active ones
   -- stay, and nothing is forgotten all at once.
   function record.policy_of(rec, bucket)
-    if rec.plain then return rec.plain end
+    if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     local p = rec.young[bucket]
     if p and (not p.till or rec.now < p.till) then return p end
     p = rec.old[bucket]
@@ -191,7 +191,7 @@ do
   -- glance: the same for whoever passes every bucket by: what is remembered is used, but nothing more is, for that would push out the
   -- buckets that are at work.
   function record.glance(rec, bucket)
-    if rec.plain then return rec.plain end
+    if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     local p = rec.young[bucket] or rec.old[bucket]
     if p and (not p.till or rec.now < p.till) then return p end
     return rec.search(rec, bucket, true)

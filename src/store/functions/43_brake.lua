@@ -81,7 +81,7 @@ do
 
   -- of: the brakes of a bucket, or nil where it has none.
   function brake.of(ctx, name, p)
-    if not ctx.has_slow and not ctx.has_windows and not p.quotas then return nil end
+    if not ctx.has_slow and not ctx.has_windows and not ctx.brakes and not p.quotas then return nil end
     ctx.brakes = ctx.brakes or {}
     local br = ctx.brakes[name]
     if br == nil then

@@ -143,7 +143,7 @@ do
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
     local old, br, interval_us = p.over, nil, p.interval_us
-    if p.quotas or ctx.has_slow or ctx.has_windows then br = brake.of(ctx, name, p) end
+    if p.quotas or ctx.has_slow or ctx.has_windows or ctx.brakes then br = brake.of(ctx, name, p) end
     s.brake = br
     if br then
       if due and br.pace then due = br.pace end

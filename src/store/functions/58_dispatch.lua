@@ -27,7 +27,7 @@ do
   end
 
   -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
-  -- catch_up is made up, more is not. `more` says whether more jobs wait; nil: maybe.
+  -- catch_up is made up, more is not. `more` says whether more jobs wait.
   local function left(ctx, s, r, bytes, more)
     local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
     r.left = r.left - 1
@@ -94,7 +94,7 @@ do
         break
       end
       if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, s.bucket, s.p)) end
-      left(ctx, s, r, 0, s.len > 0 or nil)
+      left(ctx, s, r, 0, s.len > 0)
       retries.remove(ctx, s, job)
       quota = quota - 1
     end
