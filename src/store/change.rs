@@ -180,7 +180,8 @@ impl Store {
     /// [`StoreError::Refused`] with `BADARG` where there is no such budget, or not above the bucket.
     pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
         let json = serde_json::to_string(slow_down).expect("a slow-down is text and numbers");
-        let reply = self.function("drip__slow_node", &[self.keys().policy()], &[b"".as_slice(), json.as_bytes()]).await?;
+        let reply =
+            self.function("drip__slow_node", &[self.keys().policy()], &[b"".as_slice(), json.as_bytes()]).await?;
         let (ms, _): (u64, u64) =
             FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__slow_node", &reply))?;
         Ok(Duration::from_millis(ms))

@@ -125,6 +125,9 @@ mod tests {
             ("x-ratelimit-reset-day", "1h"),
         ]);
         assert_eq!(both, Some(Duration::from_secs(3_600)), "the latest of them");
-        assert_eq!(of(&[("retry-after", "2"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")]), Some(Duration::from_secs(2)));
+        assert_eq!(
+            of(&[("retry-after", "2"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")]),
+            Some(Duration::from_secs(2))
+        );
     }
 }

@@ -54,8 +54,8 @@ pub(super) const NOTES: &[Notes] = &[
     Notes {
         name: "slow",
         about: "Jobs stay where they are, and then leave at their rate. It ends by itself, is only ever extended, and lasts \
-                no longer than slow.cap of the policy; `pause` has no such bound. Workers do the same when they are told \
-                to wait (`drip_fail … THROTTLED`); `dripd settings` lists what is in force and why.",
+                no longer than slow.cap of the policy; `pause` has no such bound. Workers that are told to wait do the same. \
+                `dripd settings` lists what is in force, and why.",
         examples: &[
             ("The other side asks for half a minute", "dripd slow sms:acme 30s --reason 'HTTP 429'"),
             ("It asks that of all below a budget", "dripd slow sms:acme 30s --in twilio"),

@@ -244,18 +244,6 @@ do
     end
   end
 
-  -- met: the latest due of a chain, which a job that leaves meets; `due` is that of its bucket. Replies as well the bucket's due,
-  -- less any wait by order above it.
-  function budget.met(ctx, parent, due)
-    local list, met = above(ctx, parent), due
-    for _, b in ipairs(list) do due = max(due, b.went_on) end
-    for i, b in ipairs(list) do
-      -- What is not late by more than a moment meets its own due; what was idle for long met nobody.
-      if b.p.count and b.due > 0 then met = max(met, max(b.due, b.went_on)) end
-    end
-    return max(met, due), due
-  end
-
   -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out.
   function budget.eta_ms(ctx, parent, n)
     local list, latest = above(ctx, parent), 0

@@ -49,7 +49,8 @@ pub fn set_at(case: &mut Case, now: u64, name: &str, key: &str, policy: &str) {
 /// The same taken back.
 #[track_caller]
 pub fn unset_at(case: &mut Case, now: u64, name: &str, key: &str) {
-    let change = format!(r#"{{"what":"unset","match":"{name}","is_glob":false,"unset":["{key}"],"by":"me","user":"u"}}"#);
+    let change =
+        format!(r#"{{"what":"unset","match":"{name}","is_glob":false,"unset":["{key}"],"by":"me","user":"u"}}"#);
     let _: Value = case.fcall("drip__set", &["policy"], &[now.to_string(), change]);
     audit(case);
 }
@@ -75,4 +76,41 @@ pub fn ack_at(case: &mut Case, now: u64, entries: &[Entry]) {
 /// Seconds and milliseconds from the beginning, as microseconds since the epoch.
 pub fn at(seconds: u64, ms: u64) -> u64 {
     T0 + seconds * S + ms * 1_000
+}
+
+/// What `drip_slow` replies: ms until it goes on, and incidents.
+#[track_caller]
+pub fn slow_at(case: &mut Case, now: u64, bucket: &str, how: &[&str]) -> (u64, u64) {
+    let args: Vec<String> = [now.to_string()].into_iter().chain(how.iter().map(|word| (*word).to_owned())).collect();
+    let reply = case.fcall("drip__slow", &[&format!("queue:{bucket}")], &args);
+    audit(case);
+    reply
+}
+
+/// How long a bucket without a rate slot to wait for is held from now on.
+pub fn held_ms(case: &mut Case, now: u64, bucket: &str) -> u64 {
+    case.peek_at(now, bucket)[4] as u64
+}
+
+/// How things stand with the only slow-down, in words; empty where none is in force.
+pub fn text(case: &mut Case, now: u64) -> String {
+    slow_downs(case, now).first().map_or(String::new(), |one| one.1["text"].as_str().expect("text").to_owned())
+}
+
+/// The slow-downs in force: of each the node and its entry among the settings.
+pub fn slow_downs(case: &mut Case, now: u64) -> Vec<(String, serde_json::Value)> {
+    let (mut cursor, mut list) = (String::new(), Vec::new());
+    loop {
+        let args = [now.to_string(), cursor];
+        let mut reply: Vec<redis::Value> = case.fcall("drip__settings", &["policy"], &args);
+        let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).expect("text");
+        for one in reply.split_off(2).chunks(3) {
+            let entry: serde_json::Value = serde_json::from_str(&text(&one[2])).expect("JSON");
+            list.push((text(&one[0]), entry["keys"]["slow-down"]["timed"].clone()));
+        }
+        cursor = text(&reply[0]);
+        if cursor.is_empty() {
+            return list;
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The functions in Redis, called with the clock in hand: a file a subject. `model` compares random sequences with a reference
 //! model; the others are tables and the edges of what is promised.
 
+mod adaptive;
 mod bucket;
 mod budgets;
 mod dead;
@@ -17,6 +18,7 @@ mod limiters;
 mod limiters_model;
 mod model;
 mod policies;
+mod provider;
 mod purge;
 mod quotas;
 mod rate;

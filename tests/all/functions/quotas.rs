@@ -21,14 +21,16 @@ fn what_is_over_a_quota_waits_for_the_next_window_and_then_goes_on_at_its_rate()
     let seconds: Vec<u64> = left(&mut case, "a").into_iter().map(|us| us / MS).collect();
     let first = MINUTE * 1_000;
     assert_eq!(seconds, [0, 100, 200, first, first + 100, first + 200, first + 60_000]);
-    let late: Vec<u64> = case.stream("ready").iter().map(|entry| entry.number("at_us") - entry.number("due_us")).collect();
+    let late: Vec<u64> =
+        case.stream("ready").iter().map(|entry| entry.number("at_us") - entry.number("due_us")).collect();
     assert_eq!(late, [0; 7], "a wait for a window is no lateness");
 }
 
 #[test]
 fn windows_are_those_of_a_time_zone_and_the_smallest_of_several_quotas_binds() {
     // T0 is 15:06:40 in UTC and 07:06:40 at -08:00.
-    let mut case = Case::with("[[bucket]]\nmatch = 'a'\nrate = '10/s'\ncatch_up = '0s'\nquota = ['2/h', '5/d@-08:00']\n");
+    let mut case =
+        Case::with("[[bucket]]\nmatch = 'a'\nrate = '10/s'\ncatch_up = '0s'\nquota = ['2/h', '5/d@-08:00']\n");
     case.push_at(T0, "a", &jobs(8));
     run(&mut case, T0, at(86_400, 0));
     let hours = |n: u64| (3_600 - 400) + n * 3_600; // 16:00 UTC and so on
@@ -72,7 +74,11 @@ fn what_a_window_counted_is_kept_until_its_end_and_no_longer() {
     run(&mut case, T0, at(MINUTE - 1, 0));
     assert!(case.keys().contains(&"windows".to_owned()), "one of five is used");
     case.settle_at(at(MINUTE, 0));
-    assert!(!case.keys().contains(&"windows".to_owned()) && !case.keys().contains(&"over".to_owned()), "{:?}", case.keys());
+    assert!(
+        !case.keys().contains(&"windows".to_owned()) && !case.keys().contains(&"over".to_owned()),
+        "{:?}",
+        case.keys()
+    );
     let policy = case.key("policy");
     assert_eq!(case.cmd::<Option<String>>(&["HGET", &policy, "brakes"]), None, "and nobody looks for it any more");
 }
@@ -106,7 +112,11 @@ fn a_changed_count_goes_on_from_what_was_used() {
     assert_eq!(left(&mut case, "a")[5..], [3 * S, 3 * S + 100 * MS, 3 * S + 200 * MS], "none at all");
     unset_at(&mut case, at(3, 250), "a", "quota");
     run(&mut case, at(3, 250), at(MINUTE + 1, 0));
-    assert_eq!(left(&mut case, "a")[8..], [MINUTE * S, MINUTE * S + 100 * MS, MINUTE * S + 200 * MS], "the file holds again");
+    assert_eq!(
+        left(&mut case, "a")[8..],
+        [MINUTE * S, MINUTE * S + 100 * MS, MINUTE * S + 200 * MS],
+        "the file holds again"
+    );
 }
 
 #[test]
@@ -163,7 +173,8 @@ fn a_clock_that_steps_back_waits_for_the_stored_window_unless_that_is_far_ahead(
 
 #[test]
 fn a_clock_that_steps_forward_begins_the_window_that_it_finds() {
-    let mut case = Case::with("[[budget]]\nmatch = 'p'\nquota = '2/m'\n[[bucket]]\nmatch = '*'\nrate = '10/s'\nwithin = 'p'\n");
+    let mut case =
+        Case::with("[[budget]]\nmatch = 'p'\nquota = '2/m'\n[[bucket]]\nmatch = '*'\nrate = '10/s'\nwithin = 'p'\n");
     case.push_at(T0, "a", &jobs(9));
     run(&mut case, T0, at(1, 0));
     run(&mut case, at(3_600, 0), at(3_601, 0));

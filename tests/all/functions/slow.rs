@@ -3,12 +3,16 @@
 
 use crate::rig::{Case, Entry, MS, S, Server, T0};
 
-use super::flow::{ack_at, at, audit, fail_at, jobs, left, run, set_at, unset_at};
+use super::flow::{ack_at, at, audit, fail_at, held_ms, jobs, left, run, set_at, slow_at, slow_downs, text, unset_at};
 
 /// A bucket of 10/s that has let `n` jobs out, all with workers, and holds more.
 fn busy(toml: &str, n: usize) -> (Case, Vec<Entry>) {
     let mut case = Case::with(toml);
-    case.push_at(T0, "a", &(0..100).map(|n| n.to_string()).collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>());
+    case.push_at(
+        T0,
+        "a",
+        &(0..100).map(|n| n.to_string()).collect::<Vec<_>>().iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     run(&mut case, T0, T0 + (n as u64 - 1) * 100 * MS);
     let taken = case.take("ready", 100);
     assert_eq!(taken.len(), n);
@@ -16,42 +20,6 @@ fn busy(toml: &str, n: usize) -> (Case, Vec<Entry>) {
 }
 
 const PLAIN: &str = "[defaults]\nrate = '10/s'\n";
-
-/// What `drip_slow` replies: ms until it goes on, and incidents.
-#[track_caller]
-fn slow_at(case: &mut Case, now: u64, bucket: &str, how: &[&str]) -> (u64, u64) {
-    let args: Vec<String> = [now.to_string()].into_iter().chain(how.iter().map(|word| (*word).to_owned())).collect();
-    let reply = case.fcall("drip__slow", &[&format!("queue:{bucket}")], &args);
-    audit(case);
-    reply
-}
-
-/// How long a bucket without a rate slot to wait for is held from now on.
-fn held_ms(case: &mut Case, now: u64, bucket: &str) -> u64 {
-    case.peek_at(now, bucket)[4] as u64
-}
-
-/// How things stand with the only slow-down, in words; empty where none is in force.
-fn text(case: &mut Case, now: u64) -> String {
-    slow_downs(case, now).first().map_or(String::new(), |one| one.1["text"].as_str().expect("text").to_owned())
-}
-
-fn slow_downs(case: &mut Case, now: u64) -> Vec<(String, serde_json::Value)> {
-    let (mut cursor, mut list) = (String::new(), Vec::new());
-    loop {
-        let args = [now.to_string(), cursor];
-        let mut reply: Vec<redis::Value> = case.fcall("drip__settings", &["policy"], &args);
-        let text = |value: &redis::Value| redis::from_redis_value_ref::<String>(value).expect("text");
-        for one in reply.split_off(2).chunks(3) {
-            let entry: serde_json::Value = serde_json::from_str(&text(&one[2])).expect("JSON");
-            list.push((text(&one[0]), entry["keys"]["slow-down"]["timed"].clone()));
-        }
-        cursor = text(&reply[0]);
-        if cursor.is_empty() {
-            return list;
-        }
-    }
-}
 
 #[test]
 fn ten_workers_at_one_closed_door_are_one_slow_down() {
@@ -71,8 +39,14 @@ fn ten_workers_at_one_closed_door_are_one_slow_down() {
     let again: Vec<String> = all[..10].iter().map(|entry| entry.text("id")).collect();
     assert_eq!(again, ids, "those that were turned away leave first, in the order of their first dispatch");
     ids.reverse();
-    assert!(all[..10].iter().all(|entry| entry.text("attempt") == "1" && entry.text("kept") == "1"), "and it does not count");
-    assert!(all.windows(2).all(|pair| pair[1].number("at_us") - pair[0].number("at_us") == 100 * MS), "one an interval");
+    assert!(
+        all[..10].iter().all(|entry| entry.text("attempt") == "1" && entry.text("kept") == "1"),
+        "and it does not count"
+    );
+    assert!(
+        all.windows(2).all(|pair| pair[1].number("at_us") - pair[0].number("at_us") == 100 * MS),
+        "one an interval"
+    );
     assert!(all.iter().all(|entry| entry.number("at_us") == entry.number("due_us")), "the slow-down is no lateness");
 }
 
@@ -100,12 +74,17 @@ fn a_slow_down_is_only_extended_and_no_longer_than_its_cap() {
     let (mut case, taken) = busy("[defaults]\nrate = '10/s'\nslow = { cap = '30s' }\n", 5);
     let now = at(1, 0);
     for (how, ms) in [("20000", 20_000), ("5000", 20_000), ("25000", 25_000), ("99000", 30_000), ("0", 30_000)] {
-        let entry = &taken[["20000", "5000", "25000", "99000", "0"].iter().position(|one| *one == how).expect("it is one")];
+        let entry =
+            &taken[["20000", "5000", "25000", "99000", "0"].iter().position(|one| *one == how).expect("it is one")];
         fail_at(&mut case, now, entry, &["THROTTLED", "RETRY_AFTER", how]);
         assert_eq!(held_ms(&mut case, now, "a"), ms, "{how}");
     }
     assert_eq!(slow_at(&mut case, now, "a", &["PAUSE", "10"]), (30_000, 1));
-    assert_eq!(slow_at(&mut case, now + 20 * S, "a", &["PAUSE", "99000"]), (30_000, 1), "it ends no later than so long from now");
+    assert_eq!(
+        slow_at(&mut case, now + 20 * S, "a", &["PAUSE", "99000"]),
+        (30_000, 1),
+        "it ends no later than so long from now"
+    );
     assert_eq!(slow_at(&mut case, now + 20 * S, "a", &["CLEAR"]), (0, 0));
     run(&mut case, now + 20 * S, now + 20 * S);
     assert_eq!(case.stream("ready").len(), 1, "it goes on now, with one job: the wait earned nothing");
@@ -227,7 +206,10 @@ fn only_a_budget_above_the_bucket_can_be_named() {
         let args = [T0.to_string(), "PAUSE".into(), "5".into(), "IN".into(), budget.into()];
         assert_eq!(case.refusal("drip__slow", &["queue:p:a:1"], &args), "BADARG", "{budget}");
     }
-    assert!(!case.keys().contains(&"slow".to_owned()) && !case.keys().contains(&"events".to_owned()), "nothing was changed");
+    assert!(
+        !case.keys().contains(&"slow".to_owned()) && !case.keys().contains(&"events".to_owned()),
+        "nothing was changed"
+    );
     assert_eq!(case.cmd::<Vec<redis::Value>>(&["XPENDING", &case.key("ready"), "workers", "-", "+", "9"]).len(), 1);
     assert_eq!(slow_at(&mut case, T0, "p:a:1", &["PAUSE", "500", "IN", "p"]), (500, 0));
     assert_eq!(slow_at(&mut case, T0, "p:b:1", &["PAUSE", "500", "IN", "p:b"]), (500, 0));
@@ -246,10 +228,19 @@ fn wrong_arguments_are_refused_and_change_nothing() {
         &["THROTTLED", "RETRY_AFTER", "31622400001"],
         &["THROTTLED", "IN"],
     ] {
-        let args: Vec<String> = [T0.to_string(), taken[0].id.clone()].into_iter().chain(how.iter().map(|w| (*w).to_owned())).collect();
+        let args: Vec<String> =
+            [T0.to_string(), taken[0].id.clone()].into_iter().chain(how.iter().map(|w| (*w).to_owned())).collect();
         assert_eq!(case.refusal("drip__fail", &["ready"], &args), "BADARG", "{how:?}");
     }
-    for how in [&[][..], &["PAUSE"], &["PAUSE", "0"], &["PAUSE", "x"], &["CLEAR", "PAUSE", "5"], &["PAUSE", "5", "IN"], &["STOP"]] {
+    for how in [
+        &[][..],
+        &["PAUSE"],
+        &["PAUSE", "0"],
+        &["PAUSE", "x"],
+        &["CLEAR", "PAUSE", "5"],
+        &["PAUSE", "5", "IN"],
+        &["STOP"],
+    ] {
         let args: Vec<String> = [T0.to_string()].into_iter().chain(how.iter().map(|w| (*w).to_owned())).collect();
         assert_eq!(case.refusal("drip__slow", &["queue:a"], &args), "BADARG", "{how:?}");
     }
@@ -284,7 +275,11 @@ fn an_operators_pause_is_separate_and_wins() {
     set_at(&mut case, at(1, 0), "a", "pause", "{}");
     run(&mut case, at(1, 0), at(3, 0));
     assert_eq!(case.stream("ready").len(), 0);
-    assert_eq!(held_ms(&mut case, at(1, 500), "a"), 500, "the rest of the slow-down is known, the end of the pause is not");
+    assert_eq!(
+        held_ms(&mut case, at(1, 500), "a"),
+        500,
+        "the rest of the slow-down is known, the end of the pause is not"
+    );
     unset_at(&mut case, at(3, 0), "a", "pause");
     run(&mut case, at(3, 0), at(3, 0));
     assert_eq!(left(&mut case, "a"), [3 * S]);
@@ -330,7 +325,10 @@ fn what_is_in_force_is_listed_and_each_incident_is_an_event() {
     let told = slow_downs(&mut case, at(1, 500));
     let of = |name: &str| told.iter().find(|one| one.0 == name).map(|one| one.1.clone()).expect(name);
     let (budget, bucket) = (of("{p}"), of("b"));
-    assert_eq!((&budget["text"], &budget["by"], &budget["reason"]), (&"1 incident".into(), &"worker w".into(), &"HTTP 429".into()));
+    assert_eq!(
+        (&budget["text"], &budget["by"], &budget["reason"]),
+        (&"1 incident".into(), &"worker w".into(), &"HTTP 429".into())
+    );
     assert_eq!((&budget["since"], &budget["till"]), (&at(1, 0).to_string().into(), &at(3, 500).to_string().into()));
     assert_eq!((&bucket["text"], &bucket["reason"]), (&"asked for".into(), &"they\nasked".into()));
     let events = case.stream("events");
@@ -338,93 +336,6 @@ fn what_is_in_force_is_listed_and_each_incident_is_an_event() {
     let said = ["what", "match", "after", "by", "reason"].map(|field| events[0].text(field));
     assert_eq!(said, ["slow", "{p}", "for 2500ms, 1 incident", "worker w", "HTTP 429"]);
     assert_eq!(slow_downs(&mut case, at(10, 0)), [], "what is over is not in force");
-}
-
-#[test]
-fn an_adaptive_rate_goes_down_with_each_incident_and_comes_back_while_jobs_wait() {
-    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 100000\nslow = { adaptive = true }\n");
-    for _ in 0..6 {
-        case.push_at(T0, "a", &jobs(1_000));
-    }
-    let mut now = T0;
-    for (n, percent) in [(1, 90), (2, 81), (3, 73)] {
-        case.settle_at(now);
-        let entry = case.take("ready", 1).remove(0);
-        fail_at(&mut case, now, &entry, &["THROTTLED"]);
-        let held = held_ms(&mut case, now, "a");
-        assert!((1_000..=1_100).contains(&held), "it pauses for `initial` only: {held}");
-        assert!(text(&mut case, now).ends_with(&format!(", at {percent} % of its rate")), "{n}: {}", text(&mut case, now));
-        now = case.due("a").expect("it waits");
-    }
-    let before = case.stream("ready").len();
-    run(&mut case, now, now + 9 * S);
-    let ready = case.stream("ready").split_off(before);
-    let gap = ready[1].number("at_us") - ready[0].number("at_us");
-    assert_eq!(gap, 137_175, "100 ms / 0.729, rounded up");
-    assert!(ready.windows(2).all(|pair| pair[1].number("at_us") - pair[0].number("at_us") == gap), "one an interval");
-    run(&mut case, now + 9 * S, now + 15 * S);
-    assert!(text(&mut case, now + 15 * S).ends_with(", at 74 % of its rate"), "{}", text(&mut case, now + 15 * S));
-    run(&mut case, now + 15 * S, now + 500 * S);
-    assert_eq!(text(&mut case, now + 500 * S), "", "a hundredth each 10 s");
-}
-
-#[test]
-fn an_adaptive_rate_comes_back_only_while_jobs_wait_has_a_floor_and_is_forgotten_after_a_day() {
-    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 100000\nslow = { adaptive = true, initial = '1ms' }\n");
-    let mut now = T0;
-    for _ in 0..60 {
-        case.push_at(now, "a", &["x"]);
-        case.settle_at(now);
-        let entry = case.take("ready", 1).remove(0);
-        fail_at(&mut case, now, &entry, &["THROTTLED"]);
-        now += 10 * S;
-        case.settle_at(now);
-        let again = case.take("ready", 9);
-        ack_at(&mut case, now, &again);
-        now += 10 * S;
-    }
-    assert!(text(&mut case, now).contains("at 2 % of its rate"), "1/64 is the least: {}", text(&mut case, now));
-    for _ in 0..20 {
-        case.push_at(now, "a", &["x"]);
-        case.settle_at(now);
-        now += 100 * S;
-    }
-    assert!(text(&mut case, now).contains("at 2 % of its rate"), "no job had to wait: {}", text(&mut case, now));
-    case.push_at(now, "a", &["1", "2"]);
-    run(&mut case, now, now + 7 * S);
-    let out = left(&mut case, "a");
-    assert_eq!(out[out.len() - 1] - out[out.len() - 2], 6_400 * MS, "64 intervals");
-    case.settle_at(now + 86_400 * S);
-    audit(&mut case);
-    assert!(!case.keys().contains(&"slow".to_owned()), "a day after the last incident");
-}
-
-#[test]
-fn a_budget_is_adaptive_too_and_one_without_a_rate_only_pauses() {
-    let toml = "[[budget]]\nmatch = 'r'\nrate = '10/s'\nslow = { adaptive = true }\n[[budget]]\nmatch = 'n'\nquota = '100000/h'\n\
-                slow = { adaptive = true }\n[[bucket]]\nmatch = 'r*'\nrate = '100/s'\nwithin = 'r'\n[[bucket]]\nmatch = 'n*'\n\
-                rate = '10/s'\nwithin = 'n'\n[defaults]\ncapacity = 100000\n";
-    let mut case = Case::with(toml);
-    for bucket in ["r1", "r2", "n1"] {
-        for _ in 0..3 {
-            case.push_at(T0, bucket, &jobs(1_000));
-        }
-    }
-    run(&mut case, T0, T0);
-    for entry in case.take("ready", 9) {
-        let bucket = entry.text("bucket");
-        fail_at(&mut case, T0, &entry, &["THROTTLED", "IN", &bucket[..1]]);
-    }
-    let mut told: Vec<String> = slow_downs(&mut case, T0).iter().map(|one| format!("{} {}", one.0, one.1["text"])).collect();
-    told.sort();
-    assert_eq!(told, ["{n} \"1 incident\"", "{r} \"1 incident, at 90 % of its rate\""]);
-    run(&mut case, T0, at(9, 0));
-    let at_r = left(&mut case, "r");
-    assert!(at_r.windows(2).skip(1).all(|pair| pair[1] - pair[0] == 111_112), "{at_r:?}");
-    let at_n = left(&mut case, "n");
-    assert!(at_n.windows(2).all(|pair| pair[1] - pair[0] == 100 * MS), "{at_n:?}");
-    run(&mut case, at(9, 0), at(150, 0));
-    assert_eq!(slow_downs(&mut case, at(150, 0)), [], "the rate is back");
 }
 
 #[test]
@@ -437,10 +348,14 @@ fn a_clock_that_steps_back_makes_no_slow_down_longer() {
     }
     let back = T0 - 7_200 * S;
     run(&mut case, back, back + 6 * S);
-    let mut all: Vec<(String, u64)> = case.stream("ready").iter().map(|e| (e.text("bucket"), e.number("at_us") - back)).collect();
+    let mut all: Vec<(String, u64)> =
+        case.stream("ready").iter().map(|e| (e.text("bucket"), e.number("at_us") - back)).collect();
     all.sort();
     for bucket in ["a", "b"] {
         let first = all.iter().find(|one| one.0 == bucket).unwrap_or_else(|| panic!("{bucket} is not out: {all:?}"));
-        assert!((5 * S..=5 * S + 200 * MS).contains(&first.1), "{bucket}: as long as it was to last, from when it was seen: {first:?}");
+        assert!(
+            (5 * S..=5 * S + 200 * MS).contains(&first.1),
+            "{bucket}: as long as it was to last, from when it was seen: {first:?}"
+        );
     }
 }

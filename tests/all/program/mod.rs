@@ -28,6 +28,7 @@ mod purge;
 mod push;
 mod push_file;
 mod reload;
+mod slow;
 mod status;
 mod stop;
 mod systemd;
