@@ -30,6 +30,10 @@ pub enum Binding {
     NoDaemon,
     /// Only failed jobs wait, and their back-off runs.
     BackingOff,
+    /// The other side asked for a pause.
+    Slow,
+    /// As many have left as may in a window of the calendar.
+    Quota,
     /// The rate.
     Rate,
     /// The route is full: workers are away.
@@ -178,8 +182,23 @@ impl<'a> Question<'a> {
             let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
             return Some(Said { binding: Binding::BackingOff, words });
         }
-        let words = || format!("the next job leaves in {}: {name} is at its rate", us(due));
-        (due > 0).then(|| Said { binding: Binding::Rate, words: words() })
+        let (binding, because) = self.its_time_is_for();
+        (due > 0).then(|| Said { binding, words: format!("the next job leaves in {}: {name} {because}", us(due)) })
+    }
+
+    /// What its due is for: what ends last.
+    fn its_time_is_for(&self) -> (Binding, String) {
+        let level = self.bucket();
+        let quota = level.quotas.iter().filter(|quota| quota.is_used_up()).max_by_key(|quota| quota.ends_us);
+        let ends = quota.map_or(0, |quota| quota.ends_us);
+        if level.slow_us > ends {
+            let hand = Hand::of_key(level, "slow-down").map_or_else(String::new, |hand| format!(" {}", hand.say(self.wall)));
+            return (Binding::Slow, format!("is slowed down{hand}"));
+        }
+        match quota {
+            Some(quota) => (Binding::Quota, format!("has used up its quota of {}", quota.shown())),
+            None => (Binding::Rate, "is at its rate".to_owned()),
+        }
     }
 
     fn held(&self, is_first: bool) -> String {

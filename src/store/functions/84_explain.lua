@@ -48,9 +48,14 @@ do
     return r
   end
 
-  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why.
-  local function settings_of(p)
-    local list = {}
+  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why. A slow-down in
+  -- force is listed like a timed setting.
+  local function settings_of(ctx, id, p, br)
+    local list, d = {}, br and br.slow
+    if d and slow.matters(d, p, ctx.now) then
+      list[1] = { key = 'slow-down', text = slow.in_words(d, p), match = id, since = digits(d.begun), till = digits(slow.ends(d, p)),
+        by = d.by, reason = d.reason ~= '' and d.reason or nil }
+    end
     for key, won in pairs(p.set or {}) do
       local it = won.setting
       list[#list + 1] = { key = key, text = it.text, match = won.match, since = it.since, till = it.till, by = it.by, user = it.user,
@@ -64,10 +69,11 @@ do
   -- what is set. (The JSON of Redis writes an empty list as a table, so none is written.)
   local function level_of(ctx, s)
     local p = s.p
-    local entry = p.entry and ctx.rec.buckets[p.entry]
+    local entry, br = p.entry and ctx.rec.buckets[p.entry], s.brake
     return {
       kind = 'bucket', name = s.bucket, due_us = s.due and max(0, s.due - ctx.now), late_ms = s.due and ms(ctx.now - s.due),
-      entry = p.entry, match = entry and entry.match, paused = p.paused, closed = p.closed, set = settings_of(p),
+      entry = p.entry, match = entry and entry.match, paused = p.paused, closed = p.closed, set = settings_of(ctx, s.bucket, p, br),
+      slow_us = br and br.slow and max(0, br.slow.till - ctx.now), quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
       policy = {
         count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
         backoff_initial_us = p.backoff_initial_us, backoff_max_us = p.backoff_max_us, overflow = p.overflow, route = p.route,
@@ -197,6 +203,9 @@ do
     local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
     if retry.waiting > 0 then why[#why + 1] = 'retries' end
     if lasting then why[#why + 1] = 'paused' end
+    if s.p.quotas then why[#why + 1] = 'quota' end
+    if s.brake and brake.factor(s.brake, s.p) < 1 then why[#why + 1] = 'slow' end
+    if s.p.parent then why[#why + 1] = 'budget' end
     local left = ctx.limits.max_ready - r.ready
     if r.wrong then why[#why + 1] = 'wrong-type' elseif left <= 0 then why[#why + 1] = 'held' elseif left < n then
       why[#why + 1] = 'room'
@@ -223,7 +232,8 @@ do
   -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
   --          { jobs that wait, us until the last leaves, us until no retry waits any more } as things stand,
   --          the same with the change and the push,
-  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, held, room, no-daemon, wrong-type }
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, quota, slow, budget,
+  --          held, room, no-daemon, wrong-type }
   -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
   -- cost   O(settings that apply to the bucket), and the bytes of one job
   function explain.what_if(redis_keys, args)
