@@ -1,4 +1,4 @@
-//! The reaper: takes back jobs whose workers fell silent, and deletes the entries of those that are done.
+//! The reaper: takes back jobs whose workers fell silent, deletes the entries of those that are done, and frees slots that nobody freed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,9 @@ use crate::store::{Store, StoreError};
 /// first, so none ends unseen; a finished entry is gone within the second.
 const PASS_EVERY: Duration = Duration::from_secs(1);
 const PASS_AT_LEAST: Duration = Duration::from_secs(5);
+
+/// The time between two looks at the slots while there are entries: the function says when there is nothing to do yet.
+const HEAL_EVERY: Duration = Duration::from_millis(750);
 
 /// The time between two passes while the streams are empty, unless the pacer does something.
 const IDLE: Duration = Duration::from_secs(10);
@@ -49,15 +52,42 @@ impl Reaper {
         loop {
             let began = tokio::time::Instant::now();
             let pause = tokio::select! { () = stop.cancelled() => return Ok(()), pause = self.pass() => pause? };
-            let wait = async {
-                if pause == IDLE {
-                    tokio::select! { () = self.hints.ready.notified() => {}, () = tokio::time::sleep(IDLE) => {} }
-                    tokio::time::sleep_until(began + PASS_EVERY).await;
-                } else {
-                    tokio::time::sleep_until(began + pause).await;
-                }
-            };
-            tokio::select! { () = stop.cancelled() => return Ok(()), () = wait => {} }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                done = self.rest(began, pause) => done?,
+            }
+        }
+    }
+
+    /// Heal the slots until the next pass is to begin: there is none of them as long as nothing was let out.
+    async fn rest(&mut self, began: tokio::time::Instant, pause: Duration) -> Result<(), StoreError> {
+        let mut until = began + pause;
+        loop {
+            let healed = self.heal().await?;
+            if pause == IDLE && healed.is_none() {
+                tokio::select! { () = self.hints.ready.notified() => {}, () = tokio::time::sleep_until(until) => {} }
+                until = began + PASS_EVERY;
+            }
+            let next = tokio::time::Instant::now() + healed.unwrap_or(HEAL_EVERY).min(HEAL_EVERY);
+            if next >= until {
+                tokio::time::sleep_until(until).await;
+                return Ok(());
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// One pass over the entries that hold slots, in bounded calls. Replies when the next one is to begin; `None`: no entry holds one.
+    async fn heal(&mut self) -> Result<Option<Duration>, StoreError> {
+        loop {
+            let healed = self.store.heal().await?;
+            if healed.freed > 0 {
+                info!(jobs = healed.freed, "freed the slots of jobs that are in flight no more");
+            }
+            self.notes.say(&healed.notes);
+            if healed.wait != Some(Duration::ZERO) {
+                return Ok(healed.wait);
+            }
         }
     }
 

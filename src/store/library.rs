@@ -42,6 +42,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/70_push.lua"),
     include_str!("functions/72_jobs.lua"),
     include_str!("functions/74_reap.lua"),
+    include_str!("functions/75_heal.lua"),
     include_str!("functions/76_policy.lua"),
     include_str!("functions/78_daemons.lua"),
     include_str!("functions/80_purge.lua"),

@@ -107,6 +107,17 @@ pub struct Reaped {
     pub notes: Vec<Note>,
 }
 
+/// What a part of a pass over the slots did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Healed {
+    /// The time until the next part; `None` when no entry holds a slot.
+    pub wait: Option<Duration>,
+    /// Entries that held a slot and were in flight no more.
+    pub freed: u64,
+    /// What should be logged.
+    pub notes: Vec<Note>,
+}
+
 /// What became of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pushed {
@@ -261,6 +272,14 @@ pub(super) fn reaped(call: &'static str, reply: &Value) -> Result<Reaped, StoreE
             dead: count(items.get(6)?)?,
             notes: notes(items.get(7)?)?,
         })
+    };
+    decode().ok_or_else(|| unexpected(call, reply))
+}
+
+pub(super) fn healed(call: &'static str, reply: &Value) -> Result<Healed, StoreError> {
+    let decode = || {
+        let [wait_ms, freed, said] = list(reply)? else { return None };
+        Some(Healed { wait: wait(number(wait_ms)?, Duration::from_millis), freed: count(freed)?, notes: notes(said)? })
     };
     decode().ok_or_else(|| unexpected(call, reply))
 }

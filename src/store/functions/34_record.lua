@@ -51,6 +51,7 @@ do
     if p.within == '' then p.within = nil end
     if p.concurrency == 0 then p.concurrency = nil end
     p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
+    p.ordered = p.ordered and p.concurrency == 1
     prepare_gates(p)
     return p
   end

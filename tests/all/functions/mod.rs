@@ -27,5 +27,6 @@ mod settings_table;
 mod settings_world;
 mod shares;
 mod sizes;
+mod slots;
 mod walk;
 mod what_if;
