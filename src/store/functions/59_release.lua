@@ -7,15 +7,13 @@ do
   -- go_on: a node may have a slot free. If it waits for one it goes on now, with no credit for the wait; the daemons are told at the
   -- end of the call.
   function release.go_on(ctx, id)
-    local due = pcall_redis('ZSCORE', ctx.k.full, id)
-    if type(due) ~= 'string' then return end
-    local p = policy_of(ctx.rec, id)
-    if p and slots.is_full(ctx, id, p) then return end
     if chain.budget_of(id) then
-      budget.go_on(ctx, id)
-    else
-      retries.come_back(ctx, {}, id, ctx.k.full, due + 0)
+      ctx.earlier = budget.go_on(ctx, id) or ctx.earlier
+      return
     end
+    local due = pcall_redis('ZSCORE', ctx.k.full, id)
+    if type(due) ~= 'string' or slots.is_full(ctx, id, policy_of(ctx.rec, id)) then return end
+    retries.come_back(ctx, {}, id, ctx.k.full, due + 0)
     ctx.earlier = true
   end
 

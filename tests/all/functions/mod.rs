@@ -28,5 +28,8 @@ mod settings_world;
 mod shares;
 mod sizes;
 mod slots;
+mod slots_limits;
+mod slots_order;
+mod slots_random;
 mod walk;
 mod what_if;
