@@ -15,7 +15,7 @@ use crate::store::{Store, StoreError};
 const PASS_EVERY: Duration = Duration::from_secs(1);
 const PASS_AT_LEAST: Duration = Duration::from_secs(5);
 
-/// The time between two looks at the slots while there are entries: the function says when there is nothing to do yet.
+/// The time between two passes over the slots, at most: the function says when there is nothing to do yet.
 const HEAL_EVERY: Duration = Duration::from_millis(750);
 
 /// The time between two passes while the streams are empty, unless the pacer does something.
@@ -51,29 +51,41 @@ impl Reaper {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
             let began = tokio::time::Instant::now();
-            let pause = tokio::select! { () = stop.cancelled() => return Ok(()), pause = self.pass() => pause? };
+            let (pause, holds_slots) =
+                tokio::select! { () = stop.cancelled() => return Ok(()), pause = self.pass() => pause? };
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                done = self.rest(began, pause) => done?,
+                done = self.rest(began, pause, holds_slots) => done?,
             }
         }
     }
 
-    /// Heal the slots until the next pass is to begin: there is none of them as long as nothing was let out.
-    async fn rest(&mut self, began: tokio::time::Instant, pause: Duration) -> Result<(), StoreError> {
-        let mut until = began + pause;
+    /// Wait until the next pass is to begin. Meanwhile the slots are healed, where entries hold any: there may be some again when the
+    /// pacer did something.
+    async fn rest(
+        &mut self,
+        began: tokio::time::Instant,
+        pause: Duration,
+        holds_slots: bool,
+    ) -> Result<(), StoreError> {
+        let (mut until, mut heals_at) = (began + pause, holds_slots.then_some(began));
+        let mut healed = began;
         loop {
-            let healed = self.heal().await?;
-            if pause == IDLE && healed.is_none() {
-                tokio::select! { () = self.hints.ready.notified() => {}, () = tokio::time::sleep_until(until) => {} }
-                until = began + PASS_EVERY;
+            tokio::select! {
+                () = self.hints.ready.notified(), if heals_at.is_none() => {
+                    if pause == IDLE {
+                        until = began + PASS_EVERY;
+                    }
+                    heals_at = Some(healed + HEAL_EVERY);
+                    continue;
+                }
+                () = tokio::time::sleep_until(heals_at.map_or(until, |at| at.min(until))) => {}
             }
-            let next = tokio::time::Instant::now() + healed.unwrap_or(HEAL_EVERY).min(HEAL_EVERY);
-            if next >= until {
-                tokio::time::sleep_until(until).await;
+            healed = tokio::time::Instant::now();
+            if healed >= until {
                 return Ok(());
             }
-            tokio::time::sleep_until(next).await;
+            heals_at = self.heal().await?.map(|wait| healed + wait.min(HEAL_EVERY));
         }
     }
 
@@ -91,8 +103,9 @@ impl Reaper {
         }
     }
 
-    /// One pass over every route, in bounded calls. Replies when the next one is to begin, after this one began.
-    async fn pass(&mut self) -> Result<Duration, StoreError> {
+    /// One pass over every route, in bounded calls. Replies when the next one is to begin, after this one began, and whether entries
+    /// hold slots.
+    async fn pass(&mut self) -> Result<(Duration, bool), StoreError> {
         let (mut from, mut left, mut live) = (None, PASS_AT_LEAST, 0);
         loop {
             let take_back = self.since.elapsed() >= GRACE;
@@ -107,7 +120,8 @@ impl Reaper {
             left = reaped.left.map_or(left, |of_part| left.min(of_part));
             if reaped.next.is_none() {
                 let left = if take_back { left } else { PASS_EVERY }; // the grace may end at any time
-                return Ok(if live == 0 { IDLE } else { left.max(PASS_EVERY) });
+                let pause = if live == 0 { IDLE } else { left.max(PASS_EVERY) };
+                return Ok((pause, reaped.holds_slots));
             }
             from = reaped.next;
         }

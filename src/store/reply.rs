@@ -105,6 +105,8 @@ pub struct Reaped {
     pub dead: u64,
     /// What should be logged.
     pub notes: Vec<Note>,
+    /// Whether entries hold slots.
+    pub holds_slots: bool,
 }
 
 /// What a part of a pass over the slots did.
@@ -271,6 +273,7 @@ pub(super) fn reaped(call: &'static str, reply: &Value) -> Result<Reaped, StoreE
             live: count(items.get(5)?)?,
             dead: count(items.get(6)?)?,
             notes: notes(items.get(7)?)?,
+            holds_slots: count(items.get(8)?)? == 1,
         })
     };
     decode().ok_or_else(|| unexpected(call, reply))

@@ -85,6 +85,18 @@ do
     return ids
   end
 
+  -- held_by: those of some entries of a route that hold slots.
+  function slots.held_by(k, route_name, entries)
+    local wanted, held = {}, {}
+    for i, entry in ipairs(entries) do wanted[i] = name_of(route_name, entry) end
+    local lines = pcall_redis('HMGET', k.slots, unpack(wanted))
+    if base.is_error(lines) then return held end
+    for i, entry in ipairs(entries) do
+      if lines[i] then held[#held + 1] = entry end
+    end
+    return held
+  end
+
   -- drop: an entry holds no slot of these nodes any more, without a look at its line.
   function slots.drop(ctx, name, ids)
     local members = {}

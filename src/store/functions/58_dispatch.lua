@@ -175,12 +175,13 @@ do
     end
     local place = place_after(ctx, s)
     bucket.commit(ctx, s, place)
-    if (place == ctx.k.schedule or s.p.parent) and s.len > 0 and ctx.id then
+    if (place == ctx.k.schedule or place == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused and not s.p.parent
+    local goes_on = place ~= nil and place ~= ctx.k.paused and place ~= ctx.k.full and not s.p.parent
+    return min(rest, quota - 1), s.due <= ctx.now and goes_on
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change

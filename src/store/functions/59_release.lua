@@ -22,14 +22,16 @@ do
     for _, node in ipairs(slots.free_entry(ctx, route_name, id)) do release.go_on(ctx, node) end
   end
 
-  -- entries: some entries of a route are done, where no call is open yet: one is, if any entry holds a slot at all.
-  -- cost  1 call where none does
+  -- entries: some entries of a route are done, where no call is open yet: one is, if any of them holds a slot.
+  -- cost  1 call where no entry at all holds one, 2 where none of these does
   function release.entries(prefix, route_name, ids, now_us)
     local k = keys.of(prefix)
     if #ids == 0 or call('EXISTS', k.slots) == 0 then return end
+    local held = slots.held_by(k, route_name, ids)
+    if not held[1] then return end
     local ctx = context.open(prefix, now_us)
     ctx.earlier = false
-    for _, id in ipairs(ids) do release.entry(ctx, route_name, id) end
+    for _, id in ipairs(held) do release.entry(ctx, route_name, id) end
     bucket.flush(ctx)
     if ctx.earlier then context.wake(k) end
   end

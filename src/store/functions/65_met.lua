@@ -8,7 +8,7 @@ do
 
   -- sets_of: where buckets with work stand.
   local function sets_of(ctx)
-    local list = { ctx.k.schedule, ctx.k.paused }
+    local list = { ctx.k.schedule, ctx.k.paused, ctx.k.full }
     for _, name in ipairs(route.names_of(ctx.held)) do list[#list + 1] = ctx.k.held .. name end
     return list
   end

@@ -89,7 +89,7 @@ do
     local node, name = slots.split_member(member)
     if not node or not is_node(node) then return call('ZREM', ctx.k.inflight, member) end
     if score ~= '0' then call('ZADD', ctx.k.inflight, '0', member) end
-    local line = call('HGET', ctx.k.slots, name) or ''
+    local line = call('HGET', ctx.k.slots, name) or '' -- raised, where the key holds something else: then nothing is compared
     if find('\n' .. line .. '\n', '\n' .. node .. '\n', 1, true) then return end
     if in_flight(ctx, pass, name) then
       call('HSET', ctx.k.slots, name, line == '' and node or line .. '\n' .. node)
@@ -122,7 +122,9 @@ do
     local page = at.page
     while page[1] and ctx.bytes < MIB do
       local value = table.remove(page)
-      of.look(ctx, pass, table.remove(page), value)
+      local name = table.remove(page)
+      local whole, why = pcall(of.look, ctx, pass, name, value)
+      if not whole then note(ctx, 'raised', ctx.k[of.key], type(why) == 'table' and why.err or tostring(why)) end
     end
     if page[1] or at.cursor ~= '0' then return false end
     at.phase = at.thorough and of.after

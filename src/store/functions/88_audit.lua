@@ -43,7 +43,7 @@ do
 
   -- look_at_slots: the entries that hold slots, as their lines have it and as the nodes have it, and who waits for one.
   local function look_at_slots(ctx, found)
-    local k, held = ctx.k, {}
+    local k, held = keys.of(ctx.prefix), {}
     local lines = call('HGETALL', k.slots)
     for i = 1, #lines, 2 do
       local name, route_name, id = lines[i], slots.split(lines[i])
@@ -64,7 +64,7 @@ do
       held[member] = nil
     end
     for member in pairs(held) do found(gsub(member, '\n', ': ') .. ' stands in a line and does not count') end
-    for _, id in ipairs(call('ZRANGE', k.full, '0', '-1')) do
+    for _, id in ipairs(ctx.rec and call('ZRANGE', k.full, '0', '-1') or {}) do
       local p = record.policy_of(ctx.rec, id)
       if not ctx.prev and not (p and slots.is_full(ctx, id, p)) then found(id .. ' waits for a slot and has one free') end
     end
@@ -73,7 +73,7 @@ do
   -- drip__audit: what is wrong. A queue that nobody has looked at since a plain push stands nowhere: wake it before.
   -- What was done by hand to entries that hold slots is for the reaper to find: heal (75_heal) before.
   -- keys   <prefix>:policy
-  -- args   now_us
+  -- args   now_us; without it nobody is asked whether whoever waits for a slot has one free
   -- reply  { a sentence, ... }, at most 100; none: all is well
   -- cost   O(everything): for tests only
   function audit.audit(redis_keys, args)
@@ -119,7 +119,7 @@ do
         found(name .. ' has a retry that was announced and stands ' .. (place and 'at rest' or 'nowhere'))
       end
     end
-    look_at_slots(context.open(prefix, args[1] or ''), found)
+    look_at_slots(args[1] and context.open(prefix, args[1]) or { prefix = prefix }, found)
     table.sort(told)
     return told
   end

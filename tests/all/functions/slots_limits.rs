@@ -1,7 +1,5 @@
 //! Limits of what is in flight that change while jobs are out, what a flood of acks costs, and keys that somebody overwrote.
 
-use redis::Value;
-
 use super::slots::{ack, audit, busy, change, heal, heal_all, set_slots, start, wakes};
 use crate::rig::{Case, MS, S, Server};
 
