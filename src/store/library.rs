@@ -46,6 +46,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/71_throttle.lua"),
     include_str!("functions/72_jobs.lua"),
     include_str!("functions/74_reap.lua"),
+    include_str!("functions/75_heal.lua"),
     include_str!("functions/76_policy.lua"),
     include_str!("functions/78_daemons.lua"),
     include_str!("functions/80_purge.lua"),

@@ -7,7 +7,7 @@ use redis::Value;
 use serde::{Deserialize, Serialize};
 
 use super::keys::GROUP;
-use super::reply::{self, Alive, Drained, Failed, Job, Pushed, Reaped, Verdict, unexpected};
+use super::reply::{self, Alive, Drained, Failed, Healed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::limiter::{Kind, Limiter};
@@ -273,6 +273,16 @@ impl Store {
         let args = [b"".as_slice(), take_back, route.as_bytes(), id.as_bytes()];
         let reply = self.function("drip__reap", &[self.keys().policy()], &args).await?;
         reply::reaped("drip__reap", &reply)
+    }
+
+    /// A part of a pass over the entries that hold slots: those that are in flight no more are freed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`]: the call is safe to repeat.
+    pub async fn heal(&mut self) -> Result<Healed, StoreError> {
+        let reply = self.function("drip__heal", &[self.keys().policy()], &[b""]).await?;
+        reply::healed("drip__heal", &reply)
     }
 
     /// Put a policy record into force, or only where none is stored, and say where it comes from.

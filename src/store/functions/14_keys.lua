@@ -11,7 +11,7 @@
 -- <prefix>:refused          zset    bucket -> due, of buckets with work whose budgets cannot be found
 -- <prefix>:full             zset    node -> due, of nodes with work that have no slot free (43_slots)
 -- <prefix>:slots            hash    <route> <entry id> -> the nodes of which it holds a slot
--- <prefix>:inflight         hash    node -> how many of its slots are taken
+-- <prefix>:inflight        zset    node and entry, score 0: which entries hold a slot of a node
 -- <prefix>:wait:<budget>    zset    what waits for a share of a budget, in the order of its turns (43_waiting)
 -- <prefix>:waiting          hash    node -> its due, and the budget for a share of which it waits
 -- <prefix>:budgets          hash    budget -> its state (46_budget)

@@ -56,6 +56,7 @@ do
     if p.quotas and not p.quotas[1] then p.quotas = nil end
     p.slow = p.slow or SLOW
     p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
+    p.ordered = p.ordered and p.concurrency == 1
     prepare_gates(p)
     return p
   end

@@ -15,6 +15,7 @@
 -- drained_us the time of the last drain                                 64_drain
 -- budgets   what is known of budgets and of their children's shares      46_budget
 -- passes    passes of the reaper                                         74_reap
+-- heal      where the pass over the slots stands                          75_heal
 -- rejecting how many jobs of which bucket were rejected lately           48_rejecting
 -- top       the last ranking of the buckets                              86_walk
 --

@@ -93,7 +93,7 @@ do
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, nil, nil, nil, 0, 0
     ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.calls = nil, nil, nil, nil, calls
-    ctx.inflight, ctx.may_be_full = nil, ctx.rec.has_slots or ctx.rec.version or ctx.prev or false
+    ctx.inflight, ctx.takes_slots, ctx.may_be_full = nil, nil, ctx.rec.has_slots or ctx.rec.version or ctx.prev or false
     ctx.has_budgets = ctx.rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
     ctx.marks, ctx.reached_of = nil, nil
     local brakes = head[5]

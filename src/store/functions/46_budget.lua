@@ -16,7 +16,7 @@
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
+-- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
 -- waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other server can have
 -- written another one.
 
@@ -40,6 +40,7 @@ do
     elseif rests_till then
       b.at, b.place = rests_till + 0, ctx.k.rest
     end
+    if b.place and not waiting.budget(ctx, b.place) then b.stands, b.stands_at = b.place, b.at end
     return b
   end
 
@@ -322,9 +323,21 @@ do
 
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
   local function move(ctx, b, place, at, ends)
-    bucket.commit(ctx, { bucket = b.id, place = b.place, stored_due = b.at, due = at, ends = ends }, place)
+    local from, stays = b.place, place == b.place and at == b.at and not ends
+    if not stays and waiting.budget(ctx, from) then
+      ends = ends or place == from and waiting.ends_of(ctx, from, b.id, b.at)
+      waiting.leave(ctx, from, b.id, b.at)
+    end
+    if not stays and waiting.budget(ctx, place) then waiting.join(ctx, place, b.id, at, ends) end
     b.place, b.at = place, at
     change(ctx, b)
+  end
+
+  -- write_place: the set in which Redis has a budget is the one in which it stands.
+  local function write_place(ctx, b)
+    local set = not waiting.budget(ctx, b.place) and b.place or nil
+    bucket.commit(ctx, { bucket = b.id, place = b.stands, stored_due = b.stands_at, due = b.at }, set)
+    b.stands, b.stands_at = set, b.at
   end
 
   -- stand: a budget with work stands where it must.
@@ -388,12 +401,13 @@ do
     if waiting.first(ctx, key_of(ctx, b.id)) then budget.stand(ctx, b) else rest(ctx, b) end
   end
 
-  -- go_on: a budget that waited for a slot has one free.
+  -- go_on: a budget may have a slot free. Replies whether it waited for one and goes on.
   function budget.go_on(ctx, id)
     local b = budget.get(ctx, id)
-    if b.place ~= ctx.k.full then return end
+    if b.place ~= ctx.k.full or b.p and slots.is_full(ctx, id, b.p) then return false end
     b.went_on = max(b.went_on, ctx.now)
     budget.settle(ctx, b)
+    return true
   end
 
   -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
@@ -423,7 +437,8 @@ do
       elseif had_work then
         gone[#gone + 1] = b.id
       end
-      if not b.place then all.of[b.id], all.count = nil, all.count - 1 end
+      write_place(ctx, b)
+      if not b.place then all.of[b.id], all.count, ctx.chains = nil, all.count - 1, nil end
       if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
       b.changed, b.fresh = false, false
     end

@@ -75,9 +75,9 @@ do
     return first[2] and tonumber(first[2]) or huge
   end
 
-  -- come_back: the first back-off of a bucket without work has ended: it waits for its due, no earlier than now. A change that has not
-  -- reached it does so first: later nobody could tell from that due when its last job left.
-  local function come_back(ctx, s, name, place, due)
+  -- come_back: the first back-off of a bucket without work has ended, or one that had no slot free goes on: it waits for its due, no
+  -- earlier than now. A change that has not reached it does so first: later nobody could tell from that due when its last job left.
+  function retries.come_back(ctx, s, name, place, due)
     local p = record.policy_of(ctx.rec, name)
     if ctx.prev or p.over then
       local queue = ctx.k.queues .. name
@@ -102,7 +102,10 @@ do
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
       call('ZADD', ctx.k.retries, '+inf', name)
-      if places[i] == nil or places[i] == ctx.k.rest then come_back(ctx, s, name, places[i], dues[i]) end
+      local place = places[i]
+      local goes_on = place == nil or place == ctx.k.rest
+        or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name))
+      if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
     end
     bucket.flush(ctx)
   end

@@ -62,7 +62,13 @@ do
   local function may_go(ctx, s, quota)
     if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
     local parent = s.p.parent
-    if s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return nil end
+    if s.p.limited then
+      if slots.is_full(ctx, s.bucket, s.p) then return nil end
+      if not slots.can_take(ctx) then
+        s.stuck = true
+        return nil
+      end
+    end
     if parent then
       if s.p.refused then return nil end
       local met, due = budget.asks(ctx, budget.above(ctx, parent), s.due)
@@ -149,6 +155,11 @@ do
     return bucket.place(ctx, s)
   end
 
+  -- retry_first: whether a bucket whose jobs finish in their order has a failed one that could leave: the queue waits for it.
+  local function retry_first(ctx, s, announced)
+    return s.p.ordered and (s.retry_ready or not announced and retries.has_ended(ctx, s.bucket))
+  end
+
   -- turn: what becomes of a bucket that is due. Replies what is left of its quota.
   -- reads, writes  its queue and retries, its ready stream, what `settle` and `commit` write      cost  O(quota)
   function dispatch.turn(ctx, s, quota, announced)
@@ -158,7 +169,7 @@ do
         s.retry_ready = announced
       else
         if announced then rest = from_retries(ctx, s, rest) end
-        if s.len > 0 then rest = from_queue(ctx, s, rest) end
+        if s.len > 0 and not retry_first(ctx, s, announced) then rest = from_queue(ctx, s, rest) end
       end
       if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
     else
@@ -170,12 +181,13 @@ do
     end
     local place = place_after(ctx, s)
     bucket.commit(ctx, s, place)
-    if (place == ctx.k.schedule or s.p.parent) and s.len > 0 and ctx.id then
+    if (place == ctx.k.schedule or place == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused and not s.p.parent
+    local goes_on = place ~= nil and place ~= ctx.k.paused and place ~= ctx.k.full and not s.p.parent
+    return min(rest, quota - 1), s.due <= ctx.now and goes_on
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change

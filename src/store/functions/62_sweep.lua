@@ -27,7 +27,8 @@ do
     if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
     bucket.decide(ctx, s, name, queue, len, place, due, level)
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
-    if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused or waiting.budget(ctx, place)) then
+    if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
+      or place == ctx.k.full or waiting.budget(ctx, place)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
       bucket.commit(ctx, s, s.due and bucket.place(ctx, s))
@@ -106,7 +107,9 @@ do
     if at.phase == 'held' then
       if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
     elseif at.phase == 'paused' then
-      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'rest', '0' end
+      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'full', '0' end
+    elseif at.phase == 'full' then
+      if not ctx.may_be_full or page_of(ctx, at, ctx.k.full) then at.phase, at.cursor = 'rest', '0' end
     elseif at.phase == 'rest' then
       if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
     elseif at.phase == 'schedule' then

@@ -65,9 +65,9 @@ do
 
   -- finish: an entry is done with.
   local function finish(ctx, stream, route_name, id)
+    release.entry(ctx, route_name, id)
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
-    release.entry(ctx, route_name, id)
   end
 
   -- bury: put a job into the dead stream and finish its entry. What a malformed entry held goes with it.

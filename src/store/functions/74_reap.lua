@@ -139,7 +139,7 @@ do
   -- keys   <prefix>:policy
   -- args   now_us, "1" to take back | "0" to delete only, route and entry id to go on from ('' '' = a new pass)
   -- reply  { route, id, left_ms (until the next lease may end, -1 = none), taken_back, removed, live (entries seen),
-  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... } }
+  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots (75_heal) }
   -- cost   O(batch)
   function reap.reap(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -172,7 +172,7 @@ do
     local dead = pcall_redis('XLEN', ctx.k.dead)
     return {
       at, from or '', pass.left_ms == huge and -1 or pass.left_ms, pass.taken_back, pass.removed, pass.live,
-      is_error(dead) and 0 or dead, context.notes_of(ctx),
+      is_error(dead) and 0 or dead, context.notes_of(ctx), call('EXISTS', ctx.k.slots),
     }
   end
 end

@@ -53,6 +53,7 @@ do
   internal('drain', drain.drain)
   internal('wake', drain.wake)
   internal('reap', reap.reap)
+  internal('heal', heal.heal)
   internal('policy', policy.put)
   internal('route', policy.make_route)
   internal('set', change.set)
