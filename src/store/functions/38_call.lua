@@ -10,8 +10,8 @@
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
 --   moves      where buckets wait from now on, not yet written (44_bucket)
---   has_slow, has_windows   whether any slow-down, and any window of a quota, is stored; brakes, braked: those of buckets that were
---              read, and those that are to be written (43_brake)
+--   has_slow, has_windows   whether any slow-down, and any window of a quota, is stored; brakes, slowed, braked: those of
+--              buckets that were read, who is slowed down, and those that are to be written (43_brake)
 
 local context = {}
 do
@@ -98,7 +98,7 @@ do
     ctx.marks, ctx.reached_of = nil, nil
     local brakes = head[5]
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
-    ctx.brakes, ctx.braked = nil, nil
+    ctx.brakes, ctx.braked, ctx.slowed = nil, nil, nil
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels, ctx.has_retries = 0, 0, 0, 0, nil, nil
     return ctx
   end

@@ -46,7 +46,6 @@ do
   brake.change = change
 
   local function decode(ctx, id, slow_text, windows_text)
-    if not slow_text and not windows_text then return nil end
     local br = { id = id }
     local body = slow_text and body_of(ctx, br, slow_text, ctx.k.slow)
     br.slow = body and slow.decode(body) or nil
@@ -63,20 +62,36 @@ do
     local slows = ctx.has_slow and call('HMGET', ctx.k.slow, unpack(ids)) or {}
     local windows = ctx.has_windows and call('HMGET', ctx.k.windows, unpack(ids)) or {}
     local found = {}
-    for i, id in ipairs(ids) do found[i] = decode(ctx, id, slows[i], windows[i]) or false end
+    for i = 1, #ids do
+      local slow_text, windows_text = slows[i], windows[i]
+      found[i] = (slow_text or windows_text) and decode(ctx, ids[i], slow_text, windows_text) or false
+    end
     return found
   end
 
-  -- expect: these buckets are asked for next.
+  -- expect: these buckets are asked for next. ctx.slowed has those of which something is stored of a slow-down.
   function brake.expect(ctx, names)
     if not ctx.has_slow and not ctx.has_windows or #names == 0 then return end
-    ctx.brakes = ctx.brakes or {}
-    local missing = {}
-    for _, name in ipairs(names) do
-      if ctx.brakes[name] == nil then missing[#missing + 1] = name end
+    local known, missing = ctx.brakes, names
+    if known then
+      missing = {}
+      for _, name in ipairs(names) do
+        if known[name] == nil then missing[#missing + 1] = name end
+      end
+      if not missing[1] then return end
+    else
+      known = {}
+      ctx.brakes = known
     end
-    if not missing[1] then return end
-    for i, br in ipairs(brake.read(ctx, missing)) do ctx.brakes[missing[i]] = br end
+    local found = brake.read(ctx, missing)
+    for i = 1, #missing do
+      local br = found[i]
+      known[missing[i]] = br
+      if br and br.slow then
+        ctx.slowed = ctx.slowed or {}
+        ctx.slowed[missing[i]] = true
+      end
+    end
   end
 
   -- of: the brakes of a bucket, or nil where it has none.

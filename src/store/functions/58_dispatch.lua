@@ -193,7 +193,7 @@ do
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
   -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, has_slow
+  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
@@ -234,7 +234,7 @@ do
   function dispatch.open(ctx)
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
-    has_slow = ctx.has_slow
+    slowed = ctx.slowed -- of the buckets that this call was to expect
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -344,7 +344,7 @@ do
     if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
-    if has_slow and brake.is_slowed(ctx, name, p) then return 0 end
+    if slowed and slowed[name] then return 0 end
     local met = due
     if line then
       met, due = budget.asks(ctx, line, due)
@@ -383,7 +383,7 @@ do
     if not going then resume(ctx) end
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end
-    if has_slow and brake.is_slowed(ctx, name, p) then return false end
+    if ctx.has_slow and brake.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
     local len = pcall_redis('LLEN', queue)
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
