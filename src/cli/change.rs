@@ -55,7 +55,7 @@ pub(super) struct For {
     pub(super) lasts: Option<Duration>,
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
+pub(super) fn positive(text: &str) -> Result<Duration, String> {
     let year = Duration::from_secs(366 * 86_400);
     let fits = |lasts: &Duration| (Duration::from_millis(1)..=year).contains(lasts);
     duration::parse(text)

@@ -74,6 +74,7 @@ fn as_text(row: &Row, now: u64) -> String {
     let what = match row.key {
         "pause" => "paused".to_owned(),
         "close" => "closed".to_owned(),
+        "slow-down" => format!("slowed down ({})", row.stands.text),
         key => format!("{key} = {}", row.stands.text),
     };
     let mut text = format!("{}: {what}", row.subject);

@@ -51,22 +51,36 @@ pub(super) fn above(levels: &[Level], wall: &Wall) -> Option<Said> {
     let (bucket, budgets) = levels.split_first()?;
     let stopped = |level| refused(level).or_else(|| paused(level, wall)).or_else(|| full(level));
     let turn = bucket.share.as_ref().map(|share| turn(bucket, share));
-    budgets.iter().find_map(|level| stopped(level).or_else(|| at_its_rate(level, turn.as_deref()))).or_else(|| {
-        let waits = levels.iter().find(|level| level.share.is_some())?;
-        let words = format!("the next job leaves at its turn: {}", turn?);
-        Some(said(Binding::Share, words, waits))
-    })
+    budgets.iter().find_map(|level| stopped(level).or_else(|| at_its_rate(level, wall, turn.as_deref()))).or_else(
+        || {
+            let waits = levels.iter().find(|level| level.share.is_some())?;
+            let words = format!("the next job leaves at its turn: {}", turn?);
+            Some(said(Binding::Share, words, waits))
+        },
+    )
 }
 
-fn at_its_rate(level: &Level, turn: Option<&str>) -> Option<Said> {
+fn at_its_rate(level: &Level, wall: &Wall, turn: Option<&str>) -> Option<Said> {
     let due = level.due_us.filter(|us| *us > 0)?;
-    let turn = turn.map_or_else(String::new, |turn| format!("; {turn}"));
-    let words = format!(
-        "the next job of {} leaves in {}: it is at its rate{turn}",
-        called(level),
-        say(Duration::from_micros(due))
-    );
-    Some(said(Binding::Share, words, level))
+    let (name, turn) = (called(level), turn.map_or_else(String::new, |turn| format!("; {turn}")));
+    let (binding, because) = its_time_is_for(level, wall);
+    let binding = if binding == Binding::Rate { Binding::Share } else { binding };
+    let words = format!("the next job of {name} leaves in {}: it {because}{turn}", say(Duration::from_micros(due)));
+    Some(said(binding, words, level))
+}
+
+/// What the due of a node is for: what ends last.
+pub(super) fn its_time_is_for(level: &Level, wall: &Wall) -> (Binding, String) {
+    let quota = level.quotas.iter().filter(|quota| quota.is_used_up()).max_by_key(|quota| quota.ends_us);
+    let ends = quota.map_or(0, |quota| quota.ends_us);
+    if level.slow_us > ends {
+        let hand = Hand::of_key(level, "slow-down").map_or_else(String::new, |hand| format!(" {}", hand.say(wall)));
+        return (Binding::Slow, format!("is slowed down{hand}"));
+    }
+    match quota {
+        Some(quota) => (Binding::Quota, format!("has used up its quota of {}", quota.shown())),
+        None => (Binding::Rate, "is at its rate".to_owned()),
+    }
 }
 
 /// `acme waits for its share of budget twilio, after 3 others`

@@ -30,6 +30,10 @@ pub enum Binding {
     NoDaemon,
     /// Only failed jobs wait, and their back-off runs.
     BackingOff,
+    /// The other side asked for a pause.
+    Slow,
+    /// As many have left as may in a window of the calendar.
+    Quota,
     /// The rate.
     Rate,
     /// Its budgets cannot be found.
@@ -187,8 +191,9 @@ impl<'a> Question<'a> {
             let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
             return Some(Said::new(Binding::BackingOff, words));
         }
-        let words = || format!("the next job leaves in {}: {name} is at its rate", us(due));
-        (due > 0).then(|| Said::new(Binding::Rate, words()))
+        let (binding, because) = above::its_time_is_for(self.bucket(), self.wall);
+        let words = || format!("the next job leaves in {}: {name} {because}", us(due));
+        (due > 0).then(|| Said::new(binding, words()))
     }
 
     fn held(&self, is_first: bool) -> String {

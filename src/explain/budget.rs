@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::above::{above, called, full, paused, refused};
+use super::above::{above, called, full, its_time_is_for, paused, refused};
 use super::binds::Binding;
 use super::moment::Wall;
 use super::{Link, chain_text, count, plain, values_text};
@@ -76,7 +76,8 @@ fn what_binds(facts: &BudgetFacts, waiting: u64, wall: &Wall) -> (Binding, Strin
     }
     if let Some(due) = level.due_us.filter(|us| *us > 0) {
         let due = say(Duration::from_micros(due));
-        return (Binding::Rate, format!("the next job leaves in {due}: {name} is at its rate; {waits}"));
+        let (binding, because) = its_time_is_for(level, wall);
+        return (binding, format!("the next job leaves in {due}: {name} {because}; {waits}"));
     }
     match above(&facts.levels, wall) {
         Some(said) => (said.binding, format!("{}; {waits}", said.words)),

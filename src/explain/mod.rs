@@ -19,7 +19,7 @@ pub use forecast::WhatIfSaid;
 pub use moment::Wall;
 pub use origin::Origin;
 
-use crate::store::explain::{Facts, Gate, Level, Place, Share, Slots, Wrong};
+use crate::store::explain::{Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
 use crate::words::duration::say;
 use crate::words::shown::{shell, shown};
 
@@ -86,6 +86,8 @@ struct Link {
     slots: Option<Slots>,
     share: Option<Share>,
     waiting: Option<u64>,
+    slow_us: u64,
+    quotas: Vec<QuotaUsed>,
     paused: Option<origin::Hand>,
     closed: Option<origin::Hand>,
     policy: Vec<Row>,
@@ -295,6 +297,8 @@ impl Link {
             slots: level.slots,
             share: level.share.clone(),
             waiting: level.waiting,
+            slow_us: level.slow_us,
+            quotas: level.quotas.clone(),
             paused: hand(&level.paused, "pause"),
             closed: hand(&level.closed, "close"),
             policy: level.policy.values(&level.kind).into_iter().map(value).collect(),
@@ -312,6 +316,13 @@ impl Link {
         }
         if let Some(slots) = self.slots {
             more.push(format!("{} of {} jobs in flight", slots.taken, slots.of));
+        }
+        if self.slow_us > 0 {
+            more.push(format!("slowed down for {} more", say(Duration::from_micros(self.slow_us))));
+        }
+        for quota in &self.quotas {
+            let ends = say(Duration::from_micros(quota.ends_us));
+            more.push(format!("{} of its quota of {} used, its window ends in {ends}", quota.used, quota.shown()));
         }
         if let Some(share) = &self.share {
             let weight = self.policy.iter().find(|value| value.key == "weight").map_or("1", |value| &value.value);

@@ -131,8 +131,39 @@ pub struct Level {
     /// What operators have set.
     #[serde(default)]
     pub set: Vec<SetKey>,
+    /// For how long it is slowed down.
+    #[serde(default)]
+    pub slow_us: u64,
+    /// Its quotas.
+    #[serde(default)]
+    pub quotas: Vec<QuotaUsed>,
     /// What applies.
     pub policy: Applies,
+}
+
+/// A quota, and how much of its window was used.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct QuotaUsed {
+    count: u32,
+    period_us: u64,
+    /// So many have left in the window.
+    pub used: u64,
+    /// Until the window ends.
+    pub ends_us: u64,
+}
+
+impl QuotaUsed {
+    /// Whether no more have room in the window.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        self.used >= u64::from(self.count)
+    }
+
+    /// As people write it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        show_per_period(self.count, Duration::from_micros(self.period_us))
+    }
 }
 
 /// A key that operators have set.

@@ -52,6 +52,20 @@ pub(super) const NOTES: &[Notes] = &[
         ..NONE
     },
     Notes {
+        name: "slow",
+        about: "Jobs stay where they are, and then leave at their rate. It ends by itself, is only ever extended, and lasts \
+                no longer than slow.cap of the policy; `pause` has no such bound. Workers that are told to wait do the same. \
+                `dripd settings` lists what is in force, and why.",
+        examples: &[
+            ("The other side asks for half a minute", "dripd slow sms:acme 30s --reason 'HTTP 429'"),
+            ("It asks that of all below a budget", "dripd slow sms:acme 30s --in twilio"),
+            ("The same, by the name of the budget", "dripd slow twilio 30s --budget"),
+            ("Go on now, at the full rate", "dripd slow sms:acme clear"),
+        ],
+        exits: &[DONE, (1, "failed, or there is no such budget"), USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
         name: "close",
         about: "What waits stays, and leaves at its rate. What is pushed is rejected, reason `closed`.",
         examples: &[

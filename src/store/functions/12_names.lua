@@ -25,6 +25,14 @@ do
     return true
   end
 
+  -- is_after: whether one id of an entry is greater than another.
+  function names.is_after(a, b)
+    local a_ms, a_n = match(a, '^(%d+)-(%d+)$')
+    local b_ms, b_n = match(b, '^(%d+)-(%d+)$')
+    if a_ms == b_ms then return tonumber(a_n) > tonumber(b_n) end
+    return tonumber(a_ms) > tonumber(b_ms)
+  end
+
   -- entry_id: the full form of a stream's entry id (<ms>-<seq> or <ms>, each at most 2^64 - 1), or nil.
   function names.entry_id(text)
     local ms, seq = match(text, '^([0-9]+)%-([0-9]+)$')

@@ -26,6 +26,9 @@ do
     limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100 },
   }
 
+  -- How slow-downs last unless `slow` was written.
+  local SLOW = { initial_us = 1000000, max_us = 600000000, cap_us = 3600000000, adaptive = false }
+
   -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them after the
   -- key. Its place is that among the gates of the same recipe.
   local function prepare_gates(p)
@@ -51,7 +54,10 @@ do
     p.weight = p.weight or 1
     if p.within == '' then p.within = nil end
     if p.concurrency == 0 then p.concurrency = nil end
+    if p.quotas and not p.quotas[1] then p.quotas = nil end
+    p.slow = p.slow or SLOW
     p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
+    p.ordered = p.ordered and p.concurrency == 1
     prepare_gates(p)
     return p
   end
@@ -175,7 +181,7 @@ do
   -- full it becomes the old one, and the old one goes. Who is asked for in the meantime is young again, so the active ones
   -- stay, and nothing is forgotten all at once.
   function record.policy_of(rec, bucket)
-    if rec.plain then return rec.plain end
+    if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     local p = rec.young[bucket]
     if p and (not p.till or rec.now < p.till) then return p end
     p = rec.old[bucket]
@@ -187,7 +193,7 @@ do
   -- glance: the same for whoever passes every bucket by: what is remembered is used, but nothing more is, for that would push out the
   -- buckets that are at work.
   function record.glance(rec, bucket)
-    if rec.plain then return rec.plain end
+    if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     local p = rec.young[bucket] or rec.old[bucket]
     if p and (not p.till or rec.now < p.till) then return p end
     return rec.search(rec, bucket, true)

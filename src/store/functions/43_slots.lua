@@ -2,12 +2,29 @@
 --
 -- <prefix>:slots keeps a line for each entry that holds any: "<route> <entry id>" -> the ids of the nodes, one a line. (An entry id
 -- alone is not unique among streams.) Whatever takes an entry out of the pending list removes its line first and frees exactly these
--- slots, whatever the policy says by then. <prefix>:inflight counts the lines of each node.
+-- slots, whatever the policy says by then.
+-- <prefix>:inflight holds the same by node: "<node>\n<route> <entry id>", all with the score 0. So how many slots of a node are taken
+-- is how many members begin with it, and no count can drift from what it counts. What one of the two has lost the other one gives
+-- back (75_heal).
 -- A node with work that has no slot free stands in <prefix>:full.
 
 local slots = {}
 do
-  -- count: how many slots of a node are taken.
+  local NODE, BEHIND = '\n', '\11' -- what ends a node's id in a member, and the byte behind that: a name holds neither
+
+  -- name_of: what an entry is called here.
+  local function name_of(route_name, entry) return route_name .. ' ' .. entry end
+
+  -- split: route and entry id of such a name; nil where it is none.
+  function slots.split(name) return match(name, '^([%w%._-]+) (%d+%-%d+)$') end
+
+  -- member: an entry among those of a node; split_member: the node and the name of its entry, or nil.
+  function slots.member(id, name) return id .. NODE .. name end
+
+  function slots.split_member(member) return match(member, '^([^\n]+)\n([%w%._-]+ %d+%-%d+)$') end
+
+  -- count: how many slots of a node are taken. Where that cannot be told, all are.
+  -- cost  1 call a node
   function slots.count(ctx, id)
     local known = ctx.inflight
     if not known then
@@ -16,38 +33,91 @@ do
     end
     local n = known[id]
     if not n then
-      n = tonumber(call('HGET', ctx.k.inflight, id) or nil) or 0
+      n = pcall_redis('ZLEXCOUNT', ctx.k.inflight, '[' .. id .. NODE, '(' .. id .. BEHIND)
+      if base.is_error(n) then
+        context.note(ctx, 'wrong-type', ctx.k.inflight)
+        n = huge
+      end
       known[id] = n
     end
     return n
   end
 
-  -- is_full: whether a node with this policy may let out nothing until a slot is free.
+  -- waits_for_retry: whether a bucket whose jobs finish in their order waits for one that failed. One whose back-off has ended, and
+  -- that was announced (52_retries), is the next to leave.
+  local function waits_for_retry(ctx, name)
+    local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
+    return ends ~= nil and ends < huge
+  end
+
+  -- is_full: whether a node with this policy may let out nothing until a slot is free, or until a job of it that failed comes back.
   function slots.is_full(ctx, id, p)
-    return p.concurrency ~= nil and slots.count(ctx, id) >= p.concurrency
+    if not p.concurrency then return false end
+    return slots.count(ctx, id) >= p.concurrency or p.ordered and waits_for_retry(ctx, id)
+  end
+
+  -- can_take: whether a line can be written: asked before a job leaves, for then nothing may fail any more.
+  function slots.can_take(ctx)
+    if ctx.takes_slots == nil then
+      ctx.takes_slots = not base.is_error(pcall_redis('HLEN', ctx.k.slots))
+      if not ctx.takes_slots then context.note(ctx, 'wrong-type', ctx.k.slots) end
+    end
+    return ctx.takes_slots
   end
 
   -- take: an entry holds a slot of each of these nodes.
-  -- writes  slots, inflight      cost  1 call, and 1 a node
+  -- writes  slots, inflight      cost  2 calls
   function slots.take(ctx, route_name, entry, ids)
-    call('HSET', ctx.k.slots, route_name .. ' ' .. entry, table.concat(ids, '\n'))
-    for _, id in ipairs(ids) do ctx.inflight[id] = call('HINCRBY', ctx.k.inflight, id, '1') end
+    if not ids[1] then return end
+    local name, members, known = name_of(route_name, entry), {}, ctx.inflight
+    for i, id in ipairs(ids) do
+      members[2 * i - 1], members[2 * i] = '0', id .. NODE .. name
+      if known[id] then known[id] = known[id] + 1 end
+    end
+    call('HSET', ctx.k.slots, name, table.concat(ids, '\n'))
+    call('ZADD', ctx.k.inflight, unpack(members))
   end
 
-  -- free: an entry is in flight no more. Replies the nodes whose slots it held; none where it held none.
-  -- writes  slots, inflight      cost  1 call, and where it held slots 1, and 1 or 2 a node
-  function slots.free(ctx, route_name, entry)
-    local name = route_name .. ' ' .. entry
-    local line = call('HGET', ctx.k.slots, name)
+  -- nodes_of: the nodes that a line names.
+  function slots.nodes_of(line)
     local ids = {}
-    if not line then return ids end
-    call('HDEL', ctx.k.slots, name)
-    for id in gmatch(line, '[^\n]+') do
-      local n = call('HINCRBY', ctx.k.inflight, id, '-1')
-      if n <= 0 then call('HDEL', ctx.k.inflight, id) end
-      if ctx.inflight then ctx.inflight[id] = max(n, 0) end
-      ids[#ids + 1] = id
-    end
+    for id in gmatch(line, '[^\n]+') do ids[#ids + 1] = id end
     return ids
   end
+
+  -- held_by: those of some entries of a route that hold slots.
+  function slots.held_by(k, route_name, entries)
+    local wanted, held = {}, {}
+    for i, entry in ipairs(entries) do wanted[i] = name_of(route_name, entry) end
+    local lines = pcall_redis('HMGET', k.slots, unpack(wanted))
+    if base.is_error(lines) then return held end
+    for i, entry in ipairs(entries) do
+      if lines[i] then held[#held + 1] = entry end
+    end
+    return held
+  end
+
+  -- drop: an entry holds no slot of these nodes any more, without a look at its line.
+  function slots.drop(ctx, name, ids)
+    local members = {}
+    for i, id in ipairs(ids) do
+      members[i] = id .. NODE .. name
+      if ctx.inflight then ctx.inflight[id] = nil end
+    end
+    if members[1] then pcall_redis('ZREM', ctx.k.inflight, unpack(members)) end
+  end
+
+  -- free: an entry, under its name here, is in flight no more. Replies the nodes whose slots it held; none where it has no line.
+  -- writes  slots, inflight      cost  1 call, and where it held slots 2
+  function slots.free(ctx, name)
+    local line = pcall_redis('HGET', ctx.k.slots, name)
+    if type(line) ~= 'string' then return {} end -- no line, or the key holds something else
+    local ids = slots.nodes_of(line)
+    call('HDEL', ctx.k.slots, name)
+    slots.drop(ctx, name, ids)
+    return ids
+  end
+
+  -- free_entry: the same for an entry of a route.
+  function slots.free_entry(ctx, route_name, entry) return slots.free(ctx, name_of(route_name, entry)) end
 end

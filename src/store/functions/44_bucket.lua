@@ -22,12 +22,13 @@
 --   level, stored_level    how many it may keep because its capacity was lowered under it; nil: its capacity
 --   fresh                  something changed for it and has not been marked as having reached it; spreads: with others
 --   retry_ready            a retry of it could leave, were it due
+--   brake                  its quotas and its slow-down, where it has any
 --   ends                   the end of its next job, where it comes to wait for a share
 
 local bucket = {}
 do
   local digits, is_error = base.digits, base.is_error
-  local policy_of, after = record.policy_of, rate.after
+  local policy_of = record.policy_of
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
   local FORGET_US = 100000 -- and how often they are forgotten: one at a time they would cost each wake three calls
@@ -131,7 +132,7 @@ do
   -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
   -- re-anchored: last dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped
   -- back. A bucket that is paused no more, or that another route keeps from going than its own, goes on now, at its rate: that wait
-  -- counts neither as lateness nor as credit. `p` is its policy, where that is not the one in force (84_explain).
+  -- counts neither as lateness nor as credit; one with a brake goes on at its end (43_brake). `p` is its policy, where that is not the one in force (84_explain).
   -- reads   what was reached, while a change spreads      writes  nothing
   function bucket.decide(ctx, s, name, queue, len, place, due, level, p)
     local now = ctx.now
@@ -141,7 +142,13 @@ do
     s.picked, s.turn_ends = false, nil
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    local old = p.over
+    local old, br, interval_us = p.over, nil, p.interval_us
+    if p.quotas or ctx.has_slow or ctx.has_windows or ctx.brakes then br = brake.of(ctx, name, p) end
+    s.brake = br
+    if br then
+      if due and br.pace then due = br.pace end
+      interval_us = brake.interval_us(br, p)
+    end
     if ctx.prev then old, s.spreads = before(ctx, name, p) end
     if ctx.was and ctx.was[name] then old, s.spreads = ctx.was[name], ctx.prev ~= nil end
     if old then
@@ -149,12 +156,13 @@ do
       keeps = max(keeps, old.capacity)
       if due and (old.period_us ~= p.period_us or old.count ~= p.count) then
         -- No earlier than now, unless it was due before: a faster rate makes up for nothing that was not promised then.
-        due = max(after(p, due - old.step), min(due, now))
+        due = max(brake.re_anchor(br, old, p, due), min(due, now))
       end
     end
-    if due and due > now + p.interval_us then due = now + p.interval_us end
+    if due and due > now + interval_us then due = now + interval_us end
     if due and due <= now and place == ctx.k.rest then due = nil end
     if due and due < now and bucket.goes_on(ctx, place, p, name) then due = now end
+    if br then due = brake.hold(ctx, br, p, due) end
     if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
     s.due, s.len = due, len
     s.level = len > p.capacity and len or nil
@@ -291,6 +299,7 @@ do
   function bucket.flush(ctx)
     if ctx.write_budgets then ctx.write_budgets(ctx) end
     if ctx.waits then waiting.flush(ctx) end
+    if ctx.braked then brake.flush(ctx) end
     local moves, marks = ctx.moves, ctx.marks
     if marks then
       ctx.marks = nil

@@ -16,7 +16,7 @@
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
+-- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
 -- waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other server can have
 -- written another one.
 
@@ -32,7 +32,7 @@ do
   -- ---- what is known of a budget ----
 
   local function decode(ctx, id, text, rests_till)
-    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, tags = {}, changed = false }
+    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, tags = {}, brake = nil, changed = false }
     local due, went_on, now, at, place = match(text or '', STATE)
     if due then
       b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place
@@ -40,6 +40,7 @@ do
     elseif rests_till then
       b.at, b.place = rests_till + 0, ctx.k.rest
     end
+    if b.place and not waiting.budget(ctx, b.place) then b.stands, b.stands_at = b.place, b.at end
     return b
   end
 
@@ -61,19 +62,41 @@ do
     local p = b.p
     if not p then return end
     local old = p.over
+    b.spreads = false
     if ctx.prev then old, b.spreads = bucket.before(ctx, b.id, p) end
     if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
     if b.place == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
     if old then
       b.fresh = true -- it is marked where it is written
       change(ctx, b)
-      if b.due > 0 and p.count and (old.period_us ~= p.period_us or old.count ~= p.count) then
-        b.due = max(after(p, b.due - old.step), min(b.due, ctx.now))
+      if not p.count then
+        b.due = 0
+      elseif b.due > 0 and (old.period_us ~= p.period_us or old.count ~= p.count) then
+        b.due = max(old.count and brake.re_anchor(b.brake, old, p, b.due) or 0, min(b.due, ctx.now))
       end
     end
-    if b.due > ctx.now + p.interval_us then
-      b.due = ctx.now + p.interval_us
+    local interval_us = b.brake and brake.interval_us(b.brake, p) or p.interval_us
+    if b.due > ctx.now + interval_us then
+      b.due = ctx.now + interval_us
       change(ctx, b)
+    end
+  end
+
+  -- hold: a budget whose brake holds it goes on at the end of that, so `went_on` may be still to come. One that it holds no more goes on
+  -- now.
+  local function hold(ctx, b)
+    local br, p, till = b.brake, b.p, 0
+    if not p then return end
+    if not br and p.quotas then
+      br = brake.fresh(b.id)
+      b.brake = br
+    end
+    if br then till = brake.till(br, p, ctx.now) end
+    if b.went_on > ctx.now and till < b.went_on then
+      b.went_on = max(till, ctx.now)
+      change(ctx, b)
+    elseif till > b.went_on then
+      b.went_on = till
     end
   end
 
@@ -89,7 +112,8 @@ do
   end
 
   -- load: budgets are asked for next: what is stored of them is read at once.
-  -- reads   budgets, rest; what was reached, while a change spreads      cost  2 calls, and 1 each while a change spreads
+  -- reads   budgets, rest, slow, windows; what was reached, while a change spreads      cost  2 calls, 1 for each kind of brakes
+  --         that is stored, and 1 a budget while a change spreads
   function budget.load(ctx, ids)
     local all, missing = known(ctx), {}
     for _, id in ipairs(ids) do
@@ -97,11 +121,13 @@ do
     end
     if #missing == 0 then return end
     local texts = call('HMGET', ctx.k.budgets, unpack(missing))
-    local rests = call('ZMSCORE', ctx.k.rest, unpack(missing))
+    local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), brake.read(ctx, missing)
     for i, id in ipairs(missing) do
       local b = decode(ctx, id, texts[i], rests[i])
-      all.of[id], all.count, b.call = b, all.count + 1, ctx.calls
+      all.of[id], all.count, b.call, b.brake = b, all.count + 1, ctx.calls, brakes[i] or nil
+      if b.brake and b.brake.changed then change(ctx, b) end
       put_right(ctx, b)
+      hold(ctx, b)
     end
   end
 
@@ -116,8 +142,25 @@ do
     if b.call ~= ctx.calls then
       b.call, b.p = ctx.calls, policy_of(ctx.rec, id)
       put_right(ctx, b)
+      hold(ctx, b)
     end
     return b
+  end
+
+  function budget.brake_changed(ctx, b)
+    brake.change(ctx, b.brake)
+    change(ctx, b)
+  end
+
+  -- slowed: the brakes of a budget that is slowed down: what becomes of it is seen when it is put right.
+  function budget.slowed(ctx, id, slow_down)
+    local b = budget.get(ctx, id)
+    b.brake = b.brake or brake.fresh(id)
+    local reply = slow_down(b.brake)
+    budget.brake_changed(ctx, b)
+    hold(ctx, b)
+    budget.put_right(ctx, id)
+    return reply
   end
 
   -- expect: these nodes are asked for next: where budgets are not remembered, all that stand above them are read at once.
@@ -183,12 +226,12 @@ do
   -- ---- what keeps a job from leaving ----
 
   -- met_by: the due that a job meets at the i-th of the budgets above it: its own, but what waited by order was not late. It may make
-  -- up for no more than its catch-up.
+  -- up for no more than its catch-up, and one without a rate for nothing.
   local function met_by(ctx, list, i)
     local b = list[i]
     local due = max(b.due, b.went_on)
-    for k = i + 1, #list do due = max(due, list[k].went_on) end
-    return max(due, ctx.now - b.p.catch_up_us)
+    for k = i + 1, #list do due = max(due, min(list[k].went_on, ctx.now)) end -- what is still to come is the place of that one
+    return max(due, b.p.count and ctx.now - b.p.catch_up_us or ctx.now)
   end
 
   -- blocked: which of the budgets above keeps a job from leaving now: the nearest one; nil: none does.
@@ -196,29 +239,18 @@ do
     local list = above(ctx, parent)
     for i, b in ipairs(list) do
       if not b.p or b.p.paused or slots.is_full(ctx, b.id, b.p) then return b end
-      if b.p.count and met_by(ctx, list, i) > ctx.now then return b end
+      if met_by(ctx, list, i) > ctx.now then return b end
       local has_work = b.place and b.place ~= ctx.k.rest
       if has_work and not b.serving then return b end
     end
-  end
-
-  -- met: the latest due of a chain, which a job that leaves meets; `due` is that of its bucket. Replies as well the bucket's due,
-  -- less any wait by order above it.
-  function budget.met(ctx, parent, due)
-    local list, met = above(ctx, parent), due
-    for _, b in ipairs(list) do due = max(due, b.went_on) end
-    for i, b in ipairs(list) do
-      -- What is not late by more than a moment meets its own due; what was idle for long met nobody.
-      if b.p.count and b.due > 0 then met = max(met, max(b.due, b.went_on)) end
-    end
-    return max(met, due), due
   end
 
   -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out.
   function budget.eta_ms(ctx, parent, n)
     local list, latest = above(ctx, parent), 0
     for i, b in ipairs(list) do
-      if b.p and b.p.count then latest = max(latest, rate.eta_ms(b.p, max(met_by(ctx, list, i), ctx.now), ctx.now, n)) end
+      local at = b.p and max(met_by(ctx, list, i), ctx.now)
+      if at and b.p.count then latest = max(latest, rate.eta_ms(b.p, at, ctx.now, n)) elseif at then latest = max(latest, ceil((at - ctx.now) / 1000)) end
     end
     return latest
   end
@@ -234,7 +266,7 @@ do
       if p.concurrency and slots.is_full(ctx, b.id, p) then return nil end
       if b.went_on > went_on then went_on = b.went_on end
       if d < went_on then d = went_on end
-      if p.count and d > now then return nil end
+      if d > now then return nil end
       if d > met then met = d end
     end
     if due < went_on then due = went_on end
@@ -253,8 +285,21 @@ do
       local of, d, tag, weight = b.p, b.due, b.tags[id], p.weight
       if of.count then
         if d < b.charged then d = b.charged end
-        if d < now - of.catch_up_us then d = now - of.catch_up_us end
-        if of.part == 0 then b.due = d + of.step else b.due = after(of, d) end
+        if d < now - of.catch_up_us then
+          d = now - of.catch_up_us
+          if b.brake and b.brake.slow then b.brake.slow.seen = 0 end -- nobody has waited
+        end
+        if b.brake then
+          b.due = brake.after(b.brake, of, d)
+        elseif of.part == 0 then
+          b.due = d + of.step
+        else
+          b.due = after(of, d)
+        end
+      end
+      if b.brake then
+        brake.charge(ctx, b.brake, of, nil)
+        hold(ctx, b)
       end
       if not ends then ends = end_of(tag, b.now, weight) end
       if tag then b.tags[id] = ends else set_tag(ctx, b, id, ends) end
@@ -278,9 +323,21 @@ do
 
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
   local function move(ctx, b, place, at, ends)
-    bucket.commit(ctx, { bucket = b.id, place = b.place, stored_due = b.at, due = at, ends = ends }, place)
+    local from, stays = b.place, place == b.place and at == b.at and not ends
+    if not stays and waiting.budget(ctx, from) then
+      ends = ends or place == from and waiting.ends_of(ctx, from, b.id, b.at)
+      waiting.leave(ctx, from, b.id, b.at)
+    end
+    if not stays and waiting.budget(ctx, place) then waiting.join(ctx, place, b.id, at, ends) end
     b.place, b.at = place, at
     change(ctx, b)
+  end
+
+  -- write_place: the set in which Redis has a budget is the one in which it stands.
+  local function write_place(ctx, b)
+    local set = not waiting.budget(ctx, b.place) and b.place or nil
+    bucket.commit(ctx, { bucket = b.id, place = b.stands, stored_due = b.stands_at, due = b.at }, set)
+    b.stands, b.stands_at = set, b.at
   end
 
   -- stand: a budget with work stands where it must.
@@ -289,7 +346,7 @@ do
     if not b.p or b.p.refused then return move(ctx, b, ctx.k.refused, ctx.now) end
     if b.p.paused then return move(ctx, b, ctx.k.paused, max(b.due, 0)) end
     if slots.is_full(ctx, b.id, b.p) then return move(ctx, b, ctx.k.full, max(b.due, 0)) end
-    local due = b.p.count and met_by(ctx, list, 1) or ctx.now
+    local due = met_by(ctx, list, 1)
     if due > ctx.now then return move(ctx, b, ctx.k.schedule, due) end
     if b.p.parent and budget.blocked(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due) end
     move(ctx, b, ctx.k.schedule, due)
@@ -328,7 +385,7 @@ do
   -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
   function budget.may_go_by_itself(ctx, b)
     if not b.p or b.p.refused or b.p.paused or slots.is_full(ctx, b.id, b.p) then return false end
-    return not b.p.count or met_by(ctx, above(ctx, b.id), 1) <= ctx.now
+    return met_by(ctx, above(ctx, b.id), 1) <= ctx.now
   end
 
   -- take_place: where a budget waits after it was picked: for its next share, if nothing of its own keeps it; one through which no job
@@ -344,12 +401,13 @@ do
     if waiting.first(ctx, key_of(ctx, b.id)) then budget.stand(ctx, b) else rest(ctx, b) end
   end
 
-  -- go_on: a budget that waited for a slot has one free.
+  -- go_on: a budget may have a slot free. Replies whether it waited for one and goes on.
   function budget.go_on(ctx, id)
     local b = budget.get(ctx, id)
-    if b.place ~= ctx.k.full then return end
-    b.went_on = ctx.now
+    if b.place ~= ctx.k.full or b.p and slots.is_full(ctx, id, b.p) then return false end
+    b.went_on = max(b.went_on, ctx.now)
     budget.settle(ctx, b)
+    return true
   end
 
   -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
@@ -359,7 +417,7 @@ do
       return change(ctx, b)
     end
     local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full
-    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then b.went_on = ctx.now end
+    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then b.went_on = max(b.went_on, ctx.now) end
     local parent = b.p and not b.p.refused and b.p.parent
     local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
     if not stays then budget.settle(ctx, b) end
@@ -379,7 +437,8 @@ do
       elseif had_work then
         gone[#gone + 1] = b.id
       end
-      if not b.place then all.of[b.id], all.count = nil, all.count - 1 end
+      write_place(ctx, b)
+      if not b.place then all.of[b.id], all.count, ctx.chains = nil, all.count - 1, nil end
       if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
       b.changed, b.fresh = false, false
     end

@@ -27,9 +27,9 @@ do
   end
 
   -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
-  -- catch_up is made up, more is not.
-  local function left(ctx, s, r, bytes)
-    local due, p, now, m = s.due, s.p, ctx.now, ctx.memory
+  -- catch_up is made up, more is not. `more` says whether more jobs wait.
+  local function left(ctx, s, r, bytes, more)
+    local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
     r.left = r.left - 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
@@ -42,7 +42,13 @@ do
     local lates, k = m.lates, m.late_k
     lates[k] = (lates[k] or 0) + 1
     if due < now - p.catch_up_us then due = now - p.catch_up_us end
-    if p.part == 0 then s.due = due + p.step else s.due = after(p, due) end
+    if br then
+      s.due = brake.left(ctx, br, p, due, more)
+    elseif p.part == 0 then
+      s.due = due + p.step
+    else
+      s.due = after(p, due)
+    end
     s.due_text, s.met = nil, nil
   end
 
@@ -56,7 +62,13 @@ do
   local function may_go(ctx, s, quota)
     if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
     local parent = s.p.parent
-    if s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return nil end
+    if s.p.limited then
+      if slots.is_full(ctx, s.bucket, s.p) then return nil end
+      if not slots.can_take(ctx) then
+        s.stuck = true
+        return nil
+      end
+    end
     if parent then
       if s.p.refused then return nil end
       local met, due = budget.asks(ctx, budget.above(ctx, parent), s.due)
@@ -88,7 +100,7 @@ do
         break
       end
       if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, s.bucket, s.p)) end
-      left(ctx, s, r, 0)
+      left(ctx, s, r, 0, s.len > 0)
       retries.remove(ctx, s, job)
       quota = quota - 1
     end
@@ -116,7 +128,7 @@ do
           break
         end
         if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, name, s.p)) end
-        left(ctx, s, r, bytes)
+        left(ctx, s, r, bytes, out + 1 < len)
       elseif not rejected.turn_away(ctx, s, job) then
         s.stuck = true
         break
@@ -139,8 +151,13 @@ do
     local parent = s.p.parent
     if parent and not s.picked and budget.blocked(ctx, parent) then return budget.come(ctx, s) end
     if room(ctx, s.p.route).left <= 0 then return bucket.held_place(ctx, s) end
-    if s.picked then return budget.come(ctx, s) end
+    if s.picked and parent then return budget.come(ctx, s) end
     return bucket.place(ctx, s)
+  end
+
+  -- retry_first: whether a bucket whose jobs finish in their order has a failed one that could leave: the queue waits for it.
+  local function retry_first(ctx, s, announced)
+    return s.p.ordered and (s.retry_ready or not announced and retries.has_ended(ctx, s.bucket))
   end
 
   -- turn: what becomes of a bucket that is due. Replies what is left of its quota.
@@ -152,7 +169,7 @@ do
         s.retry_ready = announced
       else
         if announced then rest = from_retries(ctx, s, rest) end
-        if s.len > 0 then rest = from_queue(ctx, s, rest) end
+        if s.len > 0 and not retry_first(ctx, s, announced) then rest = from_queue(ctx, s, rest) end
       end
       if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
     else
@@ -164,18 +181,19 @@ do
     end
     local place = place_after(ctx, s)
     bucket.commit(ctx, s, place)
-    if (place == ctx.k.schedule or s.p.parent) and s.len > 0 and ctx.id then
+    if (place == ctx.k.schedule or place == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused and not s.p.parent
+    local goes_on = place ~= nil and place ~= ctx.k.paused and place ~= ctx.k.full and not s.p.parent
+    return min(rest, quota - 1), s.due <= ctx.now and goes_on
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
   -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id
+  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
@@ -216,6 +234,7 @@ do
   function dispatch.open(ctx)
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
+    slowed = ctx.slowed -- of the buckets that this call was to expect
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -230,7 +249,7 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited or p.quotas
     line = p.parent and not p.refused and budget.above(ctx, p.parent) or nil
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)
@@ -325,6 +344,7 @@ do
     if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
+    if slowed and slowed[name] then return 0 end
     local met = due
     if line then
       met, due = budget.asks(ctx, line, due)
@@ -363,6 +383,7 @@ do
     if not going then resume(ctx) end
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end
+    if ctx.has_slow and brake.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
     local len = pcall_redis('LLEN', queue)
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then

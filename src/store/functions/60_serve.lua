@@ -49,6 +49,8 @@ do
   -- cost  O(quota)
   function serve.turn(ctx, id, quota)
     local b, left = budget.get(ctx, id), quota
+    -- Where the set in which it was to stand takes nothing, it was put on the schedule instead.
+    if b.place ~= ctx.k.schedule then b.place, b.stands, b.at, b.stands_at = ctx.k.schedule, ctx.k.schedule, 0, 0 end
     while left > 0 and not spent(ctx) do
       if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
       b.serving = true

@@ -10,7 +10,10 @@ do
   -- bring_back: a bucket whose due lies too far ahead is due one interval from now. That is all that can be wrong on the schedule and
   -- at rest while no change spreads.
   local function bring_back(ctx, s, name, place, due)
-    if chain.budget_of(name) then return budget.get(ctx, name) end -- it is put right when it is read
+    if chain.budget_of(name) then
+      if due > ctx.now then budget.put_right(ctx, name) end
+      return
+    end
     if due <= ctx.now + record.policy_of(ctx.rec, name).interval_us then return end
     bucket.decide(ctx, s, name, nil, 0, place, due, nil)
     bucket.commit(ctx, s, place)
@@ -30,7 +33,8 @@ do
       ctx.swept_over = true
     end
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
-    if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused or waiting.budget(ctx, place)) then
+    if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
+      or place == ctx.k.full or waiting.budget(ctx, place)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
       bucket.commit(ctx, s, s.due and bucket.place(ctx, s))
@@ -52,6 +56,7 @@ do
     local step = (ctx.prev or not place or bucket.is_held(ctx, place)) and put_right or bring_back
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
+    brake.expect(ctx, names)
     for i, name in ipairs(names) do
       -- One of which a setting of its own has ended is put right for that (63_change).
       local p = record.policy_of(ctx.rec, name)
@@ -120,7 +125,9 @@ do
     elseif at.phase == 'held' then
       if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
     elseif at.phase == 'paused' then
-      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'rest', '0' end
+      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'full', '0' end
+    elseif at.phase == 'full' then
+      if not ctx.may_be_full or page_of(ctx, at, ctx.k.full) then at.phase, at.cursor = 'rest', '0' end
     elseif at.phase == 'rest' then
       if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
     elseif at.phase == 'schedule' then

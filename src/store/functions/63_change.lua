@@ -31,6 +31,7 @@ do
   local function put_right(ctx, names)
     local places, dues = bucket.load(ctx, names)
     local levels, s = call('HMGET', ctx.k.level, unpack(names)), {}
+    brake.expect(ctx, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)
@@ -45,6 +46,7 @@ do
     bucket.flush(ctx)
     return #names
   end
+  change.put_right = put_right
 
   -- spreads: whether a change of globs must spread. Who stood when a setting ended that has not spread yet counts too: a due that was
   -- over by that may not be over by what is in force now.
@@ -334,10 +336,23 @@ do
     return step(ctx, c)
   end
 
-  -- drip__settings: a page of all that is set.
+  -- slow_downs: a page of the slow-downs in force, as if each were a timed setting of its node.
+  local function slow_downs(ctx, cursor, add)
+    local list, next_cursor = brake.page(ctx, cursor)
+    for _, one in ipairs(list) do
+      local d, p = one.d, one.p
+      local stands = { text = slow.in_words(d, p), since = digits(d.begun), till = digits(slow.ends(d, p)), by = d.by,
+        reason = d.reason ~= '' and d.reason or nil }
+      add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = stands } } }))
+    end
+    return next_cursor
+  end
+
+  -- drip__settings: a page of all that is set, and of the slow-downs in force.
   -- keys   <prefix>:policy
   -- args   now_us, cursor ('' = from the beginning)
-  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... }; globs come first
+  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... }; globs come first,
+  --        and slow-downs last, each an entry with the key `slow-down`
   -- cost   O(batch)
   function change.list(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -353,9 +368,15 @@ do
       for text, entry in pairs(all and all.globs or {}) do add(text, 1, cjson.encode(entry)) end
       cursor = '0'
     end
+    local slow_cursor = match(cursor, '^s(%d+)$')
+    if slow_cursor then
+      local next_cursor = slow_downs(ctx, slow_cursor, add)
+      if next_cursor ~= '0' then reply[1] = 's' .. next_cursor end
+      return reply
+    end
     local page = call('HSCAN', ctx.k.settings, cursor, 'COUNT', ctx.limits.batch)
     for i = 1, #page[2], 2 do add(page[2][i], 0, page[2][i + 1]) end
-    if page[1] ~= '0' then reply[1] = page[1] end
+    if page[1] ~= '0' then reply[1] = page[1] elseif ctx.has_slow then reply[1] = 's0' end
     return reply
   end
 end

@@ -95,6 +95,7 @@ do
     for i = 1, #due, 2 do names[#names + 1] = due[i] end
     record.expect(ctx.rec, names)
     budget.expect(ctx, names)
+    brake.expect(ctx, names)
     local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
     local work = {
       s = {}, names = names, due = due, place = ctx.k.schedule, levels = bucket.levels_of(ctx, names),
@@ -135,6 +136,7 @@ do
     local more
     more, first_due = drain_due(ctx, first_due)
     if bucket.forget_rested(ctx) then more = true end
+    if brake.forget(ctx) then more = true end
     local sweeps, moved = sweep.go_on(ctx, more)
     if sweeps then more = true end
     if moved then first_due = nil end
@@ -244,6 +246,7 @@ do
     ctx.looked = #found
     record.expect(ctx.rec, found)
     budget.expect(ctx, found)
+    brake.expect(ctx, found)
     local places, dues = bucket.load(ctx, found)
     local work = {
       s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,

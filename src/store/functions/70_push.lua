@@ -46,9 +46,10 @@ do
     return s.len > s.p.capacity and s.len or s.p.capacity
   end
 
-  -- reckoned_due: the due that a reply reckons with: of a held or paused bucket as if that ended now.
+  -- reckoned_due: the due that a reply reckons with: of a held or paused bucket, or one without a free slot, as if
+  -- that ended now.
   local function reckoned_due(ctx, s)
-    if s.due and (s.p.paused or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
+    if s.due and (s.p.paused or s.place == ctx.k.full or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
   end
 

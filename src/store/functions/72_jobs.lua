@@ -40,8 +40,11 @@ do
     for _, id in ipairs(full) do
       if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
     end
+    local k = keys.of(prefix)
+    local counts = #done > 0 and call('EXISTS', k.slots, k.slow) > 0
+    if counts then throttle.done(prefix, stream, done, now_us) end
     if #done > 0 then call('XDEL', stream, unpack(done)) end
-    release.entries(prefix, route_name, done, now_us)
+    if counts then release.entries(prefix, route_name, done, now_us) end
     return #done
   end
 
@@ -62,9 +65,9 @@ do
 
   -- finish: an entry is done with.
   local function finish(ctx, stream, route_name, id)
+    release.entry(ctx, route_name, id)
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
-    release.entry(ctx, route_name, id)
   end
 
   -- bury: put a job into the dead stream and finish its entry. What a malformed entry held goes with it.
@@ -95,7 +98,8 @@ do
   end
 
   -- take_back: a pending job failed, or is given back: it goes into its bucket's retry set, or to the dead.
-  -- how    { reason, keep, dead, delay_us }: giving back (`keep`) does not count the attempt, the first 20 times
+  -- how    { reason, keep, dead, delay_us, first_us }: giving back (`keep`) does not count the attempt, the first 20 times; with
+  --        `first_us` it leaves before all that is due later than that
   -- Replies 1 or 2, or an error having changed nothing.
   function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
     if not jobs.is_job(fields) then return bury(ctx, stream, route_name, id, fields, list, 'malformed') end
@@ -104,10 +108,10 @@ do
     local counts = not how.keep or kept >= FREE_KEEPS
     if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
     local delay_us = how.delay_us or backoff_us(p, attempt)
-    local ends = ctx.now + delay_us
+    local ends = how.first_us or ctx.now + delay_us
     local earlier, err = retries.add(ctx, name, {
       entry = id, route = route_name, delay_us = delay_us, attempt = counts and attempt + 1 or attempt,
-      kept = how.keep and kept + 1 or kept, id = fields.id or id, body = fields.job,
+      kept = how.keep and kept + 1 or kept, id = fields.id or id, body = fields.job, is_throttled = how.first_us ~= nil,
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
     finish(ctx, stream, route_name, id)
@@ -118,7 +122,7 @@ do
 
   -- options_of: what follows the entry id in a drip_fail, or nil and the error.
   local function options_of(args)
-    local how, i = { reason = 'failed' }, 2
+    local how, i = {}, 2
     while i <= #args do
       local option = upper(args[i])
       if option == 'KEEP' then how.keep = true
@@ -134,17 +138,50 @@ do
           return nil, refuse('BADARG', 'RETRY_IN needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
         end
         how.delay_us = ms * 1000
+      elseif option == 'THROTTLED' then how.is_throttled = true
+      elseif option == 'RETRY_AFTER' then
+        i = i + 1
+        local ms = whole(args[i])
+        if not ms or ms > DELAY_MAX_MS then
+          return nil, refuse('BADARG', 'RETRY_AFTER needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
+        end
+        how.retry_after_us = ms > 0 and ms * 1000 or nil -- 0 says nothing
+        how.is_of_throttled = true
+      elseif option == 'IN' then
+        i = i + 1
+        if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end
+        how.budget, how.is_of_throttled = args[i], true
       else
-        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of RETRY_IN ms, KEEP, DEAD, REASON text')
+        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget,'
+          .. ' REASON text')
       end
       i = i + 1
+    end
+    how.reason = how.reason or how.is_throttled and 'throttled' or 'failed'
+    if how.is_throttled and (how.delay_us or how.dead) then
+      return nil, refuse('BADARG', 'THROTTLED goes with RETRY_AFTER ms, IN budget and REASON text alone')
+    elseif how.is_of_throttled and not how.is_throttled then
+      return nil, refuse('BADARG', 'RETRY_AFTER and IN go with THROTTLED alone')
     end
     return how
   end
 
+  -- slow_down: what a job that was turned away does to its bucket, or to the budget that is named. Replies the node, or nil and an
+  -- error having changed nothing; nil for an entry that is no job.
+  local function slow_down(ctx, fields, worker, how)
+    if not jobs.is_job(fields) then return nil end
+    local id, err = throttle.node_of(ctx, fields.bucket, how.budget)
+    if err then return nil, err end
+    how.by = 'worker ' .. worker
+    local begun = throttle.incident(ctx, id, whole(fields.at_us or '') or ctx.now, how)
+    how.keep, how.delay_us, how.first_us = true, 0, max(0, begun - throttle.FIRST_US)
+    return id
+  end
+
   -- drip_fail: a job failed, or is given back.
   -- keys   a ready stream
-  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text]
+  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget] [REASON text]: the other side said
+  --        that it is too fast, which slows the bucket down, or a budget above it
   -- reply  1 it will be retried, 2 it is dead, 0 it was not pending any more and nothing changed
   -- errors BADARG WRONGTYPE; nothing is changed
   -- cost   O(log n)
@@ -164,9 +201,18 @@ do
     if #pending == 0 then return 0 end
     local fields, list = jobs.read_entry(stream, id)
     if not fields then return 0 end
-    ctx.earlier = false
+    ctx.earlier, ctx.told = false, nil
+    local slowed
+    if how.is_throttled then
+      slowed, err = slow_down(ctx, fields, pending[1][2], how)
+      if err then return err end
+    end
     local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
-    bucket.flush(ctx)
+    if is_error(outcome) then
+      ctx.memory.budgets = nil -- what was noted there is not written
+      return outcome
+    end
+    if slowed then throttle.settle(ctx, slowed) else bucket.flush(ctx) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end

@@ -139,7 +139,7 @@ do
   -- keys   <prefix>:policy
   -- args   now_us, "1" to take back | "0" to delete only, route and entry id to go on from ('' '' = a new pass)
   -- reply  { route, id, left_ms (until the next lease may end, -1 = none), taken_back, removed, live (entries seen),
-  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... } }
+  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots (75_heal) }
   -- cost   O(batch)
   function reap.reap(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -165,13 +165,14 @@ do
     end
     bucket.flush(ctx)
     if bucket.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
+    if brake.forget(ctx) then ctx.earlier = true end
     if ctx.earlier then context.wake(ctx.k) end
     -- Of what is delivered from now on, none ends sooner than the shortest lease.
     if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end
     local dead = pcall_redis('XLEN', ctx.k.dead)
     return {
       at, from or '', pass.left_ms == huge and -1 or pass.left_ms, pass.taken_back, pass.removed, pass.live,
-      is_error(dead) and 0 or dead, context.notes_of(ctx),
+      is_error(dead) and 0 or dead, context.notes_of(ctx), call('EXISTS', ctx.k.slots),
     }
   end
 end

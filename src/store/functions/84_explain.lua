@@ -52,9 +52,14 @@ do
   -- bare: the name or glob of a node as people write it.
   local function bare(id) return chain.budget_of(id) or id end
 
-  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why.
-  local function settings_of(p)
-    local list = {}
+  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why. A slow-down in
+  -- force is listed like a timed setting.
+  local function settings_of(ctx, id, p, br)
+    local list, d = {}, br and br.slow
+    if d and slow.matters(d, p, ctx.now) then
+      list[1] = { key = 'slow-down', text = slow.in_words(d, p), match = bare(id), since = digits(d.begun), till = digits(slow.ends(d, p)),
+        by = d.by, reason = d.reason ~= '' and d.reason or nil }
+    end
     for key, won in pairs(p.set or {}) do
       local it = won.setting
       list[#list + 1] = { key = key, text = it.text, match = bare(won.match), since = it.since, till = it.till, by = it.by, user = it.user,
@@ -65,18 +70,19 @@ do
   end
 
   -- level_of: one level of the chain, with what applies there and where that comes from: the place of its entry in the record, and
-  -- what is set. `id` is that of the node, `p` its policy, `place` and `due` as they are stored.
+  -- what is set. `id` is that of the node, `p` its policy, `place` and `due` as they are stored, `br` its brake.
   -- (The JSON of Redis writes an empty list as a table, so none is written.)
-  local function level_of(ctx, id, p, place, due)
+  local function level_of(ctx, id, p, place, due, br)
     local budget_name = chain.budget_of(id)
     local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
     local entry = p.entry and entries and entries[p.entry]
     return {
       kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = bucket.word(ctx, place),
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
-      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(p),
+      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = slots.count(ctx, id), of = p.concurrency },
+      slow_us = br and br.slow and max(0, br.slow.till - ctx.now), quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
       policy = {
         count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
         backoff_initial_us = p.backoff_initial_us, backoff_max_us = p.backoff_max_us, overflow = p.overflow, route = p.route,
@@ -97,7 +103,7 @@ do
   local function budget_level(ctx, b)
     local p, has_work = b.p, b.place and b.place ~= ctx.k.rest
     if not p then return { kind = 'budget', name = chain.budget_of(b.id), place = 'refused', refused = 'no [[budget]] matches it', policy = {} } end
-    local level = level_of(ctx, b.id, p, b.place, p.count and b.due > 0 and max(b.due, b.went_on) or nil)
+    local level = level_of(ctx, b.id, p, b.place, (p.count and b.due > 0 or b.went_on > ctx.now) and max(b.due, b.went_on) or nil, b.brake)
     level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
     level.share = has_work and share_of(ctx, b.id, b.place, b.at) or nil
     return level
@@ -105,7 +111,7 @@ do
 
   -- chain_of: all levels, from a bucket to its root.
   local function chain_of(ctx, s)
-    local list = { level_of(ctx, s.bucket, s.p, s.place, s.due) }
+    local list = { level_of(ctx, s.bucket, s.p, s.place, s.due, s.brake) }
     list[1].share = s.place and share_of(ctx, s.bucket, s.place, s.stored_due) or nil
     if s.p.refused or not s.p.parent then return list end
     for _, b in ipairs(budget.above(ctx, s.p.parent)) do list[#list + 1] = budget_level(ctx, b) end
@@ -256,6 +262,9 @@ do
     local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
     if retry.waiting > 0 then why[#why + 1] = 'retries' end
     if lasting then why[#why + 1] = 'paused' end
+    if s.p.quotas then why[#why + 1] = 'quota' end
+    if s.brake and brake.factor(s.brake, s.p) < 1 then why[#why + 1] = 'slow' end
+    if s.p.parent then why[#why + 1] = 'budget' end
     local left = ctx.limits.max_ready - r.ready
     if r.wrong then why[#why + 1] = 'wrong-type' elseif left <= 0 then why[#why + 1] = 'held' elseif left < n then
       why[#why + 1] = 'room'
@@ -282,7 +291,8 @@ do
   -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
   --          { jobs that wait, us until the last leaves, us until no retry waits any more } as things stand,
   --          the same with the change and the push,
-  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, held, room, no-daemon, wrong-type }
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, quota, slow, budget,
+  --          held, room, no-daemon, wrong-type }
   -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
   -- cost   O(settings that apply to the bucket), and the bytes of one job
   function explain.what_if(redis_keys, args)

@@ -6,7 +6,7 @@
 --   late      how long its next job has been due                     rejected  how many of its jobs were rejected lately (48_rejecting)
 -- What is left here stands in the memory of this server: written to Redis, it would grow the append-only file by megabytes a minute.
 --
--- A row of a bucket: its name, where it waits (due, held, paused; idle: it has no work), its route, depth, capacity, count and
+-- A row of a bucket: its name, where it waits (due, share, full, held, paused; idle: it has no work), its route, depth, capacity, count and
 -- period_us of its rate, us until its next job is due, ms until it is empty, us that its next job is late, and how many were rejected.
 -- Retries are left out, and a pause or a full route is taken to end now, as in what the doors say (70_push).
 
@@ -32,9 +32,10 @@ do
     return first and 'held:' .. first
   end
 
-  -- next_place: the places in their order: paused, share, due, held:<route> ..., rejected; nil after the last.
+  -- next_place: the places in their order: paused, full, share, due, held:<route> ..., rejected; nil after the last.
   local function next_place(ctx, at)
-    if at == 'paused' then return ctx.has_budgets and 'share' or 'due' end
+    if at == 'paused' and ctx.may_be_full then return 'full' end
+    if at == 'paused' or at == 'full' then return ctx.has_budgets and 'share' or 'due' end
     if at == 'share' then return 'due' end
     if at == 'rejected' then return nil end
     return after_held(ctx, at == 'due' and '' or sub(at, 6)) or 'rejected'
@@ -66,7 +67,7 @@ do
   -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, and how many were passed. Of all
   -- buckets but few are told of, so what only those need is reckoned after the floors.
   local function page_of_place(ctx, at, cursor, most, floors, rows)
-    local key, waits = at == 'due' and ctx.k.schedule or ctx.k.paused, at
+    local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
     if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
     local page
     if at == 'share' then page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most) else page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most) end
@@ -97,6 +98,7 @@ do
       local place, waits = places[i], 'idle'
       if place == ctx.k.schedule then waits = 'due'
       elseif place == ctx.k.paused then waits = 'paused'
+      elseif place == ctx.k.full then waits = 'full'
       elseif bucket.is_held(ctx, place) then waits = 'held'
       elseif waiting.budget(ctx, place) then waits = 'share' end
       local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
