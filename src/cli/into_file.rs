@@ -130,12 +130,16 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
     for (key, lies) in &one.keys {
         let stands = lies.timed.iter().chain(lies.lasting.as_ref().filter(|_| is_order(key)));
         for stands in stands {
-            let value = if is_order(key) { String::new() } else { format!(" = {}", stands.text) };
+            let has = match key.as_str() {
+                "slow-down" => format!("is slowed down ({})", stands.text),
+                key if is_order(key) => format!("has {key}"),
+                key => format!("has {key} = {}", stands.text),
+            };
             let until = stands
                 .till
                 .as_deref()
                 .map_or("until it is taken back".to_owned(), |till| format!("until {}", of_micros(till)));
-            lines.push(format!("# not for the file: {} has {key}{value} {until}", this.quoted()));
+            lines.push(format!("# not for the file: {} {has} {until}", this.quoted()));
         }
     }
     if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }

@@ -96,7 +96,7 @@ do
     ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.calls = nil, nil, nil, nil, calls
     ctx.inflight, ctx.takes_slots, ctx.may_be_full = nil, nil, ctx.rec.has_slots or ctx.rec.version or ctx.prev or false
     ctx.has_budgets = ctx.rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
-    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks = nil, nil, nil, nil
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.announced = nil, nil, nil, nil, nil
     local brakes = head[5]
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
     ctx.brakes, ctx.braked, ctx.slowed = nil, nil, nil

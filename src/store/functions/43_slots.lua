@@ -46,6 +46,7 @@ do
   -- waits_for_retry: whether a bucket whose jobs finish in their order waits for one that failed. One whose back-off has ended, and
   -- that was announced (52_retries), is the next to leave.
   local function waits_for_retry(ctx, name)
+    if ctx.announced and ctx.announced[name] then return false end
     local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
     return ends ~= nil and ends < huge
   end

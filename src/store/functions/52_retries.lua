@@ -99,9 +99,11 @@ do
     if #ended == 0 then return end
     local places, dues = bucket.load(ctx, ended)
     local s, done = {}, {}
+    ctx.announced = {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
       local place = places[i]
+      ctx.announced[name] = true
       local goes_on = place == nil or place == ctx.k.rest
         or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name))
       if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
