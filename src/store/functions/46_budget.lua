@@ -108,6 +108,7 @@ do
       all = { of = {}, count = 0, tag_count = 0, changed = {}, call = ctx.calls }
       ctx.memory.budgets = all
     end
+    all.call = ctx.calls
     return all
   end
 
@@ -136,8 +137,7 @@ do
     local b = all and all.call == ctx.calls and all.of[id]
     if not b then
       budget.load(ctx, { id })
-      all = ctx.memory.budgets
-      all.call, b = ctx.calls, all.of[id]
+      b = ctx.memory.budgets.of[id]
     end
     if b.call ~= ctx.calls then
       b.call, b.p = ctx.calls, policy_of(ctx.rec, id)
@@ -163,17 +163,17 @@ do
     return reply
   end
 
-  -- expect: these nodes are asked for next: where budgets are not remembered, all that stand above them are read at once.
+  -- expect: these nodes are asked for next: of the budgets above them those that are not remembered are read at once.
   function budget.expect(ctx, names)
-    if not ctx.has_budgets or not ctx.prev and not ctx.quiet and ctx.memory.budgets then return end
-    local ids, seen = {}, {}
-    for _, name in ipairs(names) do
-      local p = policy_of(ctx.rec, name)
-      local id = p and not p.refused and p.parent or chain.budget_of(name) and name
-      while id and not seen[id] do
+    if not ctx.has_budgets then return end
+    local of, ids, seen = known(ctx).of, {}, {}
+    for i = 1, #names do
+      local p = policy_of(ctx.rec, names[i])
+      local id = p and not p.refused and p.parent or chain.budget_of(names[i]) and names[i]
+      while id and not of[id] and not seen[id] do
         seen[id], ids[#ids + 1] = true, id
-        local above = policy_of(ctx.rec, id)
-        id = above and above.parent
+        local up = policy_of(ctx.rec, id)
+        id = up and up.parent
       end
     end
     if ids[1] then budget.load(ctx, ids) end
