@@ -139,12 +139,12 @@ do
     return p and chain.resolve(rec, p, id)
   end
 
-  -- has_slots: whether anything has a limit of what is in flight.
-  local function has_slots(rec)
-    if (rec.defaults.concurrency or 0) > 0 then return true end
+  -- any_policy: whether anything is true of the policy of any entry.
+  local function any_policy(rec, is_so)
+    if is_so(rec.defaults) then return true end
     for _, list in ipairs({ rec.buckets, rec.budgets }) do
       for _, entry in ipairs(list) do
-        if (entry.policy.concurrency or 0) > 0 then return true end
+        if is_so(entry.policy) then return true end
       end
     end
     return false
@@ -161,7 +161,8 @@ do
       if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
-    rec.has_slots = has_slots(rec)
+    rec.has_slots = any_policy(rec, function(p) return (p.concurrency or 0) > 0 end)
+    rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and not rec.budgets[1] and not rec.defaults.within and rec.defaults or nil
     rec.quarter = max(1, floor(rec.limits.batch / 4))

@@ -71,6 +71,15 @@ do
     look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)
   end
 
+  -- begin_tree: what a call needs to know of budgets, slots and brakes: nothing, as long as there are none.
+  local function begin_tree(ctx, rec, brakes)
+    ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.announced = false, false, false, false, false
+    ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.prev or false
+    ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
+    ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
+    ctx.brakes, ctx.braked, ctx.slowed = false, false, false
+  end
+
   -- open: the context of a call.
   -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
   local calls = 0
@@ -92,14 +101,15 @@ do
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
-    ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, nil, nil, nil, 0, 0
-    ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.calls = nil, nil, nil, nil, calls
-    ctx.inflight, ctx.takes_slots, ctx.may_be_full = nil, nil, ctx.rec.has_slots or ctx.rec.version or ctx.prev or false
-    ctx.has_budgets = ctx.rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
-    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.announced = nil, nil, nil, nil, nil
-    local brakes = head[5]
-    ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
-    ctx.brakes, ctx.braked, ctx.slowed = nil, nil, nil
+    -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
+    ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls = false, false, false, false, calls
+    local rec, brakes = ctx.rec, head[5]
+    local is_simple = not (rec.has_more or rec.version or ctx.prev or brakes)
+    if not is_simple or not ctx.is_simple or ctx.waits or ctx.inflight or ctx.chains or ctx.write_budgets or ctx.brakes or ctx.braked then
+      begin_tree(ctx, rec, brakes)
+    end
+    ctx.is_simple = is_simple
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels, ctx.has_retries = 0, 0, 0, 0, nil, nil
     return ctx
   end

@@ -247,7 +247,7 @@ do
         if at < ctx.memory.over_us then ctx.memory.over_us = at end
       end
     end
-    ctx.braked = nil
+    ctx.braked = false
     write(ctx.k.slow, slows, slows_gone)
     write(ctx.k.windows, windows, windows_gone)
     if over_gone[1] then call('ZREM', ctx.k.over, unpack(over_gone)) end

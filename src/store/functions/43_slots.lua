@@ -59,7 +59,7 @@ do
 
   -- can_take: whether a line can be written: asked before a job leaves, for then nothing may fail any more.
   function slots.can_take(ctx)
-    if ctx.takes_slots == nil then
+    if ctx.takes_slots == 'unknown' then
       ctx.takes_slots = not base.is_error(pcall_redis('HLEN', ctx.k.slots))
       if not ctx.takes_slots then context.note(ctx, 'wrong-type', ctx.k.slots) end
     end

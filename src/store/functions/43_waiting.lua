@@ -113,7 +113,7 @@ do
     for id, text in pairs(ctx.waiting_at) do
       if text then add[#add + 1], add[#add + 2] = id, text else gone[#gone + 1] = id end
     end
-    ctx.waiting_at = nil
+    ctx.waiting_at = false
     if gone[1] then call('HDEL', ctx.k.waiting, unpack(gone)) end
     if add[1] then call('HSET', ctx.k.waiting, unpack(add)) end
   end

@@ -138,13 +138,13 @@ do
     local now = ctx.now
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.place, s.stored_due, s.stored_level = name, queue, p, place, due, level
-    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text, s.met, s.ends = false, false, false, false, nil, nil, nil
-    s.picked, s.turn_ends = false, nil
+    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text, s.met, s.ends = false, false, false, false, false, false, false
+    s.picked, s.turn_ends = false, false
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    local old, br, interval_us = p.over, nil, p.interval_us
+    local old, br, interval_us = p.over, false, p.interval_us
     if p.quotas or ctx.has_slow or ctx.has_windows or ctx.brakes then br = brake.of(ctx, name, p) end
-    s.brake = br
+    s.brake = br or false
     if br then
       if due and br.pace then due = br.pace end
       interval_us = brake.interval_us(br, p)
@@ -183,11 +183,14 @@ do
 
   -- place: where a bucket waits from now on, as its state has it.
   function bucket.place(ctx, s)
-    local has_work = s.len > 0 or s.retry_ready
-    if has_work and s.p.refused then return ctx.k.refused end
-    if has_work and s.p.paused then return ctx.k.paused end
-    if has_work and s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return ctx.k.full end
-    if has_work and s.due <= ctx.now and s.p.parent and s.place == waiting.key(ctx, s.p.parent) then return s.place end
+    local has_work, p = s.len > 0 or s.retry_ready, s.p
+    if has_work and (p.parent or p.concurrency) then
+      if p.refused then return ctx.k.refused end
+      if p.paused then return ctx.k.paused end
+      if p.concurrency and slots.is_full(ctx, s.bucket, p) then return ctx.k.full end
+      if p.parent and s.due <= ctx.now and s.place == waiting.key(ctx, p.parent) then return s.place end
+    end
+    if has_work and p.paused then return ctx.k.paused end
     -- A held one that is due stays until it is released, or its policy names another route.
     if has_work and s.due <= ctx.now and s.place == bucket.held_place(ctx, s) then return s.place end
     return bucket.where(ctx.k, has_work, s.due, ctx.now)
@@ -195,8 +198,9 @@ do
 
   -- is_held: whether a place is one of those in which buckets wait for their route.
   function bucket.is_held(ctx, place)
-    local head = ctx.k.held
-    return place ~= nil and sub(place, 1, #head) == head
+    local k = ctx.k
+    if place == nil or place == k.schedule or place == k.rest then return false end
+    return sub(place, 1, #k.held) == k.held
   end
 
   -- word: a place in a word, for people: due (it is on the schedule), rest, paused, refused, full, share, held or none.
@@ -235,10 +239,10 @@ do
         from = nil
       end
       if waiting.budget(ctx, place) then
-        waiting.join(ctx, place, s.bucket, due, s.ends)
+        waiting.join(ctx, place, s.bucket, due, s.ends or nil)
         place = nil
       end
-      s.ends = nil
+      s.ends = false
     end
     local moves = ctx.moves
     if not moves then
@@ -302,11 +306,11 @@ do
     if ctx.braked then brake.flush(ctx) end
     local moves, marks = ctx.moves, ctx.marks
     if marks then
-      ctx.marks = nil
+      ctx.marks = false
       call('HSET', ctx.k.reached, unpack(marks))
     end
     if not moves then return false end
-    ctx.moves = nil
+    ctx.moves = false
     local schedule = ctx.k.schedule
     local add, remove = moves.add[schedule], moves.remove[schedule]
     for key, list in pairs(moves.remove) do

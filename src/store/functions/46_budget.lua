@@ -438,7 +438,7 @@ do
         gone[#gone + 1] = b.id
       end
       write_place(ctx, b)
-      if not b.place then all.of[b.id], all.count, ctx.chains = nil, all.count - 1, nil end
+      if not b.place then all.of[b.id], all.count, ctx.chains = false, all.count - 1, nil end
       if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
       b.changed, b.fresh = false, false
     end

@@ -63,7 +63,7 @@ do
       local is_here = ctx.prev or p and not p.over
       if is_here and step(ctx, s, name, place or places[i], dues[i], levels[i]) == false then
         bucket.flush(ctx)
-        ctx.reached_of = nil
+        ctx.reached_of = false
         return false -- the same page again: those done by now are marked as reached
       end
     end

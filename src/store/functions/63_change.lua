@@ -283,7 +283,7 @@ do
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was }
     put_right(ctx, { c.match })
-    ctx.was = nil
+    ctx.was = false
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
     tell(ctx, c, told)

@@ -71,7 +71,7 @@ do
       wait = gate.longest_wait_ms(gates)
       if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, wait_for_room(ctx, p, due)) end
     end
-    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or eta_of(ctx, p, due, s.len) }
+    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or p.parent and eta_of(ctx, p, due, s.len) or eta_ms(p, due, ctx.now, s.len) }
   end
 
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.

@@ -245,7 +245,7 @@ do
       state.due = s.due or now
       if bucket.is_held(ctx, s.place) then state.due = max(state.due, now) end
       at, lasting = run(ctx, state, entry, till, n)
-      ctx.now, ctx.was = now, nil
+      ctx.now, ctx.was = now, false
       return min(at - now, FAR)
     end
     if s.len > 0 then reply[2] = leaves(s.len + retry.ended) end
@@ -310,7 +310,7 @@ do
     local before = forecast(ctx, s, own, own_till, retry)
     ctx.prev, ctx.was = prev, { [b.name] = was }
     s = decide(ctx, b, p)
-    ctx.was = nil
+    ctx.was = false
     local verdict, dropped = {}, 0
     if n > 0 then
       local gates
