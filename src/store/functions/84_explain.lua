@@ -82,7 +82,7 @@ do
       entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = slots.count(ctx, id), of = p.concurrency },
-      slow_us = br and br.slow and max(0, br.slow.till - ctx.now), quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
+      slow_us = br and br.slow and max(0, br.slow.till - ctx.now) or nil, quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
       policy = {
         count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
         backoff_initial_us = p.backoff_initial_us, backoff_max_us = p.backoff_max_us, overflow = p.overflow, route = p.route,
