@@ -15,6 +15,7 @@ do
   local VERSION = '1'
   local HEAD = '^(%d+) (%d+)/(%d+) ?(.*)$'
   local FORGET_MOST = 100 -- nodes in a call
+  local PART = 4000       -- values that are written at once
 
   -- fresh: the brakes of a node of which nothing is stored.
   function brake.fresh(id) return { id = id } end
@@ -202,10 +203,10 @@ do
     return VERSION .. ' ' .. (br.pace and digits(br.pace) .. '/' .. digits(br.held) or '0/0')
   end
 
-  -- write: one of the two texts of the changed nodes.
-  local function write(key, add, gone)
-    if gone[1] then call('HDEL', key, unpack(gone)) end
-    if add[1] then call('HSET', key, unpack(add)) end
+  -- write: what is added to a key, and what leaves it, in parts, for `unpack` takes no more at once.
+  local function write(key, add_by, add, remove_by, gone)
+    for i = 1, #gone, PART do call(remove_by, key, unpack(gone, i, min(i + PART - 1, #gone))) end
+    for i = 1, #add, PART do call(add_by, key, unpack(add, i, min(i + PART - 1, #add))) end
   end
 
   -- flag: say what is stored.
@@ -248,10 +249,9 @@ do
       end
     end
     ctx.braked = nil
-    write(ctx.k.slow, slows, slows_gone)
-    write(ctx.k.windows, windows, windows_gone)
-    if over_gone[1] then call('ZREM', ctx.k.over, unpack(over_gone)) end
-    if over[1] then call('ZADD', ctx.k.over, unpack(over)) end
+    write(ctx.k.slow, 'HSET', slows, 'HDEL', slows_gone)
+    write(ctx.k.windows, 'HSET', windows, 'HDEL', windows_gone)
+    write(ctx.k.over, 'ZADD', over, 'ZREM', over_gone)
     flag(ctx, ctx.has_slow or slows[1] ~= nil, ctx.has_windows or windows[1] ~= nil)
   end
 
