@@ -5,7 +5,8 @@
 -- A pass begins PASS_US after the last one began, and later the more lines there are: so a slot is free within a second, and a
 -- second more for each 20,000 lines, and nobody asks for more than some ten thousand of them a second. It looks whether each entry is
 -- undelivered or pending. That is what `thorough` passes add:
---   lines     whether the entry still is in its stream: its job must be read for that; and that its members are there
+--   lines     whether the entry still is in its stream: its job must be read for that; that its members are there, and that each of its
+--             budgets that waits for a slot is known to do so
 --   members   each has its line
 --   full      each node that waits for a slot has none free
 -- Where either a line or a member is lost, the other one gives it back as long as the entry is in flight.
@@ -76,6 +77,10 @@ do
     for _, node in ipairs(slots.nodes_of(line)) do
       if is_node(node) then
         good[#good + 1], members[#members + 1], members[#members + 2] = node, '0', slots.member(node, name)
+        if chain.budget_of(node) and not pass.mended[node] then
+          pass.mended[node] = true
+          budget.mend(ctx, node)
+        end
       end
     end
     if table.concat(good, '\n') ~= line then
@@ -94,7 +99,7 @@ do
     if in_flight(ctx, pass, name) then
       call('HSET', ctx.k.slots, name, line == '' and node or line .. '\n' .. node)
     else
-      slots.drop(ctx, name, { node })
+      slots.drop(ctx, member, node)
       release.go_on(ctx, node)
     end
   end
@@ -165,7 +170,7 @@ do
     end
     local at, wait_us = begin(ctx)
     if not at then return { ceil(wait_us / 1000), 0, {} } end
-    local pass = { at = at, groups = {}, freed = 0 }
+    local pass = { at = at, groups = {}, mended = {}, freed = 0 }
     ctx.earlier = false
     local is_over = step(ctx, pass)
     bucket.flush(ctx)
