@@ -19,7 +19,9 @@ do
   local PAGE = 200             -- lines that a call looks at, about
   local PASS_US = 750000       -- the time between the beginnings of two passes, and once more for each
   local PASS_LINES = 20000     -- so many lines
-  local THOROUGH_US = 5000000  -- and between those of two thorough ones
+  local THOROUGH_US = 10000000 -- and between those of two thorough ones, which take some three times as long; once more for each
+                               -- PASS_LINES lines, up to
+  local THOROUGH_MOST_US = 40000000
 
   -- group_of: how far a route's entries have been delivered; false where its stream is gone. Where somebody destroyed the group, a new
   -- one delivers all entries once more.
@@ -31,7 +33,8 @@ do
       if g then
         local group = route.group_of(stream)
         if not group then route.make(ctx.prefix, name) end
-        g.delivered = group and group['last-delivered-id'] or '0-0'
+        local ms, n = match(group and group['last-delivered-id'] or '0-0', '^(%d+)-(%d+)$')
+        g.ms, g.n = ms + 0, n + 0
       end
       at_groups[name] = g
     end
@@ -51,8 +54,10 @@ do
     local route_name, id = slots.split(name)
     local group = route_name and group_of(ctx, pass.groups, route_name)
     if not group then return false end
-    local delivered = not names.is_after(id, group.delivered)
-    if delivered and #call('XPENDING', group.stream, 'workers', id, id, 1) == 0 then return false end
+    local ms, n = match(id, '^(%d+)-(%d+)$')
+    ms = ms + 0
+    local delivered = ms < group.ms or ms == group.ms and n + 0 <= group.n
+    if delivered and not call('XPENDING', group.stream, 'workers', id, id, '1')[1] then return false end
     if not pass.at.thorough or is_there(ctx, group.stream, id) then return true end
     return false, delivered and group.stream, id
   end
@@ -145,9 +150,11 @@ do
       if now < next_us then return nil, next_us - now end
     end
     local lines, thorough_us = pcall_redis('HLEN', ctx.k.slots), at and at.thorough_us or 0
-    local thorough = now >= thorough_us + THOROUGH_US or now < thorough_us
+    lines = is_error(lines) and 0 or lines
+    local every_us = min(THOROUGH_MOST_US, THOROUGH_US + THOROUGH_US * lines / PASS_LINES)
+    local thorough = now >= thorough_us + every_us or now < thorough_us
     at = {
-      phase = 'lines', cursor = '0', page = {}, began_us = now, lines = is_error(lines) and 0 or lines, thorough = thorough,
+      phase = 'lines', cursor = '0', page = {}, began_us = now, lines = lines, thorough = thorough,
       thorough_us = thorough and now or thorough_us,
     }
     ctx.memory.heal = at

@@ -34,7 +34,7 @@ pub fn heal(case: &mut Case, now: u64) -> i64 {
 
 /// A pass that looks at everything, some seconds later. Replies the time then.
 pub fn heal_all(case: &mut Case, now: u64) -> u64 {
-    let later = now + 6 * S;
+    let later = now + 11 * S;
     heal(case, later);
     later
 }
