@@ -410,6 +410,14 @@ do
     return true
   end
 
+  -- mend: a budget that waits for a slot stands where it must, though somebody may have deleted that set.
+  function budget.mend(ctx, id)
+    local b = budget.get(ctx, id)
+    if b.place ~= ctx.k.full or pcall_redis('ZSCORE', ctx.k.full, id) then return end -- or the key holds something else
+    b.stands = nil
+    budget.settle(ctx, b)
+  end
+
   -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
   function budget.put_right(ctx, id)
     local b = budget.get(ctx, id)

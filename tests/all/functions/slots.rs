@@ -22,7 +22,8 @@ pub fn audit(case: &mut Case, now: u64) {
 pub fn heal(case: &mut Case, now: u64) -> i64 {
     let mut sum = 0;
     for _ in 0..10_000 {
-        let (wait, freed, _): (i64, i64, Value) = case.fcall("drip__heal", &["policy"], &[now.to_string()]);
+        let (wait, freed, notes): (i64, i64, Value) = case.fcall("drip__heal", &["policy"], &[now.to_string()]);
+        assert!(!format!("{notes:?}").contains("raised"), "{notes:?}");
         sum += freed;
         if wait != 0 {
             return sum;
@@ -33,7 +34,7 @@ pub fn heal(case: &mut Case, now: u64) -> i64 {
 
 /// A pass that looks at everything, some seconds later. Replies the time then.
 pub fn heal_all(case: &mut Case, now: u64) -> u64 {
-    let later = now + 6 * S;
+    let later = now + 11 * S;
     heal(case, later);
     later
 }
