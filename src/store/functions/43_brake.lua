@@ -154,6 +154,23 @@ do
     return pace and max(pace, went_on)
   end
 
+  -- hold_budget: a budget whose brake holds it goes on at the end of that, so its `went_on` may be still to come. One that it holds no
+  -- more goes on now. Replies whether that is to be written.
+  function brake.hold_budget(ctx, b, p)
+    local br, till = b.brake, 0
+    if not br and p.quotas then
+      br = brake.fresh(b.id)
+      b.brake = br
+    end
+    if br then till = brake.till(br, p, ctx.now) end
+    if b.went_on > ctx.now and till < b.went_on then
+      b.went_on = max(till, ctx.now)
+      return true
+    end
+    if till > b.went_on then b.went_on = till end
+    return false
+  end
+
   -- factor: what is left of the rate of a node.
   function brake.factor(br, p)
     return br.slow and slow.factor(br.slow, p) or 1

@@ -82,22 +82,9 @@ do
     end
   end
 
-  -- hold: a budget whose brake holds it goes on at the end of that, so `went_on` may be still to come. One that it holds no more goes on
-  -- now.
+  -- hold: what its brake makes of a budget.
   local function hold(ctx, b)
-    local br, p, till = b.brake, b.p, 0
-    if not p then return end
-    if not br and p.quotas then
-      br = brake.fresh(b.id)
-      b.brake = br
-    end
-    if br then till = brake.till(br, p, ctx.now) end
-    if b.went_on > ctx.now and till < b.went_on then
-      b.went_on = max(till, ctx.now)
-      change(ctx, b)
-    elseif till > b.went_on then
-      b.went_on = till
-    end
+    if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
   end
 
   -- known: the budgets that are remembered. Each call begins with their policies anew. While a change spreads, after a while without
