@@ -195,19 +195,21 @@ do
 
   -- charge: a job of the node has left. `more` says whether another one waits now; nil: nobody knows, so none is taken to have waited for
   -- longer than an interval.
+  -- Replies when the last of its windows ends that are used up by now; 0: none is.
   function brake.charge(ctx, br, p, more)
+    local d, till = br.slow, 0
     if p.quotas then
       br.windows = br.windows or {}
-      quota.charge(br.windows, p.quotas, ctx.now, 1)
-      change(ctx, br)
+      till = quota.charge(br.windows, p.quotas, ctx.now, 1)
+      if not br.changed then change(ctx, br) end
     end
-    local d = br.slow
-    if not d or d.factor >= 1 then return end
+    if not d or d.factor >= 1 then return till end
     local waited = d.seen > 0 and ctx.now - d.seen or 0
     if more == nil then waited = min(waited, slow.interval_us(p, d.factor)) end
     slow.left(d, ctx.now, waited)
     d.seen = more ~= false and ctx.now or 0
     change(ctx, br)
+    return till
   end
 
   -- left: the same of a bucket, in return for `due`. Replies when its next job may leave.

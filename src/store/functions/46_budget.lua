@@ -12,11 +12,12 @@
 -- At rest its score says when that is, so its due is that less its catch-up. Of one that has work <prefix>:budgets keeps
 -- "<due> <went_on> <now> <at> <place>", the place without its prefix:
 --   due       when its next job may leave
---   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it
+--   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
+--             it (43_brake) that is when it will go on
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
+-- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), brake (43_brake; nil: none), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
 -- waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other server can have
 -- written another one.
 
@@ -276,7 +277,7 @@ do
           d = now - of.catch_up_us
           if b.brake and b.brake.slow then b.brake.slow.seen = 0 end -- nobody has waited
         end
-        if b.brake then
+        if b.brake and b.brake.slow then
           b.due = brake.after(b.brake, of, d)
         elseif of.part == 0 then
           b.due = d + of.step
@@ -285,8 +286,8 @@ do
         end
       end
       if b.brake then
-        brake.charge(ctx, b.brake, of, nil)
-        hold(ctx, b)
+        local till = brake.charge(ctx, b.brake, of, nil)
+        if till > b.went_on then b.went_on = till end
       end
       if not ends then ends = end_of(tag, b.now, weight) end
       if tag then b.tags[id] = ends else set_tag(ctx, b, id, ends) end
