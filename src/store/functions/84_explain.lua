@@ -172,6 +172,7 @@ do
       local level, place, due = s.level, p.paused and ctx.k.paused or ctx.k.schedule, s.due
       ctx.now, ctx.was = till, { [s.bucket] = p }
       p, till = record.policy_at(ctx.rec, s.bucket, entry, till)
+      if s.brake then s.brake.pace = nil end -- the due has gone on since
       bucket.decide(ctx, s, s.bucket, s.queue, n, place, due, level, p)
     end
   end
