@@ -192,7 +192,8 @@ impl<'a> Question<'a> {
         let quota = level.quotas.iter().filter(|quota| quota.is_used_up()).max_by_key(|quota| quota.ends_us);
         let ends = quota.map_or(0, |quota| quota.ends_us);
         if level.slow_us > ends {
-            let hand = Hand::of_key(level, "slow-down").map_or_else(String::new, |hand| format!(" {}", hand.say(self.wall)));
+            let hand =
+                Hand::of_key(level, "slow-down").map_or_else(String::new, |hand| format!(" {}", hand.say(self.wall)));
             return (Binding::Slow, format!("is slowed down{hand}"));
         }
         match quota {
