@@ -19,6 +19,7 @@ mod policies;
 mod purge;
 mod rate;
 mod settings;
+mod settings_care;
 mod settings_judge;
 mod settings_model;
 mod settings_seen;
