@@ -245,6 +245,19 @@ pub(super) fn wait_for(what: &str, mut is_so: impl FnMut() -> io::Result<bool>) 
     Ok(())
 }
 
+/// Wait for the end of the walk over what has changed, which ranks the buckets: it takes a fiftieth of Redis' time.
+pub(super) fn wait_for_quiet(wire: &mut Wire) -> io::Result<()> {
+    let mut calls = 0.0;
+    for _ in 0..300 {
+        std::thread::sleep(Duration::from_secs(1));
+        let before = std::mem::replace(&mut calls, wire.info("stats", "total_commands_processed")?);
+        if calls - before <= 4.0 {
+            return Ok(());
+        }
+    }
+    Err(io::Error::other("Redis is not quiet after five minutes"))
+}
+
 /// The keys that the bench uses, as any producer and worker would.
 pub(super) fn keys() -> Partition {
     Partition::new("drip")

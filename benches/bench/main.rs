@@ -82,18 +82,22 @@ struct Cli {
 }
 
 impl Cli {
-    /// Run the suites, all but the peers when none is named. Replies the table.
-    fn run(&self) -> io::Result<String> {
+    /// Run the suites, all but the peers when none is named. Replies the table, and how many suites failed: what the others found is
+    /// told and written.
+    fn run(&self) -> io::Result<(String, usize)> {
         if let (false, Some(directory)) = (self.from.is_empty(), &self.plots) {
             let plotted = Plotted::read(&self.from)?;
             plots::draw(&plotted.points, &plotted.compared, directory)?;
-            return Ok(String::new());
+            return Ok((String::new(), 0));
         }
         let own = |suite: &&Suite| **suite != Suite::Peers;
         let all: Vec<Suite> = <Suite as clap::ValueEnum>::value_variants().iter().filter(own).copied().collect();
-        let mut bench = Bench { report: Report::new() };
+        let (mut bench, mut failed) = (Bench { report: Report::new() }, 0);
         for suite in if self.suites.is_empty() { &all } else { &self.suites } {
-            bench.run(*suite)?;
+            if let Err(why) = bench.run(*suite) {
+                eprintln!("bench: {suite:?}: {why}");
+                failed += 1;
+            }
         }
         bench.report.finish();
         if let Some(path) = &self.json {
@@ -102,15 +106,15 @@ impl Cli {
         if let Some(directory) = &self.plots {
             plots::draw(&bench.report.points, &bench.report.compared, directory)?;
         }
-        Ok(bench.report.table())
+        Ok((bench.report.table(), failed))
     }
 }
 
 fn main() -> ExitCode {
     match Cli::parse().run() {
-        Ok(table) => {
+        Ok((table, failed)) => {
             println!("{}", table.trim_end());
-            ExitCode::SUCCESS
+            if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(why) => {
             eprintln!("bench: {why}");

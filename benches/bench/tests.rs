@@ -22,7 +22,8 @@ fn a_suite_measures_prints_a_table_writes_json_and_leaves_nothing_behind() {
     let home = tempfile::tempdir().expect("a directory");
     let json = home.path().join("figures.json");
     let cli = Cli::try_parse_from(["bench", "wake", "--json", json.to_str().expect("a text"), "--bench"]);
-    let table = cli.expect("it has such a suite").run().expect("it measures");
+    let (table, failed) = cli.expect("it has such a suite").run().expect("it measures");
+    assert_eq!(failed, 0);
     assert!(table.starts_with("| suite") && table.contains("LPUSH to a blocked worker, p50"), "{table}");
     let figures: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).expect("the file is there")).expect("it is JSON");

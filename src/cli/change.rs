@@ -10,11 +10,13 @@ use super::{Exit, Failure};
 use crate::store::Store;
 use crate::store::change::{Author, Change, Told};
 use crate::words::bucket::BucketName;
+use crate::words::duration;
+use crate::words::glob::{self, Glob};
 use crate::words::subject::Subject;
-use crate::words::{duration, glob};
 
-/// How long a change waits for one that still spreads.
+/// How long a change waits for one that still spreads, and after how long it asks whether anybody spreads it.
 const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
+const WAIT_FOR_DAEMON: Duration = Duration::from_secs(1);
 
 /// What each of these commands takes.
 #[derive(Debug, Args)]
@@ -23,7 +25,7 @@ pub(super) struct Target {
     #[arg(value_name = "NAME|GLOB")]
     pattern: String,
     /// Why, for whoever reads `dripd settings` later
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
     /// Do not ask whether a glob for all buckets is meant
     #[arg(long)]
@@ -38,6 +40,11 @@ pub(super) struct Kind {
     /// The name or glob means budgets, not buckets
     #[arg(long)]
     pub(super) budget: bool,
+}
+
+/// A reason, short enough to be kept.
+fn reason(text: &str) -> Result<String, &'static str> {
+    if text.len() <= 1_000 { Ok(text.to_owned()) } else { Err("at most 1,000 bytes") }
 }
 
 /// For how long a change holds.
@@ -138,11 +145,23 @@ pub(super) async fn author(store: &mut Store) -> Author {
 /// Make a change; where another one still spreads, when that is over.
 pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Failure> {
     let since = Instant::now();
+    // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now. (Who is alive does not tell:
+    // one that was killed counts for a while.)
+    if change.is_glob && change.may_cut() {
+        store.look_at_all(&Glob::parse(&change.pattern)).await?;
+    }
+    let mut asked = false;
     loop {
         match store.change(change).await? {
-            Told::Busy if since.elapsed() < WAIT_FOR_SPREAD => tokio::time::sleep(Duration::from_millis(20)).await,
+            Told::Busy if since.elapsed() < WAIT_FOR_DAEMON => tokio::time::sleep(Duration::from_millis(20)).await,
             Told::Busy => {
-                let absent = store.daemons().await.is_ok_and(|daemons| daemons.is_empty());
+                let absent = (!asked || since.elapsed() >= WAIT_FOR_SPREAD)
+                    && store.daemons().await.is_ok_and(|daemons| daemons.is_empty());
+                asked = true;
+                if !absent && since.elapsed() < WAIT_FOR_SPREAD {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
                 let way =
                     if absent { "no daemon runs to carry it on; start one with `dripd run`" } else { "try again" };
                 return Err(Failure::new(

@@ -10,6 +10,7 @@ mod demo;
 mod explain;
 mod functions;
 mod help;
+mod into_file;
 mod limit;
 mod log;
 mod manual;

@@ -42,6 +42,13 @@ pub(super) fn rfc3339(ms: u64) -> Option<String> {
     Some(format!("{time:.3}"))
 }
 
+/// Microseconds since the epoch, as text, in RFC 3339 to the second; the text itself where it is none.
+pub(super) fn of_micros(text: &str) -> String {
+    let seconds = text.parse::<u64>().ok().and_then(|us| i64::try_from(us / 1_000_000).ok());
+    let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| text.to_owned(), |at| at.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,9 @@
 use clap::Args;
 
 use super::change::{For, Kind, Target, make};
-use super::{Exit, Failure, connect, say};
+use super::{Exit, Failure, connect, moment, say};
 use crate::config::{Config, settings};
-use crate::store::change::{SetTo, Told};
+use crate::store::change::{Change, Other, SetTo, Told};
 use crate::words::subject::Subject;
 
 /// Set keys of the policy of a bucket, or of all that match a glob, over what the file says.
@@ -50,7 +50,8 @@ impl Set {
         let mut change = target.change(&mut store, "set").await?;
         change.for_us = self.lasts.micros();
         change.set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
-        show(&subject, make(&mut store, &change).await?);
+        change.asks = Some("others");
+        show(&change, make(&mut store, &change).await?);
         Ok(Exit::Done)
     }
 }
@@ -66,16 +67,38 @@ impl Unset {
         let mut store = connect(config).await?;
         let mut change = target.change(&mut store, "unset").await?;
         (change.unset_all, change.unset) = (keys.is_empty(), keys);
-        show(&subject, make(&mut store, &change).await?);
+        change.asks = Some("others");
+        show(&change, make(&mut store, &change).await?);
         Ok(Exit::Done)
     }
 }
 
-/// What changed, a line a key.
-fn show(subject: &Subject, told: Told) {
-    let Told::Done { keys, .. } = told else { return say(&format!("{subject}: nothing of that was set")) };
-    let or_file = |text: String| if text.is_empty() { "as in the file".to_owned() } else { text };
+/// What changed, a line a key, with what is in force where that is another value.
+fn show(change: &Change, told: Told) {
+    let subject = Subject::of_stored(&change.pattern);
+    let Told::Done { keys, others, .. } = told else { return say(&format!("{subject}: nothing of that was set")) };
     for (key, before, after) in keys {
-        say(&format!("{subject}: {key} = {} (before: {})", or_file(after), or_file(before)));
+        let before = or_file(&before);
+        let line = match (change.set.get(&key), others.get(&key)) {
+            (Some(set), Some(over)) if change.for_us.is_none() => {
+                format!("{} is set, but {} lies over it{}", set.text, over.text, until(over))
+            }
+            (Some(_), Some(timed)) => format!("{after}{} (before: {before})", until(timed)),
+            (None, Some(other)) => {
+                let pattern = Subject::of_stored(&other.pattern).quoted();
+                format!("{}, set for {pattern}{} (before: {before})", other.text, until(other))
+            }
+            (_, None) => format!("{} (before: {before})", or_file(&after)),
+        };
+        say(&format!("{subject}: {key} = {line}"));
     }
+}
+
+fn or_file(text: &str) -> &str {
+    if text.is_empty() { "as in the file" } else { text }
+}
+
+/// Until when a timed value holds.
+fn until(other: &Other) -> String {
+    other.till.as_deref().map_or_else(String::new, |till| format!(" until {}", moment::of_micros(till)))
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::{self, COLUMNS, labelled};
-use super::{Exit, Failure, connect, print};
+use super::{Exit, Failure, connect, moment, print};
 use crate::config::Config;
 use crate::store::ops::WakeUp;
 use crate::store::status::{DaemonStatus, Status, StatusTop};
@@ -15,6 +15,7 @@ use crate::store::top::Row;
 use crate::store::view::BucketStatus;
 use crate::words::bucket::BucketName;
 use crate::words::duration;
+use crate::words::shown::shell;
 
 /// Say how things stand.
 #[derive(Debug, Args)]
@@ -157,7 +158,14 @@ fn describe_bucket(status: &BucketStatus) -> String {
     let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
     line("bucket", status.bucket.clone());
     line("depth", format!("{} of {}", status.depth, status.capacity));
+    if let Some(by) = &status.closed_by {
+        line("CLOSED", format!("it accepts nothing{}", stopped(&status.bucket, by, status.closed_until_us, "open")));
+    }
+    if let Some(by) = &status.paused_by {
+        line("PAUSED", format!("nothing leaves it{}", stopped(&status.bucket, by, status.paused_until_us, "resume")));
+    }
     let due = match (status.held, status.due_in_us) {
+        _ if status.paused_by.is_some() && status.depth + status.retries > 0 => "when the pause ends".to_owned(),
         (true, _) => format!("held: route {} is full", status.route),
         (_, None) => "nothing is scheduled".to_owned(),
         (_, Some(us)) => format!("in {}", ms(us)),
@@ -174,4 +182,11 @@ fn describe_bucket(status: &BucketStatus) -> String {
         line("gate", format!("{}: {} of {} left{wait}", gate.limiter, gate.remaining, gate.limit));
     }
     out
+}
+
+/// What stops a bucket, and what ends that.
+fn stopped(bucket: &str, by: &str, until_us: Option<u64>, back: &str) -> String {
+    let under = if by == bucket { String::new() } else { format!(" by {by:?}") };
+    let end = until_us.map_or_else(String::new, |us| format!(" until {}", moment::of_micros(&us.to_string())));
+    format!("{under}{end}; `dripd {back} {}` ends that", shell(by))
 }

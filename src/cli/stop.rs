@@ -7,6 +7,7 @@ use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::store::Store;
 use crate::store::change::{Change, Out, SetTo, Told};
+use crate::words::shown::shell;
 use crate::words::subject::Subject;
 
 /// Stop a bucket, or all that match a glob.
@@ -96,25 +97,28 @@ impl Stop {
             None
         };
         make(&mut store, &change).await?;
-        say(&stopped(&mut store, &change, met, way).await?);
+        say(&stopped(&mut store, &change, met, way).await);
         Ok(Exit::Done)
     }
 }
 
 /// What was stopped, how many buckets a glob met; and, of a pause, which jobs it cannot call back.
-async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> Result<String, Failure> {
+async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> String {
     let subject = Subject::of_stored(&change.pattern);
     let mut line = format!("{subject}: {}", way.state());
     if subject.is_budget {
-        return Ok(line + "; jobs that are out already are not called back");
+        return line + "; jobs that are out already are not called back";
     }
     if let Some(buckets) = met {
         line += &format!("; {} with work now", plural(buckets, "bucket"));
     }
     if way == Way::Out {
-        line += &out_already(store.jobs_out(&change.pattern, change.is_glob).await?);
+        line += &match store.jobs_out(&change.pattern, change.is_glob).await {
+            Ok(jobs) => out_already(jobs),
+            Err(why) => format!("; how many of their jobs are out is not known: {why}"),
+        };
     }
-    Ok(line)
+    line
 }
 
 fn out_already(jobs: Out) -> String {
@@ -171,5 +175,5 @@ impl Go {
 /// What would let it go on.
 fn command(way: Way, by: &Subject) -> String {
     let flag = if by.is_budget { " --budget" } else { "" };
-    format!("`dripd {}{flag} '{}'`", way.back(), by.pattern)
+    format!("`dripd {}{flag} {}`", way.back(), shell(by.pattern))
 }

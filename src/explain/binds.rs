@@ -213,6 +213,9 @@ impl<'a> Question<'a> {
         let named: Vec<String> = with_leases.iter().take(NAMED).map(|worker| shown(worker)).collect();
         let more = with_leases.len().saturating_sub(NAMED);
         let leases = match (named.is_empty(), more) {
+            (true, _) if facts.route.pending > 0 => {
+                format!("{} held", count(facts.route.pending, "lease is", "leases are"))
+            }
             (true, _) => "no leases are held".to_owned(),
             (false, 0) => format!("leases are held by {}", named.join(", ")),
             (false, more) => format!("leases are held by {} and {more} more", named.join(", ")),

@@ -18,7 +18,7 @@ pub use origin::Origin;
 
 use crate::store::explain::{Facts, Gate, Level, Place, Wrong};
 use crate::words::duration::say;
-use crate::words::shown::shown;
+use crate::words::shown::{shell, shown};
 
 /// How wide a terminal is at least, and in it the labels and the values.
 const WIDTH: usize = 80;
@@ -111,12 +111,6 @@ struct Worker {
 /// A text from outside as it may be shown on a terminal.
 fn plain(text: &str) -> String {
     shown(text.as_bytes())
-}
-
-/// A name or glob as it is written on a command line.
-fn shell(text: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '/' | '@' | '+' | ',');
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// `1 job is ready`, `3 jobs are ready`.
@@ -215,7 +209,9 @@ impl Explanation {
             let leases = count(worker.leases, "lease", "leases");
             line("worker", format!("{}: {leases}, last heard of {idle} ago", plain(&worker.name)));
         }
-        if self.route.workers > WORKERS as u64 {
+        if self.workers.is_empty() && self.route.workers > 0 {
+            line("workers", format!("{}, too many to list", self.route.workers));
+        } else if self.route.workers > WORKERS as u64 {
             line("", format!("and {} more workers", self.route.workers - WORKERS as u64));
         }
         for gate in &self.gates {

@@ -44,7 +44,7 @@ pub struct Change {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// `paused` or `closed`: what `stopped_by` of [`Told`] says.
+    /// `paused` or `closed`: what `stopped_by` of [`Told`] says; or `others`, to be told those.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asks: Option<&'static str>,
 }
@@ -69,6 +69,27 @@ pub struct SlowDown {
     pub reason: Option<String>,
 }
 
+impl Change {
+    /// Whether buckets may have less room by it.
+    #[must_use]
+    pub fn may_cut(&self) -> bool {
+        let sets = |key: &str| self.set.contains_key(key) || self.unset.iter().any(|unset| unset == key);
+        self.unset_all || sets("capacity") || self.set.contains_key("close")
+    }
+}
+
+/// What is in force of a key in place of a value that was set or taken back.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Other {
+    /// The value as an operator writes it.
+    pub text: String,
+    /// The name or glob that it is set for.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// When it ends by itself: microseconds since the epoch on the server's clock, as text.
+    pub till: Option<String>,
+}
+
 /// What became of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
@@ -76,8 +97,10 @@ pub enum Told {
     Done {
         /// Each key with its value before and after; empty where nothing is set.
         keys: Vec<(String, String, String)>,
-        /// The name or glob that pauses, or closes, the bucket now.
+        /// The name or glob that pauses, or closes, the bucket now, or all buckets of the glob.
         stopped_by: Option<String>,
+        /// By key, what is in force in place of the lasting value that was changed.
+        others: BTreeMap<String, Other>,
     },
     /// Nothing of that was set.
     Nothing {
@@ -97,6 +120,9 @@ pub struct Stands {
     pub since: String,
     /// When it ends by itself, likewise.
     pub till: Option<String>,
+    /// Of globs: it counts, and the one set last wins.
+    #[serde(default)]
+    pub seq: u64,
     /// Who set it.
     #[serde(default)]
     pub by: String,
@@ -170,7 +196,7 @@ impl Store {
         let json = serde_json::to_string(change).expect("a change is text and numbers");
         let args = [b"".as_slice(), json.as_bytes()];
         let reply = self.function("drip__set", &[self.keys().policy()], &args).await?;
-        told(&reply).ok_or_else(|| unexpected("drip__set", &reply))
+        told(&reply, change.asks == Some("others")).ok_or_else(|| unexpected("drip__set", &reply))
     }
 
     /// Slow down a bucket or a budget, or end that. Replies when it goes on.
@@ -288,13 +314,17 @@ impl Store {
     }
 }
 
-fn told(reply: &Value) -> Option<Told> {
-    let (state, flat, stopped_by): (i64, Vec<String>, String) = FromRedisValue::from_redis_value_ref(reply).ok()?;
+fn told(reply: &Value, asks_others: bool) -> Option<Told> {
+    let (state, flat, answer): (i64, Vec<String>, String) = FromRedisValue::from_redis_value_ref(reply).ok()?;
     let (keys, []) = flat.as_chunks::<3>() else { return None };
     let keys = keys.iter().map(|[key, before, after]| (key.clone(), before.clone(), after.clone())).collect();
-    let stopped_by = (!stopped_by.is_empty()).then_some(stopped_by);
+    let answer = (!answer.is_empty()).then_some(answer);
+    let (others, stopped_by) = match answer {
+        Some(json) if asks_others => (serde_json::from_str(&json).ok()?, None),
+        answer => (BTreeMap::new(), answer),
+    };
     match state {
-        1 => Some(Told::Done { keys, stopped_by }),
+        1 => Some(Told::Done { keys, stopped_by, others }),
         0 => Some(Told::Nothing { stopped_by }),
         -1 => Some(Told::Busy),
         _ => None,

@@ -10,9 +10,13 @@ use super::keys::GROUP;
 use super::reply::{self, Alive, Drained, Failed, Healed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
+use crate::words::glob::Glob;
 use crate::words::limiter::{Kind, Limiter};
 use crate::words::policy::{Record, Route};
 use crate::words::source::Source;
+
+/// How many queues one call looks at.
+const LOOKED_AT: usize = 500;
 
 /// What a [`Store::put_record`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +158,32 @@ impl Store {
         let queues: Vec<String> = woken.iter().map(|name| format!("{}{name}", self.keys().queues())).collect();
         let reply = self.function("drip__wake", &queues, &[b"", b"1"]).await?;
         reply::woken("drip__wake", &reply)
+    }
+
+    /// Look at the queue of each bucket that a glob matches, and let out nothing: what was pushed by now is judged by what holds now.
+    /// Where no record is stored nothing is done.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn look_at_all(&mut self, glob: &Glob) -> Result<(), StoreError> {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            let mut page = self.scan_queues(at).await?;
+            page.queues.retain(|key| self.bucket_of(key).is_some_and(|bucket| glob.matches(bucket.as_bytes())));
+            let mut rest = &page.queues[..];
+            while !rest.is_empty() {
+                let some = &rest[..rest.len().min(LOOKED_AT)];
+                let reply = self.function("drip__wake", some, &[b"", b"look"]).await?;
+                let drained = reply::woken("drip__wake", &reply)?;
+                if drained.record.is_none() {
+                    return Ok(());
+                }
+                rest = &rest[drained.looked.min(rest.len())..];
+            }
+            cursor = page.next;
+        }
+        Ok(())
     }
 
     /// Make sure that the stream and the group of a route exist.

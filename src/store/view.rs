@@ -38,6 +38,14 @@ pub struct BucketStatus {
     pub overflow: String,
     /// Where its jobs go.
     pub route: String,
+    /// The name or glob that pauses it.
+    pub paused_by: Option<String>,
+    /// When that ends by itself, microseconds since the epoch on the server's clock.
+    pub paused_until_us: Option<u64>,
+    /// The name or glob that closes it: it accepts nothing.
+    pub closed_by: Option<String>,
+    /// When that ends by itself, likewise.
+    pub closed_until_us: Option<u64>,
     /// The limiters before the doors that run code.
     pub gates: Vec<GateStatus>,
 }
@@ -56,7 +64,10 @@ pub struct GateStatus {
 }
 
 /// What `drip__look` replies, in its order.
-type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String, Vec<(String, u64, u64, u64)>);
+type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String, LookMore);
+
+/// Its last part: the gates, what pauses the bucket and until when, and what closes it and until when.
+type LookMore = (Vec<(String, u64, u64, u64)>, String, String, String, String);
 
 /// How things stand with a queue that a scan found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,12 +216,16 @@ impl Store {
     /// As any call.
     pub async fn bucket_status(&mut self, bucket: &BucketName) -> Result<BucketStatus, StoreError> {
         let reply = self.function("drip__look", &[self.keys().queue(bucket)], &[b""]).await?;
-        let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route, gates) =
+        let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route, more) =
             redis::from_redis_value::<LookReply>(reply)
                 .map_err(|why| StoreError::Reply { call: "drip__look", reply: why.to_string() })?;
         let (bucket, due_in_us) = (bucket.to_string(), u64::try_from(due).ok());
         let held = held == 1;
         let gate = |(limiter, limit, remaining, wait_ms)| GateStatus { limiter, limit, remaining, wait_ms };
+        let (gates, paused_by, paused_until, closed_by, closed_until) = more;
+        let some = |text: String| (!text.is_empty()).then_some(text);
+        let (paused_by, closed_by) = (some(paused_by), some(closed_by));
+        let (paused_until_us, closed_until_us) = (paused_until.parse().ok(), closed_until.parse().ok());
         let gates = gates.into_iter().map(gate).collect();
         Ok(BucketStatus {
             bucket,
@@ -225,6 +240,10 @@ impl Store {
             attempts,
             overflow,
             route,
+            paused_by,
+            paused_until_us,
+            closed_by,
+            closed_until_us,
             gates,
         })
     }

@@ -19,6 +19,13 @@ pub fn shown(bytes: &[u8]) -> String {
     text
 }
 
+/// A name or glob as it is written on a command line.
+#[must_use]
+pub fn shell(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '/' | '@' | '+' | ',');
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
 /// The beginning of some bytes, about `most` of them, and how many they are where that is not all.
 #[must_use]
 pub fn excerpt(bytes: &[u8], most: usize) -> String {

@@ -4,17 +4,16 @@ use std::io;
 use std::time::Duration;
 
 use super::SLOW;
-use super::lab::Server;
+use super::lab::{Server, wait_for_quiet};
 use super::memory::due_in_an_hour;
 use super::report::{Bound, Report, Row};
 
 const LASTING: Duration = Duration::from_secs(10);
-const SETTLE: Duration = Duration::from_secs(3);
 
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     let servers = [("nothing to do", Server::start()?), ("100,000 buckets due in an hour", due_in_an_hour(100_000)?)];
     let daemons = servers.iter().map(|(_, server)| server.daemon(SLOW)).collect::<io::Result<Vec<_>>>()?;
-    std::thread::sleep(SETTLE);
+    servers.iter().try_for_each(|(_, server)| wait_for_quiet(&mut server.wire()?))?;
     let look = || -> io::Result<Vec<(f64, u64)>> {
         let each = servers.iter().zip(&daemons);
         each.map(|((_, server), daemon)| {

@@ -7,7 +7,7 @@ use dripd::store::change::{Change, SetTo};
 use serde_json::json;
 
 use super::drain::{ready, schedule};
-use super::lab::{Apart, Daemon, Server, keys, queue, spent, wait_for};
+use super::lab::{Apart, Daemon, Server, keys, queue, spent, wait_for, wait_for_quiet};
 use super::measure::PAIRS;
 use super::neighbours::{Seen, Street};
 use super::report::{Bound, Report, Row, figure};
@@ -152,6 +152,7 @@ fn paused(report: &mut Report) -> io::Result<()> {
     );
     report.add(row);
     report.add(Row::new("settings", "the longest call of that", longest_ms(&mut wire)?, "ms"));
+    wire.call(&["XTRIM", &ready(), "MAXLEN", "0"])?; // what nobody takes keeps the reaper at work
     wait_for_quiet(&mut wire)?;
     let look = |wire: &mut Wire, daemon: &Daemon| -> io::Result<(f64, u64)> {
         Ok((wire.info("stats", "total_commands_processed")?, daemon.ticks()?))
@@ -168,19 +169,6 @@ fn paused(report: &mut Report) -> io::Result<()> {
             .value_goal(Bound::AtMost(2.0)),
     );
     Ok(())
-}
-
-/// Wait for the end of the walk over what has changed, which ranks the buckets: it takes a fiftieth of Redis' time.
-fn wait_for_quiet(wire: &mut Wire) -> io::Result<()> {
-    let mut calls = 0.0;
-    for _ in 0..300 {
-        std::thread::sleep(Duration::from_secs(1));
-        let before = std::mem::replace(&mut calls, wire.info("stats", "total_commands_processed")?);
-        if calls - before <= 4.0 {
-            return Ok(());
-        }
-    }
-    Err(io::Error::other("the walk over 100,000 buckets has not ended in five minutes"))
 }
 
 /// The longest call of a function that SLOWLOG has, in milliseconds.

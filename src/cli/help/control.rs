@@ -93,7 +93,7 @@ pub(super) const NOTES: &[Notes] = &[
         examples: &[
             ("All of them", "dripd settings"),
             ("Those of some buckets", "dripd settings 'sms:*'"),
-            ("Into the file, for good", "dripd settings --toml >> config.toml"),
+            ("As entries for the file, to put before the others there", "dripd settings --toml"),
         ],
         exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE

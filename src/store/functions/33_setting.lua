@@ -12,10 +12,48 @@
 local setting = {}
 do
   local VERSION = 1
+  local SMALL_STEP_US = 10000000 -- of a clock
 
   -- The fields that make a policy (the others are derived from them by `prepare_policy`).
   local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
     'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set', 'match' }
+
+  -- What can be set: the keys of a policy, and what stops a bucket.
+  local KEYS = {
+    rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true, catch_up = true,
+    admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true, pause = true, close = true,
+  }
+
+  function setting.is_key(key) return KEYS[key] == true end
+
+  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a value.
+  local DAY_US = 86400000000
+  local WHOLE = {
+    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
+    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
+    catch_up_us = { 0, 366 * DAY_US }, concurrency = { 0, 100000 }, weight = { 1, 1000 },
+  }
+  local function is_table(value) return type(value) == 'table' end
+  local function is_bool(value) return type(value) == 'boolean' end
+  local IS_GOOD = {
+    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
+    route = function(text) return type(text) == 'string' and #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
+    within = function(text) return type(text) == 'string' and #text <= 200 end,
+    admit = is_table, quotas = is_table, slow = is_table, ordered = is_bool, catch_up_set = is_bool,
+  }
+
+  -- makes_sense: whether each of some fields of a policy may hold what it does.
+  function setting.makes_sense(fields)
+    for name, value in pairs(fields) do
+      local range, is_good = WHOLE[name], IS_GOOD[name]
+      if range then
+        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
+      elseif not is_good or not is_good(value) then
+        return false
+      end
+    end
+    return true
+  end
 
   -- fresh: an entry without settings.
   function setting.fresh()
@@ -55,6 +93,19 @@ do
     return dropped, left
   end
 
+  -- bring_back: a timed setting that was made later than now is one of before the clock stepped back: it ends, counted from now, after
+  -- as long as it was made for. A small step changes nothing. Replies whether any of an entry was brought back.
+  function setting.bring_back(entry, now, now_text)
+    local any = false
+    for _, one in pairs(entry.keys) do
+      local it = one.timed
+      if it and it.since + 0 > now + SMALL_STEP_US then
+        it.till, it.since, any = base.digits(it.till - it.since + now), now_text, true
+      end
+    end
+    return any
+  end
+
   -- winners: of each key the setting that counts: key -> { setting, match }. `own` is the entry of the exact name, or nil; `globs`
   -- a list of { match, entry } of those that match.
   local function winners(own, own_now, globs, globs_now)
@@ -75,8 +126,8 @@ do
   -- apply: a policy with the settings of a name laid over it: the fields of a new one, with
   --   paused, closed   the name or glob that pauses or closes it     set   which key was set, by what: { setting, match }
   --   entry            that of [[bucket]] which it comes from, by its place; nil: none
-  -- or nil where nothing applies to it.
-  function setting.apply(p, own, own_now, globs, globs_now)
+  -- or nil where nothing applies to it. Where `is_usable` is given, what it says no to is left out.
+  function setting.apply(p, own, own_now, globs, globs_now, is_usable)
     local won = winners(own, own_now, globs, globs_now)
     if next(won) == nil then return nil end
     local fields = { set = won, entry = p.entry }
@@ -86,7 +137,7 @@ do
         fields.paused = one.match
       elseif key == 'close' then
         fields.closed = one.match
-      else
+      elseif not is_usable or is_usable(one.setting.policy) then
         for name, value in pairs(one.setting.policy) do fields[name] = value end
       end
     end

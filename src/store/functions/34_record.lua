@@ -2,9 +2,9 @@
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
 -- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads
--- (62_sweep); `held` names the routes that are full; `settings`
--- is there when operators have set something (41_settings): another text after each change; `prev_globs` are the globs before a
--- change of them that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
+-- (62_sweep); `held` names the routes that are full; `settings` is there when operators have set something (41_settings): another
+-- text after each change; `prev_globs` are the globs before a change of them that spreads. An entry of [[bucket]] names only the keys
+-- that differ from [defaults].
 --
 -- A *view* is a record with what operators have set laid over it. It is asked like a record.
 
@@ -13,6 +13,7 @@ do
   local digits, refuse = base.digits, base.refuse
 
   local REMEMBERED = 100000 -- buckets whose policy is remembered, at least
+  local SHARED = 10000      -- policies that globs make, at most
 
   -- What holds where no record is stored: before any daemon ever ran.
   local BUILT_IN = {
@@ -254,6 +255,28 @@ do
     return list
   end
 
+  -- is_usable: whether fields of a policy, laid over the defaults, make one.
+  function record.is_usable(fields)
+    local p = {}
+    for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
+    if not setting.makes_sense(fields) then return false end
+    for name, value in pairs(fields) do p[name] = value end
+    return (pcall(prepare_policy, p))
+  end
+
+  -- lay: a policy with settings laid over it, made ready; nil where nothing applies. What makes no sense here is left out, for a newer
+  -- version may have set it and know what this one does not; `view.unusable` tells of that.
+  local function lay(view, p, own, own_now, globs, globs_now)
+    local function made(is_usable)
+      local set = setting.apply(p, own, own_now, globs, globs_now, is_usable)
+      return set and prepare_policy(set)
+    end
+    local ok, set = pcall(made)
+    if ok then return set end
+    view.unusable = true
+    return made(record.is_usable)
+  end
+
   local function copy_of(p)
     local copy = {}
     for key, value in pairs(p) do copy[key] = value end
@@ -261,10 +284,11 @@ do
   end
 
   -- with_globs: what globs make of a policy: made once for all buckets of which nothing else is set, for a policy each would fill the
-  -- memory.
+  -- memory. A hundred globs can meet in more ways than a memory holds: where there are many, all are made anew.
   local function with_globs(view, p, globs)
     local name = globs[1].place
     for i = 2, #globs do name = name .. ' ' .. globs[i].place end
+    if view.shared_count >= SHARED then view.shared, view.shared_count = {}, 0 end
     local of_p = view.shared[p]
     if not of_p then
       of_p = {}
@@ -272,14 +296,13 @@ do
     end
     local set = of_p[name]
     if set and (not set.till or view.now < set.till) then return set end
-    set = setting.apply(p, nil, view.now, globs, view.now)
-    set = set and prepare_policy(set) or p
+    set = lay(view, p, nil, view.now, globs, view.now) or p
     local till = setting.till(nil, globs, view.now)
     if till then
       if set == p then set = copy_of(p) end
       set.till = till
     end
-    of_p[name] = set
+    of_p[name], view.shared_count = set, view.shared_count + 1
     return set
   end
 
@@ -294,12 +317,12 @@ do
       if not globs[1] then return p, false, true end
       return with_globs(view, p, globs), false, false
     end
-    local set, till = setting.apply(p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
+    local set, till = lay(view, p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
     local is_over = setting.next_end(own.entry) <= view.now
     if not set and not till and not is_over then return p, false, true end
-    set = set and prepare_policy(set) or copy_of(p)
+    set = set or copy_of(p)
     set.till = till
-    if is_over then set.over = prepare_policy(setting.apply(p, own, 0, globs, view.now)) end
+    if is_over then set.over = lay(view, p, own, 0, globs, view.now) or p end
     return set, true, false
   end
 
@@ -316,8 +339,7 @@ do
     local base_rec = rec.base or rec
     local p, globs = base_rec.raw(base_rec, bucket), rec.base and globs_of(rec, bucket) or {}
     local own = entry and { match = bucket, entry = entry }
-    local set = setting.apply(p, own, at, globs, at)
-    set = set and prepare_policy(set) or copy_of(p)
+    local set = lay(rec, p, own, at, globs, at) or copy_of(p)
     return chain.resolve(rec, set, bucket, true), setting.till(own, globs, at)
   end
 
@@ -325,8 +347,7 @@ do
   -- since it was put right is stored until then, so it is in force here.
   function record.as_of(view, id, at)
     local p = view.base.raw(view.base, id)
-    local set = setting.apply(p, own_entry(view, id), 0, globs_of(view, id), at)
-    return set and prepare_policy(set) or p
+    return lay(view, p, own_entry(view, id), 0, globs_of(view, id), at) or p
   end
 
   -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
@@ -356,7 +377,7 @@ do
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
       shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, budget_globs = {},
-      shared = {}, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
+      shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }

@@ -18,7 +18,7 @@ do
   local clock, digits = base.clock, base.digits
 
   local STEP_BACK_US = 1000  -- a clock that went back further than this starts a sweep
-  local BELIEVED_US = 250000 -- for so long without a call it is believed what stands where
+  local BELIEVED_US = 250000 -- for so long without a drain it is believed what stands where
 
   -- By prefix: made once and filled anew by each call, for making one costs more than most calls do.
   local contexts, context_count = {}, 0
@@ -85,9 +85,10 @@ do
     if not m or ctx.id ~= id then m = memory.of(prefix, id) end
     if head[4] then look_through(ctx, m, head[4], now) end
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end
-    -- While it was quiet here, this server may have been a replica, and another one may have put buckets to rest.
-    if now > m.clock + BELIEVED_US then m.rest_us, m.over_us = 0, 0 end
     ctx.quiet = now > m.drained_us + BELIEVED_US or now < m.clock
+    -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that
+    -- only read come to a replica too.
+    if now > m.drained_us + BELIEVED_US then m.rest_us, m.over_us = 0, 0 end
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
@@ -95,7 +96,7 @@ do
     ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.calls = nil, nil, nil, nil, calls
     ctx.inflight, ctx.takes_slots, ctx.may_be_full = nil, nil, ctx.rec.has_slots or ctx.rec.version or ctx.prev or false
     ctx.has_budgets = ctx.rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
-    ctx.marks, ctx.reached_of = nil, nil
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks = nil, nil, nil, nil
     local brakes = head[5]
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
     ctx.brakes, ctx.braked, ctx.slowed = nil, nil, nil
@@ -125,6 +126,10 @@ do
   -- notes_of: the notes of a call as a reply: kind, subject, detail and count of each, as texts.
   function context.notes_of(ctx)
     local list = {}
+    if ctx.rec.unusable then
+      context.note(ctx, 'newer', ctx.k.settings)
+      ctx.rec.unusable = nil
+    end
     for kind, noted in pairs(ctx.notes or {}) do
       local n = #list
       list[n + 1], list[n + 2], list[n + 3], list[n + 4] = kind, noted.subject, noted.detail, digits(noted.count)

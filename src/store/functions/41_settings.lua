@@ -79,6 +79,8 @@ do
     local json, before = cjson.encode(all), call('GET', ctx.k.globs) or ''
     if next(all.globs) then call('SET', ctx.k.globs, json) else call('DEL', ctx.k.globs) end
     local version = touched(ctx, nil, json)
+    -- Before the first record nothing spreads, but that record does: what was accepted by then was accepted without these.
+    if not ctx.id then call('HSETNX', ctx.k.policy, 'prev_globs', before) end
     if spreads then
       call('UNLINK', ctx.k.reached)
       call('HSET', ctx.k.policy, 'prev_id', ctx.id .. ' ' .. version, 'prev_globs', before)
@@ -130,6 +132,28 @@ do
     end
     if first < huge then call('ZADD', ctx.k.ends, digits(first), name) else call('ZREM', ctx.k.ends, name) end
     if ctx.rec.version then ctx.rec.first_end = nil end
+  end
+
+  local function bring_back_globs(ctx)
+    local all, any = settings.of_globs(ctx), false
+    for _, entry in pairs(all and all.globs or {}) do any = setting.bring_back(entry, ctx.now, ctx.now_text) or any end
+    if any then
+      settings.write_globs(ctx, all, false)
+      context.renew(ctx)
+    end
+  end
+
+  -- bring_back: the clock has stepped back: what is timed ends no later than it was made for (33_setting): that of globs where the
+  -- cursor is '0', and that of a page of names. Replies where the next page begins, '0' at the end.
+  function settings.bring_back(ctx, cursor)
+    if cursor == '0' then bring_back_globs(ctx) end
+    local page = call('ZSCAN', ctx.k.ends, cursor, 'COUNT', ctx.limits.batch)
+    for i = 1, #page[2], 2 do
+      local name = page[2][i]
+      local entry = settings.of_name(ctx, name)
+      if entry and setting.bring_back(entry, ctx.now, ctx.now_text) then settings.write_name(ctx, name, entry) end
+    end
+    return page[1]
   end
 
   -- first_end: when the first timed setting ends, or `huge`.

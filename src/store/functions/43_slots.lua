@@ -50,10 +50,11 @@ do
     return ends ~= nil and ends < huge
   end
 
-  -- is_full: whether a node with this policy may let out nothing until a slot is free, or until a job of it that failed comes back.
-  function slots.is_full(ctx, id, p)
+  -- is_full: whether a node with this policy may let out nothing until a slot is free, or until a job of it that failed comes back
+  -- (`is_back`: one does, now).
+  function slots.is_full(ctx, id, p, is_back)
     if not p.concurrency then return false end
-    return slots.count(ctx, id) >= p.concurrency or p.ordered and waits_for_retry(ctx, id)
+    return slots.count(ctx, id) >= p.concurrency or p.ordered and not is_back and waits_for_retry(ctx, id)
   end
 
   -- can_take: whether a line can be written: asked before a job leaves, for then nothing may fail any more.

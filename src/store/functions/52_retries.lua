@@ -98,16 +98,17 @@ do
     local ended = call('ZRANGE', ctx.k.retries, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', ctx.limits.batch)
     if #ended == 0 then return end
     local places, dues = bucket.load(ctx, ended)
-    local s = {}
+    local s, done = {}, {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
-      call('ZADD', ctx.k.retries, '+inf', name)
       local place = places[i]
       local goes_on = place == nil or place == ctx.k.rest
-        or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name))
+        or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name), true)
       if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
+      done[#done + 1], done[#done + 2] = '+inf', name
     end
     bucket.flush(ctx)
+    if done[1] then call('ZADD', ctx.k.retries, unpack(done)) end -- last: where the above raises, all are announced again
   end
 
   -- announced: of some buckets, those whose first back-off has ended and which were scheduled for it.

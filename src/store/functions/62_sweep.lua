@@ -26,6 +26,12 @@ do
     local queue, len = ctx.k.queues .. name, 0
     if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
     bucket.decide(ctx, s, name, queue, len, place, due, level)
+    -- A call that has cut as much as one may goes on with those of which nothing is cut, and with one more: whoever floods full
+    -- buckets must not hold up a change.
+    if s.over > 0 and spent(ctx) then
+      if ctx.swept_over then return false end
+      ctx.swept_over = true
+    end
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
     if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
       or place == ctx.k.full or waiting.budget(ctx, place)) then
@@ -52,14 +58,14 @@ do
     bucket.expect(ctx, names)
     brake.expect(ctx, names)
     for i, name in ipairs(names) do
-      if spent(ctx) then
+      -- One of which a setting of its own has ended is put right for that (63_change).
+      local p = record.policy_of(ctx.rec, name)
+      local is_here = ctx.prev or p and not p.over
+      if is_here and step(ctx, s, name, place or places[i], dues[i], levels[i]) == false then
         bucket.flush(ctx)
         ctx.reached_of = nil
         return false -- the same page again: those done by now are marked as reached
       end
-      -- One of which a setting of its own has ended is put right for that (63_change).
-      local p = record.policy_of(ctx.rec, name)
-      if ctx.prev or p and not p.over then step(ctx, s, name, place or places[i], dues[i], levels[i]) end
     end
     bucket.flush(ctx)
     at.cursor, ctx.reached_of = cursor, nil
@@ -76,6 +82,15 @@ do
       table.remove(at.routes, 1)
     end
     return false
+  end
+
+  -- pass_over_settings: those that a clock that stepped back would let hold for too long. Replies whether that was the last page.
+  local function pass_over_settings(ctx, at)
+    if not ctx.rec.version then return true end
+    local ok, cursor = pcall(settings.bring_back, ctx, at.cursor)
+    if not ok then context.note(ctx, 'wrong-type', ctx.k.settings) end -- one of the keys of settings: the sweep goes on all the same
+    at.cursor = ok and cursor or '0'
+    return at.cursor == '0'
   end
 
   -- over: a change has reached every bucket. Replies false where a setting of a glob ended since the sweep began: then it must come
@@ -97,14 +112,17 @@ do
     local m, batch = ctx.memory, ctx.limits.batch
     ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
     if not m.sweep or ctx.prev and m.sweep.spread ~= ctx.spread then
-      m.sweep = { phase = 'held', cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
+      local phase = ctx.rec.version and not (m.sweep and m.sweep.phase ~= 'settings') and 'settings' or 'held'
+      m.sweep = { phase = phase, cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
     end
     local at = m.sweep
     if at.phase == 'done' then
       if not ctx.prev then return false, false end
       at.phase, at.cursor, at.since_us = 'held', '0', ctx.now
     end
-    if at.phase == 'held' then
+    if at.phase == 'settings' then
+      if pass_over_settings(ctx, at) then at.phase, at.cursor = 'held', '0' end
+    elseif at.phase == 'held' then
       if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
     elseif at.phase == 'paused' then
       if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'full', '0' end

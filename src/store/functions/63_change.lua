@@ -9,6 +9,8 @@ do
   local spent, policy_of = context.spent, record.policy_of
 
   local FIELDS_MOST = 20 -- keys in one call
+  local REASON_LONGEST = 1000 -- bytes
+  local LONGEST_US = 366 * 86400000000 -- a setting with an end
 
   local function put_bucket_right(ctx, s, name, place, due, level)
     local queue = ctx.k.queues .. name
@@ -84,7 +86,8 @@ do
   function change.read(text)
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
-      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0)
+      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0 and c.for_us <= LONGEST_US)
+      and (c.reason == nil or type(c.reason) == 'string')
       and (c.is_glob == true or names.is_bucket(chain.budget_of(c.match) or c.match))
     if not is_good then return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason') end
     local n = 0
@@ -93,6 +96,14 @@ do
       if type(one) ~= 'table' or type(one.text) ~= 'string' or type(one.policy) ~= 'table' then
         return nil, refuse('BADARG', 'each key that is set has a text and a policy')
       end
+    end
+    for key, one in pairs(c.set or {}) do
+      if not setting.is_key(key) or not record.is_usable(one.policy) then
+        return nil, refuse('BADARG', key .. ' = ' .. one.text .. ' makes no policy here')
+      end
+    end
+    if c.reason and #c.reason > REASON_LONGEST then
+      return nil, refuse('BADARG', 'a reason is at most ' .. REASON_LONGEST .. ' bytes long')
     end
     if n > FIELDS_MOST then return nil, refuse('TOOMANY', 'at most ' .. FIELDS_MOST .. ' keys a call') end
     return c
@@ -155,7 +166,7 @@ do
       if told[i + 1] ~= '' then before[#before + 1] = told[i] .. '=' .. told[i + 1] end
       if told[i + 2] ~= '' then after[#after + 1] = told[i] .. '=' .. told[i + 2] end
     end
-    if c.for_us then after[#after + 1] = 'for ' .. digits(c.for_us / 1000000) .. 's' end
+    if c.for_us then after[#after + 1] = 'for ' .. format('%g', c.for_us / 1000000) .. 's' end
     local err = events.add(ctx.k, {
       what = c.what, match = c.match, before = table.concat(before, ' '), after = table.concat(after, ' '), by = c.by, user = c.user,
       reason = c.reason,
@@ -177,28 +188,75 @@ do
     return refuse('BADARG', key .. ' was written by a newer version of dripd; use that one')
   end
 
-  -- stopped_by: which name or glob pauses, or closes, a node now; '' where none does.
-  local function stopped_by(ctx, c)
-    local p = policy_of(ctx.rec, c.match)
+  -- others_of: of the keys that changed, as JSON, what is in force in place of the lasting value: { <key>: { text, match, till } }; ''
+  -- where nothing is.
+  local function others_of(c, told, winner_of)
+    local others, any = {}, false
+    for i = 1, #told, 3 do
+      local won = winner_of(told[i])
+      if won and (won.match ~= c.match or won.setting.till) then
+        others[told[i]], any = { text = won.setting.text, match = won.match, till = won.setting.till }, true
+      end
+    end
+    return any and cjson.encode(others) or ''
+  end
+
+  -- answer: the third reply for a name whose policy is `p` now; glob_answer: for a glob, of which another one that meets all of its
+  -- buckets may pause, or close, them.
+  local function answer(c, p, told)
+    if c.asks == 'others' then return others_of(c, told, function(key) return p and p.set and p.set[key] end) end
     return p and p[c.asks or 'paused'] or ''
+  end
+
+  -- covers: whether a glob surely means all that another one does. One of budgets stands in braces.
+  local function covers(outer, inner)
+    local of_outer, of_inner = chain.budget_of(outer), chain.budget_of(inner)
+    if (of_outer == nil) ~= (of_inner == nil) then return false end
+    outer, inner = of_outer or outer, of_inner or inner
+    local kind, plain = glob.kind(outer)
+    return outer ~= inner and kind == 'prefix' and sub(inner, 1, #plain) == plain
+  end
+
+  -- covering: of the globs that cover one, the value of a key that counts: { setting, match }, or nil.
+  local function covering(ctx, all, text, key)
+    local won
+    for other, entry in pairs(all.globs) do
+      local one = covers(other, text) and entry.keys[key]
+      local it = one and setting.in_force(one, ctx.now)
+      if it and (not won or it.seq > won.setting.seq) then won = { setting = it, match = other } end
+    end
+    return won
+  end
+
+  local function glob_answer(ctx, c, all, entry, told)
+    if c.asks == 'others' then
+      return others_of(c, told, function(key)
+        local it = entry.keys[key] and setting.in_force(entry.keys[key], ctx.now)
+        return it and { setting = it, match = c.match } or covering(ctx, all, c.match, key)
+      end)
+    end
+    local other = covering(ctx, all, c.match, c.asks == 'closed' and 'close' or 'pause')
+    return other and other.match or ''
   end
 
   -- of_name: the same for an exact name.
   local function of_name(ctx, c)
     local entry, is_newer = settings.of_name(ctx, c.match)
     if is_newer then return newer(ctx.k.settings) end
-    if not settings.room_for_name(ctx, c.match) then
+    if next(c.set or {}) and not settings.room_for_name(ctx, c.match) then
       return refuse('TOOMANY', '100,000 names are set; `dripd unset` some, or set a glob')
     end
     if next(c.set or {}) and not policy_of(ctx.rec, c.match) then
       return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. chain.budget_of(c.match))
     end
+    local err = make_routes(ctx, c)
+    if err then return err end
     entry = entry or setting.fresh()
     setting.without_over(entry, ctx.now)
     local was = bucket.was(ctx, c.match) -- not asked for later: the policies before know what is set now
     -- checks end here
     local told = change.alter(ctx, c, entry, 0)
-    if #told == 0 then return { 0, told, stopped_by(ctx, c) } end
+    if #told == 0 then return { 0, told, answer(c, policy_of(ctx.rec, c.match), told) } end
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was }
     put_right(ctx, { c.match })
@@ -206,7 +264,7 @@ do
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
     tell(ctx, c, told)
-    return { 1, told, stopped_by(ctx, c) }
+    return { 1, told, answer(c, policy_of(ctx.rec, c.match), told) }
   end
 
   -- of_glob: the same for a glob.
@@ -216,27 +274,33 @@ do
     -- One change of globs spreads at a time. What ended begins with this one, unless it has reached a bucket already.
     if ctx.prev and (ctx.spread or call('EXISTS', ctx.k.reached) == 1) then return { -1, {}, '' } end
     all = settings.without_over(ctx, all or { v = 1, seq = 0, globs = {} })
-    if not settings.room_for_glob(all, c.match) then return refuse('TOOMANY', '100 globs are set; `dripd unset` one') end
+    if next(c.set or {}) and not settings.room_for_glob(all, c.match) then
+      return refuse('TOOMANY', '100 globs are set; `dripd unset` one')
+    end
+    local err = make_routes(ctx, c)
+    if err then return err end
     -- checks end here
     all.seq = all.seq + 1
     local entry = all.globs[c.match] or setting.fresh()
     local told = change.alter(ctx, c, entry, all.seq)
-    if #told == 0 then return { 0, told, '' } end
+    if #told == 0 then return { 0, told, glob_answer(ctx, c, all, entry, told) } end
     all.globs[c.match] = next(entry.keys) and entry or nil
     settings.write_globs(ctx, all, spreads(ctx))
     context.renew(ctx)
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
     tell(ctx, c, told)
-    return { 1, told, '' }
+    return { 1, told, glob_answer(ctx, c, all, entry, told) }
   end
 
   -- drip__set: set, or take back, keys of a name or a glob.
   -- keys   <prefix>:policy
-  -- args   now_us, the change (JSON): what (set, unset, pause, ...), match, is_glob; set: { <key>: { text, policy } }; unset: [ key ], or unset_all (pause and close
-  --        aside); for_us; by, user, reason; asks: 'paused' or 'closed', for the third reply
+  -- args   now_us, the change (JSON): what (set, unset, pause, ...), match, is_glob; set: { <key>: { text, policy } };
+  --        unset: [ key ], or unset_all (pause and close aside); for_us; by, user, reason; asks: 'paused', 'closed' or 'others',
+  --        for the third reply
   -- reply  { 1 (0: nothing changed, -1: busy, another change still spreads), { key, text before, text after, ... }, the name or glob
-  --        that pauses (or closes) the bucket now }
+  --        that pauses (or closes) the bucket, or all buckets of the glob, now; or, with 'others', what is in force in place of the
+  --        value that was changed (JSON: { <key>: { text, match, till } }, '' = nothing) }
   -- errors BADARG TOOMANY WRONGTYPE
   -- cost   O(keys), and of one bucket a look
   function change.set(redis_keys, args)
@@ -245,8 +309,6 @@ do
     local c, err = change.read(args[2])
     if err then return err end
     local ctx = context.open(prefix, args[1])
-    err = make_routes(ctx, c)
-    if err then return err end
     local step = c.is_glob and of_glob or of_name
     return step(ctx, c)
   end

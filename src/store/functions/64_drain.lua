@@ -62,8 +62,12 @@ do
       local whole, why = pcall(turns, ctx, work)
       if not whole then
         -- A key of ours is of the wrong type. (Redis' pcall replies a text; a table keeps its code.)
-        if work.decides then error(type(why) == 'table' and why or { err = why }) end
         dispatch.pause(ctx)
+        if work.decides then -- what no bucket can be judged without is damaged: what has left by now is written all the same
+          if work.is_plain then dispatch.close(ctx) end
+          pcall(bucket.flush, ctx)
+          error(type(why) == 'table' and why or { err = why })
+        end
         local s, name = work.s, work.names[work.at]
         note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
         work.quota = work.quota - 1
@@ -123,6 +127,10 @@ do
     return max(0, at - ctx.now)
   end
 
+  local function reply_of(ctx, wait)
+    return { wait, ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id or '', ctx.prev and 1 or 0, context.notes_of(ctx) }
+  end
+
   -- finish: the turns of what is due, the sweep, and the reply.
   local function finish(ctx, first_due)
     local more
@@ -133,9 +141,7 @@ do
     if sweeps then more = true end
     if moved then first_due = nil end
     context.flush_counts(ctx)
-    return {
-      wait_us(ctx, more, first_due), ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id or '', ctx.prev and 1 or 0, context.notes_of(ctx),
-    }
+    return reply_of(ctx, wait_us(ctx, more, first_due))
   end
 
   -- without_record: the reply to a daemon where no record is stored: somebody flushed Redis, and what was pushed since must not be
@@ -187,7 +193,7 @@ do
   -- otherwise. A bucket that stood on the schedule keeps its turn there, for the longest due go first.
   local function look_at_one(ctx, work, i, queue, len)
     local s, name, place, due, now = work.s, work.names[i], work.places[i], work.dues[i], ctx.now
-    local may_go = (place == nil or place == ctx.k.rest or place == ctx.k.paused) and work.quota > 0
+    local may_go = not ctx.only_looks and (place == nil or place == ctx.k.rest or place == ctx.k.paused) and work.quota > 0
     if work.is_plain and may_go and place ~= ctx.k.paused and (due or 0) <= now then
       local p = ctx.rec.plain or policy_of(ctx.rec, name)
       if p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
@@ -254,7 +260,7 @@ do
 
   -- drip__wake: look at queues that changed, let out what came into buckets that may go, then drain.
   -- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
-  -- args   as drain
+  -- args   now_us, "1" as drain, or "look": let out nothing, and only have what was pushed by now counted by what holds now
   -- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call.
   --        0 where the call was spent on what settings that ended had left behind
   -- cost   O(queues + batch)
@@ -262,10 +268,11 @@ do
     local prefix = keys.split_queue(redis_keys[1] or '')
     if not prefix or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
     local ctx = context.open(prefix, args[1])
-    if args[2] == '1' and not ctx.id then return without_record() end
+    if (args[2] == '1' or args[2] == 'look') and not ctx.id then return without_record() end
     begin(ctx)
+    ctx.only_looks = args[2] == 'look'
     local looked, first_due = look_at(ctx, redis_keys)
-    local reply = finish(ctx, first_due)
+    local reply = ctx.only_looks and reply_of(ctx, 0) or finish(ctx, first_due)
     reply[8] = looked
     return reply
   end

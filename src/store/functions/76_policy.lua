@@ -41,7 +41,11 @@ do
     if bucket.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
       call('UNLINK', k.reached)
       call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
+    else
+      call('HDEL', policy_key, 'prev_globs')
     end
+    -- What is set outlives a policy key that somebody deleted.
+    if call('EXISTS', k.settings, k.globs) > 0 then call('HSETNX', policy_key, 'settings', 'kept ' .. id) end
     context.wake(k) -- a faster rate makes dues earlier
     return 1
   end

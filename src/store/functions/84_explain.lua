@@ -5,7 +5,8 @@ local explain = {}
 do
   local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
 
-  local CONSUMERS_MOST = 100 -- workers that are listed
+  local CONSUMERS_MOST = 100   -- workers that are listed
+  local CONSUMERS_READ = 10000 -- and read, to find those who hold most
   local FAR = 2 ^ 53         -- what lies further ahead is as good as never
 
   -- look: the context of a call and what is stored of a bucket, or nil and an error.
@@ -95,9 +96,10 @@ do
   end
 
   -- workers_of: who takes jobs of a route: name, leases held and ms since it was last heard of, of each. Those that hold most come
-  -- first. The second reply is how many there are.
+  -- first. The second reply is how many there are. Nobody is listed where a call would have to read very many.
   local function workers_of(r)
-    local list, reply = {}, {}
+    local list, reply, there_are = {}, {}, r.group and r.group.consumers or 0
+    if there_are > CONSUMERS_READ then return reply, there_are end
     for i, flat in ipairs(r.group and call('XINFO', 'CONSUMERS', r.stream, 'workers') or {}) do
       list[i] = {}
       for j = 1, #flat, 2 do list[i][flat[j]] = flat[j + 1] end

@@ -24,6 +24,7 @@ mod purge;
 mod quotas;
 mod rate;
 mod settings;
+mod settings_care;
 mod settings_judge;
 mod settings_model;
 mod settings_seen;

@@ -372,6 +372,7 @@ fn at_most_100_globs_and_100_000_names_are_set() {
     let c =
         json!({ "match": "x", "is_glob": false, "set": { "capacity": { "text": "3", "policy": { "capacity": 3 } } } });
     assert_eq!(case.refusal("drip__set", &["policy"], &[T0.to_string(), c.to_string()]), "TOOMANY");
+    assert_eq!(unset(&mut case, T0, "x", &[]).0, 0, "what takes back needs no room");
     set(&mut case, T0, "n7", "capacity", "4");
     assert_eq!(capacity(&mut case, T0, "n7"), 4);
 }

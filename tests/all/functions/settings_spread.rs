@@ -405,3 +405,22 @@ fn a_hundred_names_that_end_together_with_the_clock_set_back_are_put_right_once(
     }
     assert!(!exists(&mut case, "settings") && !exists(&mut case, "ends"));
 }
+
+#[test]
+fn a_flood_into_full_buckets_holds_up_no_spread() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    busy(&mut case, (0..500).map(|n| format!("p{n}")));
+    set(&mut case, T0, "p*", &["pause"]);
+    case.settle_at(T0);
+    case.push_at(T0, "full", &["x"; 11]);
+    case.settle_at(T0);
+    unset(&mut case, T0 + S, "p*", &["pause"]);
+    for _ in 0..40 {
+        case.lpush("full", &["x"; 300]);
+        case.wake_at(T0 + S, &["full"]);
+    }
+    let paused: Vec<String> =
+        (0..500).map(|n| format!("p{n}")).filter(|p| places(&mut case, p)[0].0 == "paused").collect();
+    assert_eq!(paused, Vec::<String>::new(), "each call goes on with the spread, whatever it had to reject");
+    assert_eq!(case.waiting("full").len(), 10);
+}

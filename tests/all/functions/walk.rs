@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use redis::{FromRedisValue, Value};
 
-use crate::rig::{Case, MS, S, Server, T0};
+use crate::rig::{Case, MS, S, Server, T0, eventually};
 
 /// Where nothing is left out, and the floors that let nothing pass.
 const ALL: [&str; 4] = ["0", "-1", "0", "0"];
@@ -288,6 +288,8 @@ fn a_rejected_atomic_push_writes_nothing_and_is_told_all_the_same() {
     };
     let news_before = news(&mut case);
     let writes = |case: &mut Case| {
+        // While Redis syncs the file, what it has to write waits in a buffer.
+        eventually("all is written", || figure(case, "persistence", "aof_buffer_length:") == 0);
         (figure(case, "persistence", "rdb_changes_since_last_save:"), figure(case, "persistence", "aof_current_size:"))
     };
     let before = writes(&mut case);

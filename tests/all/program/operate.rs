@@ -1,5 +1,7 @@
 //! Control at run time, as an operator has it: set, unset, pause, resume, close, open, settings.
 
+use std::time::{Duration, Instant};
+
 use super::Shell;
 use crate::rig::{Daemon, dripd, eventually, server};
 
@@ -17,7 +19,14 @@ fn a_rate_is_changed_for_a_while_and_shown_with_who_and_why() {
     shell.case.lpush("acme", &["1", "2", "3"]);
     eventually("one leaves", || shell.case.stream("ready").len() == 1);
     let out = done(&shell, &["set", "acme", "rate=1000/s", "--for", "1h", "--reason", "they asked for it"]);
-    assert_eq!(out, "acme: rate = \"1000/s\" (before: as in the file)\n");
+    assert!(
+        out.starts_with("acme: rate = \"1000/s\" until 2") && out.ends_with("Z (before: as in the file)\n"),
+        "{out}"
+    );
+    let out = done(&shell, &["set", "acme", "rate=2/s"]);
+    assert!(out.starts_with("acme: rate = \"2/s\" is set, but \"1000/s\" lies over it until 2"), "{out}");
+    done(&shell, &["unset", "acme"]);
+    done(&shell, &["set", "acme", "rate=1000/s", "--for", "1h", "--reason", "they asked for it"]);
     eventually("the others leave", || shell.case.stream("ready").len() == 3);
     let out = done(&shell, &["settings"]);
     for part in [
@@ -52,7 +61,41 @@ fn what_was_set_at_night_finds_its_way_into_the_file() {
     let entries = file["bucket"].as_array().expect("entries");
     let sms = entries.iter().find(|entry| entry["match"].as_str() == Some("sms:*")).expect("it is there");
     assert_eq!((sms["rate"].as_str(), sms["capacity"].as_integer()), (Some("2/s"), Some(7)));
-    assert!(out.contains("# overflow = \"drop-oldest\" # until 2") && out.contains("# pause"), "{out}");
+    assert!(out.contains("# not for the file: \"sms:acme\" has overflow = \"drop-oldest\" until 2"), "{out}");
+    assert!(out.contains("# not for the file: \"mail:*\" has pause until it is taken back"), "{out}");
+}
+
+#[test]
+fn entries_for_the_file_mean_the_same_there() {
+    let shell = Shell::new("");
+    for (pattern, value) in [
+        ("sms:a*", "rate=2/s"),
+        ("*", "capacity=7"),
+        ("sms:*", "rate=3/s"),
+        ("sms:a*", "attempts=2"),
+        ("sms:acme", "rate=4/s"),
+        ("*:b", "lease=2m"),
+    ] {
+        done(&shell, &["set", pattern, value, "--yes"]);
+    }
+    let policies = |shell: &Shell| {
+        ["sms:acme", "sms:abel", "sms:x", "mail:b", "mail"].map(|bucket| {
+            let status: serde_json::Value =
+                serde_json::from_str(&done(shell, &["status", bucket, "--json"])).expect("JSON");
+            ["count", "capacity", "attempts", "lease_ms"].map(|field| status[field].as_u64().expect("a number"))
+        })
+    };
+    let set = policies(&shell);
+    assert_eq!(set[0], [4, 7, 2, 60_000], "each key is decided by itself");
+    let part = done(&shell, &["settings", "sms:*", "--toml"]);
+    assert!(part.contains("capacity = 7 # set for \"*\"") && !part.contains("match = \"*\""), "{part}");
+    let file = done(&shell, &["settings", "--toml"]);
+    let by_file = Shell::new(&file);
+    Daemon::start(by_file.home()).stop();
+    assert_eq!(policies(&by_file), set, "{file}");
+    let open = "# \"*:b\" and \"sms:*\" may meet in some buckets: in the file the one above decides all keys of those.";
+    assert!(file.contains(open), "{file}");
+    assert_eq!(file.matches("may meet").count(), 2, "\"sms:*\" and \"sms:a*\": {file}");
 }
 
 #[test]
@@ -215,4 +258,94 @@ fn twenty_operators_and_two_daemons_end_in_one_state_and_lose_nothing() {
         all.as_array().expect("a list").iter().all(|one| one["until"].is_null())
     });
     let _ = server();
+}
+
+#[test]
+fn a_spread_whose_daemon_is_killed_in_the_middle_is_carried_on_by_the_next_one() {
+    const BUCKETS: usize = 4_000;
+    // One bucket a call: it takes long enough to be killed in the middle.
+    let mut shell = Shell::new("[defaults]\nrate = '1/d'\n[limits]\nbatch = 1\n");
+    let mut daemon = Daemon::start(shell.home());
+    let mut pipe = redis::pipe();
+    for n in 0..BUCKETS {
+        pipe.cmd("FCALL").arg("drip_push").arg(1).arg(shell.case.queue(&format!("b{n}"))).arg("1").arg("2").ignore();
+    }
+    pipe.exec(&mut shell.case.redis).expect("pushed");
+    let ready = shell.case.key("ready");
+    for part in 1..=8 {
+        eventually("more have let out their first", || {
+            shell.case.cmd::<usize>(&["XLEN", &ready]) >= BUCKETS * part / 8
+        });
+    }
+    let (policy, reached, schedule) = (shell.case.key("policy"), shell.case.key("reached"), shell.case.key("schedule"));
+    done(&shell, &["set", "b*", "rate=1/h"]);
+    eventually("some are reached", || shell.case.cmd::<usize>(&["HLEN", &reached]) > 50);
+    daemon.kill();
+    let some = shell.case.cmd::<usize>(&["HLEN", &reached]);
+    assert!(some < BUCKETS, "in the middle: {some}");
+    assert_eq!(shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]), 1, "it has not spread");
+    let _next = Daemon::start(shell.home());
+    eventually("it has spread", || shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]) == 0);
+    let left = shell.case.stream("ready");
+    let dues: Vec<(String, f64)> = shell.case.cmd(&["ZRANGE", &schedule, "0", "-1", "WITHSCORES"]);
+    assert_eq!(dues.len(), BUCKETS);
+    let first = left.iter().map(|entry| entry.number("due_us")).min().expect("some");
+    let last = left.iter().map(|entry| entry.number("at_us")).max().expect("some");
+    let hour = 3_600_000_000;
+    for (bucket, due) in dues {
+        assert!((first + hour..=last + hour).contains(&(due as u64)), "{bucket} counts from its last job, once");
+    }
+}
+
+#[test]
+fn what_was_pushed_while_no_daemon_ran_is_kept_though_a_glob_closes_it_or_lowers_its_capacity() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 100\n");
+    Daemon::start(shell.home()).kill(); // its last word still counts
+    for (bucket, change) in [("sms:a", ["close", "sms:*"].as_slice()), ("web:a", &["set", "web:*", "capacity=5"])] {
+        shell.case.lpush(bucket, &["x"; 80]);
+        let (out, rejected) = (shell.case.stream("ready").len(), shell.case.stream("rejected").len());
+        done(&shell, change);
+        assert_eq!(shell.case.stream("ready").len(), out, "nothing leaves while no daemon runs");
+        let mut daemon = Daemon::start(shell.home());
+        eventually("one leaves", || shell.case.stream("ready").len() == out + 1);
+        shell.case.lpush(bucket, &["one too many"]);
+        eventually("nothing new is accepted", || shell.case.stream("rejected").len() == rejected + 1);
+        assert_eq!(shell.case.waiting(bucket).len(), 79, "accepted is accepted");
+        daemon.kill();
+    }
+}
+
+#[test]
+fn a_glob_that_would_wait_for_a_change_that_nobody_spreads_is_refused_at_once() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    Daemon::start(shell.home()).stop();
+    shell.case.lpush("sms:a", &["x"]);
+    let mut daemon = Daemon::start(shell.home());
+    eventually("it is at rest", || shell.case.stream("ready").len() == 1);
+    daemon.stop();
+    done(&shell, &["set", "sms:*", "rate=1/d"]);
+    let since = Instant::now();
+    let (code, _, err) = shell.run(&["set", "web:*", "rate=1/d"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("no daemon runs to carry it on"), "{err}");
+    assert!(since.elapsed() < Duration::from_secs(20), "it took {:?}", since.elapsed());
+}
+
+#[test]
+fn the_status_of_a_bucket_says_what_stops_it_and_who_resumes_one_of_two_is_told_of_the_other() {
+    let shell = Shell::new("");
+    done(&shell, &["pause", "*", "--yes"]);
+    done(&shell, &["close", "sms:a"]);
+    let out = done(&shell, &["status", "sms:a"]);
+    for line in [
+        "CLOSED      it accepts nothing; `dripd open sms:a` ends that",
+        "PAUSED      nothing leaves it by \"*\"; `dripd resume '*'` ends that",
+    ] {
+        assert!(out.contains(line), "{line} is not in\n{out}");
+    }
+    done(&shell, &["pause", "sms:*"]);
+    let (code, _, err) = shell.run(&["resume", "sms:*"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("\"*\" still has it paused; `dripd resume '*'`"), "{err}");
+    assert_eq!(done(&shell, &["resume", "*", "--yes"]), "*: paused no more\n");
 }

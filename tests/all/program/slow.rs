@@ -38,7 +38,7 @@ fn an_operator_slows_a_bucket_down_for_a_while_and_ends_that() {
         (&"acme".into(), &"slow-down".into(), true)
     );
     let toml = done(&shell, &["settings", "--toml"]);
-    assert!(toml.contains("# slowed down (asked for) until 2"), "it is no key of the file: {toml}");
+    assert!(toml.contains("has slow-down = asked for until 2"), "it is no key of the file: {toml}");
     toml.parse::<toml::Table>().expect("TOML");
     assert_eq!(done(&shell, &["slow", "acme", "clear"]), "acme: slowed down no more\n");
     eventually("it goes on at once", || shell.case.stream("ready").len() == 2);
