@@ -163,9 +163,13 @@ do
     if err then return wrong_type(stream, 'stream') end
     if #pending == 0 then return 0 end
     local fields, list = jobs.read_entry(stream, id)
-    if not fields then return 0 end
     ctx.earlier = false
-    local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    local outcome = 0
+    if fields then
+      outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    else
+      release.entry(ctx, route_name, id) -- deleted by somebody while it was pending: the reaper lets it go
+    end
     bucket.flush(ctx)
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
