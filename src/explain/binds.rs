@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::moment::Wall;
 use super::origin::{Hand, Origin};
 use super::{File, count, plain, shell};
-use crate::store::explain::{Facts, Level, Worker, Wrong};
+use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
 use crate::words::duration::say;
 
 /// How many workers that hold leases are named.
@@ -38,6 +38,12 @@ pub enum Binding {
     Rate,
     /// The route is full: workers are away.
     Held,
+    /// As many of its jobs are in flight as may be.
+    Slots,
+    /// A budget above it is shared with others, or may not go itself.
+    Share,
+    /// Its budgets cannot be found.
+    Refused,
     /// Nothing: the next job is due.
     Due,
     /// An operator stopped what comes in.
@@ -131,7 +137,7 @@ impl<'a> Question<'a> {
         let no_daemon = || "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();
         add(Binding::NoDaemon, (facts.daemons == 0).then(no_daemon));
         if found.is_empty() {
-            found.extend(self.own_time());
+            found.extend(self.of_the_tree().or_else(|| self.own_time()));
         }
         if self.has_work() && facts.route.ready >= facts.route.max_ready {
             found.push(Said { binding: Binding::Held, words: self.held(found.is_empty()) });
@@ -237,6 +243,42 @@ impl<'a> Question<'a> {
                 format!("the next job has been due for {}: the daemons are behind with {name}", ms(late))
             }
             _ => format!("the next job leaves now: nothing holds {name} back"),
+        }
+    }
+
+    /// What it waits for in its place of the tree.
+    fn of_the_tree(&self) -> Option<Said> {
+        let (facts, name) = (self.facts, self.name());
+        let waits = &facts.waits_for;
+        let said = |binding, words| Some(Said { binding, words });
+        match facts.place {
+            Place::Full if waits.in_flight < waits.concurrency => {
+                let next = us(facts.retries.next_us.unwrap_or(0));
+                let order = "keeps the order of its jobs, and the failed one backs off";
+                said(Binding::BackingOff, format!("the next job leaves in {next}: {name} {order}"))
+            }
+            Place::Full => {
+                let out = count(waits.in_flight, "job is in flight", "jobs are in flight");
+                let limit = waits.concurrency;
+                said(Binding::Slots, format!("nothing leaves until a job is done: {out} of {name}, {limit} may be"))
+            }
+            Place::Share => {
+                let budget = plain(waits.budget.as_deref().unwrap_or_default());
+                said(
+                    Binding::Share,
+                    format!("the next job leaves in its turn: {name} waits for its share of budget {budget}"),
+                )
+            }
+            Place::Refused => {
+                let why = waits.why.as_deref().unwrap_or_default();
+                said(
+                    Binding::Refused,
+                    format!(
+                        "nothing leaves until the configuration is mended: {name} has no budget to leave through, {why}"
+                    ),
+                )
+            }
+            _ => None,
         }
     }
 

@@ -21,6 +21,9 @@ pub struct Facts {
     pub now_us: u64,
     /// Where it waits.
     pub place: Place,
+    /// What it waits for, where that is something of the tree.
+    #[serde(default)]
+    pub waits_for: WaitsFor,
     /// Jobs in its queue that count.
     pub depth: u64,
     /// Jobs above its level, to be rejected when it is looked at next.
@@ -65,10 +68,30 @@ pub enum Place {
     Rest,
     /// For whoever paused it.
     Paused,
+    /// For a slot of its own, or for a failed job that must finish first.
+    Full,
+    /// For its share of a budget.
+    Share,
+    /// For a budget that cannot be found.
+    Refused,
     /// For its route.
     Held,
     /// Nothing of it is stored, or only jobs that nobody has looked at.
     None,
+}
+
+/// What a bucket waits for that stands in a place of the tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct WaitsFor {
+    /// How many of its jobs are in flight.
+    pub in_flight: u64,
+    /// How many may be.
+    pub concurrency: u64,
+    /// The budget of which it waits for a share.
+    pub budget: Option<String>,
+    /// Why its budgets cannot be found.
+    pub why: Option<String>,
 }
 
 /// One level of a chain: today the bucket itself.

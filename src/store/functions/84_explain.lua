@@ -115,6 +115,15 @@ do
     return reply, #list
   end
 
+  -- waits_for: what a bucket waits for that stands in a place of the tree: a slot of its own, its share of a budget, or a budget that
+  -- cannot be found.
+  local function waits_for(ctx, s)
+    if s.place == ctx.k.full then return { in_flight = min(slots.count(ctx, s.bucket), FAR), concurrency = s.p.concurrency or 0 } end
+    if s.place == ctx.k.refused then return { why = s.p.refused or '' } end
+    local above = waiting.budget(ctx, s.place)
+    return above and { budget = chain.budget_of(above) }
+  end
+
   -- drip__explain: everything that says why a bucket waits.
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us
@@ -140,7 +149,7 @@ do
     local workers, how_many = workers_of(r)
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
-      place = bucket.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
+      place = bucket.word(ctx, s.place), waits_for = waits_for(ctx, s), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
       has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = { level_of(ctx, s) },
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = { waiting = retry.waiting, ended = retry.ended, next_us = retry.first and max(0, retry.first - ctx.now) },

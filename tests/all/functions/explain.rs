@@ -425,3 +425,46 @@ fn workers_of_any_name_are_listed() {
     let text = explain_with(&mut case, T0, "a", Some(true)).text();
     assert!(text.contains("\nworker    w\u{fffd}\\u{1b}[31m: 1 lease, last heard of "), "{text}");
 }
+
+#[test]
+fn what_waits_in_a_place_of_the_tree_is_told_for_what() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '1000/s'\nbackoff = { initial = '5s', max = '5s' }\n[[budget]]\nmatch = 'p'\nconcurrency = 1\n\
+         [[bucket]]\nmatch = 'own'\nconcurrency = 1\n[[bucket]]\nmatch = 'order'\nconcurrency = 1\nordered = true\n\
+         [[bucket]]\nmatch = 'below'\nwithin = 'p'\n",
+    );
+    beat(&mut case, T0);
+    for bucket in ["own", "order", "below"] {
+        case.push_at(T0, bucket, &["1", "2"]);
+    }
+    case.settle_at(T0);
+    let now = T0 + S;
+    case.settle_at(now);
+    for entry in case.take("ready", 10) {
+        if entry.text("bucket") == "order" {
+            let _: i64 = case.fcall("drip__fail", &["ready"], &[now.to_string(), entry.id]);
+        }
+    }
+    beat(&mut case, now);
+    for (bucket, binds, words) in [
+        ("own", "slots", "nothing leaves until a job is done: 1 job is in flight of own, 1 may be"),
+        (
+            "order",
+            "backing-off",
+            "the next job leaves in 5.0 s: order keeps the order of its jobs, and the failed one backs off",
+        ),
+        ("below", "share", "the next job leaves in its turn: below waits for its share of budget p"),
+    ] {
+        assert_eq!(says(&mut case, now, bucket).last().map(String::as_str), Some(words), "{bucket}");
+        assert_eq!(json_of(&mut case, now, bucket)["binds"], binds, "{bucket}");
+    }
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p:a*'\nrate = '10/s'\n[[bucket]]\nmatch = 'p:*:*'\nrate = '6/s'\nwithin = 'p:{1}'\n",
+    );
+    beat(&mut case, T0);
+    case.lpush("p:b:1", &["x"]);
+    case.wake_at(T0, &["p:b:1"]);
+    let words = "nothing leaves until the configuration is mended: p:b:1 has no budget to leave through, no [[budget]] matches p:b";
+    assert_eq!(says(&mut case, T0, "p:b:1"), [words]);
+    assert_eq!(json_of(&mut case, T0, "p:b:1")["binds"], "refused");
+}

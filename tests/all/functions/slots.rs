@@ -179,6 +179,12 @@ fn an_entry_that_somebody_deleted_frees_its_slot() {
         let now = heal_all(&mut case, now);
         one_goes_on(&mut case, now, said);
     }
+    // Whoever finds it gone frees it at once.
+    let (mut case, now, taken) = busy();
+    by_hand(&mut case, &["XDEL", "@", "#"], &taken[0]);
+    let said = wakes(&mut case);
+    assert_eq!(fail(&mut case, now, "ready", &taken[0], &[]), 0);
+    one_goes_on(&mut case, now, said);
     // Undelivered ones too.
     let mut case = Case::with(TWO);
     let now = start(&mut case);

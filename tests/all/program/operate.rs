@@ -311,6 +311,8 @@ fn what_was_pushed_while_no_daemon_ran_is_kept_though_a_glob_closes_it_or_lowers
         shell.case.lpush(bucket, &["one too many"]);
         eventually("nothing new is accepted", || shell.case.stream("rejected").len() == rejected + 1);
         assert_eq!(shell.case.waiting(bucket).len(), 79, "accepted is accepted");
+        let policy = shell.case.key("policy");
+        eventually("the change has spread", || shell.case.cmd::<i64>(&["HEXISTS", &policy, "prev_id"]) == 0);
         daemon.kill();
     }
 }
