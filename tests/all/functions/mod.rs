@@ -9,6 +9,7 @@ mod dead;
 mod defaults;
 mod drain;
 mod explain;
+mod explain_brakes;
 mod flow;
 mod gates;
 mod globs;
