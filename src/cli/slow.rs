@@ -97,9 +97,9 @@ mod tests {
     fn what_is_said_tells_of_what_was_not_done_as_asked() {
         let (seconds, subject) = (Duration::from_secs, Subject::of_stored("{twilio}"));
         let of = |asked, goes_on| said(&subject, Some(seconds(asked)), seconds(goes_on));
-        assert_eq!(of(30, 30), "budget twilio: goes on in 30 s");
+        assert_eq!(of(30, 30), "budget twilio: goes on in 30.0 s");
         assert_eq!(of(7_200, 3_600), "budget twilio: goes on in 60 m; slow.cap allows no more");
-        assert_eq!(of(30, 45), "budget twilio: goes on in 45 s; the slow-down in force lasts longer");
+        assert_eq!(of(30, 45), "budget twilio: goes on in 45.0 s; the slow-down in force lasts longer");
         assert_eq!(said(&Subject::of_stored("acme"), None, Duration::ZERO), "acme: slowed down no more");
     }
 

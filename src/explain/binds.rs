@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::moment::Wall;
 use super::origin::Origin;
 use super::{File, above, count, plain};
-use crate::store::explain::{Facts, Level, Worker, Wrong};
+use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
 use crate::words::duration::say;
 
 /// How many workers that hold leases are named.
@@ -150,7 +150,8 @@ impl<'a> Question<'a> {
         }
         if found.is_empty() {
             let above = || above::above(&facts.levels, self.wall);
-            found.extend(above::full(level).or_else(|| self.own_time()).or_else(above));
+            let first = above::full(level).or_else(|| self.ordered());
+            found.extend(first.or_else(|| self.own_time()).or_else(above));
         }
         if self.has_work() && facts.route.ready >= facts.route.max_ready {
             found.push(Said::new(Binding::Held, self.held(found.is_empty())));
@@ -232,6 +233,19 @@ impl<'a> Question<'a> {
             }
             _ => format!("the next job leaves now: nothing holds {name} back"),
         }
+    }
+
+    /// The back-off of a job that the others wait for, where their order is kept.
+    fn ordered(&self) -> Option<Said> {
+        let is_free = self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
+        let next = us(self.facts.retries.next_us.unwrap_or(0));
+        let words = || {
+            format!(
+                "the next job leaves in {next}: {} keeps the order of its jobs, and the failed one backs off",
+                self.name()
+            )
+        };
+        (self.facts.place == Place::Full && is_free).then(|| Said::new(Binding::BackingOff, words()))
     }
 
     /// What keeps jobs from coming in: said in the same breath as what keeps them from leaving.

@@ -64,14 +64,14 @@ pub enum Place {
     Rest,
     /// For whoever paused it.
     Paused,
+    /// For a slot of its own, or for a failed job that must finish first.
+    Full,
+    /// For its share of a budget.
+    Share,
+    /// For a budget that cannot be found.
+    Refused,
     /// For its route.
     Held,
-    /// For its share of the budget above it.
-    Share,
-    /// For a job in flight to finish.
-    Full,
-    /// For a configuration in which its budgets can be found.
-    Refused,
     /// Nothing of it is stored, or only jobs that nobody has looked at.
     None,
 }

@@ -273,9 +273,9 @@ mod tests {
         });
         let record = Record { buckets: vec![entry("x", all.clone())], ..Record::default() };
         assert_eq!(json_of(&record)["buckets"][0]["policy"], said);
-        let none = Policy { is_catch_up_set: true, ..Policy::default() };
+        let bare = Policy { is_catch_up_set: true, ..Policy::default() };
         let record =
-            Record { defaults: all.clone(), buckets: vec![entry("x", none), entry("y", all)], ..Record::default() };
+            Record { defaults: all.clone(), buckets: vec![entry("x", bare), entry("y", all)], ..Record::default() };
         let json = json_of(&record);
         for (key, value) in said.as_object().expect("a table") {
             assert_eq!(json["defaults"][key], *value, "{key}");

@@ -40,17 +40,22 @@ do
     return till
   end
 
-  -- charge: so many units have left.
+  -- charge: so many units have left. Replies when the last of the windows ends that are used up by now; 0: none is.
   function quota.charge(windows, quotas, now, units)
-    for _, q in ipairs(quotas) do
-      local name = name_of(q)
+    local till = 0
+    for i = 1, #quotas do
+      local q = quotas[i]
+      local name = q.name or name_of(q)
       local window = windows[name]
       if counts(window, q, now) then
         window.used = window.used + units
       else
-        windows[name] = { ends = end_of(q, now), used = units }
+        window = { ends = end_of(q, now), used = units }
+        windows[name] = window
       end
+      if window.used >= q.count and window.ends > till then till = window.ends end
     end
+    return till
   end
 
   -- used: for each quota { count, period_us, offset_us, used, us until its window ends }, for people.

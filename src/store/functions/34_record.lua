@@ -2,9 +2,9 @@
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
 -- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads
--- (62_sweep); `held` names the routes that are full; `settings`
--- is there when operators have set something (41_settings): another text after each change; `prev_globs` are the globs before a
--- change of them that spreads. An entry of [[bucket]] names only the keys that differ from [defaults].
+-- (62_sweep); `held` names the routes that are full; `settings` is there when operators have set something (41_settings): another
+-- text after each change; `prev_globs` are the globs before a change of them that spreads. An entry of [[bucket]] names only the keys
+-- that differ from [defaults].
 --
 -- A *view* is a record with what operators have set laid over it. It is asked like a record.
 
@@ -139,7 +139,7 @@ do
     return p and chain.resolve(rec, p, id)
   end
 
-  -- any_policy: whether anything is true of the policy of any entry.
+  -- any_policy: whether something is so of the policy of any entry.
   local function any_policy(rec, is_so)
     if is_so(rec.defaults) then return true end
     for _, list in ipairs({ rec.buckets, rec.budgets }) do
@@ -164,7 +164,7 @@ do
     rec.has_slots = any_policy(rec, function(p) return (p.concurrency or 0) > 0 end)
     rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
-    rec.plain = #rec.buckets == 0 and not rec.budgets[1] and not rec.defaults.within and rec.defaults or nil
+    rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
     rec.quarter = max(1, floor(rec.limits.batch / 4))
     rec.ended_us = 0
     local shortest = rec.defaults.lease_ms
@@ -258,19 +258,19 @@ do
 
   -- is_usable: whether fields of a policy, laid over the defaults, make one.
   function record.is_usable(fields)
-    if not setting.is_well_formed(fields) then return false end
     local p = {}
     for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
+    if not setting.makes_sense(fields) then return false end
     for name, value in pairs(fields) do p[name] = value end
     return (pcall(prepare_policy, p))
   end
 
-  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies. What makes no sense here is left
-  -- out, for a newer version may have set it and know what this one does not; `view.unusable` tells of that.
+  -- lay: a policy with settings laid over it, made ready; nil where nothing applies. What makes no sense here is left out, for a newer
+  -- version may have set it and know what this one does not; `view.unusable` tells of that.
   local function lay(view, p, own, own_now, globs, globs_now)
     local function made(is_usable)
       local set = setting.apply(p, own, own_now, globs, globs_now, is_usable)
-      return set and prepare_policy(set) or p
+      return set and prepare_policy(set)
     end
     local ok, set = pcall(made)
     if ok then return set end
@@ -297,7 +297,7 @@ do
     end
     local set = of_p[name]
     if set and (not set.till or view.now < set.till) then return set end
-    set = lay(view, p, nil, view.now, globs, view.now)
+    set = lay(view, p, nil, view.now, globs, view.now) or p
     local till = setting.till(nil, globs, view.now)
     if till then
       if set == p then set = copy_of(p) end
@@ -320,10 +320,10 @@ do
     end
     local set, till = lay(view, p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
     local is_over = setting.next_end(own.entry) <= view.now
-    if set == p and not till and not is_over then return p, false, true end
-    if set == p then set = copy_of(p) end
+    if not set and not till and not is_over then return p, false, true end
+    set = set or copy_of(p)
     set.till = till
-    if is_over then set.over = lay(view, p, own, 0, globs, view.now) end
+    if is_over then set.over = lay(view, p, own, 0, globs, view.now) or p end
     return set, true, false
   end
 
@@ -340,8 +340,7 @@ do
     local base_rec = rec.base or rec
     local p, globs = base_rec.raw(base_rec, bucket), rec.base and globs_of(rec, bucket) or {}
     local own = entry and { match = bucket, entry = entry }
-    local set = lay(rec, p, own, at, globs, at)
-    if set == p then set = copy_of(p) end
+    local set = lay(rec, p, own, at, globs, at) or copy_of(p)
     return chain.resolve(rec, set, bucket, true), setting.till(own, globs, at)
   end
 
@@ -349,7 +348,7 @@ do
   -- since it was put right is stored until then, so it is in force here.
   function record.as_of(view, id, at)
     local p = view.base.raw(view.base, id)
-    return lay(view, p, own_entry(view, id), 0, globs_of(view, id), at)
+    return lay(view, p, own_entry(view, id), 0, globs_of(view, id), at) or p
   end
 
   -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored

@@ -15,6 +15,7 @@ do
   local VERSION = '1'
   local HEAD = '^(%d+) (%d+)/(%d+) ?(.*)$'
   local FORGET_MOST = 100 -- nodes in a call
+  local PART = 4000       -- values that are written at once
 
   -- fresh: the brakes of a node of which nothing is stored.
   function brake.fresh(id) return { id = id } end
@@ -153,6 +154,23 @@ do
     return pace and max(pace, went_on)
   end
 
+  -- hold_budget: a budget whose brake holds it goes on at the end of that, so its `went_on` may be still to come. One that it holds no
+  -- more goes on now. Replies whether that is to be written.
+  function brake.hold_budget(ctx, b, p)
+    local br, till = b.brake, 0
+    if not br and p.quotas then
+      br = brake.fresh(b.id)
+      b.brake = br
+    end
+    if br then till = brake.till(br, p, ctx.now) end
+    if b.went_on > ctx.now and till < b.went_on then
+      b.went_on = max(till, ctx.now)
+      return true
+    end
+    if till > b.went_on then b.went_on = till end
+    return false
+  end
+
   -- factor: what is left of the rate of a node.
   function brake.factor(br, p)
     return br.slow and slow.factor(br.slow, p) or 1
@@ -177,19 +195,21 @@ do
 
   -- charge: a job of the node has left. `more` says whether another one waits now; nil: nobody knows, so none is taken to have waited for
   -- longer than an interval.
+  -- Replies when the last of its windows ends that are used up by now; 0: none is.
   function brake.charge(ctx, br, p, more)
+    local d, till = br.slow, 0
     if p.quotas then
       br.windows = br.windows or {}
-      quota.charge(br.windows, p.quotas, ctx.now, 1)
-      change(ctx, br)
+      till = quota.charge(br.windows, p.quotas, ctx.now, 1)
+      if not br.changed then change(ctx, br) end
     end
-    local d = br.slow
-    if not d or d.factor >= 1 then return end
+    if not d or d.factor >= 1 then return till end
     local waited = d.seen > 0 and ctx.now - d.seen or 0
     if more == nil then waited = min(waited, slow.interval_us(p, d.factor)) end
     slow.left(d, ctx.now, waited)
     d.seen = more ~= false and ctx.now or 0
     change(ctx, br)
+    return till
   end
 
   -- left: the same of a bucket, in return for `due`. Replies when its next job may leave.
@@ -202,10 +222,10 @@ do
     return VERSION .. ' ' .. (br.pace and digits(br.pace) .. '/' .. digits(br.held) or '0/0')
   end
 
-  -- write: one of the two texts of the changed nodes.
-  local function write(key, add, gone)
-    if gone[1] then call('HDEL', key, unpack(gone)) end
-    if add[1] then call('HSET', key, unpack(add)) end
+  -- write: what is added to a key, and what leaves it, in parts, for `unpack` takes no more at once.
+  local function write(key, add_by, add, remove_by, gone)
+    for i = 1, #gone, PART do call(remove_by, key, unpack(gone, i, min(i + PART - 1, #gone))) end
+    for i = 1, #add, PART do call(add_by, key, unpack(add, i, min(i + PART - 1, #add))) end
   end
 
   -- flag: say what is stored.
@@ -248,10 +268,9 @@ do
       end
     end
     ctx.braked = false
-    write(ctx.k.slow, slows, slows_gone)
-    write(ctx.k.windows, windows, windows_gone)
-    if over_gone[1] then call('ZREM', ctx.k.over, unpack(over_gone)) end
-    if over[1] then call('ZADD', ctx.k.over, unpack(over)) end
+    write(ctx.k.slow, 'HSET', slows, 'HDEL', slows_gone)
+    write(ctx.k.windows, 'HSET', windows, 'HDEL', windows_gone)
+    write(ctx.k.over, 'ZADD', over, 'ZREM', over_gone)
     flag(ctx, ctx.has_slow or slows[1] ~= nil, ctx.has_windows or windows[1] ~= nil)
   end
 

@@ -51,10 +51,11 @@ do
     return ends ~= nil and ends < huge
   end
 
-  -- is_full: whether a node with this policy may let out nothing until a slot is free, or until a job of it that failed comes back.
-  function slots.is_full(ctx, id, p)
+  -- is_full: whether a node with this policy may let out nothing until a slot is free, or until a job of it that failed comes back
+  -- (`is_back`: one does, now).
+  function slots.is_full(ctx, id, p, is_back)
     if not p.concurrency then return false end
-    return slots.count(ctx, id) >= p.concurrency or p.ordered and waits_for_retry(ctx, id)
+    return slots.count(ctx, id) >= p.concurrency or p.ordered and not is_back and waits_for_retry(ctx, id)
   end
 
   -- can_take: whether a line can be written: asked before a job leaves, for then nothing may fail any more.
@@ -86,37 +87,53 @@ do
     return ids
   end
 
-  -- held_by: those of some entries of a route that hold slots.
-  function slots.held_by(k, route_name, entries)
-    local wanted, held = {}, {}
+  -- lines_of: of some entries of a route those that hold slots: their names here, and their lines.
+  function slots.lines_of(k, route_name, entries)
+    local wanted, found, lines = {}, {}, {}
     for i, entry in ipairs(entries) do wanted[i] = name_of(route_name, entry) end
-    local lines = pcall_redis('HMGET', k.slots, unpack(wanted))
-    if base.is_error(lines) then return held end
-    for i, entry in ipairs(entries) do
-      if lines[i] then held[#held + 1] = entry end
+    local all = pcall_redis('HMGET', k.slots, unpack(wanted))
+    if base.is_error(all) then return found, lines end
+    for i, name in ipairs(wanted) do
+      if all[i] then
+        found[#found + 1], lines[#lines + 1] = name, all[i]
+      end
     end
-    return held
+    return found, lines
   end
 
-  -- drop: an entry holds no slot of these nodes any more, without a look at its line.
-  function slots.drop(ctx, name, ids)
-    local members = {}
-    for i, id in ipairs(ids) do
-      members[i] = id .. NODE .. name
-      if ctx.inflight then ctx.inflight[id] = nil end
+  -- remove: entries hold no slot any more. Replies the nodes of which they did.
+  -- writes  slots, inflight      cost  2 calls
+  function slots.remove(k, entries, lines)
+    local members, nodes, seen = {}, {}, {}
+    for i, name in ipairs(entries) do
+      for _, id in ipairs(slots.nodes_of(lines[i])) do
+        members[#members + 1] = id .. NODE .. name
+        if not seen[id] then
+          seen[id], nodes[#nodes + 1] = true, id
+        end
+      end
     end
-    if members[1] then pcall_redis('ZREM', ctx.k.inflight, unpack(members)) end
+    call('HDEL', k.slots, unpack(entries))
+    for from = 1, #members, 1000 do
+      pcall_redis('ZREM', k.inflight, unpack(members, from, min(from + 999, #members)))
+    end
+    return nodes
+  end
+
+  -- drop: a member, an entry's at this node, has no line and holds no slot.
+  function slots.drop(ctx, member, id)
+    call('ZREM', ctx.k.inflight, member)
+    if ctx.inflight then ctx.inflight[id] = nil end
   end
 
   -- free: an entry, under its name here, is in flight no more. Replies the nodes whose slots it held; none where it has no line.
-  -- writes  slots, inflight      cost  1 call, and where it held slots 2
+  -- cost  1 call, and where it held slots 2
   function slots.free(ctx, name)
     local line = pcall_redis('HGET', ctx.k.slots, name)
     if type(line) ~= 'string' then return {} end -- no line, or the key holds something else
-    local ids = slots.nodes_of(line)
-    call('HDEL', ctx.k.slots, name)
-    slots.drop(ctx, name, ids)
-    return ids
+    local nodes = slots.remove(ctx.k, { name }, { line })
+    for _, id in ipairs(ctx.inflight and nodes or {}) do ctx.inflight[id] = nil end
+    return nodes
   end
 
   -- free_entry: the same for an entry of a route.

@@ -12,11 +12,12 @@
 -- At rest its score says when that is, so its due is that less its catch-up. Of one that has work <prefix>:budgets keeps
 -- "<due> <went_on> <now> <at> <place>", the place without its prefix:
 --   due       when its next job may leave
---   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it
+--   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
+--             it (43_brake) that is when it will go on
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
+-- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), brake (43_brake; nil: none), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
 -- waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other server can have
 -- written another one.
 
@@ -82,22 +83,9 @@ do
     end
   end
 
-  -- hold: a budget whose brake holds it goes on at the end of that, so `went_on` may be still to come. One that it holds no more goes on
-  -- now.
+  -- hold: what its brake makes of a budget.
   local function hold(ctx, b)
-    local br, p, till = b.brake, b.p, 0
-    if not p then return end
-    if not br and p.quotas then
-      br = brake.fresh(b.id)
-      b.brake = br
-    end
-    if br then till = brake.till(br, p, ctx.now) end
-    if b.went_on > ctx.now and till < b.went_on then
-      b.went_on = max(till, ctx.now)
-      change(ctx, b)
-    elseif till > b.went_on then
-      b.went_on = till
-    end
+    if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
   end
 
   -- known: the budgets that are remembered. Each call begins with their policies anew. While a change spreads, after a while without
@@ -289,7 +277,7 @@ do
           d = now - of.catch_up_us
           if b.brake and b.brake.slow then b.brake.slow.seen = 0 end -- nobody has waited
         end
-        if b.brake then
+        if b.brake and b.brake.slow then
           b.due = brake.after(b.brake, of, d)
         elseif of.part == 0 then
           b.due = d + of.step
@@ -298,8 +286,8 @@ do
         end
       end
       if b.brake then
-        brake.charge(ctx, b.brake, of, nil)
-        hold(ctx, b)
+        local till = brake.charge(ctx, b.brake, of, nil)
+        if till > b.went_on then b.went_on = till end
       end
       if not ends then ends = end_of(tag, b.now, weight) end
       if tag then b.tags[id] = ends else set_tag(ctx, b, id, ends) end
@@ -408,6 +396,14 @@ do
     b.went_on = max(b.went_on, ctx.now)
     budget.settle(ctx, b)
     return true
+  end
+
+  -- mend: a budget that waits for a slot stands where it must, though somebody may have deleted that set.
+  function budget.mend(ctx, id)
+    local b = budget.get(ctx, id)
+    if b.place ~= ctx.k.full or pcall_redis('ZSCORE', ctx.k.full, id) then return end -- or the key holds something else
+    b.stands = nil
+    budget.settle(ctx, b)
   end
 
   -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.

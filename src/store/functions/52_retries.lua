@@ -105,7 +105,7 @@ do
       local place = places[i]
       ctx.announced[name] = true
       local goes_on = place == nil or place == ctx.k.rest
-        or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name))
+        or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name), true)
       if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
       done[#done + 1], done[#done + 2] = '+inf', name
     end

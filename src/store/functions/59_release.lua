@@ -22,16 +22,28 @@ do
     for _, node in ipairs(slots.free_entry(ctx, route_name, id)) do release.go_on(ctx, node) end
   end
 
-  -- entries: some entries of a route are done, where no call is open yet: one is, if any of them holds a slot.
-  -- cost  1 call where no entry at all holds one, 2 where none of these does
+  -- who_waits: those of some nodes that stand among those without a free slot.
+  local function who_waits(k, nodes)
+    local found, list = pcall_redis('ZMSCORE', k.full, unpack(nodes)), {}
+    if base.is_error(found) then return nodes end
+    for i, id in ipairs(nodes) do
+      if found[i] then list[#list + 1] = id end
+    end
+    return list
+  end
+
+  -- entries: some entries of a route are done, where no call is open yet: one is, if somebody waits for a slot that they held.
+  -- cost  1 call where no entry at all holds one, 2 where none of these does, 5 where nobody waits for them
   function release.entries(prefix, route_name, ids, now_us)
     local k = keys.of(prefix)
     if #ids == 0 or call('EXISTS', k.slots) == 0 then return end
-    local held = slots.held_by(k, route_name, ids)
-    if not held[1] then return end
+    local held, lines = slots.lines_of(k, route_name, ids)
+    local nodes = held[1] and slots.remove(k, held, lines) or {}
+    local waits = nodes[1] and who_waits(k, nodes) or {}
+    if not waits[1] then return end
     local ctx = context.open(prefix, now_us)
     ctx.earlier = false
-    for _, id in ipairs(held) do release.entry(ctx, route_name, id) end
+    for _, node in ipairs(waits) do release.go_on(ctx, node) end
     bucket.flush(ctx)
     if ctx.earlier then context.wake(k) end
   end

@@ -208,15 +208,11 @@ do
     return p and p[c.asks or 'paused'] or ''
   end
 
-  -- meets_all: whether a glob, as it is stored, meets all that another one does.
-  local function meets_all(outer, inner)
-    local budgets = chain.budget_of(outer)
-    if (budgets == nil) ~= (chain.budget_of(inner) == nil) then return false end
-    return glob.matches(glob.compile(budgets or outer), chain.budget_of(inner) or inner)
-  end
-
-  -- covers: whether a glob surely means all that another one does.
+  -- covers: whether a glob surely means all that another one does. One of budgets stands in braces.
   local function covers(outer, inner)
+    local of_outer, of_inner = chain.budget_of(outer), chain.budget_of(inner)
+    if (of_outer == nil) ~= (of_inner == nil) then return false end
+    outer, inner = of_outer or outer, of_inner or inner
     local kind, plain = glob.kind(outer)
     return outer ~= inner and kind == 'prefix' and sub(inner, 1, #plain) == plain
   end

@@ -30,10 +30,11 @@ do
     return nil, refuse('BADARG', 'IN names "' .. sub(budget_name, 1, 200) .. '", which is no budget above ' .. name)
   end
 
-  -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node. It is written, and the node stands
+  -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node; `how` says who and why. It is written, and the node stands
   -- where it must, when the call is over (`settle`).
-  local function change_of(ctx, id, act)
+  local function change_of(ctx, id, how, act)
     local p = policy_of(ctx.rec, id)
+    how.by, how.reason = how.by and names.as_text(how.by, TEXT_MOST), how.reason and names.as_text(how.reason, TEXT_MOST)
     local function slow_down(br)
       br.slow = br.slow or slow.fresh()
       return act(br.slow, p)
@@ -55,13 +56,13 @@ do
 
   -- because: who and why, where that is what it lasts for.
   local function because(d, how)
-    d.by, d.reason = sub(how.by or '', 1, TEXT_MOST), sub(how.reason or '', 1, TEXT_MOST)
+    d.by, d.reason = how.by or '', how.reason or ''
   end
 
   -- incident: a job that left at `left_us` was turned away. Replies when the slow-down began that it belongs to.
   --   how { retry_after_us: nil where the other side named no time; by, reason }
   function throttle.incident(ctx, id, left_us, how)
-    return change_of(ctx, id, function(d, p)
+    return change_of(ctx, id, how, function(d, p)
       local before = d.till
       local is_new = slow.incident(d, p.slow, ctx.now, id, left_us, how.retry_after_us, p.count ~= nil)
       if d.till > before then because(d, how) end
@@ -81,7 +82,7 @@ do
 
   -- apply: pause a node for so many ms, nil: clear. Replies { ms until it goes on, incidents }.
   local function apply(ctx, id, ms, how)
-    local reply = change_of(ctx, id, function(d, p)
+    local reply = change_of(ctx, id, how, function(d, p)
       local before = d.till
       if ms then slow.ask(d, p.slow, ctx.now, ms * 1000) else slow.clear(d, ctx.now) end
       if d.till > before then because(d, how) end

@@ -200,14 +200,17 @@ do
     if err then return wrong_type(stream, 'stream') end
     if #pending == 0 then return 0 end
     local fields, list = jobs.read_entry(stream, id)
-    if not fields then return 0 end
     ctx.earlier, ctx.told = false, nil
-    local slowed
-    if how.is_throttled then
+    local outcome, slowed = 0, nil
+    if fields and how.is_throttled then
       slowed, err = slow_down(ctx, fields, pending[1][2], how)
       if err then return err end
     end
-    local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    if fields then
+      outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    else
+      release.entry(ctx, route_name, id) -- deleted by somebody while it was pending: the reaper lets it go
+    end
     if is_error(outcome) then
       ctx.memory.budgets = nil -- what was noted there is not written
       return outcome

@@ -5,7 +5,8 @@
 -- A pass begins PASS_US after the last one began, and later the more lines there are: so a slot is free within a second, and a
 -- second more for each 20,000 lines, and nobody asks for more than some ten thousand of them a second. It looks whether each entry is
 -- undelivered or pending. That is what `thorough` passes add:
---   lines     whether the entry still is in its stream: its job must be read for that; and that its members are there
+--   lines     whether the entry still is in its stream: its job must be read for that; that its members are there, and that each of its
+--             budgets that waits for a slot is known to do so
 --   members   each has its line
 --   full      each node that waits for a slot has none free
 -- Where either a line or a member is lost, the other one gives it back as long as the entry is in flight.
@@ -18,7 +19,9 @@ do
   local PAGE = 200             -- lines that a call looks at, about
   local PASS_US = 750000       -- the time between the beginnings of two passes, and once more for each
   local PASS_LINES = 20000     -- so many lines
-  local THOROUGH_US = 5000000  -- and between those of two thorough ones
+  local THOROUGH_US = 10000000 -- and between those of two thorough ones, which take some three times as long; once more for each
+                               -- PASS_LINES lines, up to
+  local THOROUGH_MOST_US = 40000000
 
   -- group_of: how far a route's entries have been delivered; false where its stream is gone. Where somebody destroyed the group, a new
   -- one delivers all entries once more.
@@ -30,7 +33,8 @@ do
       if g then
         local group = route.group_of(stream)
         if not group then route.make(ctx.prefix, name) end
-        g.delivered = group and group['last-delivered-id'] or '0-0'
+        local ms, n = match(group and group['last-delivered-id'] or '0-0', '^(%d+)-(%d+)$')
+        g.ms, g.n = ms + 0, n + 0
       end
       at_groups[name] = g
     end
@@ -50,8 +54,10 @@ do
     local route_name, id = slots.split(name)
     local group = route_name and group_of(ctx, pass.groups, route_name)
     if not group then return false end
-    local delivered = not names.is_after(id, group.delivered)
-    if delivered and #call('XPENDING', group.stream, 'workers', id, id, 1) == 0 then return false end
+    local ms, n = match(id, '^(%d+)-(%d+)$')
+    ms = ms + 0
+    local delivered = ms < group.ms or ms == group.ms and n + 0 <= group.n
+    if delivered and not call('XPENDING', group.stream, 'workers', id, id, '1')[1] then return false end
     if not pass.at.thorough or is_there(ctx, group.stream, id) then return true end
     return false, delivered and group.stream, id
   end
@@ -76,6 +82,10 @@ do
     for _, node in ipairs(slots.nodes_of(line)) do
       if is_node(node) then
         good[#good + 1], members[#members + 1], members[#members + 2] = node, '0', slots.member(node, name)
+        if chain.budget_of(node) and not pass.mended[node] then
+          pass.mended[node] = true
+          budget.mend(ctx, node)
+        end
       end
     end
     if table.concat(good, '\n') ~= line then
@@ -94,7 +104,7 @@ do
     if in_flight(ctx, pass, name) then
       call('HSET', ctx.k.slots, name, line == '' and node or line .. '\n' .. node)
     else
-      slots.drop(ctx, name, { node })
+      slots.drop(ctx, member, node)
       release.go_on(ctx, node)
     end
   end
@@ -140,9 +150,11 @@ do
       if now < next_us then return nil, next_us - now end
     end
     local lines, thorough_us = pcall_redis('HLEN', ctx.k.slots), at and at.thorough_us or 0
-    local thorough = now >= thorough_us + THOROUGH_US or now < thorough_us
+    lines = is_error(lines) and 0 or lines
+    local every_us = min(THOROUGH_MOST_US, THOROUGH_US + THOROUGH_US * lines / PASS_LINES)
+    local thorough = now >= thorough_us + every_us or now < thorough_us
     at = {
-      phase = 'lines', cursor = '0', page = {}, began_us = now, lines = is_error(lines) and 0 or lines, thorough = thorough,
+      phase = 'lines', cursor = '0', page = {}, began_us = now, lines = lines, thorough = thorough,
       thorough_us = thorough and now or thorough_us,
     }
     ctx.memory.heal = at
@@ -165,7 +177,7 @@ do
     end
     local at, wait_us = begin(ctx)
     if not at then return { ceil(wait_us / 1000), 0, {} } end
-    local pass = { at = at, groups = {}, freed = 0 }
+    local pass = { at = at, groups = {}, mended = {}, freed = 0 }
     ctx.earlier = false
     local is_over = step(ctx, pass)
     bucket.flush(ctx)

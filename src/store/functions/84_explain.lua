@@ -81,7 +81,7 @@ do
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
       entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
-      slots = p.concurrency and { taken = slots.count(ctx, id), of = p.concurrency },
+      slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
       slow_us = br and br.slow and max(0, br.slow.till - ctx.now) or nil, quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
       policy = {
         count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
@@ -231,6 +231,7 @@ do
       local level, place, due = s.level, p.paused and ctx.k.paused or ctx.k.schedule, s.due
       ctx.now, ctx.was = till, { [s.bucket] = p }
       p, till = record.policy_at(ctx.rec, s.bucket, entry, till)
+      if s.brake then s.brake.pace = nil end -- the due has gone on since
       bucket.decide(ctx, s, s.bucket, s.queue, n, place, due, level, p)
     end
   end

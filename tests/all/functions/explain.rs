@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::rig::{Case, S, rand_u64};
 
 /// 08:00 in UTC.
-const T0: u64 = 1_800_000_000_000_000;
+pub const T0: u64 = 1_800_000_000_000_000;
 
 fn facts(case: &mut Case, now: u64, bucket: &str) -> Facts {
     let reply = case.fcall("drip__explain", &[&format!("queue:{bucket}")], &[now.to_string()]);
@@ -22,16 +22,16 @@ fn explain_with(case: &mut Case, now: u64, bucket: &str, is_in_force: Option<boo
 }
 
 /// What is said in the end: the last line is what binds.
-fn says(case: &mut Case, now: u64, bucket: &str) -> Vec<String> {
+pub fn says(case: &mut Case, now: u64, bucket: &str) -> Vec<String> {
     explain_with(case, now, bucket, Some(true)).says().to_vec()
 }
 
-fn json_of(case: &mut Case, now: u64, bucket: &str) -> Json {
+pub fn json_of(case: &mut Case, now: u64, bucket: &str) -> Json {
     serde_json::to_value(explain_with(case, now, bucket, Some(true))).expect("JSON")
 }
 
 /// A daemon says that it is alive.
-fn beat(case: &mut Case, now: u64) {
+pub fn beat(case: &mut Case, now: u64) {
     let _: Vec<i64> = case.fcall("drip__beat", &["daemons"], &[now.to_string(), "d".to_owned(), "{}".to_owned()]);
 }
 
@@ -194,34 +194,6 @@ fn backing_off() {
     assert_eq!(says(&mut case, T0 + S, "acme"), [words]);
     let text = explain_with(&mut case, T0 + S, "acme", Some(true)).text();
     assert!(text.contains("\nretries   2 jobs wait for another try, the first in 29.0 s\n"), "{text}");
-}
-
-#[test]
-fn slowed_down_or_out_of_quota() {
-    let mut case = Case::with("[[bucket]]\nmatch = 'a*'\nquota = '2/d'\n[defaults]\nrate = '1/s'\n");
-    beat(&mut case, T0);
-    for bucket in ["acme", "other"] {
-        case.push_at(T0, bucket, &["1", "2", "3"]);
-    }
-    case.drain_at(T0);
-    let pause = |case: &mut Case, bucket: &str, ms: &str| {
-        let args = [T0.to_string(), "PAUSE".to_owned(), ms.to_owned(), "REASON".to_owned(), "HTTP 429".to_owned()];
-        let _: (u64, u64) = case.fcall("drip__slow", &[&format!("queue:{bucket}")], &args);
-    };
-    assert_eq!(says(&mut case, T0, "acme"), ["the next job leaves in 1.0 s: acme is at its rate"]);
-    pause(&mut case, "other", "30000");
-    let words = "the next job leaves in 30.0 s: other is slowed down by somebody 08:00 \"HTTP 429\"";
-    assert_eq!(says(&mut case, T0, "other"), [words]);
-    assert_eq!(json_of(&mut case, T0, "other")["binds"], "slow");
-    beat(&mut case, T0 + 30 * S);
-    assert_eq!(says(&mut case, T0 + 30 * S, "other"), ["the next job leaves now: nothing holds other back"]);
-    case.drain_at(T0 + S);
-    beat(&mut case, T0 + 59 * S);
-    let words = "the next job leaves in 15 h 59 m: acme has used up its quota of 2/d";
-    assert_eq!(says(&mut case, T0 + 59 * S, "acme"), [words]);
-    assert_eq!(json_of(&mut case, T0 + 59 * S, "acme")["binds"], "quota");
-    pause(&mut case, "acme", "30000");
-    assert_eq!(says(&mut case, T0 + 59 * S, "acme"), [words], "what ends last");
 }
 
 #[test]
@@ -424,4 +396,51 @@ fn workers_of_any_name_are_listed() {
     let _: redis::Value = take.query(&mut case.redis).expect("taken");
     let text = explain_with(&mut case, T0, "a", Some(true)).text();
     assert!(text.contains("\nworker    w\u{fffd}\\u{1b}[31m: 1 lease, last heard of "), "{text}");
+}
+
+#[test]
+fn what_waits_in_a_place_of_the_tree_is_told_for_what() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '1000/s'\nbackoff = { initial = '5s', max = '5s' }\n[[budget]]\nmatch = 'p'\nconcurrency = 1\n\
+         [[bucket]]\nmatch = 'own'\nconcurrency = 1\n[[bucket]]\nmatch = 'order'\nconcurrency = 1\nordered = true\n\
+         [[bucket]]\nmatch = 'below'\nwithin = 'p'\n",
+    );
+    beat(&mut case, T0);
+    for bucket in ["own", "order", "below"] {
+        case.push_at(T0, bucket, &["1", "2"]);
+    }
+    case.settle_at(T0);
+    let now = T0 + S;
+    case.settle_at(now);
+    for entry in case.take("ready", 10) {
+        if entry.text("bucket") == "order" {
+            let _: i64 = case.fcall("drip__fail", &["ready"], &[now.to_string(), entry.id]);
+        }
+    }
+    beat(&mut case, now);
+    for (bucket, binds, words) in [
+        ("own", "slot", "nothing leaves until a job in flight is finished: own has 1 job out, its concurrency is 1"),
+        (
+            "order",
+            "backing-off",
+            "the next job leaves in 5.0 s: order keeps the order of its jobs, and the failed one backs off",
+        ),
+        (
+            "below",
+            "slot",
+            "nothing leaves until a job in flight is finished: budget p has 1 job out, its concurrency is 1",
+        ),
+    ] {
+        assert_eq!(says(&mut case, now, bucket).last().map(String::as_str), Some(words), "{bucket}");
+        assert_eq!(json_of(&mut case, now, bucket)["binds"], binds, "{bucket}");
+    }
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p:a*'\nrate = '10/s'\n[[bucket]]\nmatch = 'p:*:*'\nrate = '6/s'\nwithin = 'p:{1}'\n",
+    );
+    beat(&mut case, T0);
+    case.lpush("p:b:1", &["x"]);
+    case.wake_at(T0, &["p:b:1"]);
+    let words = "nothing leaves p:b:1: no [[budget]] matches p:b; a reload of a configuration that has it, or `dripd set`, ends that";
+    assert_eq!(says(&mut case, T0, "p:b:1"), [words]);
+    assert_eq!(json_of(&mut case, T0, "p:b:1")["binds"], "refused");
 }

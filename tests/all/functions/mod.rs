@@ -9,6 +9,7 @@ mod dead;
 mod defaults;
 mod drain;
 mod explain;
+mod explain_brakes;
 mod explain_tree;
 mod flow;
 mod gates;

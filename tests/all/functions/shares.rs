@@ -122,10 +122,11 @@ fn a_child_that_asks_for_little_does_not_wait_whatever_the_others_want() {
         let jobs = (120 * 50 / flooders + 20).min(900);
         fill(&mut case, (0..flooders).map(|n| (format!("f{n:05}"), jobs)));
         let arrivals: Vec<Arrival> = (0..20).map(|n| (T0 + 2_500_000 + n * every * S, "z".to_owned())).collect();
-        let came: Vec<u64> = arrivals.iter().map(|(at, _)| at - T0).collect();
+        let arrived: Vec<u64> = arrivals.iter().map(|(at, _)| at - T0).collect();
         let left = run(&mut case, 120, arrivals);
-        assert_eq!(left["z"].len(), came.len());
-        let worst = left["z"].iter().zip(&came).map(|(left, came)| left - came).max().expect("some") as f64 / 1e6;
+        assert_eq!(left["z"].len(), arrived.len());
+        let worst =
+            left["z"].iter().zip(&arrived).map(|(left, arrived)| left - arrived).max().expect("some") as f64 / 1e6;
         assert!(worst <= longest, "weight {weight} beside {flooders}: one waited {worst} s");
     }
 }
@@ -137,9 +138,9 @@ fn a_flood_in_one_child_costs_another_nothing() {
         let mut case = flat("10/s", &[("*", "10/s", 1)]);
         fill(&mut case, [("flood".to_owned(), flood)].into_iter());
         let arrivals: Vec<Arrival> = (0..8).map(|n| (T0 + 1_000_003 + n * S, "steady".to_owned())).collect();
-        let came: Vec<u64> = arrivals.iter().map(|(at, _)| at - T0).collect();
+        let arrived: Vec<u64> = arrivals.iter().map(|(at, _)| at - T0).collect();
         let left = run(&mut case, 10, arrivals);
-        waits.push(left["steady"].iter().zip(&came).map(|(left, came)| left - came).max().expect("some"));
+        waits.push(left["steady"].iter().zip(&arrived).map(|(left, arrived)| left - arrived).max().expect("some"));
     }
     assert!(waits.iter().all(|wait| *wait <= 200_000), "{waits:?}");
 }

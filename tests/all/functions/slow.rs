@@ -268,6 +268,17 @@ fn after_twenty_free_returns_each_further_one_counts() {
 }
 
 #[test]
+fn a_reason_that_is_no_text_is_told_as_text() {
+    let (mut case, taken) = busy(PLAIN, 1);
+    let mut cmd = redis::cmd("FCALL");
+    cmd.arg("drip__fail").arg(1).arg(case.key("ready")).arg(T0).arg(&taken[0].id);
+    cmd.arg("THROTTLED").arg("REASON").arg(&b"so \xff fast"[..]);
+    assert_eq!(cmd.query::<i64>(&mut case.redis).expect("it is given back"), 1);
+    assert_eq!(slow_downs(&mut case, T0)[0].1["reason"], "so ? fast");
+    assert_eq!(case.stream("events")[0].text("reason"), "so ? fast");
+}
+
+#[test]
 fn an_operators_pause_is_separate_and_wins() {
     let mut case = Case::with(PLAIN);
     case.push_at(T0, "a", &jobs(5));
