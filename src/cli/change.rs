@@ -12,6 +12,7 @@ use crate::store::change::{Author, Change, Told};
 use crate::words::bucket::BucketName;
 use crate::words::duration;
 use crate::words::glob::{self, Glob};
+use crate::words::subject::Subject;
 
 /// How long a change waits for one that still spreads, and after how long it asks whether anybody spreads it.
 const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
@@ -22,13 +23,23 @@ const WAIT_FOR_DAEMON: Duration = Duration::from_secs(1);
 pub(super) struct Target {
     /// The name of a bucket, or a glob such as 'sms:*' (\ makes the next byte plain)
     #[arg(value_name = "NAME|GLOB")]
-    pub(super) pattern: String,
+    pattern: String,
     /// Why, for whoever reads `dripd settings` later
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: Option<String>,
     /// Do not ask whether a glob for all buckets is meant
     #[arg(long)]
     yes: bool,
+    #[arg(skip)]
+    is_budget: bool,
+}
+
+/// Which of these commands are for budgets too.
+#[derive(Debug, Args)]
+pub(super) struct Kind {
+    /// The name or glob means budgets, not buckets
+    #[arg(long)]
+    pub(super) budget: bool,
 }
 
 /// A reason, short enough to be kept.
@@ -44,7 +55,7 @@ pub(super) struct For {
     pub(super) lasts: Option<Duration>,
 }
 
-fn positive(text: &str) -> Result<Duration, String> {
+pub(super) fn positive(text: &str) -> Result<Duration, String> {
     let year = Duration::from_secs(366 * 86_400);
     let fits = |lasts: &Duration| (Duration::from_millis(1)..=year).contains(lasts);
     duration::parse(text)
@@ -59,23 +70,34 @@ impl For {
 }
 
 impl Target {
-    /// Whether it is a glob; a name must be one that a bucket can have.
+    /// The same of buckets or of budgets.
+    pub(super) fn of(self, kind: &Kind) -> Self {
+        Self { is_budget: kind.budget, ..self }
+    }
+
+    /// Which buckets or budgets are meant.
+    pub(super) fn subject(&self) -> Subject<'_> {
+        Subject { is_budget: self.is_budget, pattern: &self.pattern }
+    }
+
+    /// Whether it is a glob; a name must be one that a bucket or a budget can have.
     pub(super) fn is_glob(&self) -> Result<bool, Failure> {
         if glob::is_glob(&self.pattern) {
             return Ok(true);
         }
-        let why = |why| Failure::new(Exit::Usage, format!("{:?} can be no bucket: {why}", self.pattern));
+        let kind = self.subject().kind();
+        let why = |why| Failure::new(Exit::Usage, format!("{:?} can be no {kind}: {why}", self.pattern));
         BucketName::parse(self.pattern.as_bytes()).map(|_| false).map_err(why)
     }
 
-    /// A glob that means every bucket is asked about.
+    /// A glob that means every bucket, or every budget, is asked about.
     pub(super) fn confirm(&self, question: &str) -> Result<(), Failure> {
         if glob::has_plain_byte(&self.pattern) { Ok(()) } else { confirm(question, self.yes) }
     }
 
     /// A change of what is set for it, by whoever runs this.
     pub(super) async fn change(&self, store: &mut Store, what: &'static str) -> Result<Change, Failure> {
-        let (pattern, reason) = (self.pattern.clone(), self.reason.clone());
+        let (pattern, reason) = (self.subject().stored(), self.reason.clone());
         Ok(Change {
             what,
             pattern,
@@ -145,8 +167,9 @@ pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Fai
                 return Err(Failure::new(
                     Exit::Failed,
                     format!(
-                        "{} {:?}: another change still spreads; nothing was changed; {way}",
-                        change.what, change.pattern
+                        "{} {}: another change still spreads; nothing was changed; {way}",
+                        change.what,
+                        Subject::of_stored(&change.pattern).quoted()
                     ),
                 ));
             }

@@ -7,6 +7,7 @@ use clap::Args;
 use super::{Exit, Failure, say};
 use crate::config::{Config, Environment, hide_password};
 use crate::words::duration;
+use crate::words::node::{Budget, Node, Slow};
 use crate::words::policy::{Overflow, Policy};
 
 /// `dripd check [config]`.
@@ -26,7 +27,12 @@ impl Check {
         );
         lines.push(format!("redis     {redis}, prefix {}", config.redis.prefix));
         let record = &config.record;
-        let width = record.buckets.iter().map(|entry| entry.glob.len()).max().unwrap_or(0).max(8);
+        let globs =
+            record.buckets.iter().map(|entry| &entry.glob).chain(record.budgets.iter().map(|entry| &entry.glob));
+        let width = globs.map(String::len).max().unwrap_or(0).max(8);
+        for entry in &record.budgets {
+            lines.push(format!("{:width$}  budget{}", entry.glob, describe_budget(&entry.policy)));
+        }
         for entry in &record.buckets {
             lines.push(format!("{:width$}  {}", entry.glob, describe(&entry.policy)));
         }
@@ -48,8 +54,11 @@ fn describe(policy: &Policy) -> String {
         Overflow::Reject => "reject",
         Overflow::DropOldest => "drop-oldest",
     };
+    // Inside a budget it grows where an exact rate needs it, unless somebody wrote it.
+    let grows = policy.node.within.is_some() && !policy.is_catch_up_set;
+    let catch_up = duration::show(policy.catch_up);
     let mut text = format!(
-        "rate {} capacity {} lease {} attempts {} backoff {}..{} overflow {overflow} route {} catch_up {}",
+        "rate {} capacity {} lease {} attempts {} backoff {}..{} overflow {overflow} route {} catch_up {}{catch_up}",
         policy.rate,
         policy.capacity,
         duration::show(policy.lease),
@@ -57,10 +66,41 @@ fn describe(policy: &Policy) -> String {
         duration::show(policy.backoff_initial),
         duration::show(policy.backoff_max),
         policy.route.as_str(),
-        duration::show(policy.catch_up)
+        if grows { "at least " } else { "" }
     );
     for gate in &policy.admit {
         text += &format!(" admit {gate}");
+    }
+    text += &describe_node(&policy.node);
+    if policy.ordered { text + " ordered" } else { text }
+}
+
+fn describe_budget(budget: &Budget) -> String {
+    let rate = budget.rate.map_or_else(String::new, |rate| format!(" rate {rate}"));
+    let catch_up = budget.catch_up.map_or_else(String::new, |time| format!(" catch_up {}", duration::show(time)));
+    rate + &catch_up + &describe_node(&budget.node)
+}
+
+/// What is used of a tree, each with a space before it.
+fn describe_node(node: &Node) -> String {
+    let (mut text, default) = (String::new(), Node::default());
+    for quota in &node.quotas {
+        text += &format!(" quota {quota}");
+    }
+    if let Some(concurrency) = node.concurrency {
+        text += &format!(" concurrency {concurrency}");
+    }
+    if let Some(within) = &node.within {
+        text += &format!(" within {within}");
+    }
+    if node.weight != default.weight {
+        text += &format!(" weight {}", node.weight);
+    }
+    if node.slow != default.slow {
+        let Slow { initial, max, cap, adaptive } = node.slow;
+        let times = [initial, max, cap].map(duration::show);
+        text +=
+            &format!(" slow {}..{} cap {}{}", times[0], times[1], times[2], if adaptive { " adaptive" } else { "" });
     }
     text
 }

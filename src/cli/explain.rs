@@ -3,17 +3,22 @@
 use clap::Args;
 
 use super::args::whole;
+use super::change::Kind;
 use super::{Exit, Failure, connect, say};
 use crate::config::{Config, settings};
-use crate::explain::{Explanation, File, Wall, WhatIfSaid};
+use crate::explain::{BudgetSaid, Explanation, File, Wall, WhatIfSaid};
 use crate::store::change::{Change, SetTo};
 use crate::words::bucket::BucketName;
+use crate::words::subject::Subject;
 
 /// Say why a bucket waits.
 #[derive(Debug, Args)]
 pub(super) struct Explain {
-    /// Which bucket
+    /// Which bucket, or which budget
+    #[arg(value_name = "NAME")]
     bucket: BucketName,
+    #[command(flatten)]
+    kind: Kind,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -38,6 +43,13 @@ pub(super) struct Ask {
 impl Explain {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
+        if self.kind.budget {
+            let facts = store.explain_budget(&self.bucket).await?;
+            let said = BudgetSaid::of(&facts, &Wall::here(facts.now_us));
+            let json = || serde_json::to_string(&said).expect("an explanation is text and numbers");
+            say(if self.json { json() } else { said.text() }.trim_end());
+            return Ok(Exit::Done);
+        }
         let facts = store.explain(&self.bucket).await?;
         // From any directory one sees the policies of another: without a file there is nothing to compare.
         let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
@@ -54,7 +66,8 @@ impl Explain {
 
 impl Ask {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let given = settings::parse(&self.keys).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
+        let subject = Subject { is_budget: false, pattern: self.bucket.as_str() };
+        let given = settings::parse(&self.keys, &subject).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
         let set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
         let change = Change { what: "set", pattern: self.bucket.to_string(), set, ..Change::default() };
         let what_if = connect(config).await?.what_if(&self.bucket, &change, self.push).await?;

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use super::moment::of_micros;
 use crate::store::change::{Settings, Stands};
 use crate::words::glob::{self, Glob};
+use crate::words::subject::Subject;
 
 const HEAD: &str = "\
-# What is set at run time. Put these entries before the other [[bucket]] entries: of all that match a bucket the first one counts.
-# What an entry of the file sets for the same buckets, and is to stay, must be repeated here.\n";
+# What is set at run time. Put these entries before the others of their kind: of all that match a name the first one counts.
+# What an entry of the file sets for the same names, and is to stay, must be repeated here.\n";
+
+/// The keys of which an entry of a budget needs one.
+const LIMITS: [&str; 3] = ["rate", "quota", "concurrency"];
 
 /// The entries, in an order in which the file means what the settings mean. There each key is decided by itself: an exact name wins, then
 /// the glob that was set last. In the file the first entry that matches decides all keys. So an entry comes before those that mean all
@@ -18,12 +22,22 @@ const HEAD: &str = "\
 ///
 /// Only what `is_asked` says yes to is written; the others count for what wider globs decide.
 pub(super) fn as_toml(all: &[Settings], is_asked: impl Fn(&Settings) -> bool) -> String {
-    let (globs, names): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.is_glob);
+    let (budgets, buckets): (Vec<_>, Vec<_>) = all.iter().partition(|one| subject(one).is_budget);
+    HEAD.to_owned() + &entries(&buckets, &is_asked) + &entries(&budgets, &is_asked)
+}
+
+fn subject(one: &Settings) -> Subject<'_> {
+    Subject::of_stored(&one.pattern)
+}
+
+/// The entries of buckets, or of budgets.
+fn entries(all: &[&Settings], is_asked: &impl Fn(&Settings) -> bool) -> String {
+    let (globs, names): (Vec<_>, Vec<_>) = all.iter().copied().partition(|one| one.is_glob);
     let globs: Vec<(&Settings, Glob)> =
-        in_order(globs).into_iter().map(|one| (one, Glob::parse(&one.pattern))).collect();
-    let mut text = HEAD.to_owned();
+        in_order(globs).into_iter().map(|one| (one, Glob::parse(subject(one).pattern))).collect();
+    let mut text = String::new();
     for name in names.into_iter().filter(|one| is_asked(one)) {
-        let over = globs.iter().filter(|(_, glob)| glob.matches(name.pattern.as_bytes()));
+        let over = globs.iter().filter(|(_, glob)| glob.matches(subject(name).pattern.as_bytes()));
         text += &entry(name, over.map(|(one, _)| *one));
     }
     for (one, _) in globs.iter().filter(|(one, _)| is_asked(one)) {
@@ -39,12 +53,14 @@ fn meetings(globs: &[&Settings]) -> String {
     let in_file: Vec<_> = globs.iter().filter(|one| lasting(one).next().is_some()).collect();
     for (at, first) in in_file.iter().enumerate() {
         for second in &in_file[at + 1..] {
-            let is_prefix = |one: &Settings| matches!(glob::Kind::of(&one.pattern), glob::Kind::Prefix(_));
+            let is_prefix = |one: &Settings| matches!(glob::Kind::of(subject(one).pattern), glob::Kind::Prefix(_));
             let are_apart = is_prefix(first) && is_prefix(second);
             if !are_apart && !is_over(first, second) && !is_over(second, first) {
                 text += &format!(
-                    "# {:?} and {:?} may meet in some buckets: in the file the one above decides all keys of those.\n",
-                    first.pattern, second.pattern
+                    "# {:?} and {:?} may meet in some {}s: in the file the one above decides all keys of those.\n",
+                    subject(first).pattern,
+                    subject(second).pattern,
+                    subject(first).kind()
                 );
             }
         }
@@ -54,7 +70,7 @@ fn meetings(globs: &[&Settings]) -> String {
 
 /// Whether one glob surely means all buckets of another one.
 fn is_over(outer: &Settings, inner: &Settings) -> bool {
-    outer.pattern != inner.pattern && !glob::hidden(&[&outer.pattern, &inner.pattern]).is_empty()
+    outer.pattern != inner.pattern && !glob::hidden(&[subject(outer).pattern, subject(inner).pattern]).is_empty()
 }
 
 /// Those that others are over first; else the one that was set last.
@@ -93,23 +109,37 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
             }
         }
     }
+    let this = subject(one);
+    // A budget that limits nothing is no entry: what is decided of it becomes comments.
+    let is_entry = is_decided && (!this.is_budget || decided.keys().any(|key| LIMITS.contains(key)));
     let mut lines = Vec::new();
-    if is_decided {
-        lines.push(format!("[[bucket]]\nmatch = {}", toml::Value::String(one.pattern.clone())));
+    if is_entry {
+        // An entry's match is a glob: what would be special in a name is made plain.
+        let pattern = if one.is_glob { this.pattern.to_owned() } else { glob::of_name(this.pattern) };
+        lines.push(format!("[[{}]]\nmatch = {}", this.kind(), toml::Value::String(pattern)));
     }
     for (key, (stands, pattern)) in decided {
-        let from = if pattern == one.pattern { String::new() } else { format!(" # set for {pattern:?}") };
-        lines.push(format!("{key} = {}{from}", stands.text));
+        let from = if pattern == one.pattern {
+            String::new()
+        } else {
+            format!(" # set for {:?}", Subject::of_stored(pattern).pattern)
+        };
+        let line = format!("{key} = {}{from}", stands.text);
+        lines.push(if is_entry { line } else { format!("# for a [[budget]] {:?}: {line}", this.pattern) });
     }
     for (key, lies) in &one.keys {
         let stands = lies.timed.iter().chain(lies.lasting.as_ref().filter(|_| is_order(key)));
         for stands in stands {
-            let value = if is_order(key) { String::new() } else { format!(" = {}", stands.text) };
+            let has = match key.as_str() {
+                "slow-down" => format!("is slowed down ({})", stands.text),
+                key if is_order(key) => format!("has {key}"),
+                key => format!("has {key} = {}", stands.text),
+            };
             let until = stands
                 .till
                 .as_deref()
                 .map_or("until it is taken back".to_owned(), |till| format!("until {}", of_micros(till)));
-            lines.push(format!("# not for the file: {:?} has {key}{value} {until}", one.pattern));
+            lines.push(format!("# not for the file: {} {has} {until}", this.quoted()));
         }
     }
     if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }

@@ -22,6 +22,7 @@ mod run;
 mod screen;
 mod set;
 mod settings;
+mod slow;
 mod status;
 mod stop;
 mod work;
@@ -79,9 +80,11 @@ enum Command {
     /// Take keys that were set back to what the file says
     Unset(set::Unset),
     /// Let nothing leave a bucket; it takes jobs until it is full
-    Pause(stop::Stop),
+    Pause(stop::Pause),
     /// Let a paused bucket go on
-    Resume(stop::Go),
+    Resume(stop::Resume),
+    /// Slow down a bucket or a budget for a while, as its other side asks, or end that
+    Slow(slow::Slow),
     /// Take nothing into a bucket; what is there goes on
     Close(stop::Stop),
     /// Take jobs into a closed bucket again
@@ -242,8 +245,9 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Limit(limit) => limit.run(load).await,
         Command::Set(set) => set.run(&load()?).await,
         Command::Unset(unset) => unset.run(&load()?).await,
-        Command::Pause(stop) => stop.run(&load()?, stop::Way::Out).await,
-        Command::Resume(go) => go.run(&load()?, stop::Way::Out).await,
+        Command::Pause(pause) => pause.run(&load()?).await,
+        Command::Slow(slow) => slow.run(&load()?).await,
+        Command::Resume(resume) => resume.run(&load()?).await,
         Command::Close(stop) => stop.run(&load()?, stop::Way::In).await,
         Command::Open(go) => go.run(&load()?, stop::Way::In).await,
         Command::Settings(list) => list.run(&load()?).await,

@@ -2,17 +2,20 @@
 
 use clap::Args;
 
-use super::change::{For, Target, make};
+use super::change::{For, Kind, Target, make};
 use super::{Exit, Failure, connect, moment, say};
 use crate::config::{Config, settings};
 use crate::store::change::{Change, Other, SetTo, Told};
+use crate::words::subject::Subject;
 
 /// Set keys of the policy of a bucket, or of all that match a glob, over what the file says.
 #[derive(Debug, Args)]
 pub(super) struct Set {
     #[command(flatten)]
     target: Target,
-    /// What to set: rate=5/s, capacity=100, lease=2m, or any other key of [[bucket]]
+    #[command(flatten)]
+    kind: Kind,
+    /// What to set: rate=5/s, capacity=100, lease=2m, or any other key of [[bucket]]; with --budget of [[budget]]
     #[arg(required = true, value_name = "KEY=VALUE")]
     keys: Vec<String>,
     #[command(flatten)]
@@ -24,6 +27,8 @@ pub(super) struct Set {
 pub(super) struct Unset {
     #[command(flatten)]
     target: Target,
+    #[command(flatten)]
+    kind: Kind,
     /// Which keys [default: all, but not a pause or a closure: those end with `resume` and `open`]
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
@@ -35,15 +40,14 @@ fn usage(why: &impl ToString) -> Failure {
 
 impl Set {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let given = settings::parse(&self.keys).map_err(|why| usage(&why))?;
-        self.target.is_glob()?;
-        self.target.confirm(&format!(
-            "{:?} means every bucket: set {} for all of them?",
-            self.target.pattern,
-            self.keys.join(" ")
-        ))?;
+        let target = self.target.of(&self.kind);
+        let subject = target.subject();
+        let given = settings::parse(&self.keys, &subject).map_err(|why| usage(&why))?;
+        target.is_glob()?;
+        let (pattern, kind, keys) = (subject.pattern, subject.kind(), self.keys.join(" "));
+        target.confirm(&format!("{pattern:?} means every {kind}: set {keys} for all of them?"))?;
         let mut store = connect(config).await?;
-        let mut change = self.target.change(&mut store, "set").await?;
+        let mut change = target.change(&mut store, "set").await?;
         change.for_us = self.lasts.micros();
         change.set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
         change.asks = Some("others");
@@ -54,12 +58,14 @@ impl Set {
 
 impl Unset {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let keys = settings::parse_keys(&self.keys).map_err(|why| usage(&why))?;
-        self.target.is_glob()?;
-        self.target
-            .confirm(&format!("{:?} means every bucket: take back what was set under it?", self.target.pattern))?;
+        let target = self.target.of(&self.kind);
+        let subject = target.subject();
+        let keys = settings::parse_keys(&self.keys, subject.is_budget).map_err(|why| usage(&why))?;
+        target.is_glob()?;
+        let (pattern, kind) = (subject.pattern, subject.kind());
+        target.confirm(&format!("{pattern:?} means every {kind}: take back what was set under it?"))?;
         let mut store = connect(config).await?;
-        let mut change = self.target.change(&mut store, "unset").await?;
+        let mut change = target.change(&mut store, "unset").await?;
         (change.unset_all, change.unset) = (keys.is_empty(), keys);
         change.asks = Some("others");
         show(&change, make(&mut store, &change).await?);
@@ -69,8 +75,8 @@ impl Unset {
 
 /// What changed, a line a key, with what is in force where that is another value.
 fn show(change: &Change, told: Told) {
-    let pattern = &change.pattern;
-    let Told::Done { keys, others, .. } = told else { return say(&format!("{pattern}: nothing of that was set")) };
+    let subject = Subject::of_stored(&change.pattern);
+    let Told::Done { keys, others, .. } = told else { return say(&format!("{subject}: nothing of that was set")) };
     for (key, before, after) in keys {
         let before = or_file(&before);
         let line = match (change.set.get(&key), others.get(&key)) {
@@ -79,11 +85,16 @@ fn show(change: &Change, told: Told) {
             }
             (Some(_), Some(timed)) => format!("{after}{} (before: {before})", until(timed)),
             (None, Some(other)) => {
-                format!("{}, set for {:?}{} (before: {before})", other.text, other.pattern, until(other))
+                format!(
+                    "{}, set for {}{} (before: {before})",
+                    other.text,
+                    Subject::of_stored(&other.pattern).quoted(),
+                    until(other)
+                )
             }
             (_, None) => format!("{} (before: {before})", or_file(&after)),
         };
-        say(&format!("{pattern}: {key} = {line}"));
+        say(&format!("{subject}: {key} = {line}"));
     }
 }
 

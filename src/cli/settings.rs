@@ -11,24 +11,25 @@ use crate::config::Config;
 use crate::store::change::{Settings, Stands};
 use crate::words::duration;
 use crate::words::glob::Glob;
+use crate::words::subject::Subject;
 
 /// List what is set at run time.
 #[derive(Debug, Args)]
 pub(super) struct List {
-    /// Only names and globs that this glob matches
+    /// Only names and globs that this glob matches, of buckets and of budgets
     #[arg(value_name = "GLOB")]
     glob: Option<String>,
-    /// As JSON: a list of { match, glob, key, value, since, until, by, user, reason }, times in RFC 3339
+    /// As JSON: a list of { match, budget, glob, key, value, since, until, by, user, reason }, times in RFC 3339
     #[arg(long, conflicts_with = "toml")]
     json: bool,
-    /// As [[bucket]] entries to put before the others of config.toml; what has no place there becomes comments
+    /// As [[bucket]] and [[budget]] entries, to put before the others of config.toml; what has no place there becomes comments
     #[arg(long)]
     toml: bool,
 }
 
 /// A value that is set, with all that is known of it.
 struct Row<'a> {
-    pattern: &'a str,
+    subject: Subject<'a>,
     is_glob: bool,
     key: &'a str,
     stands: &'a Stands,
@@ -39,7 +40,9 @@ impl List {
         let mut store = connect(config).await?;
         let (now, mut all) = store.settings().await?;
         let glob = self.glob.as_deref().map(Glob::parse);
-        let is_asked = |one: &Settings| glob.as_ref().is_none_or(|glob| glob.matches(one.pattern.as_bytes()));
+        let is_asked = |one: &Settings| {
+            glob.as_ref().is_none_or(|glob| glob.matches(Subject::of_stored(&one.pattern).pattern.as_bytes()))
+        };
         if self.toml {
             say(into_file::as_toml(&all, is_asked).trim_end());
             return Ok(Exit::Done);
@@ -62,7 +65,7 @@ impl List {
 fn rows(one: &Settings) -> impl Iterator<Item = Row<'_>> {
     one.keys.iter().flat_map(move |(key, lies)| {
         let stands = lies.timed.iter().chain(&lies.lasting);
-        stands.map(move |stands| Row { pattern: &one.pattern, is_glob: one.is_glob, key, stands })
+        stands.map(move |stands| Row { subject: Subject::of_stored(&one.pattern), is_glob: one.is_glob, key, stands })
     })
 }
 
@@ -71,9 +74,10 @@ fn as_text(row: &Row, now: u64) -> String {
     let what = match row.key {
         "pause" => "paused".to_owned(),
         "close" => "closed".to_owned(),
+        "slow-down" => format!("slowed down ({})", row.stands.text),
         key => format!("{key} = {}", row.stands.text),
     };
-    let mut text = format!("{}: {what}", row.pattern);
+    let mut text = format!("{}: {what}", row.subject);
     if let Some(till) = &row.stands.till {
         let left = till.parse::<u64>().unwrap_or(0).saturating_sub(now) / 1_000_000;
         let left =
@@ -93,9 +97,59 @@ fn as_text(row: &Row, now: u64) -> String {
 fn as_json(rows: &[Row]) -> serde_json::Value {
     let one = |row: &Row| {
         json!({
-            "match": row.pattern, "glob": row.is_glob, "key": row.key, "value": row.stands.text, "since": of_micros(&row.stands.since),
+            "match": row.subject.pattern, "budget": row.subject.is_budget, "glob": row.is_glob, "key": row.key, "value": row.stands.text, "since": of_micros(&row.stands.since),
             "until": row.stands.till.as_deref().map(of_micros), "by": row.stands.by, "user": row.stands.user, "reason": row.stands.reason,
         })
     };
     rows.iter().map(one).collect()
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::change::Lies;
+
+    fn set(pattern: &str, is_glob: bool, keys: &[(&str, &str)]) -> Settings {
+        let stands = |text: &str| Stands {
+            text: text.to_owned(),
+            since: "1000000".to_owned(),
+            till: None,
+            seq: 0,
+            by: "ann@web1".to_owned(),
+            user: String::new(),
+            reason: None,
+        };
+        let lies = |(key, text): &(&str, &str)| ((*key).to_owned(), Lies { lasting: Some(stands(text)), timed: None });
+        Settings { pattern: pattern.to_owned(), is_glob, keys: keys.iter().map(lies).collect() }
+    }
+
+    #[test]
+    fn budgets_are_listed_as_budgets_without_their_braces() {
+        let all = [
+            set("{sms:*}", true, &[("rate", "\"5/s\""), ("weight", "3")]),
+            set("acme", false, &[("within", "\"twilio\"")]),
+            set("{twilio}", false, &[("pause", "yes"), ("weight", "2")]),
+        ];
+        let rows: Vec<Row> = all.iter().flat_map(rows).collect();
+        let text: Vec<_> = rows.iter().map(|row| as_text(row, 0)).collect();
+        let since = "\n  since 1970-01-01T00:00:01Z by ann@web1";
+        let expected = [
+            "budget sms:*: rate = \"5/s\"",
+            "budget sms:*: weight = 3",
+            "acme: within = \"twilio\"",
+            "budget twilio: paused",
+            "budget twilio: weight = 2",
+        ];
+        assert_eq!(text, expected.map(|line| line.to_owned() + since));
+        let json = as_json(&rows);
+        let of = |n: usize| (json[n]["match"].as_str(), json[n]["budget"].as_bool(), json[n]["glob"].as_bool());
+        assert_eq!((of(0), of(2)), ((Some("sms:*"), Some(true), Some(true)), (Some("acme"), Some(false), Some(false))));
+        let toml = into_file::as_toml(&all, |_| true);
+        let entries: String =
+            toml.lines().filter(|line| !line.starts_with("# What")).map(|line| line.to_owned() + "\n").collect();
+        let expected = "\n[[bucket]]\nmatch = \"acme\"\nwithin = \"twilio\"\n\n\
+                        # for a [[budget]] \"twilio\": weight = 2\n\
+                        # not for the file: budget \"twilio\" has pause until it is taken back\n\n\
+                        [[budget]]\nmatch = \"sms:*\"\nrate = \"5/s\"\nweight = 3\n";
+        assert_eq!(entries, expected);
+    }
 }

@@ -2,12 +2,13 @@
 
 use clap::Args;
 
-use super::change::{For, Target, make};
+use super::change::{For, Kind, Target, make};
 use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::store::Store;
 use crate::store::change::{Change, Out, SetTo, Told};
 use crate::words::shown::shell;
+use crate::words::subject::Subject;
 
 /// Stop a bucket, or all that match a glob.
 #[derive(Debug, Args)]
@@ -23,6 +24,24 @@ pub(super) struct Stop {
 pub(super) struct Go {
     #[command(flatten)]
     target: Target,
+}
+
+/// Let nothing out of a bucket, or of what is below a budget.
+#[derive(Debug, Args)]
+pub(super) struct Pause {
+    #[command(flatten)]
+    stop: Stop,
+    #[command(flatten)]
+    kind: Kind,
+}
+
+/// Let it go on, likewise.
+#[derive(Debug, Args)]
+pub(super) struct Resume {
+    #[command(flatten)]
+    go: Go,
+    #[command(flatten)]
+    kind: Kind,
 }
 
 /// Which way a bucket is stopped.
@@ -48,16 +67,35 @@ impl Way {
     }
 }
 
+impl Pause {
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        let target = self.stop.target.of(&self.kind);
+        Stop { target, ..self.stop }.run(config, Way::Out).await
+    }
+}
+
+impl Resume {
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        Go { target: self.go.target.of(&self.kind) }.run(config, Way::Out).await
+    }
+}
+
 impl Stop {
     pub(super) async fn run(self, config: &Config, way: Way) -> Result<Exit, Failure> {
         self.target.is_glob()?;
-        self.target.confirm(&format!("{:?} means every bucket: {} all of them?", self.target.pattern, way.key()))?;
+        let subject = self.target.subject();
+        let (pattern, kind) = (subject.pattern, subject.kind());
+        self.target.confirm(&format!("{pattern:?} means every {kind}: {} all of them?", way.key()))?;
         let mut store = connect(config).await?;
         let mut change = self.target.change(&mut store, way.key()).await?;
         change.for_us = self.lasts.micros();
         let to = SetTo { text: "yes".to_owned(), policy: serde_json::json!({}) };
         change.set.insert(way.key().to_owned(), to);
-        let met = if change.is_glob { Some(store.buckets_met(&change.pattern, true).await?) } else { None };
+        let met = if change.is_glob && !subject.is_budget {
+            Some(store.buckets_met(&change.pattern, true).await?)
+        } else {
+            None
+        };
         make(&mut store, &change).await?;
         say(&stopped(&mut store, &change, met, way).await);
         Ok(Exit::Done)
@@ -66,7 +104,11 @@ impl Stop {
 
 /// What was stopped, how many buckets a glob met; and, of a pause, which jobs it cannot call back.
 async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> String {
-    let mut line = format!("{}: {}", change.pattern, way.state());
+    let subject = Subject::of_stored(&change.pattern);
+    let mut line = format!("{subject}: {}", way.state());
+    if subject.is_budget {
+        return line + "; jobs that are out already are not called back";
+    }
     if let Some(buckets) = met {
         line += &format!("; {} with work now", plural(buckets, "bucket"));
     }
@@ -100,41 +142,38 @@ fn plural(n: u64, word: &str) -> String {
 impl Go {
     pub(super) async fn run(self, config: &Config, way: Way) -> Result<Exit, Failure> {
         self.target.is_glob()?;
-        self.target.confirm(&format!(
-            "{:?} is every bucket: {} what was {} under it?",
-            self.target.pattern,
-            way.back(),
-            way.state()
-        ))?;
+        let (subject, state) = (self.target.subject(), way.state());
+        let (pattern, kind, back) = (subject.pattern, subject.kind(), way.back());
+        self.target.confirm(&format!("{pattern:?} is every {kind}: {back} what was {state} under it?"))?;
         let mut store = connect(config).await?;
-        let mut change = self.target.change(&mut store, way.back()).await?;
-        (change.unset, change.asks) = (vec![way.key().to_owned()], Some(way.state()));
-        let (pattern, state) = (&change.pattern, way.state());
+        let mut change = self.target.change(&mut store, back).await?;
+        (change.unset, change.asks) = (vec![way.key().to_owned()], Some(state));
         let told = make(&mut store, &change).await?;
         let (done, other) = match told {
             Told::Done { stopped_by, .. } => (true, stopped_by),
             Told::Nothing { stopped_by } => (false, stopped_by),
             Told::Busy => unreachable!("make waits for it"),
         };
-        let line = match (done, other) {
+        let nothing = format!("nothing is {state} under {}", subject.quoted());
+        let line = match (done, other.as_deref().map(Subject::of_stored)) {
             (true, None) => {
-                say(&format!("{pattern}: {state} no more"));
+                say(&format!("{subject}: {state} no more"));
                 return Ok(Exit::Done);
             }
             (true, Some(by)) => format!(
-                "{pattern}: its own is taken away, but {by:?} still has it {state}; `dripd {} {}`",
-                way.back(),
-                shell(&by)
+                "{subject}: its own is taken away, but {} still has it {state}; {}",
+                by.quoted(),
+                command(way, &by)
             ),
-            (false, Some(by)) => {
-                format!(
-                    "nothing is {state} under {pattern:?}; {by:?} has it {state}: `dripd {} {}`",
-                    way.back(),
-                    shell(&by)
-                )
-            }
-            (false, None) => format!("nothing is {state} under {pattern:?}; `dripd settings` lists what is"),
+            (false, Some(by)) => format!("{nothing}; {} has it {state}: {}", by.quoted(), command(way, &by)),
+            (false, None) => format!("{nothing}; `dripd settings` lists what is"),
         };
         Err(Failure::new(Exit::Failed, line))
     }
+}
+
+/// What would let it go on.
+fn command(way: Way, by: &Subject) -> String {
+    let flag = if by.is_budget { " --budget" } else { "" };
+    format!("`dripd {}{flag} {}`", way.back(), shell(by.pattern))
 }

@@ -15,6 +15,7 @@ use super::{Exit, Failure, connect};
 use crate::config::{BadConfig, Config};
 use crate::store::{Address, Partition};
 use crate::system::signals::{Signal, Signals};
+use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 use crate::worker::{Exec, Http, Print, Runner, Signer, Worker, header};
 
@@ -26,13 +27,14 @@ const HTTP_LIMIT: Duration = Duration::from_secs(60);
 #[command(group(ArgGroup::new("how").required(true).args(["exec", "http", "print"])))]
 pub(super) struct Work {
     /// Run a command for each job: the job on standard input, `DRIPD_BUCKET`, `DRIPD_ATTEMPT` and `DRIPD_ID` in the
-    /// environment; exit code 0 done, 65 dead, anything else failed. Comes last: what follows is the command's. One
+    /// environment; exit code 0 done, 65 dead, 75 throttled, anything else failed. Comes last: what follows is the command's. One
     /// word with white space in it is a line for sh
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Option<Vec<OsString>>,
     /// Post each job, with Drip-Bucket, Drip-Attempt, Drip-Id and, unless --header says another, a Content-Type:
-    /// application/json where the job is JSON, else text/plain or application/octet-stream. 2xx done; 429 and 503 given
-    /// back, honouring Retry-After; 408, 409 and 425 failed; other 4xx dead; anything else failed
+    /// application/json where the job is JSON, else text/plain or application/octet-stream. 2xx done; 429 and 503
+    /// throttled, until when Retry-After, retry-after-ms or x-ratelimit-reset-* say; 408, 409 and 425 failed; other 4xx
+    /// dead; anything else failed
     #[arg(long, value_name = "URL", value_parser = http_url)]
     http: Option<Url>,
     /// A header of every post; as often as needed
@@ -42,6 +44,9 @@ pub(super) struct Work {
     /// this file, a line each: whsec_ and the base64 of 24 to 64 bytes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["exec", "print"])]
     secret_file: Option<PathBuf>,
+    /// A job that is throttled slows down this budget above its bucket, and so all that is below it [default: the bucket]
+    #[arg(long, value_name = "NAME", conflicts_with = "print", value_parser = budget)]
+    throttle_budget: Option<BucketName>,
     /// Write each job to standard output, a line each
     #[arg(long)]
     print: bool,
@@ -56,6 +61,10 @@ pub(super) struct Work {
     timeout: Option<Duration>,
     #[command(flatten)]
     log: Log,
+}
+
+fn budget(text: &str) -> Result<BucketName, String> {
+    BucketName::parse(text.as_bytes()).map_err(|why| why.to_string())
 }
 
 impl Work {
@@ -86,6 +95,7 @@ impl Work {
         let (address, partition) = (Address::of(&config.redis)?, Partition::of(&config.redis));
         drop(connect(config).await?);
         let worker = Worker::new(address, partition, self.route, usize::from(self.concurrency), runner);
+        let worker = worker.slowing(self.throttle_budget);
         let mut working = std::pin::pin!(worker.run(stop.clone()));
         loop {
             tokio::select! {

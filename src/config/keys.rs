@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::server::PREFIX_HINT;
 use crate::words::duration;
+use crate::words::parent::Parent;
 use crate::words::policy::Route;
+use crate::words::quota::Quota;
 use crate::words::rate::Rate;
 
 /// A key of a section.
@@ -112,6 +114,47 @@ pub const BACKOFF: &[Key] = &[
     key("max", "\"10m\"", Allowed::Duration(Duration::ZERO, YEAR), "The longest wait. Not shorter than `initial`."),
 ];
 
+/// The table `slow` of a policy or a budget.
+pub const SLOW: &[Key] = &[
+    key(
+        "initial",
+        "\"1s\"",
+        Allowed::Duration(Duration::from_millis(1), YEAR),
+        "How long the first slow-down lasts where the other side names no time. Each further one lasts twice as long.",
+    ),
+    key(
+        "max",
+        "\"10m\"",
+        Allowed::Duration(Duration::from_millis(1), YEAR),
+        "The longest of those. Not shorter than `initial`.",
+    ),
+    key(
+        "cap",
+        "\"1h\"",
+        Allowed::Duration(Duration::from_millis(1), YEAR),
+        "The longest slow-down where the other side names a time.",
+    ),
+    key(
+        "adaptive",
+        "false",
+        Allowed::Words("write true or false"),
+        "Whether each slow-down also lowers the rate for a while, by a tenth.",
+    ),
+];
+
+/// What `concurrency` may be.
+pub(super) const CONCURRENCY_HINT: &str =
+    "write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`";
+
+/// What `catch_up` may be.
+pub(super) const CATCH_UP_HINT: &str = "write a whole number and a unit (us ms s m h d), as in \"20ms\": 0s to 1s, or to one interval of the rate where that \
+     is longer";
+
+/// The longest `catch_up` at any rate.
+pub(super) const LONGEST_CATCH_UP: Duration = YEAR;
+
+const SLOW_DEFAULT: &str = "{ initial = \"1s\", max = \"10m\", cap = \"1h\", adaptive = false }";
+
 /// A policy: the keys of `[defaults]`, and of `[[bucket]]` beside `match`.
 pub const POLICY: &[Key] = &[
     key(
@@ -155,8 +198,9 @@ pub const POLICY: &[Key] = &[
     key(
         "catch_up",
         "\"20ms\"",
-        Allowed::Duration(Duration::ZERO, Duration::from_secs(1)),
-        "The most lateness that is made up, so that the long-run rate is exact. `0s` means strict spacing.",
+        Allowed::Words(CATCH_UP_HINT),
+        "The most lateness that is made up, so that the long-run rate is exact. `0s` means strict spacing. Inside a budget the \
+         default is longer where that is needed for an exact rate; what is written is obeyed.",
     ),
     key(
         "admit",
@@ -164,11 +208,90 @@ pub const POLICY: &[Key] = &[
         Allowed::Words("write a table, or a list of tables"),
         "Limiters that let a job in or refuse it, before an atomic push. A plain push passes none of them.",
     ),
+    key(
+        "within",
+        "\"\"",
+        Allowed::Words(Parent::HINT),
+        "The budget above: a job leaves only when its bucket and every budget above it let it. In `[defaults]` without `{1}`. `\"\"` takes \
+         it away.",
+    ),
+    key(
+        "weight",
+        "1",
+        Allowed::Number(1, 1_000),
+        "The share of the budget above while others wait for it too: one of weight 3 gets three times as much as one of weight 1.",
+    ),
+    key(
+        "quota",
+        "[]",
+        Allowed::Words(Quota::HINT),
+        "At most so many jobs in a window of the calendar, beside the rate: `\"1000/d\"` is a thousand a day, by days of UTC. `[]` takes \
+         it away.",
+    ),
+    key(
+        "concurrency",
+        "\"none\"",
+        Allowed::Words(CONCURRENCY_HINT),
+        "At most so many jobs that have left and are not finished. `\"none\"` takes it away.",
+    ),
+    key(
+        "ordered",
+        "false",
+        Allowed::Words("write true or false"),
+        "Whether a bucket waits for its failed job, so that jobs finish in the order in which they were pushed. It needs `concurrency = 1`.",
+    ),
+    key(
+        "slow",
+        SLOW_DEFAULT,
+        Allowed::Table(SLOW),
+        "How long a bucket is slowed down when the other side says that it is too fast.",
+    ),
 ];
 
 /// Keys of a policy that are to come.
-pub const POLICY_TO_COME: &[&str] =
-    &["within", "job_rate", "quota", "concurrency", "ordered", "weight", "slow", "ttl", "dedup"];
+pub const POLICY_TO_COME: &[&str] = &["job_rate", "ttl", "dedup"];
+
+/// A budget, beside `match`.
+pub const BUDGET: &[Key] = &[
+    key("within", "\"\"", Allowed::Words(Parent::HINT), "The budget above this one."),
+    key("rate", "", Allowed::Words(Rate::HINT), "How fast jobs leave all that is below it together, evenly spaced."),
+    key(
+        "quota",
+        "[]",
+        Allowed::Words(Quota::HINT),
+        "At most so many jobs of all that is below it in a window of the calendar, beside the rate.",
+    ),
+    key(
+        "concurrency",
+        "\"none\"",
+        Allowed::Words(CONCURRENCY_HINT),
+        "At most so many jobs of all that is below it that have left and are not finished.",
+    ),
+    key("weight", "1", Allowed::Number(1, 1_000), "Its share of the budget above while others wait for that too."),
+    key(
+        "catch_up",
+        "",
+        Allowed::Words(CATCH_UP_HINT),
+        "The most lateness that is made up. Not written: 20ms, or as much as its rate inside the budget above needs.",
+    ),
+    key(
+        "slow",
+        SLOW_DEFAULT,
+        Allowed::Table(SLOW),
+        "How long all that is below it is slowed down when the other side says that it is too fast.",
+    ),
+];
+
+/// Keys of a budget that are to come.
+pub const BUDGET_TO_COME: &[&str] = &["job_rate"];
+
+/// What `[[budget]]` has beside those keys.
+pub const BUDGET_MATCH: &[Key] = &[key(
+    "match",
+    "",
+    Allowed::Words("write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces"),
+    "Which budgets the entry is for: a name, or a glob for one budget of each name that a `within` comes to. It must be there.",
+)];
 
 /// What `[[bucket]]` has beside the keys of a policy.
 pub const BUCKET: &[Key] = &[key(
@@ -210,4 +333,4 @@ pub const LIMITS: &[Key] = &[
 pub const HTTP_TO_COME: &[&str] = &["listen", "hosts", "token"];
 
 /// Further sections that are to come.
-pub const SECTIONS_TO_COME: &[&str] = &["budget", "route"];
+pub const SECTIONS_TO_COME: &[&str] = &["route"];

@@ -28,6 +28,7 @@ pub fn source_of(text: &str, path: Option<&Path>, host: &str) -> Source {
             ("defaults", _) => source.defaults = part(value),
             ("limits", _) => source.limits = part(value),
             ("bucket", DeValue::Array(entries)) => source.buckets = entries.iter().map(part).collect(),
+            ("budget", DeValue::Array(entries)) => source.budgets = entries.iter().map(part).collect(),
             _ => {}
         }
     }
@@ -52,6 +53,23 @@ mod tests {
                     # [[bucket]]\ncapacity = 3\n[limits]\nbatch = 5\n[[bucket]]\nmatch = '''\n[[bucket]]\n'''\n";
         assert_eq!(shown(text), "3 backoff,rate | 7 capacity ; 13  | 11 batch");
         assert_eq!(shown(&text.replace('\n', "\r\n")), shown(text), "whatever ends a line");
+    }
+
+    #[test]
+    fn budgets_have_lines_too() {
+        let text = "[[budget]]\nmatch = 'a'\nrate = '5/s'\n\n[[budget]]\nmatch = 'b:*'\nwithin = 'a'\nquota = '1/d'\n";
+        let source = source_of(text, None, "web1");
+        let lines: Vec<_> = source.budgets.iter().map(|part| (part.line, part.keys.join(","))).collect();
+        assert_eq!(lines, [(Some(1), "rate".to_owned()), (Some(5), "quota,within".to_owned())]);
+        let json = serde_json::to_value(&source).expect("json");
+        assert_eq!(
+            (json["budgets"][1]["line"].as_u64(), json["budgets"][0]["keys"][0].as_str()),
+            (Some(5), Some("rate"))
+        );
+        let without = serde_json::to_value(source_of("", None, "web1")).expect("json");
+        assert!(without.get("budgets").is_none(), "{without}");
+        let old: Source = serde_json::from_value(without).expect("what an older version stored can be read");
+        assert_eq!(old.budgets, []);
     }
 
     #[test]

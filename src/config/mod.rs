@@ -3,16 +3,19 @@
 mod environment;
 pub mod keys;
 mod lines;
+mod nodes;
 mod policies;
 mod section;
 mod server;
 pub mod settings;
+mod tree;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use environment::Environment;
-use policies::{read_limits, read_policy};
+use nodes::read_budget_entry;
+use policies::{check_order, read_limits, read_policy};
 use section::{Problems, Section};
 use server::redis_settings;
 pub use server::{Fsync, RedisSettings, hide_password};
@@ -24,8 +27,8 @@ use crate::words::source::Source;
 /// How many globs that are neither a name nor a plain prefix are allowed.
 const MOST_PATTERNS: usize = 100;
 
-/// How many entries that are never used are named one by one.
-const MOST_HIDDEN_NAMED: usize = 20;
+/// How many warnings of a kind are given one by one.
+const MOST_NAMED: usize = 20;
 
 /// Everything that a configuration file and the environment say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,31 +108,35 @@ impl Config {
         root.absent_section("http", keys::HTTP_TO_COME, &mut problems);
         root.absent(keys::SECTIONS_TO_COME, &mut problems);
         let mut defaults = root.section("defaults", &[keys::POLICY], &mut problems);
-        let default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
+        let mut default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
+        check_order("defaults", &mut default_policy, &mut problems);
         defaults.finish(&mut problems);
         let limits = read_limits(&mut root.section("limits", &[keys::LIMITS], &mut problems), &mut problems);
-        let buckets: Vec<_> = root
-            .sections("bucket", &[keys::BUCKET, keys::POLICY], &mut problems)
-            .into_iter()
-            .filter_map(|mut entry| {
-                let glob = entry.must_read("match", |v| v.as_str().map(str::to_owned), &mut problems);
-                let policy = read_policy(&mut entry, &default_policy, &mut problems);
-                entry.finish(&mut problems);
-                glob.map(|glob| Matched { glob, policy })
-            })
-            .collect();
+        let budgets = root.sections("budget", &[keys::BUDGET_MATCH, keys::BUDGET], &mut problems);
+        let budgets = budgets.into_iter().map(|mut entry| {
+            let (glob, policy) = read_budget_entry(&mut entry, &mut problems);
+            Some(Matched { glob: glob?, policy })
+        });
+        let (budgets, all_budgets) = those_with_a_match(budgets.collect());
+        let buckets = root.sections("bucket", &[keys::BUCKET, keys::POLICY], &mut problems);
+        let buckets = buckets.into_iter().map(|mut entry| {
+            let glob = entry.must_read("match", |v| v.as_str().map(str::to_owned), &mut problems);
+            let mut policy = read_policy(&mut entry, &default_policy, &mut problems);
+            check_order(entry.name(), &mut policy, &mut problems);
+            entry.finish(&mut problems);
+            Some(Matched { glob: glob?, policy })
+        });
+        let (buckets, all_buckets) = those_with_a_match(buckets.collect());
         root.finish(&mut problems);
-        let patterns = buckets.iter().filter(|entry| Kind::of(&entry.glob) == Kind::Pattern).count();
-        if patterns > MOST_PATTERNS {
-            problems.add(format!(
-                "bucket: {patterns} entries match by a glob that is neither a name nor a plain prefix; at most \
-                 {MOST_PATTERNS} are allowed, for each is tried in turn; names (\"acme\") and plain prefixes (\"sms:*\") \
-                 are found at once, whatever their number"
-            ));
+        check_patterns("bucket", &buckets, &mut problems);
+        check_patterns("budget", &budgets, &mut problems);
+        let record = Record { defaults: default_policy, buckets, budgets, limits };
+        if all_budgets && all_buckets {
+            tree::check(&record, &mut problems); // where each entry can be told by its place
         }
         if problems.is_empty() {
             let record_source = lines::source_of(text, path.as_deref(), &environment.host);
-            Ok(Self { path, redis, record: Record { defaults: default_policy, buckets, limits }, record_source })
+            Ok(Self { path, redis, record, record_source })
         } else {
             Err(BadConfig { source, problems: problems.into_list() })
         }
@@ -138,18 +145,12 @@ impl Config {
     /// What is allowed and can hardly be meant: each a sentence for whoever wrote it.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let globs: Vec<&str> = self.record.buckets.iter().map(|entry| entry.glob.as_str()).collect();
-        let hidden = glob::hidden(&globs);
-        let warning = |&(at, by): &(usize, usize)| {
-            let (entry, first, glob, all) = (at + 1, by + 1, globs[at], globs[by]);
-            format!(
-                "bucket[{entry}] {glob:?} is never used: bucket[{first}] {all:?} comes first and matches all that it matches; put it before that one, or remove it"
-            )
-        };
-        let mut warnings: Vec<_> = hidden.iter().take(MOST_HIDDEN_NAMED).map(warning).collect();
-        if hidden.len() > MOST_HIDDEN_NAMED {
-            warnings
-                .push(format!("{} more entries are never used, for the same reason", hidden.len() - MOST_HIDDEN_NAMED));
+        let mut warnings = never_used("bucket", &self.record.buckets);
+        warnings.extend(never_used("budget", &self.record.budgets));
+        let rates = tree::warnings(&self.record);
+        warnings.extend(rates.iter().take(MOST_NAMED).cloned());
+        if rates.len() > MOST_NAMED {
+            warnings.push(format!("{} more rates are above that of the budget above", rates.len() - MOST_NAMED));
         }
         warnings
     }
@@ -185,6 +186,41 @@ impl Config {
             new.path.as_ref().map_or_else(|| "built-in defaults".to_owned(), |path| path.display().to_string());
         (!problems.is_empty()).then_some(BadConfig { source, problems })
     }
+}
+
+/// Entries whose match can be read, and whether that is all of them.
+fn those_with_a_match<T>(entries: Vec<Option<Matched<T>>>) -> (Vec<Matched<T>>, bool) {
+    let all = entries.iter().all(Option::is_some);
+    (entries.into_iter().flatten().collect(), all)
+}
+
+fn check_patterns<T>(section: &str, entries: &[Matched<T>], problems: &mut Problems) {
+    let patterns = entries.iter().filter(|entry| Kind::of(&entry.glob) == Kind::Pattern).count();
+    if patterns > MOST_PATTERNS {
+        problems.add(format!(
+            "{section}: {patterns} entries match by a glob that is neither a name nor a plain prefix; at most \
+             {MOST_PATTERNS} are allowed, for each is tried in turn; names (\"acme\") and plain prefixes (\"sms:*\") \
+             are found at once, whatever their number"
+        ));
+    }
+}
+
+/// Entries that an earlier one hides.
+fn never_used<T>(section: &str, entries: &[Matched<T>]) -> Vec<String> {
+    let globs: Vec<&str> = entries.iter().map(|entry| entry.glob.as_str()).collect();
+    let hidden = glob::hidden(&globs);
+    let warning = |&(at, by): &(usize, usize)| {
+        let (entry, first, glob, all) = (at + 1, by + 1, globs[at], globs[by]);
+        format!(
+            "{section}[{entry}] {glob:?} is never used: {section}[{first}] {all:?} comes first and matches all that it matches; put it before that one, or remove it"
+        )
+    };
+    let mut warnings: Vec<_> = hidden.iter().take(MOST_NAMED).map(warning).collect();
+    if hidden.len() > MOST_NAMED {
+        let kind = if section == "bucket" { "" } else { " of [[budget]]" };
+        warnings.push(format!("{} more entries{kind} are never used, for the same reason", hidden.len() - MOST_NAMED));
+    }
+    warnings
 }
 
 #[cfg(test)]
@@ -236,23 +272,22 @@ mod tests {
 
     #[test]
     fn what_this_version_does_not_have_is_refused_by_name() {
-        let policy = "within = 'a'\njob_rate = '1/s'\nquota = '1/d'\nconcurrency = 1\nordered = true\nweight = 2\n\
-                      slow = { initial = '1s' }\nttl = '1m'\ndedup = '1m'\n";
+        let policy = "job_rate = '1/s'\nttl = '1m'\ndedup = '1m'\n";
         let text = format!(
             "[redis]\nuser = 'u'\npartition_by = 1\npartitions = 4\ncluster = ['h:1']\nsentinel = {{}}\ntls = {{}}\n\
              [http]\nlisten = ''\nhosts = []\n[[http.token]]\nname = 'n'\n\
              [defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
-             [[budget]]\nmatch = 'a'\n[[route]]\nname = 'a'\n"
+             [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n[[route]]\nname = 'a'\n"
         );
         let shown = parse(&text).expect_err("none of it is there yet").to_string();
         let mut missing: Vec<String> =
             ["redis.user", "redis.partition_by", "redis.partitions", "redis.cluster", "redis.sentinel", "redis.tls"]
                 .into_iter()
-                .chain(["http.listen", "http.hosts", "http.token", "budget", "route"])
+                .chain(["http.listen", "http.hosts", "http.token", "budget[1].job_rate", "route"])
                 .map(str::to_owned)
                 .collect();
         for section in ["defaults", "bucket[1]"] {
-            for key in ["within", "job_rate", "quota", "concurrency", "ordered", "weight", "slow", "ttl", "dedup"] {
+            for key in ["job_rate", "ttl", "dedup"] {
                 missing.push(format!("{section}.{key}"));
             }
         }
@@ -299,6 +334,12 @@ mod tests {
         let expected = "bucket[2] \"sms:ch\" is never used: bucket[1] \"sms:*\" comes first and matches all that it matches; \
                         put it before that one, or remove it";
         assert_eq!(warnings(&["sms:*", "sms:ch"]), [expected]);
+        let budgets = parse("[[budget]]\nmatch = '*'\nrate = '1/s'\n[[budget]]\nmatch = 'a'\nrate = '1/s'\n")
+            .expect("good")
+            .warnings();
+        let expected = "budget[2] \"a\" is never used: budget[1] \"*\" comes first and matches all that it matches; put it before that \
+                        one, or remove it";
+        assert_eq!(budgets, [expected]);
         let many = warnings(&[&["*"][..], &["a"; 30]].concat());
         assert_eq!((many.len(), many[20].as_str()), (21, "10 more entries are never used, for the same reason"));
     }

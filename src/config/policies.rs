@@ -1,6 +1,9 @@
 //! Policies as they are written: `[defaults]`, `[[bucket]]`, the gates in them, and `[limits]`.
 
+use std::time::Duration;
+
 use super::keys;
+use super::nodes::read_node;
 use super::section::{Problems, Section};
 use crate::words::duration;
 use crate::words::limiter::{Kind, Limiter};
@@ -35,10 +38,14 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
     };
     let overflow = section.read("overflow", overflow, problems);
     let route = section.read("route", |v| Route::parse(v.as_str()?).ok(), problems);
-    let catch_up = section.duration("catch_up", problems);
+    let rate = rate.unwrap_or(base.rate);
+    let longest = Policy::longest_catch_up(rate);
+    let catch_up = read_catch_up(section, longest, problems);
     let admit = read_gates(section, problems);
+    let ordered = section.read("ordered", toml::Value::as_bool, problems);
+    let node = read_node(section, &base.node, problems);
     Policy {
-        rate: rate.unwrap_or(base.rate),
+        rate,
         capacity: capacity.map_or(base.capacity, |n| u32::try_from(n).expect("at most 10,000,000")),
         lease: lease.unwrap_or(base.lease),
         attempts: attempts.map_or(base.attempts, |n| u32::try_from(n).expect("at most 1,000")),
@@ -46,9 +53,28 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
         backoff_max,
         overflow: overflow.unwrap_or(base.overflow),
         route: route.unwrap_or_else(|| base.route.clone()),
-        catch_up: catch_up.unwrap_or(base.catch_up),
+        catch_up: catch_up.unwrap_or(base.catch_up.min(longest)),
+        is_catch_up_set: catch_up.is_some() || base.is_catch_up_set,
         admit: admit.unwrap_or_else(|| base.admit.clone()),
+        ordered: ordered.unwrap_or(base.ordered),
+        node,
     }
+}
+
+/// Jobs finish in order only where one runs at a time.
+pub fn check_order(name: &str, policy: &mut Policy, problems: &mut Problems) {
+    if !policy.ordered || policy.node.concurrency == Some(1) {
+        return;
+    }
+    let has = policy.node.concurrency.map_or_else(|| "none".to_owned(), |n| n.to_string());
+    let problem = "ordered = true needs concurrency = 1, so that one job runs at a time";
+    problems.add(format!("{name}: {problem}; its concurrency is {has}; write that too, or ordered = false"));
+    policy.ordered = false; // named once, not in each entry
+}
+
+/// The lateness that may be made up, at most `longest`.
+pub fn read_catch_up(section: &mut Section, longest: Duration, problems: &mut Problems) -> Option<Duration> {
+    section.read("catch_up", |v| duration::parse(v.as_str()?).filter(|time| *time <= longest), problems)
 }
 
 /// The gates of a policy, `admit`: one table or a list of them; an empty list takes away those of `[defaults]`.
@@ -125,6 +151,20 @@ mod tests {
         assert_eq!(shown(&record.buckets[0].policy), "sliding-window 5/m");
         assert_eq!(shown(&record.buckets[1].policy), "");
         assert_eq!(shown(&record.buckets[2].policy), "throttle 1/s max_burst 4, fixed-window 9/d aligned");
+    }
+
+    #[test]
+    fn order_needs_a_concurrency_of_1() {
+        let good = "[defaults]\nconcurrency = 1\n[[bucket]]\nmatch = 'a'\nordered = true\n";
+        assert!(parse(good).expect("good").record.buckets[0].policy.ordered);
+        let bad = "[defaults]\nordered = true\n[[bucket]]\nmatch = 'a'\n[[bucket]]\nmatch = 'b'\nordered = true\nconcurrency = 2\n";
+        let shown = parse(bad).expect_err("it cannot be kept").to_string();
+        let expected = "config.toml: 2 problems\n  \
+            defaults: ordered = true needs concurrency = 1, so that one job runs at a time; its concurrency is none; write that too, or \
+            ordered = false\n  \
+            bucket[2]: ordered = true needs concurrency = 1, so that one job runs at a time; its concurrency is 2; write that too, or \
+            ordered = false";
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -21,6 +21,11 @@ impl Problems {
         self.0.is_empty()
     }
 
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// All of them.
     pub fn into_list(self) -> Vec<String> {
         self.0
@@ -48,8 +53,19 @@ impl Section {
         &self.name
     }
 
-    fn full(&self, key: &str) -> String {
+    /// The name of a key, as in error messages.
+    pub fn full(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+
+    /// Whether a key is there and not read yet.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
+    /// Take a key away that may not stand here. Replies whether it did.
+    pub fn take(&mut self, key: &str) -> bool {
+        self.table.remove(key).is_some()
     }
 
     fn allowed(&self, name: &str) -> &'static Allowed {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::moment::Wall;
-use super::origin::{Hand, Origin};
-use super::{File, count, plain, shell};
-use crate::store::explain::{Facts, Level, Worker, Wrong};
+use super::origin::Origin;
+use super::{File, above, count, plain};
+use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
 use crate::words::duration::say;
 
 /// How many workers that hold leases are named.
@@ -30,8 +30,18 @@ pub enum Binding {
     NoDaemon,
     /// Only failed jobs wait, and their back-off runs.
     BackingOff,
+    /// The other side asked for a pause.
+    Slow,
+    /// As many have left as may in a window of the calendar.
+    Quota,
     /// The rate.
     Rate,
+    /// Its budgets cannot be found.
+    Refused,
+    /// As many jobs are in flight as may be.
+    Slot,
+    /// Its share of a budget above it.
+    Share,
     /// The route is full: workers are away.
     Held,
     /// Nothing: the next job is due.
@@ -57,6 +67,14 @@ pub struct Said {
     pub binding: Binding,
     /// The sentence.
     pub words: String,
+    /// The kind and the name of the level of the chain that it is about; `None`: of the bucket.
+    pub at: Option<(String, String)>,
+}
+
+impl Said {
+    fn new(binding: Binding, words: String) -> Self {
+        Self { binding, words, at: None }
+    }
 }
 
 /// What is asked about, with what it takes to say it.
@@ -119,21 +137,27 @@ impl<'a> Question<'a> {
     fn out(&self) -> Vec<Said> {
         let facts = self.facts;
         let mut found: Vec<Said> = Vec::new();
-        let mut add = |binding, words: Option<String>| found.extend(words.map(|words| Said { binding, words }));
-        add(Binding::WrongType, self.wrong());
-        let is_unusable = self.wrong().is_some();
-        add(Binding::Empty, (!is_unusable && !self.has_work()).then(|| self.empty()));
-        add(Binding::Paused, self.paused());
-        let no_daemon = || "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();
-        add(Binding::NoDaemon, (facts.daemons == 0).then(no_daemon));
+        let level = self.bucket();
+        found.extend(self.wrong().map(|words| Said::new(Binding::WrongType, words)));
+        if found.is_empty() && !self.has_work() {
+            found.push(Said::new(Binding::Empty, self.empty()));
+        }
+        found.extend(above::refused(level));
+        found.extend(above::paused(level, self.wall));
+        if facts.daemons == 0 {
+            let words = "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();
+            found.push(Said::new(Binding::NoDaemon, words));
+        }
         if found.is_empty() {
-            found.extend(self.own_time());
+            let above = || above::above(&facts.levels, self.wall);
+            let first = above::full(level).or_else(|| self.ordered());
+            found.extend(first.or_else(|| self.own_time()).or_else(above));
         }
         if self.has_work() && facts.route.ready >= facts.route.max_ready {
-            found.push(Said { binding: Binding::Held, words: self.held(found.is_empty()) });
+            found.push(Said::new(Binding::Held, self.held(found.is_empty())));
         }
         if found.is_empty() {
-            found.push(Said { binding: Binding::Due, words: self.due() });
+            found.push(Said::new(Binding::Due, self.due()));
         }
         found
     }
@@ -158,16 +182,6 @@ impl<'a> Question<'a> {
         format!("nothing waits: {name} is empty{then}")
     }
 
-    fn paused(&self) -> Option<String> {
-        let (level, name) = (self.bucket(), self.name());
-        let pattern = level.paused.as_ref()?;
-        let hand = Hand::of_key(level, "pause");
-        let until = hand.as_ref().and_then(|hand| hand.until(self.wall));
-        let until = until.unwrap_or_else(|| format!("`dripd resume {}`", shell(pattern)));
-        let hand = hand.map_or_else(String::new, |hand| format!(" {}", hand.say(self.wall)));
-        Some(format!("nothing leaves until {until}: {name} is paused{hand}"))
-    }
-
     /// What its own time says, where that is still to come.
     fn own_time(&self) -> Option<Said> {
         let (retries, name) = (&self.facts.retries, self.name());
@@ -176,10 +190,11 @@ impl<'a> Question<'a> {
         if self.facts.depth == 0 && retries.ended == 0 && next > due {
             let jobs = count(retries.waiting, "failed job waits", "failed jobs wait");
             let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
-            return Some(Said { binding: Binding::BackingOff, words });
+            return Some(Said::new(Binding::BackingOff, words));
         }
-        let words = || format!("the next job leaves in {}: {name} is at its rate", us(due));
-        (due > 0).then(|| Said { binding: Binding::Rate, words: words() })
+        let (binding, because) = above::its_time_is_for(self.bucket(), self.wall);
+        let words = || format!("the next job leaves in {}: {name} {because}", us(due));
+        (due > 0).then(|| Said::new(binding, words()))
     }
 
     fn held(&self, is_first: bool) -> String {
@@ -220,26 +235,39 @@ impl<'a> Question<'a> {
         }
     }
 
+    /// The back-off of a job that the others wait for, where their order is kept.
+    fn ordered(&self) -> Option<Said> {
+        let is_free = self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
+        let next = us(self.facts.retries.next_us.unwrap_or(0));
+        let words = || {
+            format!(
+                "the next job leaves in {next}: {} keeps the order of its jobs, and the failed one backs off",
+                self.name()
+            )
+        };
+        (self.facts.place == Place::Full && is_free).then(|| Said::new(Binding::BackingOff, words()))
+    }
+
     /// What keeps jobs from coming in: said in the same breath as what keeps them from leaving.
     fn into(&self) -> Vec<Said> {
         let (facts, level) = (self.facts, self.bucket());
         if level.closed.is_some() {
-            let Origin::Closed(hand) = Origin::of(facts, level, "capacity") else { return Vec::new() };
+            let Origin::Closed(hand) = Origin::of(facts.into(), level, "capacity") else { return Vec::new() };
             let words = format!("it takes nothing in: closed {}", hand.say_all(self.wall));
-            return vec![Said { binding: Binding::Closed, words }];
+            return vec![Said::new(Binding::Closed, words)];
         }
         if facts.depth < level.policy.capacity || self.wrong().is_some() {
             return Vec::new();
         }
         let push = if level.policy.drops_oldest() { "each push drops the oldest" } else { "a push is rejected" };
         let words = format!("it is full, {} of {}: {push}", facts.depth, level.policy.capacity);
-        vec![Said { binding: Binding::Full, words }]
+        vec![Said::new(Binding::Full, words)]
     }
 
     /// What surprises whoever looks only at the file at hand.
     fn aside(&self) -> Vec<Said> {
         let (facts, level, mut found) = (self.facts, self.bucket(), Vec::new());
-        let mut add = |binding, words| found.push(Said { binding, words });
+        let mut add = |binding, words| found.push(Said::new(binding, words));
         for wrong in facts.wrong.iter().filter(|wrong| wrong.wanted == "sorted set") {
             add(Binding::WrongType, format!("no failed job can wait for another try: {}", holds(wrong)));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::count;
-use crate::store::explain::{Forecast, Verdict, WhatIf};
+use crate::store::what_if::{Forecast, Verdict, WhatIf};
 use crate::words::duration::say;
 
 /// What a change or a push would do. Its JSON is what `dripd what-if --json` prints; `docs/explain.md` says what each field means.
@@ -32,6 +32,9 @@ fn reason(word: &str) -> &str {
     match word {
         "retries" => "failed jobs wait for another try, and may fail again",
         "paused" => "it is paused: reckoned as if that ended now",
+        "quota" => "a quota may be used up before then",
+        "slow" => "its rate is lowered since a slow-down: reckoned as if it were back",
+        "budget" => "a budget above it may keep it from going: reckoned as if none did",
         "held" => "its route is full: reckoned as if workers took jobs now",
         "room" => "its route takes fewer jobs than that unless workers take some",
         "no-daemon" => "no daemon runs: reckoned as if one did",

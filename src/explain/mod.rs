@@ -1,7 +1,9 @@
 //! What binds a bucket, in words, and what a change would do: the same for the command line and for whoever else asks. What is
 //! true comes from the functions (`store::explain`); here it is only said.
 
+mod above;
 mod binds;
+mod budget;
 mod forecast;
 mod moment;
 mod origin;
@@ -12,11 +14,12 @@ use serde::Serialize;
 
 pub use binds::Binding;
 use binds::{Question, what_binds};
+pub use budget::BudgetSaid;
 pub use forecast::WhatIfSaid;
 pub use moment::Wall;
 pub use origin::Origin;
 
-use crate::store::explain::{Facts, Gate, Level, Place, Wrong};
+use crate::store::explain::{Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
 use crate::words::duration::say;
 use crate::words::shown::{shell, shown};
 
@@ -42,6 +45,7 @@ pub struct File {
 pub struct Explanation {
     bucket: String,
     binds: Binding,
+    binds_at: At,
     also: Vec<Binding>,
     says: Vec<String>,
     place: Place,
@@ -63,13 +67,27 @@ pub struct Explanation {
     wrong_keys: Vec<Wrong>,
 }
 
+/// Which level of the chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct At {
+    kind: String,
+    name: String,
+}
+
 /// A level of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Link {
     kind: String,
     name: String,
-    rate: String,
+    rate: Option<String>,
     due_in_us: Option<u64>,
+    place: Place,
+    refused: Option<String>,
+    slots: Option<Slots>,
+    share: Option<Share>,
+    waiting: Option<u64>,
+    slow_us: u64,
+    quotas: Vec<QuotaUsed>,
     paused: Option<origin::Hand>,
     closed: Option<origin::Hand>,
     policy: Vec<Row>,
@@ -141,6 +159,7 @@ impl Explanation {
         Self {
             bucket: bucket.name.clone(),
             binds: first.binding,
+            binds_at: At::of(first.at.as_ref(), bucket),
             also: others.iter().map(|said| said.binding).collect(),
             says: says.collect(),
             place: facts.place,
@@ -150,11 +169,11 @@ impl Explanation {
             keeps: facts.keeps,
             due_in_us: bucket.due_us,
             overdue_ms: bucket.late_ms.unwrap_or(0),
-            chain: facts.levels.iter().map(|level| Link::of(facts, level, wall)).collect(),
+            chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, wall)).collect(),
             limits: vec![Row::new(
                 "max_ready",
                 facts.route.max_ready.to_string(),
-                Origin::of_limit(facts, "max_ready"),
+                Origin::of_limit(facts.into(), "max_ready"),
                 wall,
             )],
             retries: Retries {
@@ -188,11 +207,7 @@ impl Explanation {
     /// For a person at a terminal.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        for link in &self.chain {
-            let rate = link.policy.iter().find(|value| value.key == "rate").map_or("", |value| &value.said);
-            out += &row(&plain(&link.name), &link.rate, rate);
-        }
+        let mut out = chain_text(&self.chain);
         out.push('\n');
         let mut line = |label: &str, text: String| out += &format!("{label:<LABEL$}{text}\n");
         let over = if self.over > 0 { format!(", {} more are to be rejected", self.over) } else { String::new() };
@@ -222,10 +237,7 @@ impl Explanation {
             };
             line("gate", format!("{}: {} of {} left{wait}", gate.limiter, gate.remaining, gate.limit));
         }
-        let values = self.chain.iter().flat_map(|link| &link.policy).chain(&self.limits);
-        for value in values.filter(|value| value.key != "rate") {
-            out += &row(value.key, &value.value, &value.said);
-        }
+        out += &values_text(self.chain[..1].iter().flat_map(|link| &link.policy).chain(&self.limits));
         out + "\n" + &self.says.join("\n") + "\n"
     }
 
@@ -237,6 +249,34 @@ impl Explanation {
     }
 }
 
+/// A line a level: its rate and where that comes from; and what else is true of it.
+fn chain_text(chain: &[Link]) -> String {
+    let mut out = String::new();
+    for link in chain {
+        let from = link.policy.iter().find(|value| value.key == "rate").map_or("", |value| &value.said);
+        let (rate, from) = link.rate.as_ref().map_or(("no rate", ""), |rate| (rate, from));
+        out += row(&plain(&link.name), rate, from).trim_end();
+        out += "\n";
+        let more = link.more();
+        if !more.is_empty() {
+            out += &format!("  {}\n", more.join("; "));
+        }
+    }
+    out
+}
+
+/// A line a key of a policy, but for its rate.
+fn values_text<'a>(values: impl Iterator<Item = &'a Row>) -> String {
+    values.filter(|value| value.key != "rate").map(|value| row(value.key, &value.value, &value.said)).collect()
+}
+
+impl At {
+    fn of(at: Option<&(String, String)>, bucket: &Level) -> Self {
+        let (kind, name) = at.cloned().unwrap_or_else(|| (bucket.kind.clone(), bucket.name.clone()));
+        Self { kind, name }
+    }
+}
+
 impl Row {
     fn new(key: &'static str, value: String, from: Origin, wall: &Wall) -> Self {
         Self { key, value, said: from.say(wall), from }
@@ -244,20 +284,56 @@ impl Row {
 }
 
 impl Link {
-    fn of(facts: &Facts, level: &Level, wall: &Wall) -> Self {
-        let values = level.policy.values();
-        let rate = values[0].1.clone();
-        let value = |(key, value)| Row::new(key, value, Origin::of(facts, level, key), wall);
+    fn of(known: origin::Known<'_>, level: &Level, wall: &Wall) -> Self {
+        let value = |(key, value)| Row::new(key, value, Origin::of(known, level, key), wall);
         let hand = |stops: &Option<String>, key| stops.as_ref().and_then(|_| origin::Hand::of_key(level, key));
         Self {
             kind: level.kind.clone(),
             name: level.name.clone(),
-            rate,
+            rate: level.policy.rate(),
             due_in_us: level.due_us,
+            place: level.place,
+            refused: level.refused.clone(),
+            slots: level.slots,
+            share: level.share.clone(),
+            waiting: level.waiting,
+            slow_us: level.slow_us,
+            quotas: level.quotas.clone(),
             paused: hand(&level.paused, "pause"),
             closed: hand(&level.closed, "close"),
-            policy: values.into_iter().map(value).collect(),
+            policy: level.policy.values(&level.kind).into_iter().map(value).collect(),
         }
+    }
+
+    /// What is true of a level in a tree besides its rate.
+    fn more(&self) -> Vec<String> {
+        let mut more = Vec::new();
+        if let Some(due) = self.due_in_us.filter(|us| *us > 0 && self.kind == "budget") {
+            more.push(format!("due in {}", say(Duration::from_micros(due))));
+        }
+        if let Some(waiting) = self.waiting {
+            more.push(count(waiting, "waits for a share of it", "wait for a share of it"));
+        }
+        if let Some(slots) = self.slots {
+            more.push(format!("{} of {} jobs in flight", slots.taken, slots.of));
+        }
+        if self.slow_us > 0 {
+            more.push(format!("slowed down for {} more", say(Duration::from_micros(self.slow_us))));
+        }
+        for quota in &self.quotas {
+            let ends = say(Duration::from_micros(quota.ends_us));
+            more.push(format!("{} of its quota of {} used, its window ends in {ends}", quota.used, quota.shown()));
+        }
+        if let Some(share) = &self.share {
+            let weight = self.policy.iter().find(|value| value.key == "weight").map_or("1", |value| &value.value);
+            let place = if share.ahead == 0 { "first".to_owned() } else { format!("after {}", share.ahead) };
+            more.push(format!(
+                "waits for a share of {}: {place} of {}, weight {weight}",
+                plain(&share.of),
+                share.waiting
+            ));
+        }
+        more
     }
 }
 

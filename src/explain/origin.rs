@@ -5,8 +5,29 @@ use serde::Serialize;
 use super::moment::{Wall, rfc3339};
 use super::plain;
 use crate::store::change::Stands;
-use crate::store::explain::{Facts, Level, SetKey};
+use crate::store::explain::{BudgetFacts, Facts, Level, SetKey};
 use crate::words::source::{Part, Source};
+
+/// What is known of the record in force.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Whether one is stored.
+    pub has_record: bool,
+    /// Where it comes from; `None`: nobody knows.
+    pub source: Option<&'a Source>,
+}
+
+impl<'a> From<&'a Facts> for Known<'a> {
+    fn from(facts: &'a Facts) -> Self {
+        Self { has_record: facts.has_record, source: facts.source.as_ref() }
+    }
+}
+
+impl<'a> From<&'a BudgetFacts> for Known<'a> {
+    fn from(facts: &'a BudgetFacts) -> Self {
+        Self { has_record: facts.has_record, source: facts.source.as_ref() }
+    }
+}
 
 /// Who made it so.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,7 +45,7 @@ pub enum Origin {
         path: String,
         /// The line on which the section begins.
         line: Option<u32>,
-        /// `[defaults]`, `[[bucket]]` or `[limits]`.
+        /// `[defaults]`, `[[bucket]]`, `[[budget]]` or `[limits]`.
         section: &'static str,
         /// The glob of the entry.
         #[serde(rename = "match")]
@@ -116,7 +137,7 @@ impl Hand {
 impl Origin {
     /// Where the value of a key at a level comes from.
     #[must_use]
-    pub fn of(facts: &Facts, level: &Level, key: &str) -> Self {
+    pub fn of(known: Known<'_>, level: &Level, key: &str) -> Self {
         if level.closed.is_some()
             && ["capacity", "overflow"].contains(&key)
             && let Some(hand) = Hand::of_key(level, "close")
@@ -126,12 +147,15 @@ impl Origin {
         if let Some(hand) = Hand::of_key(level, key) {
             return Self::Set(hand);
         }
-        if !facts.has_record {
+        if !known.has_record {
             return Self::BuiltIn;
         }
-        let Some(source) = &facts.source else { return Self::Record };
-        let entry = level.entry.and_then(|place| source.buckets.get(place.checked_sub(1)?));
+        let Some(source) = known.source else { return Self::Record };
+        let is_budget = level.kind == "budget";
+        let entries = if is_budget { &source.budgets } else { &source.buckets };
+        let entry = level.entry.and_then(|place| entries.get(place.checked_sub(1)?));
         let (part, section, pattern) = match entry {
+            Some(entry) if is_budget => (entry, "[[budget]]", level.pattern.clone()),
             Some(entry) if entry.names(key) => (entry, "[[bucket]]", level.pattern.clone()),
             _ => (&source.defaults, "[defaults]", None),
         };
@@ -140,9 +164,9 @@ impl Origin {
 
     /// Where a bound that holds for all buckets comes from.
     #[must_use]
-    pub fn of_limit(facts: &Facts, key: &str) -> Self {
-        match &facts.source {
-            _ if !facts.has_record => Self::BuiltIn,
+    pub fn of_limit(known: Known<'_>, key: &str) -> Self {
+        match known.source {
+            _ if !known.has_record => Self::BuiltIn,
             None => Self::Record,
             Some(source) => Self::of_part(source, &source.limits, key, "[limits]", None),
         }

@@ -9,6 +9,7 @@ use tracing::info;
 use crate::loops::progress::Progress;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
+use crate::words::subject::Subject;
 
 /// The shortest time between two looks: the key that tells of changes is written for other reasons too.
 const REST: Duration = Duration::from_secs(1);
@@ -57,9 +58,12 @@ impl Changes {
         let events = self.store.events_after(&told, MOST).await?;
         for event in &events {
             let text = |name: &str| event.fields.get(name).map(String::as_str);
+            let subject = text("match").map(Subject::of_stored);
+            let of = |is_budget| subject.as_ref().filter(|one| one.is_budget == is_budget).map(|one| one.pattern);
             info!(
                 what = text("what"),
-                r#match = text("match"),
+                r#match = of(false),
+                budget = of(true),
                 before = text("before"),
                 after = text("after"),
                 by = text("by"),

@@ -1,4 +1,4 @@
-//! The reaper: takes back jobs whose workers fell silent, and deletes the entries of those that are done.
+//! The reaper: takes back jobs whose workers fell silent, deletes the entries of those that are done, and frees slots that nobody freed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +14,9 @@ use crate::store::{Store, StoreError};
 /// first, so none ends unseen; a finished entry is gone within the second.
 const PASS_EVERY: Duration = Duration::from_secs(1);
 const PASS_AT_LEAST: Duration = Duration::from_secs(5);
+
+/// The time between two passes over the slots, at most: the function says when there is nothing to do yet.
+const HEAL_EVERY: Duration = Duration::from_millis(750);
 
 /// The time between two passes while the streams are empty, unless the pacer does something.
 const IDLE: Duration = Duration::from_secs(10);
@@ -48,21 +51,61 @@ impl Reaper {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
             let began = tokio::time::Instant::now();
-            let pause = tokio::select! { () = stop.cancelled() => return Ok(()), pause = self.pass() => pause? };
-            let wait = async {
-                if pause == IDLE {
-                    tokio::select! { () = self.hints.ready.notified() => {}, () = tokio::time::sleep(IDLE) => {} }
-                    tokio::time::sleep_until(began + PASS_EVERY).await;
-                } else {
-                    tokio::time::sleep_until(began + pause).await;
-                }
-            };
-            tokio::select! { () = stop.cancelled() => return Ok(()), () = wait => {} }
+            let (pause, holds_slots) =
+                tokio::select! { () = stop.cancelled() => return Ok(()), pause = self.pass() => pause? };
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                done = self.rest(began, pause, holds_slots) => done?,
+            }
         }
     }
 
-    /// One pass over every route, in bounded calls. Replies when the next one is to begin, after this one began.
-    async fn pass(&mut self) -> Result<Duration, StoreError> {
+    /// Wait until the next pass is to begin. Meanwhile the slots are healed, where entries hold any: there may be some again when the
+    /// pacer did something.
+    async fn rest(
+        &mut self,
+        began: tokio::time::Instant,
+        pause: Duration,
+        holds_slots: bool,
+    ) -> Result<(), StoreError> {
+        let (mut until, mut heals_at) = (began + pause, holds_slots.then_some(began));
+        let mut healed = began;
+        loop {
+            tokio::select! {
+                () = self.hints.ready.notified(), if heals_at.is_none() => {
+                    if pause == IDLE {
+                        until = began + PASS_EVERY;
+                    }
+                    heals_at = Some(healed + HEAL_EVERY);
+                    continue;
+                }
+                () = tokio::time::sleep_until(heals_at.map_or(until, |at| at.min(until))) => {}
+            }
+            healed = tokio::time::Instant::now();
+            if healed >= until {
+                return Ok(());
+            }
+            heals_at = self.heal().await?.map(|wait| healed + wait.min(HEAL_EVERY));
+        }
+    }
+
+    /// One pass over the entries that hold slots, in bounded calls. Replies when the next one is to begin; `None`: no entry holds one.
+    async fn heal(&mut self) -> Result<Option<Duration>, StoreError> {
+        loop {
+            let healed = self.store.heal().await?;
+            if healed.freed > 0 {
+                info!(jobs = healed.freed, "freed the slots of jobs that are in flight no more");
+            }
+            self.notes.say(&healed.notes);
+            if healed.wait != Some(Duration::ZERO) {
+                return Ok(healed.wait);
+            }
+        }
+    }
+
+    /// One pass over every route, in bounded calls. Replies when the next one is to begin, after this one began, and whether entries
+    /// hold slots.
+    async fn pass(&mut self) -> Result<(Duration, bool), StoreError> {
         let (mut from, mut left, mut live) = (None, PASS_AT_LEAST, 0);
         loop {
             let take_back = self.since.elapsed() >= GRACE;
@@ -77,7 +120,8 @@ impl Reaper {
             left = reaped.left.map_or(left, |of_part| left.min(of_part));
             if reaped.next.is_none() {
                 let left = if take_back { left } else { PASS_EVERY }; // the grace may end at any time
-                return Ok(if live == 0 { IDLE } else { left.max(PASS_EVERY) });
+                let pause = if live == 0 { IDLE } else { left.max(PASS_EVERY) };
+                return Ok((pause, reaped.holds_slots));
             }
             from = reaped.next;
         }

@@ -1,6 +1,7 @@
 //! What operators change at run time: settings, pauses, closures; and what is set.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ pub struct SetTo {
 pub struct Change {
     /// Which command it is: `set`, `unset`, `pause`, `resume`, `close` or `open`.
     pub what: &'static str,
-    /// The name of a bucket, or a glob.
+    /// The name of a bucket, or a glob; of budgets in braces (`words::subject`).
     #[serde(rename = "match")]
     pub pattern: String,
     /// Whether it is a glob.
@@ -67,6 +68,26 @@ pub struct Other {
     pub pattern: String,
     /// When it ends by itself: microseconds since the epoch on the server's clock, as text.
     pub till: Option<String>,
+}
+
+/// A slow-down that somebody asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SlowDown {
+    /// The bucket, or, in braces, the budget.
+    pub node: String,
+    /// A budget above the bucket that is slowed down in its place.
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+    /// For how long; none: it goes on now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ms: Option<u64>,
+    /// Who asks for it: user@host.
+    pub by: String,
+    /// Who Redis says the caller is.
+    pub user: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// What became of a change.
@@ -130,7 +151,7 @@ struct Entry {
 /// All that is set for one name or glob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The name or the glob.
+    /// The name or the glob; of budgets in braces.
     pub pattern: String,
     /// Whether it is a glob.
     pub is_glob: bool,
@@ -178,7 +199,21 @@ impl Store {
         told(&reply, change.asks == Some("others")).ok_or_else(|| unexpected("drip__set", &reply))
     }
 
-    /// All that is set, globs first, and the server's time in microseconds. What a newer version wrote is left out.
+    /// Slow down a bucket or a budget, or end that. Replies when it goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with `BADARG` where there is no such budget, or not above the bucket.
+    pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
+        let json = serde_json::to_string(slow_down).expect("a slow-down is text and numbers");
+        let reply =
+            self.function("drip__slow_node", &[self.keys().policy()], &[b"".as_slice(), json.as_bytes()]).await?;
+        let (ms, _): (u64, u64) =
+            FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__slow_node", &reply))?;
+        Ok(Duration::from_millis(ms))
+    }
+
+    /// All that is set, and slow-downs in force, globs first, and the server's time in microseconds. What a newer version wrote is left out.
     ///
     /// # Errors
     ///

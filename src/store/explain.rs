@@ -5,8 +5,7 @@ use std::time::Duration;
 use redis::FromRedisValue;
 use serde::Deserialize;
 
-use super::change::{Change, Stands};
-use super::reply::unexpected;
+use super::change::Stands;
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::duration::{show, show_per_period};
@@ -65,19 +64,57 @@ pub enum Place {
     Rest,
     /// For whoever paused it.
     Paused,
+    /// For a slot of its own, or for a failed job that must finish first.
+    Full,
+    /// For its share of a budget.
+    Share,
+    /// For a budget that cannot be found.
+    Refused,
     /// For its route.
     Held,
     /// Nothing of it is stored, or only jobs that nobody has looked at.
     None,
 }
 
-/// One level of a chain: today the bucket itself.
+/// Jobs in flight: dispatched and not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct Slots {
+    /// How many are.
+    pub taken: u64,
+    /// How many may be.
+    pub of: u64,
+}
+
+/// A wait for a share of a budget.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct Share {
+    /// The budget.
+    pub of: String,
+    /// How many wait for a share of it.
+    pub waiting: u64,
+    /// How many of them go first.
+    pub ahead: u64,
+}
+
+/// One level of a chain: the bucket, or a budget above it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Level {
-    /// `bucket`
+    /// `bucket` or `budget`
     pub kind: String,
     /// Its name.
     pub name: String,
+    /// Where it waits.
+    pub place: Place,
+    /// Why nothing may leave it: its chain cannot be resolved.
+    pub refused: Option<String>,
+    /// Its parent.
+    pub within: Option<String>,
+    /// Its jobs in flight, where they are limited.
+    pub slots: Option<Slots>,
+    /// Its wait for a share.
+    pub share: Option<Share>,
+    /// Of a budget: how many wait for a share of it.
+    pub waiting: Option<u64>,
     /// Until its next job may leave; `None`: nothing was stored, so at once.
     pub due_us: Option<u64>,
     /// For how long it has been due.
@@ -94,8 +131,39 @@ pub struct Level {
     /// What operators have set.
     #[serde(default)]
     pub set: Vec<SetKey>,
+    /// For how long it is slowed down.
+    #[serde(default)]
+    pub slow_us: u64,
+    /// Its quotas.
+    #[serde(default)]
+    pub quotas: Vec<QuotaUsed>,
     /// What applies.
     pub policy: Applies,
+}
+
+/// A quota, and how much of its window was used.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct QuotaUsed {
+    count: u32,
+    period_us: u64,
+    /// So many have left in the window.
+    pub used: u64,
+    /// Until the window ends.
+    pub ends_us: u64,
+}
+
+impl QuotaUsed {
+    /// Whether no more have room in the window.
+    #[must_use]
+    pub fn is_used_up(&self) -> bool {
+        self.used >= u64::from(self.count)
+    }
+
+    /// As people write it.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        show_per_period(self.count, Duration::from_micros(self.period_us))
+    }
 }
 
 /// A key that operators have set.
@@ -114,20 +182,28 @@ pub struct SetKey {
 /// A policy, as a record stores it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Applies {
-    count: u32,
-    period_us: u64,
+    count: Option<u32>,
+    period_us: Option<u64>,
     /// 0 while it is closed.
+    #[serde(default)]
     pub capacity: u64,
-    lease_ms: u64,
-    attempts: u64,
-    backoff_initial_us: u64,
-    backoff_max_us: u64,
+    lease_ms: Option<u64>,
+    attempts: Option<u64>,
+    backoff_initial_us: Option<u64>,
+    backoff_max_us: Option<u64>,
+    #[serde(default)]
     overflow: String,
-    /// Where jobs go.
+    /// Where jobs go; empty for a budget.
+    #[serde(default)]
     pub route: String,
-    catch_up_us: u64,
+    catch_up_us: Option<u64>,
     #[serde(default)]
     admit: Vec<Admit>,
+    within: Option<String>,
+    weight: Option<u32>,
+    concurrency: Option<u32>,
+    #[serde(default)]
+    ordered: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -200,6 +276,44 @@ pub struct Wrong {
     pub wanted: String,
 }
 
+/// Everything that says how a budget stands.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct BudgetFacts {
+    /// The server's time, microseconds since the epoch.
+    #[serde(skip)]
+    pub now_us: u64,
+    /// From the budget to the root of its chain.
+    pub levels: Vec<Level>,
+    /// How many daemons are alive.
+    pub daemons: u64,
+    /// Whether a record is stored.
+    pub has_record: bool,
+    /// Whether a change still spreads.
+    pub spreading: bool,
+    /// Where the record comes from; `None`: nobody knows.
+    #[serde(skip)]
+    pub source: Option<Source>,
+}
+
+impl BudgetFacts {
+    /// Read what the function replied.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Reply`], with what is wrong with it.
+    pub fn read(reply: redis::Value) -> Result<Self, StoreError> {
+        let refuse = |why: String| StoreError::Reply { call: "drip__explain_budget", reply: why };
+        let (now, json, source) =
+            redis::from_redis_value::<(String, Vec<u8>, Vec<u8>)>(reply).map_err(|why| refuse(why.to_string()))?;
+        let facts: Self = serde_json::from_slice(&json).map_err(|why| refuse(why.to_string()))?;
+        Ok(Self {
+            now_us: now.parse().map_err(|_| refuse(now))?,
+            source: serde_json::from_slice(&source).ok(), // empty, or a newer one's: then nobody knows
+            ..facts
+        })
+    }
+}
+
 impl Facts {
     /// Read what the function replied.
     ///
@@ -228,22 +342,39 @@ impl Facts {
 }
 
 impl Applies {
-    /// Each key of a policy with its value as people write it, in the order of the documents.
+    /// Its rate as people write it; `None`: it has none.
     #[must_use]
-    pub fn values(&self) -> [(&'static str, String); 9] {
-        let (us, ms) = (|us| show(Duration::from_micros(us)), |ms| show(Duration::from_millis(ms)));
-        let gates: Vec<_> = self.admit.iter().map(Admit::shown).collect();
-        [
-            ("rate", show_per_period(self.count, Duration::from_micros(self.period_us))),
-            ("capacity", self.capacity.to_string()),
-            ("lease", ms(self.lease_ms)),
-            ("attempts", self.attempts.to_string()),
-            ("backoff", format!("{} to {}", us(self.backoff_initial_us), us(self.backoff_max_us))),
-            ("overflow", self.overflow.clone()),
-            ("route", self.route.clone()),
-            ("catch_up", us(self.catch_up_us)),
-            ("admit", if gates.is_empty() { "none".to_owned() } else { gates.join(", ") }),
-        ]
+    pub fn rate(&self) -> Option<String> {
+        Some(show_per_period(self.count?, Duration::from_micros(self.period_us?)))
+    }
+
+    /// Each key of a policy with its value as people write it, in the order of the documents; of a bucket everything that each has.
+    #[must_use]
+    pub fn values(&self, kind: &str) -> Vec<(&'static str, String)> {
+        let us = |us: u64| show(Duration::from_micros(us));
+        let mut values = vec![("rate", self.rate().unwrap_or_else(|| "none".to_owned()))];
+        if kind == "bucket" {
+            let gates: Vec<_> = self.admit.iter().map(Admit::shown).collect();
+            let backoff = (us(self.backoff_initial_us.unwrap_or(0)), us(self.backoff_max_us.unwrap_or(0)));
+            values.extend([
+                ("capacity", self.capacity.to_string()),
+                ("lease", show(Duration::from_millis(self.lease_ms.unwrap_or(0)))),
+                ("attempts", self.attempts.unwrap_or(0).to_string()),
+                ("backoff", format!("{} to {}", backoff.0, backoff.1)),
+                ("overflow", self.overflow.clone()),
+                ("route", self.route.clone()),
+            ]);
+            values.extend(self.catch_up_us.map(|catch_up| ("catch_up", us(catch_up))));
+            values.push(("admit", if gates.is_empty() { "none".to_owned() } else { gates.join(", ") }));
+        } else {
+            values.extend(self.catch_up_us.map(|catch_up| ("catch_up", us(catch_up))));
+        }
+        values.extend(self.within.clone().map(|within| ("within", within)));
+        let weight = self.weight.filter(|weight| self.within.is_some() || *weight != 1);
+        values.extend(weight.map(|weight| ("weight", weight.to_string())));
+        values.extend(self.concurrency.map(|slots| ("concurrency", slots.to_string())));
+        values.extend(self.ordered.then(|| ("ordered", "true".to_owned())));
+        values
     }
 
     /// Whether a full bucket drops its oldest jobs.
@@ -261,52 +392,8 @@ impl Admit {
     }
 }
 
-/// What becomes of the jobs of a bucket if nothing but time passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Forecast {
-    /// Jobs in its queue.
-    pub jobs: u64,
-    /// Until the last of them leaves; `None`: there is none.
-    pub last_leaves_in_us: Option<u64>,
-    /// Until no retry waits any more either; `None`: nothing waits.
-    pub empty_in_us: Option<u64>,
-}
-
-/// What a push would come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Verdict {
-    /// How many of the jobs would go in.
-    pub accepted: u64,
-    /// How many waiting jobs would be dropped for them.
-    pub dropped: u64,
-    /// Jobs that would wait then.
-    pub depth: u64,
-    /// How many may.
-    pub capacity: u64,
-    /// Until one more would go in; `None`: all go in.
-    pub retry_after_ms: Option<u64>,
-    /// Until the last one that goes in may leave; `None`: none goes in.
-    pub eta_ms: Option<u64>,
-}
-
-/// What a change or a push would do to a bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WhatIf {
-    /// Of the push; `None`: nothing is pushed.
-    pub verdict: Option<Verdict>,
-    /// As things stand.
-    pub now: Forecast,
-    /// With the change and the push.
-    pub then: Forecast,
-    /// Why it is only a lower bound, a word each; none: it is exact.
-    pub because: Vec<String>,
-}
-
 /// What `drip__explain` replies: the time, the facts, the source, and three values a worker.
 type ExplainReply = (String, Vec<u8>, Vec<u8>, Vec<redis::Value>);
-
-/// What `drip__what_if` replies: the verdict, the dropped, two forecasts, why it is not exact.
-type WhatIfReply = (Vec<i64>, u64, (u64, i64, i64), (u64, i64, i64), Vec<String>);
 
 impl Store {
     /// Why a bucket waits.
@@ -318,38 +405,13 @@ impl Store {
         Facts::read(self.function("drip__explain", &[self.keys().queue(bucket)], &[b""]).await?)
     }
 
-    /// What a change, as `set` would make it, and a push of so many jobs would do to a bucket. Nothing is changed.
+    /// How a budget stands.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Refused`] with `WRONGTYPE` when its queue is none.
-    pub async fn what_if(&mut self, bucket: &BucketName, change: &Change, jobs: u64) -> Result<WhatIf, StoreError> {
-        let (json, jobs) = (serde_json::to_string(change).expect("a change is text and numbers"), jobs.to_string());
-        let args = [b"".as_slice(), json.as_bytes(), jobs.as_bytes()];
-        let reply = self.function("drip__what_if", &[self.keys().queue(bucket)], &args).await?;
-        what_if(&reply).ok_or_else(|| unexpected("drip__what_if", &reply))
+    /// [`StoreError::Refused`] with `BADARG` where the configuration in force has none of that name.
+    pub async fn explain_budget(&mut self, budget: &BucketName) -> Result<BudgetFacts, StoreError> {
+        let args = [b"".as_slice(), budget.as_str().as_bytes()];
+        BudgetFacts::read(self.function("drip__explain_budget", &[self.keys().policy()], &args).await?)
     }
-}
-
-fn what_if(reply: &redis::Value) -> Option<WhatIf> {
-    let (verdict, dropped, now, then, because) = WhatIfReply::from_redis_value_ref(reply).ok()?;
-    let some = |n: i64| u64::try_from(n).ok();
-    let forecast = |(jobs, last, empty): (u64, i64, i64)| Forecast {
-        jobs,
-        last_leaves_in_us: some(last),
-        empty_in_us: some(empty),
-    };
-    let verdict = match verdict[..] {
-        [] => None,
-        [accepted, depth, capacity, retry_after, eta] => Some(Verdict {
-            accepted: some(accepted)?,
-            dropped,
-            depth: some(depth)?,
-            capacity: some(capacity)?,
-            retry_after_ms: some(retry_after),
-            eta_ms: some(eta),
-        }),
-        _ => return None,
-    };
-    Some(WhatIf { verdict, now: forecast(now), then: forecast(then), because })
 }

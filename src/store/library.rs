@@ -14,38 +14,52 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/22_windows.lua"),
     include_str!("functions/24_meters.lua"),
     include_str!("functions/30_glob.lua"),
+    include_str!("functions/31_share.lua"),
+    include_str!("functions/32_chain.lua"),
     include_str!("functions/32_rate.lua"),
+    include_str!("functions/33_quota.lua"),
     include_str!("functions/33_setting.lua"),
+    include_str!("functions/33_slow.lua"),
     include_str!("functions/34_record.lua"),
     include_str!("functions/36_memory.lua"),
     include_str!("functions/38_call.lua"),
     include_str!("functions/40_events.lua"),
     include_str!("functions/41_settings.lua"),
     include_str!("functions/42_route.lua"),
+    include_str!("functions/43_brake.lua"),
+    include_str!("functions/43_slots.lua"),
+    include_str!("functions/43_waiting.lua"),
     include_str!("functions/44_bucket.lua"),
+    include_str!("functions/46_budget.lua"),
     include_str!("functions/48_rejecting.lua"),
     include_str!("functions/50_rejected.lua"),
     include_str!("functions/52_retries.lua"),
     include_str!("functions/56_gate.lua"),
     include_str!("functions/58_dispatch.lua"),
+    include_str!("functions/59_release.lua"),
+    include_str!("functions/60_serve.lua"),
     include_str!("functions/62_sweep.lua"),
     include_str!("functions/63_change.lua"),
     include_str!("functions/64_drain.lua"),
     include_str!("functions/65_met.lua"),
     include_str!("functions/70_push.lua"),
+    include_str!("functions/71_throttle.lua"),
     include_str!("functions/72_jobs.lua"),
     include_str!("functions/74_reap.lua"),
+    include_str!("functions/75_heal.lua"),
     include_str!("functions/76_policy.lua"),
     include_str!("functions/78_daemons.lua"),
     include_str!("functions/80_purge.lua"),
     include_str!("functions/82_dead.lua"),
     include_str!("functions/84_explain.lua"),
     include_str!("functions/86_walk.lua"),
+    include_str!("functions/87_brakes_audit.lua"),
+    include_str!("functions/88_audit.lua"),
     include_str!("functions/90_register.lua"),
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 6;
+pub const VERSION: i64 = 7;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]
@@ -59,7 +73,7 @@ pub struct Library {
 }
 
 /// The library of this program.
-pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 6 };
+pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 7 };
 
 impl Store {
     /// Load a library where none is loaded or an older one, never over a newer one. When memory is full an older one that

@@ -25,6 +25,7 @@ pub mod top;
 pub mod view;
 pub mod wake;
 pub mod walk;
+pub mod what_if;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -7,7 +7,7 @@ use redis::Value;
 use serde::{Deserialize, Serialize};
 
 use super::keys::GROUP;
-use super::reply::{self, Alive, Drained, Failed, Job, Pushed, Reaped, Verdict, unexpected};
+use super::reply::{self, Alive, Drained, Failed, Healed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::glob::Glob;
@@ -38,8 +38,19 @@ pub struct Fail {
     pub keep: bool,
     /// Do not try again.
     pub dead: bool,
+    /// The other side said that it is too fast.
+    pub throttled: Option<Throttled>,
     /// Why; at most 1,000 bytes are kept.
     pub reason: String,
+}
+
+/// What the other side says when it is asked too often.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// When to come back, where it says so.
+    pub retry_after: Option<Duration>,
+    /// The budget above the job's bucket that slows down; none: the bucket does.
+    pub budget: Option<BucketName>,
 }
 
 /// How a daemon notices a push.
@@ -247,6 +258,17 @@ impl Store {
         if fail.dead {
             args.push(b"DEAD");
         }
+        let throttled = fail.throttled.as_ref();
+        let after = throttled.and_then(|it| it.retry_after).map(|wait| wait.as_millis().max(1).to_string());
+        if throttled.is_some() {
+            args.push(b"THROTTLED");
+        }
+        if let Some(ms) = &after {
+            args.extend([b"RETRY_AFTER".as_slice(), ms.as_bytes()]);
+        }
+        if let Some(budget) = throttled.and_then(|it| it.budget.as_ref()) {
+            args.extend([b"IN".as_slice(), budget.as_str().as_bytes()]);
+        }
         if !fail.reason.is_empty() {
             args.extend([b"REASON".as_slice(), fail.reason.as_bytes()]);
         }
@@ -281,6 +303,16 @@ impl Store {
         let args = [b"".as_slice(), take_back, route.as_bytes(), id.as_bytes()];
         let reply = self.function("drip__reap", &[self.keys().policy()], &args).await?;
         reply::reaped("drip__reap", &reply)
+    }
+
+    /// A part of a pass over the entries that hold slots: those that are in flight no more are freed.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Lost`]: the call is safe to repeat.
+    pub async fn heal(&mut self) -> Result<Healed, StoreError> {
+        let reply = self.function("drip__heal", &[self.keys().policy()], &[b""]).await?;
+        reply::healed("drip__heal", &reply)
     }
 
     /// Put a policy record into force, or only where none is stored, and say where it comes from.

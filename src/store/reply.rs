@@ -105,6 +105,19 @@ pub struct Reaped {
     pub dead: u64,
     /// What should be logged.
     pub notes: Vec<Note>,
+    /// Whether entries hold slots.
+    pub holds_slots: bool,
+}
+
+/// What a part of a pass over the slots did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Healed {
+    /// The time until the next part; `None` when no entry holds a slot.
+    pub wait: Option<Duration>,
+    /// Entries that held a slot and were in flight no more.
+    pub freed: u64,
+    /// What should be logged.
+    pub notes: Vec<Note>,
 }
 
 /// What became of a push.
@@ -260,7 +273,16 @@ pub(super) fn reaped(call: &'static str, reply: &Value) -> Result<Reaped, StoreE
             live: count(items.get(5)?)?,
             dead: count(items.get(6)?)?,
             notes: notes(items.get(7)?)?,
+            holds_slots: count(items.get(8)?)? == 1,
         })
+    };
+    decode().ok_or_else(|| unexpected(call, reply))
+}
+
+pub(super) fn healed(call: &'static str, reply: &Value) -> Result<Healed, StoreError> {
+    let decode = || {
+        let [wait_ms, freed, said] = list(reply)? else { return None };
+        Some(Healed { wait: wait(number(wait_ms)?, Duration::from_millis), freed: count(freed)?, notes: notes(said)? })
     };
     decode().ok_or_else(|| unexpected(call, reply))
 }

@@ -65,6 +65,10 @@ impl std::str::FromStr for By {
 pub enum Place {
     /// For its due.
     Due,
+    /// For its share of a budget.
+    Share,
+    /// For a slot: as many of its jobs are in flight as may be.
+    Full,
     /// For its route, which is full.
     Held,
     /// An operator stopped it.
@@ -79,6 +83,8 @@ impl Place {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Due => "due",
+            Self::Share => "share",
+            Self::Full => "full",
             Self::Held => "held",
             Self::Paused => "paused",
             Self::Idle => "idle",
@@ -86,7 +92,9 @@ impl Place {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        [Self::Due, Self::Held, Self::Paused, Self::Idle].into_iter().find(|place| place.as_str() == text)
+        [Self::Due, Self::Share, Self::Full, Self::Held, Self::Paused, Self::Idle]
+            .into_iter()
+            .find(|place| place.as_str() == text)
     }
 }
 

@@ -52,7 +52,7 @@ pub fn has_plain_byte(glob: &str) -> bool {
 /// a glob that matches it. That two other globs mean the same is not found out.
 #[must_use]
 pub fn hidden(globs: &[&str]) -> Vec<(usize, usize)> {
-    let mut earlier = Earlier::default();
+    let mut earlier = Table::default();
     let mut hidden = Vec::new();
     for (at, glob) in globs.iter().enumerate() {
         hidden.extend(earlier.covering(glob).map(|by| (at, by)));
@@ -61,16 +61,17 @@ pub fn hidden(globs: &[&str]) -> Vec<(usize, usize)> {
     hidden
 }
 
-/// The globs before one, by how they are found, each with its place. So ten thousand entries are compared in no time.
+/// Globs, by how they are found, each with its place. So ten thousand entries are compared in no time.
 #[derive(Default)]
-struct Earlier<'a> {
+pub struct Table<'a> {
     texts: HashMap<&'a str, usize>,
     prefixes: HashMap<&'a [u8], usize>,
     patterns: Vec<(Glob, usize)>,
 }
 
-impl<'a> Earlier<'a> {
-    fn add(&mut self, glob: &'a str, at: usize) {
+impl<'a> Table<'a> {
+    /// Put a glob at a place.
+    pub fn add(&mut self, glob: &'a str, at: usize) {
         self.texts.entry(glob).or_insert(at);
         match Kind::of(glob) {
             Kind::Name(_) => {}
@@ -79,14 +80,24 @@ impl<'a> Earlier<'a> {
         }
     }
 
-    fn covering(&self, glob: &str) -> Option<usize> {
-        let (kind, parsed) = (Kind::of(glob), Glob::parse(glob));
+    /// The first place whose glob surely means every name that this one means. For a glob that means one name it is the first
+    /// place that matches it; that two other globs mean the same is not found out.
+    #[must_use]
+    pub fn covering(&self, glob: &str) -> Option<usize> {
+        let parsed = Glob::parse(glob);
         let beginning = parsed.plain_beginning();
+        let is_name = beginning.len() == parsed.0.len();
         let same = self.texts.get(glob).copied();
+        let name = if is_name { std::str::from_utf8(&beginning).ok().and_then(|name| self.name(name)) } else { None };
         let prefix = (0..=beginning.len()).filter_map(|n| self.prefixes.get(&beginning[..n]).copied()).min();
-        let is_match = |pattern: &Glob| matches!(kind, Kind::Name(name) if pattern.matches(name.as_bytes()));
-        let pattern = self.patterns.iter().find(|(pattern, _)| is_match(pattern)).map(|(_, at)| *at);
-        [same, prefix, pattern].into_iter().flatten().min()
+        let pattern = self.patterns.iter().find(|(pattern, _)| is_name && pattern.matches(&beginning));
+        [same, name, prefix, pattern.map(|(_, at)| *at)].into_iter().flatten().min()
+    }
+
+    /// The place of a name that stands there as itself.
+    fn name(&self, name: &str) -> Option<usize> {
+        let is_itself = Kind::of(name) == Kind::Name(name);
+        if is_itself { self.texts.get(name).copied() } else { None }
     }
 }
 
@@ -111,6 +122,19 @@ impl Token {
             Self::Class { negated, ranges } => {
                 ranges.iter().any(|(from, to)| (*from..=*to).contains(&byte)) != *negated
             }
+        }
+    }
+
+    /// Whether it takes any byte at all, as one byte: an empty class does not.
+    fn takes_some(&self) -> bool {
+        matches!(self, Self::Byte(_) | Self::Any) || (0..=u8::MAX).any(|byte| self.takes(byte))
+    }
+
+    /// Whether there is a byte that both take.
+    fn shares_a_byte(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Byte(byte), other) | (other, Self::Byte(byte)) => other.takes(*byte),
+            _ => (0..=u8::MAX).any(|byte| self.takes(byte) && other.takes(byte)),
         }
     }
 }
@@ -167,6 +191,59 @@ impl Glob {
             }
         }
         tokens[token..].iter().all(|token| *token == Token::Many)
+    }
+}
+
+/// What is asked of two globs at once: how much of each is matched already.
+type Step = (usize, usize);
+
+impl Glob {
+    /// How many `*` it has: each of two that stand side by side counts.
+    #[must_use]
+    pub fn stars(glob: &str) -> usize {
+        let (mut rest, mut stars) = (glob.as_bytes(), 0);
+        while let Some((&byte, behind)) = rest.split_first() {
+            rest = behind;
+            match byte {
+                b'*' => stars += 1,
+                b'[' => _ = class(&mut rest),
+                b'\\' => _ = rest.split_off_first(),
+                _ => {}
+            }
+        }
+        stars
+    }
+
+    /// Whether some name is meant by both. Exact: both are walked at once, over each pair of places at most once.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        let (a, b) = (&self.0, &other.0);
+        let width = b.len() + 1;
+        let (mut seen, mut open) = (vec![false; (a.len() + 1) * width], vec![(0, 0)]);
+        while let Some((i, j)) = open.pop() {
+            if i == a.len() && j == b.len() {
+                return true;
+            }
+            let mut go = |(i, j): Step| {
+                if !std::mem::replace(&mut seen[i * width + j], true) {
+                    open.push((i, j));
+                }
+            };
+            let (one, two) = (a.get(i), b.get(j));
+            if one == Some(&Token::Many) {
+                go((i + 1, j)); // it has matched enough
+            }
+            if two == Some(&Token::Many) {
+                go((i, j + 1));
+            }
+            match (one, two) {
+                (Some(Token::Many), Some(two)) if two.takes_some() => go((i, j + 1)), // it takes the byte of the other one
+                (Some(one), Some(Token::Many)) if one.takes_some() => go((i + 1, j)),
+                (Some(one), Some(two)) if one.shares_a_byte(two) => go((i + 1, j + 1)),
+                _ => {}
+            }
+        }
+        false
     }
 }
 
@@ -238,6 +315,51 @@ mod tests {
         assert_eq!(of_name(r"a*[\"), r"a\*\[\\");
     }
 
+    /// All texts of at most so many of some pieces.
+    fn texts(pieces: &[&str], most: usize) -> Vec<String> {
+        let mut all = vec![String::new()];
+        let mut from = 0;
+        for _ in 0..most {
+            let longer: Vec<_> =
+                all[from..].iter().flat_map(|text| pieces.iter().map(move |piece| format!("{text}{piece}"))).collect();
+            from = all.len();
+            all.extend(longer);
+        }
+        all
+    }
+
+    #[test]
+    fn two_globs_meet_where_there_is_a_name_that_both_mean() {
+        // With three pieces each, a name that both mean has six bytes at most; c stands for all bytes that none names.
+        let (globs, names) = (texts(&["a", "b", "?", "*", "[ab]", "[^a]", "[]"], 3), texts(&["a", "b", "c"], 6));
+        let read: Vec<_> = globs.iter().map(|glob| Glob::parse(glob)).collect();
+        let meant = |glob: &Glob| -> Vec<u64> {
+            let bits = |names: &[String]| {
+                names.iter().rev().fold(0, |bits, name| bits << 1 | u64::from(glob.matches(name.as_bytes())))
+            };
+            names.chunks(64).map(bits).collect()
+        };
+        let meant: Vec<_> = read.iter().map(meant).collect();
+        let mut met = 0;
+        for (i, one) in read.iter().enumerate() {
+            for (j, two) in read.iter().enumerate() {
+                let is_shared = meant[i].iter().zip(&meant[j]).any(|(a, b)| a & b != 0);
+                assert_eq!(one.meets(two), is_shared, "{:?} {:?}", globs[i], globs[j]);
+                met += usize::from(is_shared);
+            }
+        }
+        assert!(met > 10_000 && met < globs.len().pow(2) - 10_000, "{met} of {}", globs.len().pow(2));
+    }
+
+    #[test]
+    fn stars_are_counted_where_they_are_special() {
+        for (glob, stars) in
+            [("", 0), ("a*", 1), ("*:*", 2), ("**", 2), (r"\**", 1), ("[*]*", 1), (r"[\]*]*", 1), ("[*", 0), ("a\\", 0)]
+        {
+            assert_eq!(Glob::stars(glob), stars, "{glob}");
+        }
+    }
+
     #[test]
     fn an_entry_is_hidden_by_an_earlier_one_that_means_all_of_it() {
         for (earlier, later) in [
@@ -253,6 +375,9 @@ mod tests {
             ("sms:*", "sms:?:x"),
             ("*:urgent", "mail:urgent"),
             ("[a-c]x", "bx"),
+            ("s\\:x", "s:x"),
+            ("s:x", "s\\:x"),
+            ("[*]x", "\\*x"),
         ] {
             assert_eq!(hidden(&[earlier, later]), [(1, 0)], "{earlier} {later}");
         }

@@ -1,4 +1,5 @@
-//! Policies: rate, capacity, lease, attempts, back-off, overflow, route, catch-up and gates, as words that cannot be wrong.
+//! Policies: rate, capacity, lease, attempts, back-off, overflow, route, catch-up, gates and the place in a tree, as words that
+//! cannot be wrong.
 //! Nothing is computed here: what they mean for a bucket is decided by the functions in Redis alone.
 
 use std::time::Duration;
@@ -7,6 +8,8 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use crate::words::limiter::Limiter;
+use crate::words::node::{Budget, Node};
+use crate::words::parent::Parent;
 use crate::words::rate::Rate;
 
 /// What happens to a job that comes to a full bucket.
@@ -84,10 +87,16 @@ pub struct Policy {
     pub overflow: Overflow,
     /// Where its jobs go.
     pub route: Route,
-    /// The most lateness that is made up, at most 1 s.
+    /// The most lateness that is made up, at most 1 s or, where that is longer, one interval of the rate.
     pub catch_up: Duration,
+    /// Whether somebody wrote it: inside a budget it is obeyed then, and otherwise what suits the place in the tree holds.
+    pub is_catch_up_set: bool,
     /// The gates before the doors that run code; a plain push passes none.
     pub admit: Vec<Limiter>,
+    /// Whether jobs finish in the order in which they were pushed; needs a concurrency of 1.
+    pub ordered: bool,
+    /// Its place in a tree, and what else it has in common with a budget.
+    pub node: Node,
 }
 
 impl Default for Policy {
@@ -102,19 +111,33 @@ impl Default for Policy {
             overflow: Overflow::Reject,
             route: Route::default(),
             catch_up: Duration::from_millis(20),
+            is_catch_up_set: false,
             admit: Vec::new(),
+            ordered: false,
+            node: Node::default(),
         }
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+impl Policy {
+    /// The longest `catch_up` at a rate: one interval, and at least 1 s.
+    #[must_use]
+    pub fn longest_catch_up(rate: Rate) -> Duration {
+        (rate.period() / rate.count()).max(Duration::from_secs(1))
+    }
+}
+
+/// Fields that the record names only where they are used: what they are where they are not is in [`Policy::default`].
+const IF_USED: [&str; 7] = ["catch_up_set", "within", "weight", "concurrency", "ordered", "quotas", "slow"];
+
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).expect("durations are at most 366 days")
 }
 
-/// As the functions read it: whole microseconds and milliseconds.
+/// As the functions read it: whole microseconds and milliseconds, and for what is taken away a word of its kind.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Policy", 11)?;
+        let mut s = serializer.serialize_struct("Policy", 18)?;
         s.serialize_field("count", &self.rate.count())?;
         s.serialize_field("period_us", &micros(self.rate.period()))?;
         s.serialize_field("capacity", &self.capacity)?;
@@ -125,19 +148,26 @@ impl Serialize for Policy {
         s.serialize_field("overflow", &self.overflow)?;
         s.serialize_field("route", &self.route)?;
         s.serialize_field("catch_up_us", &micros(self.catch_up))?;
+        s.serialize_field("catch_up_set", &self.is_catch_up_set)?;
         s.serialize_field("admit", &self.admit)?;
+        s.serialize_field("within", self.node.within.as_ref().map_or("", Parent::as_str))?;
+        s.serialize_field("weight", &self.node.weight)?;
+        s.serialize_field("concurrency", &self.node.concurrency.unwrap_or(0))?;
+        s.serialize_field("ordered", &self.ordered)?;
+        s.serialize_field("quotas", &self.node.quotas)?;
+        s.serialize_field("slow", &self.node.slow)?;
         s.end()
     }
 }
 
-/// A `[[bucket]]` entry: the policy of the buckets whose name matches a glob.
+/// An entry for what matches a glob: a `[[bucket]]` with its policy, or a `[[budget]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Matched {
+pub struct Matched<T = Policy> {
     /// A glob as in Redis `KEYS`, on bytes.
     #[serde(rename = "match")]
     pub glob: String,
-    /// `[defaults]`, overridden key by key.
-    pub policy: Policy,
+    /// Of a bucket `[defaults]`, overridden key by key; of a budget what the entry says.
+    pub policy: T,
 }
 
 /// Bounds that hold for all buckets.
@@ -166,6 +196,9 @@ pub struct Record {
     pub defaults: Policy,
     /// The entries; the first that matches wins.
     pub buckets: Vec<Matched>,
+    /// The entries of budgets, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Matched<Budget>>,
     /// Bounds for all.
     pub limits: Limits,
 }
@@ -173,6 +206,7 @@ pub struct Record {
 impl Record {
     /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
     /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
+    /// What nobody uses stands in neither, so that such a record is the one of earlier versions.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut record = serde_json::to_value(self).expect("a record holds only numbers and text");
@@ -182,20 +216,97 @@ impl Record {
                 policy.retain(|key, value| defaults[key.as_str()] != *value);
             }
         }
+        let unused = serde_json::to_value(Policy::default()).expect("as above");
+        if let Some(policy) = record["defaults"].as_object_mut() {
+            policy.retain(|key, value| !IF_USED.contains(&key.as_str()) || unused[key.as_str()] != *value);
+        }
         record.to_string()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::words::node::Slow;
+    use crate::words::quota::Quota;
+
+    fn entry<T>(glob: &str, policy: T) -> Matched<T> {
+        Matched { glob: glob.to_owned(), policy }
+    }
+
+    fn json_of(record: &Record) -> Value {
+        serde_json::from_str(&record.to_json()).expect("JSON")
+    }
+
+    fn within(name: &str) -> Node {
+        Node { within: Some(Parent::parse(name).expect("a name")), ..Node::default() }
+    }
 
     #[test]
     fn an_entry_of_a_record_names_only_what_differs_from_the_defaults() {
         let policy = Policy { capacity: 5, ..Policy::default() };
-        let entry = |glob: &str, policy| Matched { glob: glob.to_owned(), policy };
         let buckets = vec![entry("a", policy), entry("b*", Policy::default())];
         let json = Record { buckets, ..Record::default() }.to_json();
         assert!(json.contains(r#"[{"match":"a","policy":{"capacity":5}},{"match":"b*","policy":{}}]"#), "{json}");
+    }
+
+    #[test]
+    fn without_a_tree_a_record_is_to_the_byte_what_it_was_before_there_were_trees() {
+        let policy = Policy { capacity: 5, catch_up: Duration::ZERO, ..Policy::default() };
+        let record = Record { buckets: vec![entry("a", policy)], ..Record::default() };
+        let before = r#"{"buckets":[{"match":"a","policy":{"capacity":5,"catch_up_us":0}}],"defaults":{"admit":[],"attempts":5,"backoff_initial_us":1000000,"backoff_max_us":600000000,"capacity":1000,"catch_up_us":20000,"count":10,"lease_ms":60000,"overflow":"reject","period_us":1000000,"route":"default"},"limits":{"batch":100,"max_job_bytes":1048576,"max_ready":10000,"rejected_keep":10000}}"#;
+        assert_eq!(record.to_json(), before);
+    }
+
+    #[test]
+    fn what_is_used_is_named_and_what_an_entry_takes_away_too() {
+        let slow = Slow { adaptive: true, ..Slow::default() };
+        let quotas = vec![Quota::parse("1000/d@-08:00").expect("a quota")];
+        let node = Node { weight: 3, concurrency: Some(1), quotas, slow, ..within("a") };
+        let all = Policy { ordered: true, is_catch_up_set: true, node, ..Policy::default() };
+        let said = json!({
+            "within": "a", "weight": 3, "concurrency": 1, "ordered": true, "catch_up_set": true,
+            "quotas": [{ "count": 1000, "period_us": 86_400_000_000_u64, "offset_us": -28_800_000_000_i64 }],
+            "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": true },
+        });
+        let record = Record { buckets: vec![entry("x", all.clone())], ..Record::default() };
+        assert_eq!(json_of(&record)["buckets"][0]["policy"], said);
+        let bare = Policy { is_catch_up_set: true, ..Policy::default() };
+        let record =
+            Record { defaults: all.clone(), buckets: vec![entry("x", bare), entry("y", all)], ..Record::default() };
+        let json = json_of(&record);
+        for (key, value) in said.as_object().expect("a table") {
+            assert_eq!(json["defaults"][key], *value, "{key}");
+        }
+        let taken = json!({
+            "within": "", "weight": 1, "concurrency": 0, "ordered": false, "quotas": [],
+            "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": false },
+        });
+        assert_eq!((&json["buckets"][0]["policy"], &json["buckets"][1]["policy"]), (&taken, &json!({})));
+    }
+
+    #[test]
+    fn a_budget_of_a_record_names_only_what_it_says() {
+        let rate = Some(Rate::parse("3000/m").expect("a rate"));
+        let catch_up = Some(Duration::from_millis(20));
+        let node = Node {
+            weight: 2,
+            concurrency: Some(9),
+            quotas: vec![Quota::parse("5/h").expect("a quota")],
+            ..within("up")
+        };
+        let budgets =
+            vec![entry("a", Budget { rate, ..Budget::default() }), entry("b:*", Budget { rate, catch_up, node })];
+        let json = json_of(&Record { budgets, ..Record::default() });
+        let expected = json!([
+            { "match": "a", "policy": { "count": 3000, "period_us": 60_000_000 } },
+            { "match": "b:*", "policy": {
+                "within": "up", "count": 3000, "period_us": 60_000_000, "catch_up_us": 20_000, "catch_up_set": true, "weight": 2,
+                "concurrency": 9, "quotas": [{ "count": 5, "period_us": 3_600_000_000_u64, "offset_us": 0 }],
+            } },
+        ]);
+        assert_eq!(json["budgets"], expected);
     }
 }

@@ -16,6 +16,9 @@ pub struct Source {
     /// The entries of `[[bucket]]`, in the order of the record's.
     #[serde(default)]
     pub buckets: Vec<Part>,
+    /// The entries of `[[budget]]`, likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Part>,
     /// `[limits]`
     #[serde(default)]
     pub limits: Part,

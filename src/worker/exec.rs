@@ -17,6 +17,9 @@ use super::{Job, Outcome};
 /// The exit code that says: do not try again (`EX_DATAERR`).
 const DEAD: i32 = 65;
 
+/// The exit code that says: not so fast (`EX_TEMPFAIL`).
+const THROTTLED: i32 = 75;
+
 /// What is run for each job.
 #[derive(Debug, Clone)]
 pub struct Exec {
@@ -111,6 +114,7 @@ fn judge(status: ExitStatus) -> Outcome {
     match (status.code(), status.signal()) {
         (Some(0), _) => Outcome::Done,
         (Some(DEAD), _) => Outcome::Dead(format!("exit code {DEAD}")),
+        (Some(THROTTLED), _) => Outcome::Throttled(None, format!("exit code {THROTTLED}")),
         (Some(code), _) => Outcome::Failed(format!("exit code {code}")),
         (None, signal) => Outcome::Failed(format!("ended by signal {}", signal.unwrap_or_default())),
     }

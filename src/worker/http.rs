@@ -2,11 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode, Url, redirect};
 
 use super::webhook::Signer;
-use super::{Job, Outcome};
+use super::{Job, Outcome, asked};
 
 /// Headers that are the worker's own, or would break the post: nobody else sets them.
 const OWN: [&str; 9] = [
@@ -120,25 +120,11 @@ fn judge(status: StatusCode, headers: &HeaderMap) -> Outcome {
     let said = format!("HTTP {}", status.as_u16());
     match status.as_u16() {
         200..=299 => Outcome::Done,
-        429 | 503 => Outcome::GivenBack(headers.get(RETRY_AFTER).and_then(retry_after), said),
+        429 | 503 => Outcome::Throttled(asked::wait(headers), said),
         408 | 409 | 425 => Outcome::Failed(said), // what passes: too slow, in conflict, too early
         400..=499 => Outcome::Dead(said),
         _ => Outcome::Failed(said),
     }
-}
-
-/// The longest `Retry-After` that is obeyed: a server that asks for more is asked again then.
-const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
-
-/// When the server wants to be asked again: whole seconds, or a date. `None` when that says nothing, 0 or a date that is past
-/// too: the back-off applies then, or a server that never has room would be asked without a pause, ahead of all other jobs.
-fn retry_after(value: &HeaderValue) -> Option<Duration> {
-    let text = value.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(SystemTime::now()).unwrap_or_default(),
-    };
-    (!wait.is_zero()).then_some(wait.min(LONGEST_WAIT))
 }
 
 /// What the bytes of a job are, as far as they say it themselves.
@@ -152,6 +138,8 @@ fn content_type(job: &[u8]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::RETRY_AFTER;
+
     use super::*;
 
     #[test]
@@ -160,8 +148,8 @@ mod tests {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("7"));
         let judged = |code| judge(StatusCode::from_u16(code).expect("a code"), &headers);
         assert_eq!(judged(204), Outcome::Done);
-        assert_eq!(judged(429), Outcome::GivenBack(Some(Duration::from_secs(7)), "HTTP 429".to_owned()));
-        assert_eq!(judged(503), Outcome::GivenBack(Some(Duration::from_secs(7)), "HTTP 503".to_owned()));
+        assert_eq!(judged(429), Outcome::Throttled(Some(Duration::from_secs(7)), "HTTP 429".to_owned()));
+        assert_eq!(judged(503), Outcome::Throttled(Some(Duration::from_secs(7)), "HTTP 503".to_owned()));
         for code in [408, 409, 425, 500, 302] {
             assert_eq!(judged(code), Outcome::Failed(format!("HTTP {code}")));
         }
@@ -182,19 +170,6 @@ mod tests {
             assert!(header(bad).is_err(), "{bad:?}");
         }
         assert!(!format!("{:?}", header("Authorization: secret")).contains("secret"));
-    }
-
-    #[test]
-    fn only_a_time_to_come_is_a_retry_after() {
-        let wait = |text: &'static str| retry_after(&HeaderValue::from_static(text));
-        assert_eq!(wait("120"), Some(Duration::from_secs(120)));
-        assert_eq!(wait("99999999"), Some(LONGEST_WAIT));
-        let date = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(3_600));
-        let an_hour = retry_after(&HeaderValue::from_str(&date).expect("a header")).expect("a time to come");
-        assert!(an_hour > Duration::from_secs(3_000) && an_hour <= Duration::from_secs(3_600), "{an_hour:?}");
-        for nothing in ["0", "-5", "", "soon", "1.5", "Wed, 21 Oct 2015 07:28:00 GMT"] {
-            assert_eq!(wait(nothing), None, "{nothing}");
-        }
     }
 
     #[test]

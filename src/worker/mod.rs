@@ -3,6 +3,7 @@
 //! Two connections: one waits for jobs, the other renews, acknowledges and gives back. A call whose answer was lost is
 //! made again until the lease is over: acknowledging and giving back are safe to repeat.
 
+mod asked;
 mod exec;
 mod http;
 mod identity;
@@ -70,6 +71,8 @@ pub enum Outcome {
     Dead(String),
     /// It was not tried properly: again without counting it, after the given wait or the back-off.
     GivenBack(Option<Duration>, String),
+    /// The other side said that it is too fast, and maybe when to come back: again without counting it, and more slowly.
+    Throttled(Option<Duration>, String),
 }
 
 /// How jobs are run.
@@ -105,6 +108,7 @@ pub struct Worker {
     slots: usize,
     runner: Arc<Runner>,
     link: Arc<Link>,
+    slows: Option<BucketName>,
 }
 
 impl Worker {
@@ -115,7 +119,13 @@ impl Worker {
         // Containers may share both the host's name and the process id, and two workers must not share a name.
         let name = format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let link = Arc::new(Link::new(address.clone(), partition.clone()));
-        Self { address, partition, route, name, slots, runner: Arc::new(runner), link }
+        Self { address, partition, route, name, slots, runner: Arc::new(runner), link, slows: None }
+    }
+
+    /// Let what the other side asks for slow down the budget of this name above a job's bucket, not the bucket alone.
+    #[must_use]
+    pub fn slowing(self, budget: Option<BucketName>) -> Self {
+        Self { slows: budget, ..self }
     }
 
     /// Work until stopped: then finish what is in hand within five seconds, or give it back.
@@ -211,6 +221,7 @@ impl Worker {
             name: self.name.clone(),
             runner: Arc::clone(&self.runner),
             link: Arc::clone(&self.link),
+            slows: self.slows.clone(),
         }
     }
 }

@@ -10,9 +10,10 @@ use tracing::{debug, info, warn};
 use super::identity::identity;
 use super::{Job, Outcome, Runner};
 use crate::store::link::Link;
-use crate::store::ops::Fail;
+use crate::store::ops::{Fail, Throttled};
 use crate::store::reply::{Failed, Job as Entry};
 use crate::store::{Store, StoreError};
+use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 
 /// The longest time for which an answer that was lost is asked for again.
@@ -24,6 +25,8 @@ pub(super) struct Slot {
     pub(super) name: String,
     pub(super) runner: Arc<Runner>,
     pub(super) link: Arc<Link>,
+    /// The budget that the other side slows down; none: the bucket.
+    pub(super) slows: Option<BucketName>,
 }
 
 /// An entry in hand: what calls about it need.
@@ -58,8 +61,9 @@ impl Slot {
             Outcome::Failed(reason) => self.give_up(&held, &job, Fail { reason, ..Fail::default() }).await,
             Outcome::Dead(reason) => self.give_up(&held, &job, Fail { dead: true, reason, ..Fail::default() }).await,
             Outcome::GivenBack(retry_in, reason) => {
-                self.give_up(&held, &job, Fail { retry_in, keep: true, dead: false, reason }).await;
+                self.give_up(&held, &job, Fail { retry_in, keep: true, reason, ..Fail::default() }).await;
             }
+            Outcome::Throttled(retry_after, reason) => self.slow_down(&held, &job, retry_after, reason).await,
         }
     }
 
@@ -95,6 +99,21 @@ impl Slot {
     async fn fail(&self, held: &Held, fail: &Fail) -> Answer<Failed> {
         let fail = |mut store: Store| async move { store.fail(&self.route, &held.entry, fail).await };
         timeout(held.patience(), self.link.until_answered(fail)).await.ok()
+    }
+
+    /// Where no budget of that name is above the job's bucket, the bucket itself slows down: whoever has been told to wait must wait.
+    async fn slow_down(&self, held: &Held, job: &Job, retry_after: Option<Duration>, reason: String) {
+        let throttled = Throttled { retry_after, budget: self.slows.clone() };
+        let mut fail = Fail { throttled: Some(throttled), reason, ..Fail::default() };
+        let mut answer = self.fail(held, &fail).await;
+        if let (Some(budget), Some(Err(why))) = (&self.slows, &answer)
+            && why.code() == Some("BADARG")
+        {
+            warn!(bucket = %job.bucket, %budget, "no budget of that name is above the bucket: the bucket alone slows down");
+            fail.throttled = Some(Throttled { retry_after, budget: None });
+            answer = self.fail(held, &fail).await;
+        }
+        say_not_done(job, &fail, answer);
     }
 
     async fn give_up(&self, held: &Held, job: &Job, fail: Fail) {
@@ -135,9 +154,15 @@ fn say_done(job: &Job, answer: Answer<bool>) {
 
 fn say_not_done(job: &Job, fail: &Fail, answer: Answer<Failed>) {
     let (Job { bucket, attempt, id, .. }, reason) = (job, &fail.reason);
-    let what = if fail.keep { "given back" } else { "failed" };
+    let what = if fail.keep || fail.throttled.is_some() { "given back" } else { "failed" };
     match answer {
         Some(Ok(Failed::Retried)) => {
+            if let Some(Throttled { retry_after, budget }) = &fail.throttled {
+                let wait = retry_after.map_or_else(|| "as slow says".to_owned(), |wait| format!("{wait:?}"));
+                let slowed = budget.as_ref().unwrap_or(bucket);
+                info!(%bucket, attempt, id, reason, %slowed, wait, "throttled: it is given back, and what it came from slows down");
+                return;
+            }
             let wait = fail.retry_in.map_or_else(|| "its back-off".to_owned(), |wait| format!("{wait:?}"));
             if fail.keep {
                 info!(%bucket, attempt, id, reason, wait, "given back: it will be tried again, and the attempt does not count");

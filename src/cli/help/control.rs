@@ -10,6 +10,7 @@ pub(super) const NOTES: &[Notes] = &[
         examples: &[
             ("One bucket", "dripd set sms:acme rate=1/s"),
             ("Many, for an hour", "dripd set 'sms:*' rate=1/s capacity=50 --for 1h --reason 'slow carrier'"),
+            ("A budget", "dripd set twilio rate=1000/m --budget"),
         ],
         exits: &[DONE, FAILED, (2, "wrong keys or values, or the command line is wrong"), NO_REDIS, BAD_CONFIG],
         ..NONE
@@ -32,6 +33,7 @@ pub(super) const NOTES: &[Notes] = &[
         examples: &[
             ("Until `resume`", "dripd pause sms:acme --reason 'their gateway is down'"),
             ("For ten minutes", "dripd pause 'sms:*' --for 10m"),
+            ("All that is below a budget", "dripd pause twilio --budget"),
         ],
         exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
@@ -47,6 +49,20 @@ pub(super) const NOTES: &[Notes] = &[
             NO_REDIS,
             BAD_CONFIG,
         ],
+        ..NONE
+    },
+    Notes {
+        name: "slow",
+        about: "Jobs stay where they are, and then leave at their rate. It ends by itself, is only ever extended, and lasts \
+                no longer than slow.cap of the policy; `pause` has no such bound. Workers that are told to wait do the same. \
+                `dripd settings` lists what is in force, and why.",
+        examples: &[
+            ("The other side asks for half a minute", "dripd slow sms:acme 30s --reason 'HTTP 429'"),
+            ("It asks that of all below a budget", "dripd slow sms:acme 30s --in twilio"),
+            ("The same, by the name of the budget", "dripd slow twilio 30s --budget"),
+            ("Go on now, at the full rate", "dripd slow sms:acme clear"),
+        ],
+        exits: &[DONE, (1, "failed, or there is no such budget"), USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
     Notes {

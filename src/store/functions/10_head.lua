@@ -16,20 +16,21 @@
 --   36_memory.
 
 -- The version of this library, and the oldest one whose daemons understand the replies of this one.
-local VERSION = 6
-local OLDEST_DAEMON = 6
+local VERSION = 7
+local OLDEST_DAEMON = 7
 
 local MIB = 1048576
 
 -- While a library loads, Redis offers it nothing but redis.register_function: no redis.call, no math, no string. So these
 -- names get their values at the first call, and so does what a file adds to `at_first_call`.
-local call, pcall_redis, floor, ceil, max, min, huge, find, match, sub, byte, gmatch, format
+local call, pcall_redis, floor, ceil, max, min, huge, find, match, sub, byte, gmatch, gsub, format
 local at_first_call = {}
 
 at_first_call[1] = function()
   call, pcall_redis = redis.call, redis.pcall
   floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
-  find, match, sub, byte, gmatch, format = string.find, string.match, string.sub, string.byte, string.gmatch, string.format
+  find, match, sub, byte, gmatch = string.find, string.match, string.sub, string.byte, string.gmatch
+  gsub, format = string.gsub, string.format
 end
 
 local base = {} -- what every file needs

@@ -5,15 +5,11 @@ do
   -- tail: whether a byte continues a character of UTF-8.
   local function tail(x) return x and x >= 0x80 and x <= 0xBF end
 
-  -- is_bucket: whether a text can name a bucket: 1 to 200 bytes of UTF-8 without control characters (Unicode Cc), `{` or `}`.
-  function names.is_bucket(name)
-    if #name < 1 or #name > 200 then return false end
-    if not find(name, '[^%w%.:_/@-]') then return true end
-    if find(name, '[%c{}]') then return false end
-    if not find(name, '[\128-\255]') then return true end
-    local i, n = 1, #name
+  -- is_utf8: whether bytes are a text in UTF-8 without the control characters that begin with the byte 0xC2.
+  local function is_utf8(text)
+    local i, n = 1, #text
     while i <= n do
-      local a, b, c, d = byte(name, i, i + 3)
+      local a, b, c, d = byte(text, i, i + 3)
       if a < 0x80 then i = i + 1
       elseif a >= 0xC2 and a <= 0xDF and tail(b) and not (a == 0xC2 and b < 0xA0) then i = i + 2
       elseif a >= 0xE0 and a <= 0xEF and tail(b) and tail(c) and not (a == 0xE0 and b < 0xA0)
@@ -23,6 +19,29 @@ do
       else return false end
     end
     return true
+  end
+
+  -- is_bucket: whether a text can name a bucket: 1 to 200 bytes of UTF-8 without control characters (Unicode Cc), `{` or `}`.
+  function names.is_bucket(name)
+    if #name < 1 or #name > 200 then return false end
+    if not find(name, '[^%w%.:_/@-]') then return true end
+    if find(name, '[%c{}]') then return false end
+    return not find(name, '[\128-\255]') or is_utf8(name)
+  end
+
+  -- as_text: the first bytes of what somebody said, at most so many, as text: where they are no UTF-8 each byte that is not plain is `?`.
+  function names.as_text(bytes, most)
+    local text = sub(bytes, 1, most)
+    if find(text, '[\128-\255]') and not is_utf8(text) then text = gsub(text, '[\128-\255]', '?') end
+    return text
+  end
+
+  -- is_after: whether one id of an entry is greater than another.
+  function names.is_after(a, b)
+    local a_ms, a_n = match(a, '^(%d+)-(%d+)$')
+    local b_ms, b_n = match(b, '^(%d+)-(%d+)$')
+    if a_ms == b_ms then return tonumber(a_n) > tonumber(b_n) end
+    return tonumber(a_ms) > tonumber(b_ms)
   end
 
   -- entry_id: the full form of a stream's entry id (<ms>-<seq> or <ms>, each at most 2^64 - 1), or nil.

@@ -8,6 +8,16 @@
 -- <prefix>:rest             zset    bucket -> due, of buckets without work whose due is still to come
 -- <prefix>:held:<route>     zset    bucket -> due, of buckets whose route is full
 -- <prefix>:paused           zset    bucket -> due, of buckets with work that an operator stopped
+-- <prefix>:refused          zset    bucket -> due, of buckets with work whose budgets cannot be found
+-- <prefix>:full             zset    node -> due, of nodes with work that have no slot free (43_slots)
+-- <prefix>:slots            hash    <route> <entry id> -> the nodes of which it holds a slot
+-- <prefix>:inflight        zset    node and entry, score 0: which entries hold a slot of a node
+-- <prefix>:wait:<budget>    zset    what waits for a share of a budget, in the order of its turns (43_waiting)
+-- <prefix>:waiting          hash    node -> its due, and the budget for a share of which it waits
+-- <prefix>:budgets          hash    budget -> its state (46_budget)
+-- <prefix>:slow             hash    node -> its slow-down (43_brake)
+-- <prefix>:windows          hash    node -> how much of its quotas was used
+-- <prefix>:over             zset    node -> from when on something of these is worth nothing
 -- <prefix>:settings         hash    bucket -> what is set for that name (33_setting)
 -- <prefix>:globs            string  what is set for globs
 -- <prefix>:ends             zset    bucket -> when the first timed setting of that name ends
@@ -32,9 +42,11 @@ do
     local k = known[prefix]
     if not k then
       if known_count >= 256 then known, known_count = {}, 0 end
-      k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:' }
+      k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:',
+        wait = prefix .. ':wait:' }
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
-        'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events' }) do
+        'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over' }) do
         k[name] = prefix .. ':' .. name
       end
       known[prefix], known_count = k, known_count + 1
@@ -78,6 +90,8 @@ do
     queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
     retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
+    refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
+    slow = true, windows = true, over = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

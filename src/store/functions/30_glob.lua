@@ -102,4 +102,22 @@ do
     end
     return begins_at(last, name, stop + 1)
   end
+
+  -- captures: what each star of a glob stands for in a name that matches it, leftmost shortest: the last star takes the rest.
+  function glob.captures(pieces, name)
+    local found, at = {}, pieces[1].length + 1
+    for i = 2, #pieces do
+      local piece, to = pieces[i], nil
+      if i == #pieces then
+        to = #name - piece.length + 1
+      elseif piece.length == 0 then
+        to = at
+      else
+        to = find(name, piece.text, at, not piece.is_pattern)
+      end
+      found[i - 1] = sub(name, at, to - 1)
+      at = to + piece.length
+    end
+    return found
+  end
 end

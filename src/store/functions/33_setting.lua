@@ -16,15 +16,44 @@ do
 
   -- The fields that make a policy (the others are derived from them by `prepare_policy`).
   local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
-    'route', 'catch_up_us', 'admit' }
+    'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set', 'match' }
 
   -- What can be set: the keys of a policy, and what stops a bucket.
   local KEYS = {
     rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true, catch_up = true,
-    admit = true, pause = true, close = true,
+    admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true, pause = true, close = true,
   }
 
   function setting.is_key(key) return KEYS[key] == true end
+
+  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a value.
+  local DAY_US = 86400000000
+  local WHOLE = {
+    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
+    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
+    catch_up_us = { 0, 366 * DAY_US }, concurrency = { 0, 100000 }, weight = { 1, 1000 },
+  }
+  local function is_table(value) return type(value) == 'table' end
+  local function is_bool(value) return type(value) == 'boolean' end
+  local IS_GOOD = {
+    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
+    route = function(text) return type(text) == 'string' and #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
+    within = function(text) return type(text) == 'string' and #text <= 200 end,
+    admit = is_table, quotas = is_table, slow = is_table, ordered = is_bool, catch_up_set = is_bool,
+  }
+
+  -- makes_sense: whether each of some fields of a policy may hold what it does.
+  function setting.makes_sense(fields)
+    for name, value in pairs(fields) do
+      local range, is_good = WHOLE[name], IS_GOOD[name]
+      if range then
+        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
+      elseif not is_good or not is_good(value) then
+        return false
+      end
+    end
+    return true
+  end
 
   -- fresh: an entry without settings.
   function setting.fresh()

@@ -26,6 +26,9 @@ do
     limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100 },
   }
 
+  -- How slow-downs last unless `slow` was written.
+  local SLOW = { initial_us = 1000000, max_us = 600000000, cap_us = 3600000000, adaptive = false }
+
   -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them after the
   -- key. Its place is that among the gates of the same recipe.
   local function prepare_gates(p)
@@ -43,19 +46,62 @@ do
     end
   end
 
+  -- prepare_policy: what follows from the fields of a policy. A budget may have no rate: then it is never early.
   local function prepare_policy(p)
-    rate.prepare(p)
-    p.lease = digits(p.lease_ms)
+    if p.count then rate.prepare(p) else p.step, p.part, p.interval_us = 0, 0, 0 end
+    p.lease = digits(p.lease_ms or 0)
     p.drop_oldest = p.overflow == 'drop-oldest'
+    p.weight = p.weight or 1
+    if p.within == '' then p.within = nil end
+    if p.concurrency == 0 then p.concurrency = nil end
+    if p.quotas and not p.quotas[1] then p.quotas = nil end
+    p.slow = p.slow or SLOW
+    p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
+    p.ordered = p.ordered and p.concurrency == 1
     prepare_gates(p)
     return p
+  end
+
+  -- index: entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is written so; of
+  -- prefixes there is a table for each length.
+  local function index(entries)
+    local of = { names = {}, prefixes = {}, lengths = {}, globs = {} }
+    for n, entry in ipairs(entries) do
+      local kind, text = glob.kind(entry.match)
+      if kind == 'name' then
+        of.names[text] = of.names[text] or n
+      elseif kind == 'prefix' then
+        if not of.prefixes[#text] then
+          of.prefixes[#text] = {}
+          of.lengths[#of.lengths + 1] = #text
+        end
+        of.prefixes[#text][text] = of.prefixes[#text][text] or n
+      else
+        of.globs[#of.globs + 1] = { place = n, pieces = glob.compile(text) }
+      end
+    end
+    return of
+  end
+
+  -- first_match: the place of the first entry that matches a name, or `huge`.
+  local function first_match(of, name)
+    local first = of.names[name] or huge
+    for _, length in ipairs(of.lengths) do
+      local place = of.prefixes[length][sub(name, 1, length)]
+      if place and place < first then first = place end
+    end
+    for _, entry in ipairs(of.globs) do
+      if entry.place > first then break end
+      if glob.matches(entry.pieces, name) then first = entry.place break end
+    end
+    return first
   end
 
   -- policy_of_entry: what the n-th entry of [[bucket]] means, made when it is first asked for: there may be ten thousand.
   local function policy_of_entry(rec, n)
     local entry = rec.buckets[n]
     if not entry.ready then
-      entry.policy.entry = n
+      entry.policy.entry, entry.policy.match = n, entry.match
       for key, value in pairs(rec.written) do
         if entry.policy[key] == nil then entry.policy[key] = value end
       end
@@ -64,44 +110,61 @@ do
     return entry.ready
   end
 
-  -- search: the policy of a bucket that is not remembered: of the first entry that matches, else the defaults.
-  local function search(rec, bucket)
-    local first = rec.names[bucket] or huge
-    for _, length in ipairs(rec.lengths) do
-      local place = rec.prefixes[length][sub(bucket, 1, length)]
-      if place and place < first then first = place end
+  -- policy_of_budget: what the n-th entry of [[budget]] means.
+  local function policy_of_budget(rec, n)
+    local entry = rec.budgets[n]
+    if not entry.ready then
+      local p = entry.policy
+      p.entry, p.match = n, entry.match
+      if not p.catch_up_us then p.catch_up_us = BUILT_IN.defaults.catch_up_us end
+      entry.ready = prepare_policy(p)
     end
-    for _, entry in ipairs(rec.globs) do
-      if entry.place > first then break end
-      if glob.matches(entry.pieces, bucket) then first = entry.place break end
-    end
-    return first == huge and rec.defaults or policy_of_entry(rec, first)
+    return entry.ready
   end
 
-  -- prepare: the entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is
-  -- written so; of prefixes there is a table for each length.
+  -- raw: what the record says of a node by itself; nil for a budget that no entry matches.
+  local function raw(rec, id)
+    local budget = chain.budget_of(id)
+    if budget then
+      local place = first_match(rec.of_budgets, budget)
+      return place < huge and policy_of_budget(rec, place) or nil
+    end
+    local place = first_match(rec.of_buckets, id)
+    return place == huge and rec.defaults or policy_of_entry(rec, place)
+  end
+
+  -- search: what applies to a node that is not remembered.
+  local function search(rec, id)
+    local p = raw(rec, id)
+    return p and chain.resolve(rec, p, id)
+  end
+
+  -- any_policy: whether something is so of the policy of any entry.
+  local function any_policy(rec, is_so)
+    if is_so(rec.defaults) then return true end
+    for _, list in ipairs({ rec.buckets, rec.budgets }) do
+      for _, entry in ipairs(list) do
+        if is_so(entry.policy) then return true end
+      end
+    end
+    return false
+  end
+
+  -- prepare: what is looked up in a record, so that it need not be read again.
   local function prepare(rec)
     rec.written = {}
     for key, value in pairs(rec.defaults) do rec.written[key] = value end
     prepare_policy(rec.defaults)
-    rec.names, rec.prefixes, rec.lengths, rec.globs = {}, {}, {}, {}
+    rec.budgets = rec.budgets or {}
+    rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
       if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
-      local kind, text = glob.kind(entry.match)
-      if kind == 'name' then
-        rec.names[text] = rec.names[text] or n
-      elseif kind == 'prefix' then
-        if not rec.prefixes[#text] then
-          rec.prefixes[#text] = {}
-          rec.lengths[#rec.lengths + 1] = #text
-        end
-        rec.prefixes[#text][text] = rec.prefixes[#text][text] or n
-      else
-        rec.globs[#rec.globs + 1] = { place = n, pieces = glob.compile(text) }
-      end
     end
+    rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
+    rec.has_slots = any_policy(rec, function(p) return (p.concurrency or 0) > 0 end)
+    rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
-    rec.plain = #rec.buckets == 0 and rec.defaults or nil
+    rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
     rec.quarter = max(1, floor(rec.limits.batch / 4))
     rec.ended_us = 0
     local shortest = rec.defaults.lease_ms
@@ -119,7 +182,7 @@ do
   -- full it becomes the old one, and the old one goes. Who is asked for in the meantime is young again, so the active ones
   -- stay, and nothing is forgotten all at once.
   function record.policy_of(rec, bucket)
-    if rec.plain then return rec.plain end
+    if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     local p = rec.young[bucket]
     if p and (not p.till or rec.now < p.till) then return p end
     p = rec.old[bucket]
@@ -131,7 +194,7 @@ do
   -- glance: the same for whoever passes every bucket by: what is remembered is used, but nothing more is, for that would push out the
   -- buckets that are at work.
   function record.glance(rec, bucket)
-    if rec.plain then return rec.plain end
+    if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     local p = rec.young[bucket] or rec.old[bucket]
     if p and (not p.till or rec.now < p.till) then return p end
     return rec.search(rec, bucket, true)
@@ -171,7 +234,7 @@ do
     end
     rec.passed = {}
     if #missing < 2 then return end
-    local found, is_bare = pcall_redis('HMGET', rec.settings_key, unpack(missing)), not rec.globs[1]
+    local found, is_bare = pcall_redis('HMGET', rec.settings_key, unpack(missing)), not rec.globs[1] and not rec.has_budgets
     if found.err then return end
     for i, bucket in ipairs(missing) do
       if passing then
@@ -184,63 +247,35 @@ do
     end
   end
 
-  -- globs_of: those of a view that match a bucket.
-  local function globs_of(view, bucket)
-    local list = {}
-    for _, g in ipairs(view.globs) do
-      if glob.matches(g.pieces, bucket) then list[#list + 1] = g end
+  -- globs_of: those of a view that match a node. One that is set for budgets stands in braces, as a budget does.
+  local function globs_of(view, id)
+    local list, budget = {}, chain.budget_of(id)
+    for _, g in ipairs(budget and view.budget_globs or view.globs) do
+      if glob.matches(g.pieces, budget or id) then list[#list + 1] = g end
     end
     return list
   end
-
-  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a text.
-  local DAY_US = 86400000000
-  local WHOLE = {
-    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
-    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
-    catch_up_us = { 0, 366 * DAY_US },
-  }
-  local TEXTS = {
-    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
-    route = function(text) return #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
-  }
 
   -- is_usable: whether fields of a policy, laid over the defaults, make one.
   function record.is_usable(fields)
     local p = {}
     for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
-    for name, value in pairs(fields) do
-      local range, is_good = WHOLE[name], TEXTS[name]
-      if range then
-        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
-      elseif is_good then
-        if type(value) ~= 'string' or not is_good(value) then return false end
-      elseif name ~= 'admit' or type(value) ~= 'table' then
-        return false
-      end
-      p[name] = value
-    end
+    if not setting.makes_sense(fields) then return false end
+    for name, value in pairs(fields) do p[name] = value end
     return (pcall(prepare_policy, p))
   end
 
-  -- lay: a policy with settings laid over it, made ready; the policy itself where nothing applies. What makes no sense here is left
-  -- out, for a newer version may have set it and know what this one does not; `view.unusable` tells of that.
+  -- lay: a policy with settings laid over it, made ready; nil where nothing applies. What makes no sense here is left out, for a newer
+  -- version may have set it and know what this one does not; `view.unusable` tells of that.
   local function lay(view, p, own, own_now, globs, globs_now)
     local function made(is_usable)
       local set = setting.apply(p, own, own_now, globs, globs_now, is_usable)
-      return set and prepare_policy(set) or p
+      return set and prepare_policy(set)
     end
     local ok, set = pcall(made)
     if ok then return set end
     view.unusable = true
     return made(record.is_usable)
-  end
-
-  -- policy_at: what will apply to a bucket at a time, if `entry` is what is set for its name, and until when; nothing is remembered.
-  function record.policy_at(rec, bucket, entry, at)
-    local p, globs = record.policy_of(rec.base or rec, bucket), rec.base and globs_of(rec, bucket) or {}
-    local own = entry and { match = bucket, entry = entry }
-    return lay(rec, p, own, at, globs, at), setting.till(own, globs, at)
   end
 
   local function copy_of(p)
@@ -262,7 +297,7 @@ do
     end
     local set = of_p[name]
     if set and (not set.till or view.now < set.till) then return set end
-    set = lay(view, p, nil, view.now, globs, view.now)
+    set = lay(view, p, nil, view.now, globs, view.now) or p
     local till = setting.till(nil, globs, view.now)
     if till then
       if set == p then set = copy_of(p) end
@@ -272,27 +307,48 @@ do
     return set
   end
 
-  -- search_view: `search` for a view. Where nothing is set for a bucket, it is the very policy that the record gives it.
+  -- raw_view: `raw` for a view, as things are now. The second reply says that no other node has this policy, the third that it is the
+  -- very one that the record gives.
   --   p.till   the policy must be asked for again from then on
-  --   p.over   what applied before a timed setting of this name ended: the bucket has not been put right yet (41_settings)
-  local function search_view(view, bucket, passing)
-    local p = (passing and record.glance or record.policy_of)(view.base, bucket)
-    local own, globs = own_entry(view, bucket, passing), globs_of(view, bucket)
-    if not own then return globs[1] and with_globs(view, p, globs) or p end
-    local set = lay(view, p, own, view.now, globs, view.now)
-    local till, is_over = setting.till(own, globs, view.now), setting.next_end(own.entry) <= view.now
-    if not till and not is_over then return set end
-    if set == p then set = copy_of(p) end
+  --   p.over   what applied before a timed setting of this name ended: it has not been put right yet (41_settings)
+  local function raw_view(view, id, passing)
+    local p, own, globs = view.base.raw(view.base, id), own_entry(view, id, passing), globs_of(view, id)
+    if not p then return nil, false, true end
+    if not own then
+      if not globs[1] then return p, false, true end
+      return with_globs(view, p, globs), false, false
+    end
+    local set, till = lay(view, p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
+    local is_over = setting.next_end(own.entry) <= view.now
+    if not set and not till and not is_over then return p, false, true end
+    set = set or copy_of(p)
     set.till = till
-    if is_over then set.over = lay(view, p, own, 0, globs, view.now) end
-    return set
+    if is_over then set.over = lay(view, p, own, 0, globs, view.now) or p end
+    return set, true, false
   end
 
-  -- as_of: what applied to a bucket at an earlier moment, which was after the last change of globs. What ended of its own name
+  -- search_view: `search` for a view. Where nothing is set for a node it is the very policy that the record gives it, unless there
+  -- are budgets, of which something may be set.
+  local function search_view(view, id, passing)
+    local p, is_own, is_base = raw_view(view, id, passing)
+    if is_base and not view.has_budgets then return (passing and record.glance or record.policy_of)(view.base, id) end
+    return p and chain.resolve(view, p, id, is_own)
+  end
+
+  -- policy_at: what will apply to a bucket at a time, if `entry` is what is set for its name, and until when; nothing is remembered.
+  function record.policy_at(rec, bucket, entry, at)
+    local base_rec = rec.base or rec
+    local p, globs = base_rec.raw(base_rec, bucket), rec.base and globs_of(rec, bucket) or {}
+    local own = entry and { match = bucket, entry = entry }
+    local set = lay(rec, p, own, at, globs, at) or copy_of(p)
+    return chain.resolve(rec, set, bucket, true), setting.till(own, globs, at)
+  end
+
+  -- as_of: what applied to a node by itself at an earlier moment, which was after the last change of globs. What ended of its own name
   -- since it was put right is stored until then, so it is in force here.
-  function record.as_of(view, bucket, at)
-    local p = record.policy_of(view.base, bucket)
-    return lay(view, p, own_entry(view, bucket), 0, globs_of(view, bucket), at)
+  function record.as_of(view, id, at)
+    local p = view.base.raw(view.base, id)
+    return lay(view, p, own_entry(view, id), 0, globs_of(view, id), at) or p
   end
 
   -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
@@ -302,13 +358,15 @@ do
     view.now = now
     if now >= view.ended_us and now < view.next_us then return end
     view.ended_us, view.first_ended_us, view.next_us = 0, huge, huge
-    for _, g in ipairs(view.globs) do
-      for _, one in pairs(g.entry.keys) do
-        local till = one.timed and one.timed.till + 0 or huge
-        if till <= now then
-          view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
-        else
-          view.next_us = min(view.next_us, till)
+    for _, list in ipairs({ view.globs, view.budget_globs }) do
+      for _, g in ipairs(list) do
+        for _, one in pairs(g.entry.keys) do
+          local till = one.timed and one.timed.till + 0 or huge
+          if till <= now then
+            view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
+          else
+            view.next_us = min(view.next_us, till)
+          end
         end
       end
     end
@@ -319,20 +377,28 @@ do
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
-      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, shared = {}, passed = {},
-      young = {}, old = {}, young_count = 0, shared_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
+      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, budget_globs = {},
+      shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
+      young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }
     local decoded = globs and setting.decode(globs)
     for text, entry in pairs(decoded and decoded.globs or {}) do
-      view.globs[#view.globs + 1] = { place = #view.globs + 1, match = text, pieces = glob.compile(text), entry = entry }
+      local budget = chain.budget_of(text)
+      local list = budget and view.budget_globs or view.globs
+      list[#list + 1] = { place = #list + 1, match = text, pieces = glob.compile(budget or text), entry = entry }
     end
     return view
   end
 
-  -- forget: what is set for one name has changed.
-  function record.forget(view, bucket)
-    view.young[bucket], view.old[bucket], view.own_young[bucket], view.own_old[bucket] = nil, nil, nil, nil
+  -- forget: what is set for one name has changed. What is set for a budget concerns everything below it.
+  function record.forget(view, id)
+    view.own_young[id], view.own_old[id] = nil, nil
+    if chain.budget_of(id) then
+      view.young, view.old, view.young_count, view.resolved = {}, {}, 0, {}
+    else
+      view.young[id], view.old[id] = nil, nil
+    end
   end
 
   -- routes_of: the routes that a record names.

@@ -10,9 +10,13 @@
 -- drained_us the time of the last drain                                 64_drain
 -- rest_us   nothing at rest is past its due before this moment           44_bucket
 -- forgot_us when those at rest were last forgotten                           44_bucket
+-- over_us   nothing of brakes is over before this moment               43_brake
 -- entries   rejected since the stream was measured                       50_rejected
 -- view, prev_view  the records with what operators have set laid over them      38_call
+-- drained_us the time of the last drain                                 64_drain
+-- budgets   what is known of budgets and of their children's shares      46_budget
 -- passes    passes of the reaper                                         74_reap
+-- heal      where the pass over the slots stands                          75_heal
 -- rejecting how many jobs of which bucket were rejected lately           48_rejecting
 -- top       the last ranking of the buckets                              86_walk
 --
@@ -40,7 +44,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
-        rest_us = 0, forgot_us = 0, drained_us = -huge, entries = 0, passes = 0,
+        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
     end

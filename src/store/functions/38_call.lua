@@ -10,6 +10,8 @@
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
 --   moves      where buckets wait from now on, not yet written (44_bucket)
+--   has_slow, has_windows   whether any slow-down, and any window of a quota, is stored; brakes, slowed, braked: those of
+--              buckets that were read, who is slowed down, and those that are to be written (43_brake)
 
 local context = {}
 do
@@ -69,25 +71,45 @@ do
     look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)
   end
 
+  -- begin_tree: what a call needs to know of budgets, slots and brakes: nothing, as long as there are none.
+  local function begin_tree(ctx, rec, brakes)
+    ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.announced = false, false, false, false, false
+    ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.prev or false
+    ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
+    ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
+    ctx.brakes, ctx.braked, ctx.slowed = false, false, false
+  end
+
   -- open: the context of a call.
   -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
+  local calls = 0
+
   function context.open(prefix, now_us)
+    calls = calls + 1
     local ctx = of_prefix(prefix)
-    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings')
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
     take_prev(ctx, id, head[2])
     if not m or ctx.id ~= id then m = memory.of(prefix, id) end
     if head[4] then look_through(ctx, m, head[4], now) end
-    if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us = nil, 0 end
+    if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end
     -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that
     -- only read come to a replica too.
-    if now > m.drained_us + BELIEVED_US then m.rest_us = 0 end
+    if now > m.drained_us + BELIEVED_US then m.rest_us, m.over_us = 0, 0 end
+    ctx.quiet = now > m.drained_us + BELIEVED_US or now < m.clock
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
-    ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, nil, nil, nil, 0, 0
-    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks = nil, nil, nil, nil
+    -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
+    ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls = false, false, false, false, calls
+    local rec, brakes = ctx.rec, head[5]
+    local is_simple = not (rec.has_more or rec.version or ctx.prev or brakes)
+    if not is_simple or not ctx.is_simple or ctx.waits or ctx.inflight or ctx.chains or ctx.write_budgets or ctx.brakes or ctx.braked then
+      begin_tree(ctx, rec, brakes)
+    end
+    ctx.is_simple = is_simple
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels, ctx.has_retries = 0, 0, 0, 0, nil, nil
     return ctx
   end

@@ -1,8 +1,8 @@
 -- Events: what people changed while dripd runs, one entry each, for whoever shows it: <prefix>:events, capped.
 --
 -- field           what it says
--- what            purge, dead-retry, dead-drop, set, unset, pause, resume, close, open
--- match           the bucket, or the glob
+-- what            purge, dead-retry, dead-drop, set, unset, pause, resume, close, open, slow
+-- match           the bucket, or the glob; a budget in braces
 -- before, after   how it was and how it is now, as texts
 -- by              who asked for it, as the caller says: user@host, or the name of a token
 -- user            who Redis says the caller is (ACL WHOAMI)

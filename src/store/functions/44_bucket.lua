@@ -8,8 +8,11 @@
 --   k.held .. <route>      it has work, its due is over, and its route is full
 --   k.rest                 it has no work, and its due is still to come: its next job may not leave before
 --   k.paused               it has work, and an operator stopped it
+--   k.full                 it has work, and as many of its jobs are in flight as may be
+--   k.refused              it has work, and its budgets cannot be found
+--   k.wait .. <budget>     it has work, its due is over, and it waits for its share of a budget
 --   nil                    nothing of it is stored, or only jobs that nobody has looked at: it is due at once
--- A bucket stands in one place. What waits for a slot or a share will be further places.
+-- A bucket stands in one place. So does a budget, under its id (32_chain), with the due at which it may go on (46_budget).
 --
 -- The state `s` of a bucket:
 --   bucket, queue, p       its name, its queue's key, its policy
@@ -19,24 +22,27 @@
 --   level, stored_level    how many it may keep because its capacity was lowered under it; nil: its capacity
 --   fresh                  something changed for it and has not been marked as having reached it; spreads: with others
 --   retry_ready            a retry of it could leave, were it due
+--   brake                  its quotas and its slow-down, where it has any
+--   ends                   the end of its next job, where it comes to wait for a share
 
 local bucket = {}
 do
   local digits, is_error = base.digits, base.is_error
-  local policy_of, after = record.policy_of, rate.after
+  local policy_of = record.policy_of
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
   local FORGET_US = 100000 -- and how often they are forgotten: one at a time they would cost each wake three calls
   local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
 
   -- load: where some buckets stand, and their dues there.
-  -- reads   schedule, rest, paused, held sets      writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are
-  --         stored, 1 a missing one and held route
+  -- reads   schedule, rest, paused, held sets; waiting and refused where there are budgets
+  -- writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are stored, 2 where there are budgets, 1 a missing one
+  --         and held route
   function bucket.load(ctx, names)
     local k, places, dues = ctx.k, {}, {}
     if #names == 0 then return places, dues end
     local found = call('ZMSCORE', k.schedule, unpack(names))
-    local resting, paused = nil, nil
+    local resting, paused, refused, shares, full
     for i = 1, #names do
       local due = found[i]
       if due then
@@ -45,12 +51,23 @@ do
         if resting == nil then
           resting = ctx.memory.rest_us < huge and pcall_redis('ZMSCORE', k.rest, unpack(names)) or false
         end
-        if paused == nil then paused = ctx.rec.version and pcall_redis('ZMSCORE', k.paused, unpack(names)) or false end
+        if paused == nil then
+          paused = ctx.rec.version and pcall_redis('ZMSCORE', k.paused, unpack(names)) or false
+          refused = ctx.has_budgets and pcall_redis('ZMSCORE', k.refused, unpack(names)) or false
+          shares = ctx.has_budgets and waiting.places(ctx, names) or false
+          full = ctx.may_be_full and pcall_redis('ZMSCORE', k.full, unpack(names)) or false
+        end
         due = resting and resting[i]
         if due then
           places[i], dues[i] = k.rest, due + 0
         elseif paused and paused[i] then
           places[i], dues[i] = k.paused, paused[i] + 0
+        elseif shares and shares[i] then
+          places[i], dues[i] = waiting.decode(ctx, shares[i])
+        elseif full and full[i] then
+          places[i], dues[i] = k.full, full[i] + 0
+        elseif refused and refused[i] then
+          places[i], dues[i] = k.refused, refused[i] + 0
         elseif ctx.held ~= '' then
           for name in gmatch(ctx.held, '%S+') do
             due = call('ZSCORE', k.held .. name, names[i])
@@ -94,16 +111,20 @@ do
   end
 
   -- goes_on: whether a bucket waits in its place for an order that holds no more.
-  function bucket.goes_on(ctx, place, p)
+  function bucket.goes_on(ctx, place, p, name)
     if place == ctx.k.paused then return not p.paused end
+    if place == ctx.k.refused then return not p.refused end
+    if place == ctx.k.full then return not slots.is_full(ctx, name, p) end
     return bucket.is_held(ctx, place) and place ~= ctx.k.held .. p.route
   end
 
   -- was: what a bucket must be put right from, if its policy is changed in this call: as `before`, or what applies now.
   function bucket.was(ctx, name)
     local p = policy_of(ctx.rec, name)
-    return ctx.prev and before(ctx, name, p) or p.over or p
+    return p and (ctx.prev and before(ctx, name, p) or p.over or p)
   end
+
+  bucket.before = before
 
   -- decide: the state of a bucket, from what was loaded of it, into s (used again for one bucket after the other, for making a
   -- table for each is most of what this costs).
@@ -111,16 +132,23 @@ do
   -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
   -- re-anchored: last dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped
   -- back. A bucket that is paused no more, or that another route keeps from going than its own, goes on now, at its rate: that wait
-  -- counts neither as lateness nor as credit. `p` is its policy, where that is not the one in force (84_explain).
+  -- counts neither as lateness nor as credit; one with a brake goes on at its end (43_brake). `p` is a policy that is not in force.
   -- reads   what was reached, while a change spreads      writes  nothing
   function bucket.decide(ctx, s, name, queue, len, place, due, level, p)
     local now = ctx.now
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.place, s.stored_due, s.stored_level = name, queue, p, place, due, level
-    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text = false, false, false, false, nil
+    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text, s.met, s.ends = false, false, false, false, false, false, false
+    s.picked, s.turn_ends = false, false
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    local old = p.over
+    local old, br, interval_us = p.over, false, p.interval_us
+    if p.quotas or ctx.has_slow or ctx.has_windows or ctx.brakes then br = brake.of(ctx, name, p) end
+    s.brake = br or false
+    if br then
+      if due and br.pace then due = br.pace end
+      interval_us = brake.interval_us(br, p)
+    end
     if ctx.prev then old, s.spreads = before(ctx, name, p) end
     if ctx.was and ctx.was[name] then old, s.spreads = ctx.was[name], ctx.prev ~= nil end
     if old then
@@ -128,12 +156,13 @@ do
       keeps = max(keeps, old.capacity)
       if due and (old.period_us ~= p.period_us or old.count ~= p.count) then
         -- No earlier than now, unless it was due before: a faster rate makes up for nothing that was not promised then.
-        due = max(after(p, due - old.step), min(due, now))
+        due = max(brake.re_anchor(br, old, p, due), min(due, now))
       end
     end
-    if due and due > now + p.interval_us then due = now + p.interval_us end
+    if due and due > now + interval_us then due = now + interval_us end
     if due and due <= now and place == ctx.k.rest then due = nil end
-    if due and due < now and bucket.goes_on(ctx, place, p) then due = now end
+    if due and due < now and bucket.goes_on(ctx, place, p, name) then due = now end
+    if br then due = brake.hold(ctx, br, p, due) end
     if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
     s.due, s.len = due, len
     s.level = len > p.capacity and len or nil
@@ -154,8 +183,14 @@ do
 
   -- place: where a bucket waits from now on, as its state has it.
   function bucket.place(ctx, s)
-    local has_work = s.len > 0 or s.retry_ready
-    if has_work and s.p.paused then return ctx.k.paused end
+    local has_work, p = s.len > 0 or s.retry_ready, s.p
+    if has_work and (p.parent or p.concurrency) then
+      if p.refused then return ctx.k.refused end
+      if p.paused then return ctx.k.paused end
+      if p.concurrency and slots.is_full(ctx, s.bucket, p) then return ctx.k.full end
+      if p.parent and s.due <= ctx.now and s.place == waiting.key(ctx, p.parent) then return s.place end
+    end
+    if has_work and p.paused then return ctx.k.paused end
     -- A held one that is due stays until it is released, or its policy names another route.
     if has_work and s.due <= ctx.now and s.place == bucket.held_place(ctx, s) then return s.place end
     return bucket.where(ctx.k, has_work, s.due, ctx.now)
@@ -163,20 +198,21 @@ do
 
   -- is_held: whether a place is one of those in which buckets wait for their route.
   function bucket.is_held(ctx, place)
-    return place ~= nil and place ~= ctx.k.schedule and place ~= ctx.k.rest and place ~= ctx.k.paused
+    local k = ctx.k
+    if place == nil or place == k.schedule or place == k.rest then return false end
+    return sub(place, 1, #k.held) == k.held
   end
 
-  -- word: a place in a word, for people: due (it is on the schedule), rest, paused, held or none.
+  -- word: a place in a word, for people: due (it is on the schedule), rest, paused, refused, full, share, held or none.
   function bucket.word(ctx, place)
-    if place == nil then return 'none' end
-    if place == ctx.k.schedule then return 'due' end
-    if place == ctx.k.rest then return 'rest' end
-    return place == ctx.k.paused and 'paused' or 'held'
+    local k = ctx.k
+    local words = { [k.schedule] = 'due', [k.rest] = 'rest', [k.paused] = 'paused', [k.refused] = 'refused', [k.full] = 'full' }
+    return place == nil and 'none' or words[place] or waiting.budget(ctx, place) and 'share' or 'held'
   end
 
   -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.
   function bucket.any_stands(k, now)
-    return call('EXISTS', k.schedule, k.paused) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
+    return call('EXISTS', k.schedule, k.paused, k.refused, k.full) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
   end
 
   local function list_of(lists, key)
@@ -191,7 +227,19 @@ do
   -- commit: note where a bucket waits from now on, with its due. It is written by `flush`, with all others of the call.
   function bucket.commit(ctx, s, place)
     local from, due = s.place, s.due
-    if place == from and due == s.stored_due then return end
+    if place == from and due == s.stored_due and not s.ends then return end
+    if ctx.has_budgets then
+      if waiting.budget(ctx, from) then
+        s.ends = s.ends or place == from and waiting.ends_of(ctx, from, s.bucket, s.stored_due)
+        waiting.leave(ctx, from, s.bucket, s.stored_due)
+        from = nil
+      end
+      if waiting.budget(ctx, place) then
+        waiting.join(ctx, place, s.bucket, due, s.ends or nil)
+        place = nil
+      end
+      s.ends = false
+    end
     local moves = ctx.moves
     if not moves then
       moves = { add = {}, remove = {} }
@@ -249,13 +297,16 @@ do
   -- flush: write what was committed. Replies whether that changed the schedule.
   -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
   function bucket.flush(ctx)
+    if ctx.write_budgets then ctx.write_budgets(ctx) end
+    if ctx.waits then waiting.flush(ctx) end
+    if ctx.braked then brake.flush(ctx) end
     local moves, marks = ctx.moves, ctx.marks
     if marks then
-      ctx.marks = nil
+      ctx.marks = false
       call('HSET', ctx.k.reached, unpack(marks))
     end
     if not moves then return false end
-    ctx.moves = nil
+    ctx.moves = false
     local schedule = ctx.k.schedule
     local add, remove = moves.add[schedule], moves.remove[schedule]
     for key, list in pairs(moves.remove) do

@@ -2,8 +2,11 @@
 --
 -- A stored job opens with the version of its format, and what a newer version wrote is left alone:
 --   2 <entry> <route> <delay_us> <attempt> <kept> <id> <job>
+--   3 <id> <entry> <route> <delay_us> <attempt> <kept> <job>
 --     entry     the entry that failed; it makes the member unique         route  of that entry
 --     delay_us  the length of the back-off                                attempt, kept, id  as its next entry carries them
+-- 3 is what a slow-down turned away: its id comes first, both halves with zeros in front, so that of those that are due at the same
+-- moment the one that was dispatched first leaves first. All of one slow-down are.
 -- Version 1 had no such number and no `kept`: <entry> <route> <delay_us> <attempt> <id> <job>. It is still read.
 
 local retries = {}
@@ -11,12 +14,18 @@ do
   local digits, whole = base.digits, base.whole
   local note, count = context.note, context.count
 
+  local VERSION_3 = '^3 0*(%d+)%-0*(%d+) (%S+) (%S+) (%d+) (%d+) (%d+) ()'
   local VERSION_2 = '^2 (%S+) (%S+) (%d+) (%d+) (%d+) (%S+) ()'
   local VERSION_1 = '^(%d+%-%d+) (%S+) (%d+) (%d+) (%S+) ()'
   local LOOK_AGAIN_US = 60000000 -- at what a newer version stored
 
   -- pack: a failed job as it is stored.
   local function pack(job)
+    if job.is_throttled then
+      local ms, n = match(job.id, '^(%d+)%-(%d+)$')
+      local id = sub('00000000000000000000' .. ms, -20) .. '-' .. sub('00000000000000000000' .. n, -20)
+      return table.concat({ '3', id, job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), job.body }, ' ')
+    end
     return table.concat({ '2', job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), job.id,
       job.body }, ' ')
   end
@@ -33,8 +42,15 @@ do
         format = 'good', entry = entry, delay_us = whole(delay_us) or 0, attempt = attempt, kept = kept, id = id, body_at = at,
       }
     end
+    local ms, n
+    ms, n, entry, _, delay_us, attempt, kept, at = match(text, VERSION_3)
+    if at then
+      return {
+        format = 'good', entry = entry, delay_us = whole(delay_us) or 0, attempt = attempt, kept = kept, id = ms .. '-' .. n, body_at = at,
+      }
+    end
     local version = whole(match(text, '^(%d+) '))
-    return { format = version and version > 2 and 'newer' or 'foreign', delay_us = LOOK_AGAIN_US }
+    return { format = version and version > 3 and 'newer' or 'foreign', delay_us = LOOK_AGAIN_US }
   end
 
   -- add: a job waits until `ends`. Replies whether something may happen earlier now than the daemons know, or nil and the error.
@@ -59,9 +75,9 @@ do
     return first[2] and tonumber(first[2]) or huge
   end
 
-  -- come_back: the first back-off of a bucket without work has ended: it waits for its due, no earlier than now. A change that has not
-  -- reached it does so first: later nobody could tell from that due when its last job left.
-  local function come_back(ctx, s, name, place, due)
+  -- come_back: the first back-off of a bucket without work has ended, or one that had no slot free goes on: it waits for its due, no
+  -- earlier than now. A change that has not reached it does so first: later nobody could tell from that due when its last job left.
+  function retries.come_back(ctx, s, name, place, due)
     local p = record.policy_of(ctx.rec, name)
     if ctx.prev or p.over then
       local queue = ctx.k.queues .. name
@@ -70,6 +86,8 @@ do
       if not rejected.settle(ctx, s) then return bucket.stick(ctx, s) end
     else
       s.bucket, s.place, s.stored_due, s.due = name, place, due, due
+      local br = brake.of(ctx, name, p)
+      if br then s.due = brake.hold(ctx, br, p, br.pace or max(due or ctx.now, ctx.now)) end
     end
     s.due = max(s.due or ctx.now, ctx.now)
     bucket.commit(ctx, s, p.paused and ctx.k.paused or ctx.k.schedule)
@@ -81,9 +99,14 @@ do
     if #ended == 0 then return end
     local places, dues = bucket.load(ctx, ended)
     local s, done = {}, {}
+    ctx.announced = {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
-      if places[i] == nil or places[i] == ctx.k.rest then come_back(ctx, s, name, places[i], dues[i]) end
+      local place = places[i]
+      ctx.announced[name] = true
+      local goes_on = place == nil or place == ctx.k.rest
+        or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name), true)
+      if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
       done[#done + 1], done[#done + 2] = '+inf', name
     end
     bucket.flush(ctx)

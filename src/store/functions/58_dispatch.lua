@@ -27,19 +27,29 @@ do
   end
 
   -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
-  -- catch_up is made up, more is not.
-  local function left(ctx, s, r, bytes)
-    local due, p, now, m = s.due, s.p, ctx.now, ctx.memory
+  -- catch_up is made up, more is not. `more` says whether more jobs wait.
+  local function left(ctx, s, r, bytes, more)
+    local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
     r.left = r.left - 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
-    local late = now - due
+    if p.parent then
+      budget.pays(ctx, budget.above(ctx, p.parent), s.bucket, p, s.turn_ends)
+      s.turn_ends = nil
+    end
+    local late = now - (s.met or due)
     if late > ctx.latest_us then ctx.latest_us = late end
     if late < m.late_from or late >= m.late_to then find_quarter(m, late) end
     local lates, k = m.lates, m.late_k
     lates[k] = (lates[k] or 0) + 1
     if due < now - p.catch_up_us then due = now - p.catch_up_us end
-    if p.part == 0 then s.due = due + p.step else s.due = after(p, due) end
-    s.due_text = nil
+    if br then
+      s.due = brake.left(ctx, br, p, due, more)
+    elseif p.part == 0 then
+      s.due = due + p.step
+    else
+      s.due = after(p, due)
+    end
+    s.due_text, s.met = nil, nil
   end
 
   -- refused: a stream did not take a job; it takes no more in this call.
@@ -51,6 +61,20 @@ do
   -- may_go: the route's room, where one more job may leave now; else nil.
   local function may_go(ctx, s, quota)
     if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
+    local parent = s.p.parent
+    if s.p.limited then
+      if slots.is_full(ctx, s.bucket, s.p) then return nil end
+      if not slots.can_take(ctx) then
+        s.stuck = true
+        return nil
+      end
+    end
+    if parent then
+      if s.p.refused then return nil end
+      local met, due = budget.asks(ctx, budget.above(ctx, parent), s.due)
+      if not met then return nil end
+      s.met, s.due, s.due_text = met, due, nil
+    end
     local r = ctx.rooms[s.p.route]
     if not r or r.left <= 0 then
       r = room(ctx, s.p.route)
@@ -66,7 +90,7 @@ do
       local job = r and retries.next_one(ctx, s)
       if not job then break end
       local entry = {
-        'bucket', s.bucket, 'job', job.body, 'attempt', job.attempt, 'due_us', s.due_text or digits(s.due), 'at_us',
+        'bucket', s.bucket, 'job', job.body, 'attempt', job.attempt, 'due_us', s.due_text or digits(s.met or s.due), 'at_us',
         ctx.now_text, 'lease_ms', s.p.lease, 'id', job.id,
       }
       if job.kept ~= '0' then entry[15], entry[16] = 'kept', job.kept end
@@ -75,7 +99,8 @@ do
         refused(ctx, r, added.err)
         break
       end
-      left(ctx, s, r, 0)
+      if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, s.bucket, s.p)) end
+      left(ctx, s, r, 0, s.len > 0)
       retries.remove(ctx, s, job)
       quota = quota - 1
     end
@@ -97,12 +122,13 @@ do
       local bytes = #job
       if bytes <= limit then
         local added = pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us',
-          s.due_text or digits(s.due), 'at_us', now_text, 'lease_ms', lease)
+          s.due_text or digits(s.met or s.due), 'at_us', now_text, 'lease_ms', lease)
         if added.err then
           refused(ctx, r, added.err)
           break
         end
-        left(ctx, s, r, bytes)
+        if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, name, s.p)) end
+        left(ctx, s, r, bytes, out + 1 < len)
       elseif not rejected.turn_away(ctx, s, job) then
         s.stuck = true
         break
@@ -117,16 +143,33 @@ do
     return quota
   end
 
+  -- place_after: where a bucket waits after its turn. One that is due, and has more to do than its turn let it, waits for its share,
+  -- or for its route.
+  local function place_after(ctx, s)
+    local is_due = not s.p.paused and not s.p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
+    if not is_due or s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return bucket.place(ctx, s) end
+    local parent = s.p.parent
+    if parent and not s.picked and budget.blocked(ctx, parent) then return budget.come(ctx, s) end
+    if room(ctx, s.p.route).left <= 0 then return bucket.held_place(ctx, s) end
+    if s.picked and parent then return budget.come(ctx, s) end
+    return bucket.place(ctx, s)
+  end
+
+  -- retry_first: whether a bucket whose jobs finish in their order has a failed one that could leave: the queue waits for it.
+  local function retry_first(ctx, s, announced)
+    return s.p.ordered and (s.retry_ready or not announced and retries.has_ended(ctx, s.bucket))
+  end
+
   -- turn: what becomes of a bucket that is due. Replies what is left of its quota.
   -- reads, writes  its queue and retries, its ready stream, what `settle` and `commit` write      cost  O(quota)
   function dispatch.turn(ctx, s, quota, announced)
     local rest = quota
     if rejected.settle(ctx, s) then
-      if s.p.paused then
+      if s.p.paused or s.p.refused then
         s.retry_ready = announced
       else
         if announced then rest = from_retries(ctx, s, rest) end
-        if s.len > 0 then rest = from_queue(ctx, s, rest) end
+        if s.len > 0 and not retry_first(ctx, s, announced) then rest = from_queue(ctx, s, rest) end
       end
       if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
     else
@@ -136,27 +179,23 @@ do
       bucket.stick(ctx, s)
       return min(rest, quota - 1), false
     end
-    local place
-    if not s.p.paused and s.due <= ctx.now and (s.len > 0 or s.retry_ready) and room(ctx, s.p.route).left <= 0 then
-      place = bucket.held_place(ctx, s)
-    else
-      place = bucket.place(ctx, s)
-    end
+    local place = place_after(ctx, s)
     bucket.commit(ctx, s, place)
-    if place == ctx.k.schedule and s.len > 0 and ctx.id then
+    if (place == ctx.k.schedule or place == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
     else
       memory.drop(ctx.memory, s.bucket)
     end
-    return min(rest, quota - 1), s.due <= ctx.now and place ~= nil and place ~= ctx.k.paused
+    local goes_on = place ~= nil and place ~= ctx.k.paused and place ~= ctx.k.full and not s.p.parent
+    return min(rest, quota - 1), s.due <= ctx.now and goes_on
   end
 
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
   -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id
+  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
+  local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
   local due_before, text_before
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -195,6 +234,7 @@ do
   function dispatch.open(ctx)
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
+    slowed = ctx.slowed -- of the buckets that this call was to expect
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -209,16 +249,18 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
     write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited or p.quotas
+    line = p.parent and not p.refused and budget.above(ctx, p.parent) or nil
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
     r = room(ctx, p.route)
     stream, room_left = r.stream, r.left
   end
 
-  -- paid: a job of so many bytes has left for the due that it met. Replies the next due.
-  local function paid(p, due, size)
+  -- paid: a job of so many bytes has left for the due that its bucket met, and the latest one that it met in all. Replies the next
+  -- due.
+  local function paid(p, due, size, met)
     room_left, bytes, dispatched = room_left - 1, bytes + size, dispatched + 1
-    local late = now - due
+    local late = now - met
     if late > latest then latest = late end
     if late < late_from or late >= late_to then
       count_late()
@@ -249,9 +291,20 @@ do
       local job = call('LINDEX', queue, from_right[out + 1])
       local size = #job
       if size > now_limit or not put(ctx, name, job, digits(due)) then break end
-      out, due = out + 1, paid(p, due, size)
+      out, due = out + 1, paid(p, due, size, due)
     end
     return out, due
+  end
+
+  -- left_place: a bucket stands there no more.
+  local function left_place(name, place)
+    if place == schedule_key then
+      left_schedule = left_schedule + 1
+      from_schedule[left_schedule] = name
+    elseif place == rest_key then
+      left_rest = left_rest + 1
+      from_rest[left_rest] = name
+    end
   end
 
   -- wait_at: a plain bucket that stood at `place` and has so many jobs left waits where `bucket.where` says.
@@ -272,14 +325,16 @@ do
       end
       if settled[name] then settled[name] = nil end
     end
-    if place == to then return end
-    if place == schedule_key then
-      left_schedule = left_schedule + 1
-      from_schedule[left_schedule] = name
-    elseif place == rest_key then
-      left_rest = left_rest + 1
-      from_rest[left_rest] = name
-    end
+    if place ~= to then left_place(name, place) end
+  end
+
+  -- come: a plain bucket waits for its share from now on.
+  local function come(ctx, name, p, len, place, due_text)
+    local up = line[1]
+    waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.end_of(ctx, up, name, p))
+    budget.has_work(ctx, up)
+    left_place(name, place)
+    if has_id and notes_left > 0 then settled[name], notes_left = len, notes_left - 1 end
   end
 
   -- plain: the turn of a bucket that is due and has `len` jobs, more than none, of which `most` may leave. Replies how many have
@@ -289,6 +344,17 @@ do
     if not going then resume(ctx) end
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
+    if slowed and slowed[name] then return 0 end
+    local met = due
+    if line then
+      met, due = budget.asks(ctx, line, due)
+      if not met then
+        come(ctx, name, p, len, place, due_text)
+        return 1
+      end
+      if met ~= due_before then due_before, text_before = met, digits(met) end
+      due_text = text_before
+    end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit then
@@ -296,9 +362,10 @@ do
       return 0
     end
     if not put(ctx, name, job, due_text) then return 0 end
+    if line then budget.pays(ctx, line, name, p, nil) end
     local out = 1
-    due = paid(p, due, size)
-    if len > 1 and due <= now then
+    due = paid(p, due, size, met)
+    if len > 1 and due <= now and not line then
       out, due = put_more(ctx, name, p, queue, len, due, most)
     end
     -- RPOP is a little less work for a small job, but replies it once more.
@@ -309,6 +376,36 @@ do
     return out, nil, is_due
   end
   dispatch.plain = plain
+
+  -- picked: the turn of a bucket that a budget picked, `one` of its waiting set `key`, where it is plain: one job leaves. Replies
+  -- whether it was.
+  function dispatch.picked(ctx, key, one)
+    if not going then resume(ctx) end
+    local name, p = one.id, policy_of(ctx.rec, one.id)
+    if p ~= policy then use(ctx, p) end
+    if ctx.has_slow and brake.is_slowed(ctx, name, p) then return false end
+    local queue = queues .. name
+    local len = pcall_redis('LLEN', queue)
+    if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
+      return false
+    end
+    local met, due = budget.asks(ctx, line, one.due)
+    if not met then return false end
+    local job = call('LINDEX', queue, '-1')
+    local size = #job
+    if size > now_limit or not put(ctx, name, job, digits(met)) then return false end
+    budget.pays(ctx, line, name, p, one.ends)
+    due = paid(p, due, size, met)
+    if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
+    waiting.leave(ctx, key, name, one.due)
+    if len > 1 and due <= now then
+      waiting.join(ctx, key, name, due, budget.end_of(ctx, line[1], name, p))
+      if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
+    else
+      wait_at(name, len - 1, nil, due)
+    end
+    return true
+  end
 
   -- plain_turns: the turns of the due buckets of `work` (64_drain), from where it stands, as long as they are plain. Where the last
   -- one has more to do than the plain way can, the reply is its next due, and how many of its jobs have left.

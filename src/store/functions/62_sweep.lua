@@ -10,6 +10,10 @@ do
   -- bring_back: a bucket whose due lies too far ahead is due one interval from now. That is all that can be wrong on the schedule and
   -- at rest while no change spreads.
   local function bring_back(ctx, s, name, place, due)
+    if chain.budget_of(name) then
+      if due > ctx.now then budget.put_right(ctx, name) end
+      return
+    end
     if due <= ctx.now + record.policy_of(ctx.rec, name).interval_us then return end
     bucket.decide(ctx, s, name, nil, 0, place, due, nil)
     bucket.commit(ctx, s, place)
@@ -18,6 +22,7 @@ do
   -- put_right: a bucket of which anything may have changed. A held bucket goes back on the schedule if its policy names another
   -- route now, or if it is not due any more.
   local function put_right(ctx, s, name, place, due, level)
+    if chain.budget_of(name) then return budget.put_right(ctx, name) end
     local queue, len = ctx.k.queues .. name, 0
     if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
     bucket.decide(ctx, s, name, queue, len, place, due, level)
@@ -28,7 +33,8 @@ do
       ctx.swept_over = true
     end
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
-    if ctx.prev and (s.p.paused or place == ctx.k.paused) then
+    if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
+      or place == ctx.k.full or waiting.budget(ctx, place)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
       bucket.commit(ctx, s, s.due and bucket.place(ctx, s))
@@ -42,19 +48,22 @@ do
     end
   end
 
-  -- page_of: a page of one of the sets. Replies whether it was the last page.
+  -- page_of: a page of one of the sets, or of all waiting sets where no place is named. Replies whether it was the last page.
   local function page_of(ctx, at, place)
-    local names, dues, cursor = bucket.page(ctx, place, at.cursor)
+    local names, dues, cursor, places
+    if place then names, dues, cursor = bucket.page(ctx, place, at.cursor) else names, dues, cursor, places = waiting.page(ctx, at.cursor) end
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
-    local step = (ctx.prev or bucket.is_held(ctx, place)) and put_right or bring_back
+    local step = (ctx.prev or not place or bucket.is_held(ctx, place)) and put_right or bring_back
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
+    brake.expect(ctx, names)
     for i, name in ipairs(names) do
       -- One of which a setting of its own has ended is put right for that (63_change).
-      local is_here = ctx.prev or not record.policy_of(ctx.rec, name).over
-      if is_here and step(ctx, s, name, place, dues[i], levels[i]) == false then
+      local p = record.policy_of(ctx.rec, name)
+      local is_here = ctx.prev or p and not p.over
+      if is_here and step(ctx, s, name, place or places[i], dues[i], levels[i]) == false then
         bucket.flush(ctx)
-        ctx.reached_of = nil
+        ctx.reached_of = false
         return false -- the same page again: those done by now are marked as reached
       end
     end
@@ -116,11 +125,17 @@ do
     elseif at.phase == 'held' then
       if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
     elseif at.phase == 'paused' then
-      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'rest', '0' end
+      if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'full', '0' end
+    elseif at.phase == 'full' then
+      if not ctx.may_be_full or page_of(ctx, at, ctx.k.full) then at.phase, at.cursor = 'rest', '0' end
     elseif at.phase == 'rest' then
       if page_of(ctx, at, ctx.k.rest) then at.phase, at.cursor = 'schedule', '0' end
     elseif at.phase == 'schedule' then
-      if page_of(ctx, at, ctx.k.schedule) then
+      if page_of(ctx, at, ctx.k.schedule) then at.phase, at.cursor = 'shares', '0' end
+    elseif at.phase == 'shares' then
+      if not ctx.has_budgets or page_of(ctx, at, nil) then at.phase, at.cursor = 'refused', '0' end
+    elseif at.phase == 'refused' then
+      if page_of(ctx, at, ctx.k.refused) then
         if over(ctx, at) then
           at.phase, at.cursor, at.last = 'retries', '0', false
         else

@@ -12,31 +12,41 @@ do
   local REASON_LONGEST = 1000 -- bytes
   local LONGEST_US = 366 * 86400000000 -- a setting with an end
 
-  -- put_right: the state of some buckets of which a setting changed or ended: cut, re-anchored and in their place. Replies how many
+  local function put_bucket_right(ctx, s, name, place, due, level)
+    local queue = ctx.k.queues .. name
+    bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
+    s.retry_ready = retries.has_ended(ctx, name)
+    if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
+    if not rejected.settle(ctx, s) then
+      bucket.stick(ctx, s)
+    else
+      bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
+    end
+    memory.drop(ctx.memory, name)
+  end
+
+  -- put_right: the state of some buckets and budgets of which a setting changed or ended: cut, re-anchored and in their place. Replies how many
   -- of them are done: a call that has read as much as one may stops before the next.
   -- reads, writes  as a look at their queues      cost  O(names)
   local function put_right(ctx, names)
     local places, dues = bucket.load(ctx, names)
     local levels, s = call('HMGET', ctx.k.level, unpack(names)), {}
+    brake.expect(ctx, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
         bucket.flush(ctx)
         return i - 1
       end
-      local queue = ctx.k.queues .. name
-      bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, places[i], dues[i], tonumber(levels[i] or nil))
-      s.retry_ready = retries.has_ended(ctx, name)
-      if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
-      if not rejected.settle(ctx, s) then
-        bucket.stick(ctx, s)
+      if chain.budget_of(name) then
+        budget.put_right(ctx, name)
       else
-        bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
+        put_bucket_right(ctx, s, name, places[i], dues[i], tonumber(levels[i] or nil))
       end
-      memory.drop(ctx.memory, name)
     end
     bucket.flush(ctx)
     return #names
   end
+  change.put_right = put_right
 
   -- spreads: whether a change of globs must spread. Who stood when a setting ended that has not spread yet counts too: a due that was
   -- over by that may not be over by what is in force now.
@@ -50,7 +60,14 @@ do
   function change.end_over(ctx)
     local names = {}
     for _, name in ipairs(settings.ended(ctx, ctx.limits.batch)) do
-      if policy_of(ctx.rec, name).over then names[#names + 1] = name else settings.mend_end(ctx, name) end
+      local p = policy_of(ctx.rec, name)
+      if not p then
+        settings.drop_over(ctx, name) -- a budget that the configuration does not know any more
+      elseif p.over then
+        names[#names + 1] = name
+      else
+        settings.mend_end(ctx, name)
+      end
     end
     if #names > 0 then put_right(ctx, names) end
     if ctx.rec.ended_us > 0 and not ctx.spread then
@@ -70,7 +87,8 @@ do
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
       and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0 and c.for_us <= LONGEST_US)
-      and (c.reason == nil or type(c.reason) == 'string') and (c.is_glob == true or names.is_bucket(c.match))
+      and (c.reason == nil or type(c.reason) == 'string')
+      and (c.is_glob == true or names.is_bucket(chain.budget_of(c.match) or c.match))
     if not is_good then return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason') end
     local n = 0
     for _, one in pairs(c.set or {}) do
@@ -186,14 +204,36 @@ do
   -- answer: the third reply for a name whose policy is `p` now; glob_answer: for a glob, of which another one that meets all of its
   -- buckets may pause, or close, them.
   local function answer(c, p, told)
-    if c.asks == 'others' then return others_of(c, told, function(key) return p.set and p.set[key] end) end
-    return p[c.asks or 'paused'] or ''
+    if c.asks == 'others' then return others_of(c, told, function(key) return p and p.set and p.set[key] end) end
+    return p and p[c.asks or 'paused'] or ''
   end
 
-  -- covers: whether a glob surely means all that another one does.
+  -- covers: whether a glob surely means all that another one does. One of budgets stands in braces.
   local function covers(outer, inner)
+    local of_outer, of_inner = chain.budget_of(outer), chain.budget_of(inner)
+    if (of_outer == nil) ~= (of_inner == nil) then return false end
+    outer, inner = of_outer or outer, of_inner or inner
     local kind, plain = glob.kind(outer)
     return outer ~= inner and kind == 'prefix' and sub(inner, 1, #plain) == plain
+  end
+
+  -- covering: of the globs that cover one, the value of a key that counts: { setting, match }, or nil.
+  local function covering(ctx, all, text, key)
+    local won
+    for other, entry in pairs(all.globs) do
+      local one = covers(other, text) and entry.keys[key]
+      local it = one and setting.in_force(one, ctx.now)
+      if it and (not won or it.seq > won.setting.seq) then won = { setting = it, match = other } end
+    end
+    return won
+  end
+
+  -- covers: whether a glob, as it is stored, surely means all that another one does.
+  local function covers(outer, inner)
+    local budgets, of_inner = chain.budget_of(outer), chain.budget_of(inner)
+    if outer == inner or (budgets == nil) ~= (of_inner == nil) then return false end
+    local kind, plain = glob.kind(budgets or outer)
+    return kind == 'prefix' and sub(of_inner or inner, 1, #plain) == plain
   end
 
   -- covering: of the globs that cover one, the value of a key that counts: { setting, match }, or nil.
@@ -225,6 +265,9 @@ do
     if next(c.set or {}) and not settings.room_for_name(ctx, c.match) then
       return refuse('TOOMANY', '100,000 names are set; `dripd unset` some, or set a glob')
     end
+    if next(c.set or {}) and not policy_of(ctx.rec, c.match) then
+      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. chain.budget_of(c.match))
+    end
     local err = make_routes(ctx, c)
     if err then return err end
     entry = entry or setting.fresh()
@@ -236,7 +279,7 @@ do
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was }
     put_right(ctx, { c.match })
-    ctx.was = nil
+    ctx.was = false
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
     tell(ctx, c, told)
@@ -289,10 +332,23 @@ do
     return step(ctx, c)
   end
 
-  -- drip__settings: a page of all that is set.
+  -- slow_downs: a page of the slow-downs in force, as if each were a timed setting of its node.
+  local function slow_downs(ctx, cursor, add)
+    local list, next_cursor = brake.page(ctx, cursor)
+    for _, one in ipairs(list) do
+      local d, p = one.d, one.p
+      local stands = { text = slow.in_words(d, p), since = digits(d.begun), till = digits(slow.ends(d, p)), by = d.by,
+        reason = d.reason ~= '' and d.reason or nil }
+      add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = stands } } }))
+    end
+    return next_cursor
+  end
+
+  -- drip__settings: a page of all that is set, and of the slow-downs in force.
   -- keys   <prefix>:policy
   -- args   now_us, cursor ('' = from the beginning)
-  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... }; globs come first
+  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... }; globs come first,
+  --        and slow-downs last, each an entry with the key `slow-down`
   -- cost   O(batch)
   function change.list(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -308,9 +364,15 @@ do
       for text, entry in pairs(all and all.globs or {}) do add(text, 1, cjson.encode(entry)) end
       cursor = '0'
     end
+    local slow_cursor = match(cursor, '^s(%d+)$')
+    if slow_cursor then
+      local next_cursor = slow_downs(ctx, slow_cursor, add)
+      if next_cursor ~= '0' then reply[1] = 's' .. next_cursor end
+      return reply
+    end
     local page = call('HSCAN', ctx.k.settings, cursor, 'COUNT', ctx.limits.batch)
     for i = 1, #page[2], 2 do add(page[2][i], 0, page[2][i + 1]) end
-    if page[1] ~= '0' then reply[1] = page[1] end
+    if page[1] ~= '0' then reply[1] = page[1] elseif ctx.has_slow then reply[1] = 's0' end
     return reply
   end
 end

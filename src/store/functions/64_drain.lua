@@ -12,6 +12,12 @@ do
   -- `left_at` is its due since. Replies whether it is due again at once.
   local function general(ctx, work, i, queue, len, due, left_at, out)
     local s, given = work.s, min(work.quota, work.share)
+    if chain.budget_of(work.names[i]) then
+      -- It counts as as many buckets as wait below it, at most a quarter while others are due.
+      given = #work.names == 1 and work.quota or min(work.quota, ctx.rec.quarter)
+      work.quota = work.quota - given + serve.turn(ctx, work.names[i], given)
+      return false
+    end
     if left_at then due, given = left_at, min(work.quota, work.share - out) end
     dispatch.pause(ctx)
     work.decides = true
@@ -42,7 +48,7 @@ do
       end
       local i = work.at
       local queue = queues .. names[i]
-      if general(ctx, work, i, queue, bucket.length_of(ctx, queue) or 0, due[2 * i] + 0, left_at, out) then work.more = true end
+      if general(ctx, work, i, queue, not chain.budget_of(names[i]) and bucket.length_of(ctx, queue) or 0, due[2 * i] + 0, left_at, out) then work.more = true end
     end
   end
 
@@ -50,6 +56,7 @@ do
   -- bucket anything: the dues of what has left by then must be stored. Replies whether that wrote to the schedule.
   local function guarded(ctx, work, turns)
     work.is_plain = dispatch.is_plain(ctx)
+    ctx.is_plain = work.is_plain
     if work.is_plain then dispatch.open(ctx) end
     repeat
       local whole, why = pcall(turns, ctx, work)
@@ -64,9 +71,13 @@ do
         local s, name = work.s, work.names[work.at]
         note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
         work.quota = work.quota - 1
-        s.bucket, s.p, s.due, s.stored_due = name, policy_of(ctx.rec, name), ctx.now, nil
-        s.place = work.place or work.places[work.at]
-        bucket.stick(ctx, s)
+        if chain.budget_of(name) then
+          serve.stick(ctx, name)
+        else
+          s.bucket, s.p, s.due, s.stored_due = name, policy_of(ctx.rec, name), ctx.now, nil
+          s.place = work.place or work.places[work.at]
+          bucket.stick(ctx, s)
+        end
       end
     until whole
     if work.is_plain then dispatch.close(ctx) end
@@ -83,6 +94,8 @@ do
     local names = {}
     for i = 1, #due, 2 do names[#names + 1] = due[i] end
     record.expect(ctx.rec, names)
+    budget.expect(ctx, names)
+    brake.expect(ctx, names)
     local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
     local work = {
       s = {}, names = names, due = due, place = ctx.k.schedule, levels = bucket.levels_of(ctx, names),
@@ -123,6 +136,7 @@ do
     local more
     more, first_due = drain_due(ctx, first_due)
     if bucket.forget_rested(ctx) then more = true end
+    if brake.forget(ctx) then more = true end
     local sweeps, moved = sweep.go_on(ctx, more)
     if sweeps then more = true end
     if moved then first_due = nil end
@@ -181,7 +195,9 @@ do
     local s, name, place, due, now = work.s, work.names[i], work.places[i], work.dues[i], ctx.now
     local may_go = not ctx.only_looks and (place == nil or place == ctx.k.rest or place == ctx.k.paused) and work.quota > 0
     if work.is_plain and may_go and place ~= ctx.k.paused and (due or 0) <= now then
-      local out, left_at = dispatch.plain(ctx, name, ctx.rec.plain or policy_of(ctx.rec, name), queue, len, place, now, ctx.now_text,
+      local p = ctx.rec.plain or policy_of(ctx.rec, name)
+      if p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
+      local out, left_at = dispatch.plain(ctx, name, p, queue, len, place, now, ctx.now_text,
         min(work.quota, work.share))
       work.quota = work.quota - out
       if left_at then general(ctx, work, i, queue, len - out, due, left_at, out) end
@@ -195,6 +211,7 @@ do
       local given = min(work.quota, work.share)
       -- A retry of one that was paused may have been announced; one that has ended brings every other bucket onto the schedule.
       local announced = place == ctx.k.paused and retries.has_ended(ctx, name)
+      if s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, name) end
       work.quota = work.quota - given + dispatch.turn(ctx, s, given, announced)
     else
       rejected.settle(ctx, s)
@@ -228,6 +245,8 @@ do
     if #found == 0 then return looked, first_due end
     ctx.looked = #found
     record.expect(ctx.rec, found)
+    budget.expect(ctx, found)
+    brake.expect(ctx, found)
     local places, dues = bucket.load(ctx, found)
     local work = {
       s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,

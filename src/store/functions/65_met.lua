@@ -8,7 +8,7 @@ do
 
   -- sets_of: where buckets with work stand.
   local function sets_of(ctx)
-    local list = { ctx.k.schedule, ctx.k.paused }
+    local list = { ctx.k.schedule, ctx.k.paused, ctx.k.full }
     for _, name in ipairs(route.names_of(ctx.held)) do list[#list + 1] = ctx.k.held .. name end
     return list
   end
@@ -27,7 +27,7 @@ do
     local page, n = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), 0
     if is_error(page) then return 0, '0' end
     for i = 1, #page[2], 2 do
-      if matches(page[2][i]) then n = n + 1 end
+      if not chain.budget_of(page[2][i]) and matches(page[2][i]) then n = n + 1 end
     end
     return n, page[1]
   end
@@ -51,14 +51,6 @@ do
     return list
   end
 
-  -- is_after: whether one id of an entry is greater than another.
-  local function is_after(a, b)
-    local a_ms, a_n = match(a, '^(%d+)-(%d+)$')
-    local b_ms, b_n = match(b, '^(%d+)-(%d+)$')
-    if a_ms == b_ms then return tonumber(a_n) > tonumber(b_n) end
-    return tonumber(a_ms) > tonumber(b_ms)
-  end
-
   -- in_stream: how many entries of a page of buckets that match are undelivered, and with workers. Replies these and where the next
   -- page begins, '0' at the end.
   local function in_stream(stream, cursor, matches)
@@ -75,7 +67,7 @@ do
         if fields[i] == 'bucket' and matches(fields[i + 1]) then
           if pending[entry[1]] then
             held = held + 1
-          elseif is_after(entry[1], group['last-delivered-id']) then
+          elseif names.is_after(entry[1], group['last-delivered-id']) then
             ready = ready + 1
           end
         end

@@ -38,6 +38,7 @@ do
   -- begins: jobs come into a bucket. The time since the due of one without work earns no credit.
   function push.begins(ctx, s)
     if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end
+    if s.len == 0 and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, s.bucket) end
   end
 
   -- level_of: how many jobs a bucket keeps of those that it has and those that come.
@@ -45,10 +46,22 @@ do
     return s.len > s.p.capacity and s.len or s.p.capacity
   end
 
-  -- reckoned_due: the due that a reply reckons with: of a held or paused bucket as if that ended now.
+  -- reckoned_due: the due that a reply reckons with: of a held or paused bucket, or one without a free slot, as if
+  -- that ended now.
   local function reckoned_due(ctx, s)
-    if s.due and (s.p.paused or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
+    if s.due and (s.p.paused or s.place == ctx.k.full or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
+  end
+
+  -- eta_of: when the n-th waiting job is due, by the bucket and by every budget above it.
+  local function eta_of(ctx, p, due, n)
+    local eta = eta_ms(p, due, ctx.now, n)
+    return p.parent and not p.refused and max(eta, budget.eta_ms(ctx, p.parent, n)) or eta
+  end
+
+  -- wait_for_room: how long until one place is expected to be free: the next job leaves.
+  local function wait_for_room(ctx, p, due)
+    return p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
   end
 
   -- verdict: the reply to a push of n jobs of which some were accepted, and stand in the queue now.
@@ -56,9 +69,9 @@ do
     local p, due, wait = s.p, reckoned_due(ctx, s), -1
     if accepted < n then
       wait = gate.longest_wait_ms(gates)
-      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, retry_after_ms(due, ctx.now)) end
+      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, wait_for_room(ctx, p, due)) end
     end
-    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or eta_ms(p, due, ctx.now, s.len) }
+    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or p.parent and eta_of(ctx, p, due, s.len) or eta_ms(p, due, ctx.now, s.len) }
   end
 
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
@@ -72,6 +85,7 @@ do
     if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
     local ctx, s, err = read(redis_keys, now_us)
     if err then return err end
+    if s.p.refused then return refuse('BADBUCKET', s.bucket .. ' has no budget to leave through: ' .. s.p.refused) end
     local gates
     gates, err = gate.read(ctx, s)
     if err then return err end
@@ -128,8 +142,8 @@ do
     local full = s.len >= s.p.capacity and not s.p.drop_oldest
     return {
       0, s.len, s.p.capacity,
-      full and retry_after_ms(due, ctx.now) or -1,
-      s.len == 0 and -1 or eta_ms(s.p, due, ctx.now, 1),
+      full and wait_for_room(ctx, s.p, due) or -1,
+      s.len == 0 and -1 or eta_of(ctx, s.p, due, 1),
     }
   end
 

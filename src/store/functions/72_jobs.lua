@@ -23,9 +23,10 @@ do
   -- reply  how many were pending; an id that was not is left alone
   -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
   -- cost   O(ids)
-  function jobs.ack(redis_keys, ids)
-    local stream = redis_keys[1]
-    if #redis_keys ~= 1 or not keys.split_ready(stream) then return bad_ready_key() end
+  function jobs.ack(redis_keys, ids, now_us)
+    local stream, prefix, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then prefix, route_name = keys.split_ready(stream) end
+    if not prefix then return bad_ready_key() end
     if #ids == 0 then return refuse('BADARG', 'no entry id given') end
     if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
     local full = {}
@@ -39,7 +40,11 @@ do
     for _, id in ipairs(full) do
       if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
     end
+    local k = keys.of(prefix)
+    local counts = #done > 0 and call('EXISTS', k.slots, k.slow) > 0
+    if counts then throttle.done(prefix, stream, done, now_us) end
     if #done > 0 then call('XDEL', stream, unpack(done)) end
+    if counts then release.entries(prefix, route_name, done, now_us) end
     return #done
   end
 
@@ -59,13 +64,14 @@ do
   end
 
   -- finish: an entry is done with.
-  local function finish(stream, id)
+  local function finish(ctx, stream, route_name, id)
+    release.entry(ctx, route_name, id)
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
   end
 
   -- bury: put a job into the dead stream and finish its entry. What a malformed entry held goes with it.
-  local function bury(ctx, stream, id, fields, list, reason)
+  local function bury(ctx, stream, route_name, id, fields, list, reason)
     local entry = {
       'bucket', fields.bucket or '', 'job', fields.job or '', 'attempt', fields.attempt or '1', 'id', fields.id or id,
       'reason', reason,
@@ -81,7 +87,7 @@ do
     end
     local added = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
     if is_error(added) then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. is_error(added)) end
-    finish(stream, id)
+    finish(ctx, stream, route_name, id)
     count(ctx, 'dead', 1)
     return 2
   end
@@ -92,22 +98,23 @@ do
   end
 
   -- take_back: a pending job failed, or is given back: it goes into its bucket's retry set, or to the dead.
-  -- how    { reason, keep, dead, delay_us }: giving back (`keep`) does not count the attempt, the first 20 times
+  -- how    { reason, keep, dead, delay_us, first_us }: giving back (`keep`) does not count the attempt, the first 20 times; with
+  --        `first_us` it leaves before all that is due later than that
   -- Replies 1 or 2, or an error having changed nothing.
   function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
-    if not jobs.is_job(fields) then return bury(ctx, stream, id, fields, list, 'malformed') end
+    if not jobs.is_job(fields) then return bury(ctx, stream, route_name, id, fields, list, 'malformed') end
     local name, attempt, kept = fields.bucket, whole(fields.attempt or '1'), whole(fields.kept or '0')
     local p = policy_of(ctx.rec, name)
     local counts = not how.keep or kept >= FREE_KEEPS
-    if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, id, fields, list, how.reason) end
+    if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
     local delay_us = how.delay_us or backoff_us(p, attempt)
-    local ends = ctx.now + delay_us
+    local ends = how.first_us or ctx.now + delay_us
     local earlier, err = retries.add(ctx, name, {
       entry = id, route = route_name, delay_us = delay_us, attempt = counts and attempt + 1 or attempt,
-      kept = how.keep and kept + 1 or kept, id = fields.id or id, body = fields.job,
+      kept = how.keep and kept + 1 or kept, id = fields.id or id, body = fields.job, is_throttled = how.first_us ~= nil,
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
-    finish(stream, id)
+    finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if earlier and ends < bucket.first_due(ctx) then ctx.earlier = true end
     return 1
@@ -115,7 +122,7 @@ do
 
   -- options_of: what follows the entry id in a drip_fail, or nil and the error.
   local function options_of(args)
-    local how, i = { reason = 'failed' }, 2
+    local how, i = {}, 2
     while i <= #args do
       local option = upper(args[i])
       if option == 'KEEP' then how.keep = true
@@ -131,17 +138,50 @@ do
           return nil, refuse('BADARG', 'RETRY_IN needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
         end
         how.delay_us = ms * 1000
+      elseif option == 'THROTTLED' then how.is_throttled = true
+      elseif option == 'RETRY_AFTER' then
+        i = i + 1
+        local ms = whole(args[i])
+        if not ms or ms > DELAY_MAX_MS then
+          return nil, refuse('BADARG', 'RETRY_AFTER needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
+        end
+        how.retry_after_us = ms > 0 and ms * 1000 or nil -- 0 says nothing
+        how.is_of_throttled = true
+      elseif option == 'IN' then
+        i = i + 1
+        if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end
+        how.budget, how.is_of_throttled = args[i], true
       else
-        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of RETRY_IN ms, KEEP, DEAD, REASON text')
+        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget,'
+          .. ' REASON text')
       end
       i = i + 1
+    end
+    how.reason = how.reason or how.is_throttled and 'throttled' or 'failed'
+    if how.is_throttled and (how.delay_us or how.dead) then
+      return nil, refuse('BADARG', 'THROTTLED goes with RETRY_AFTER ms, IN budget and REASON text alone')
+    elseif how.is_of_throttled and not how.is_throttled then
+      return nil, refuse('BADARG', 'RETRY_AFTER and IN go with THROTTLED alone')
     end
     return how
   end
 
+  -- slow_down: what a job that was turned away does to its bucket, or to the budget that is named. Replies the node, or nil and an
+  -- error having changed nothing; nil for an entry that is no job.
+  local function slow_down(ctx, fields, worker, how)
+    if not jobs.is_job(fields) then return nil end
+    local id, err = throttle.node_of(ctx, fields.bucket, how.budget)
+    if err then return nil, err end
+    how.by = 'worker ' .. worker
+    local begun = throttle.incident(ctx, id, whole(fields.at_us or '') or ctx.now, how)
+    how.keep, how.delay_us, how.first_us = true, 0, max(0, begun - throttle.FIRST_US)
+    return id
+  end
+
   -- drip_fail: a job failed, or is given back.
   -- keys   a ready stream
-  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text]
+  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget] [REASON text]: the other side said
+  --        that it is too fast, which slows the bucket down, or a budget above it
   -- reply  1 it will be retried, 2 it is dead, 0 it was not pending any more and nothing changed
   -- errors BADARG WRONGTYPE; nothing is changed
   -- cost   O(log n)
@@ -160,9 +200,22 @@ do
     if err then return wrong_type(stream, 'stream') end
     if #pending == 0 then return 0 end
     local fields, list = jobs.read_entry(stream, id)
-    if not fields then return 0 end
-    ctx.earlier = false
-    local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    ctx.earlier, ctx.told = false, nil
+    local outcome, slowed = 0, nil
+    if fields and how.is_throttled then
+      slowed, err = slow_down(ctx, fields, pending[1][2], how)
+      if err then return err end
+    end
+    if fields then
+      outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    else
+      release.entry(ctx, route_name, id) -- deleted by somebody while it was pending: the reaper lets it go
+    end
+    if is_error(outcome) then
+      ctx.memory.budgets = nil -- what was noted there is not written
+      return outcome
+    end
+    if slowed then throttle.settle(ctx, slowed) else bucket.flush(ctx) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end

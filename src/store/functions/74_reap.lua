@@ -31,7 +31,8 @@ do
     call('XCLAIM', stream, 'workers', consumer, '0', id, 'IDLE', '0', 'JUSTID')
   end
 
-  local function vanished(ctx, stream, id)
+  local function vanished(ctx, stream, route_name, id)
+    release.entry(ctx, route_name, id)
     call('XACK', stream, 'workers', id) -- deleted by somebody while it was pending: there is nothing to take back
     note(ctx, 'vanished', stream .. ' ' .. id)
   end
@@ -47,12 +48,12 @@ do
     end
     local lease = lease_of(ctx, stream, id)
     if not lease then
-      vanished(ctx, stream, id)
+      vanished(ctx, stream, route_name, id)
     elseif idle_ms < lease then
       pass.left_ms = min(pass.left_ms, lease - idle_ms)
     else
       local fields, list = jobs.read_entry(stream, id)
-      if not fields then return vanished(ctx, stream, id) end -- its lease was remembered, but the entry is gone
+      if not fields then return vanished(ctx, stream, route_name, id) end -- its lease was remembered, but the entry is gone
       ctx.bytes = ctx.bytes + #(fields.job or '')
       local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, { reason = 'lease expired' })
       if is_error(outcome) then return note(ctx, 'refused', stream, is_error(outcome)) end
@@ -138,7 +139,7 @@ do
   -- keys   <prefix>:policy
   -- args   now_us, "1" to take back | "0" to delete only, route and entry id to go on from ('' '' = a new pass)
   -- reply  { route, id, left_ms (until the next lease may end, -1 = none), taken_back, removed, live (entries seen),
-  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... } }
+  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots (75_heal) }
   -- cost   O(batch)
   function reap.reap(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -162,14 +163,16 @@ do
         if pass.removed >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
       end
     end
+    bucket.flush(ctx)
     if bucket.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
+    if brake.forget(ctx) then ctx.earlier = true end
     if ctx.earlier then context.wake(ctx.k) end
     -- Of what is delivered from now on, none ends sooner than the shortest lease.
     if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end
     local dead = pcall_redis('XLEN', ctx.k.dead)
     return {
       at, from or '', pass.left_ms == huge and -1 or pass.left_ms, pass.taken_back, pass.removed, pass.live,
-      is_error(dead) and 0 or dead, context.notes_of(ctx),
+      is_error(dead) and 0 or dead, context.notes_of(ctx), call('EXISTS', ctx.k.slots),
     }
   end
 end

@@ -49,12 +49,20 @@ do
     return r
   end
 
-  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why.
-  local function settings_of(p)
-    local list = {}
+  -- bare: the name or glob of a node as people write it.
+  local function bare(id) return chain.budget_of(id) or id end
+
+  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why. A slow-down in
+  -- force is listed like a timed setting.
+  local function settings_of(ctx, id, p, br)
+    local list, d = {}, br and br.slow
+    if d and slow.matters(d, p, ctx.now) then
+      list[1] = { key = 'slow-down', text = slow.in_words(d, p), match = bare(id), since = digits(d.begun), till = digits(slow.ends(d, p)),
+        by = d.by, reason = d.reason ~= '' and d.reason or nil }
+    end
     for key, won in pairs(p.set or {}) do
       local it = won.setting
-      list[#list + 1] = { key = key, text = it.text, match = won.match, since = it.since, till = it.till, by = it.by, user = it.user,
+      list[#list + 1] = { key = key, text = it.text, match = bare(won.match), since = it.since, till = it.till, by = it.by, user = it.user,
         reason = it.reason }
     end
     table.sort(list, function(a, b) return a.key < b.key end)
@@ -62,19 +70,52 @@ do
   end
 
   -- level_of: one level of the chain, with what applies there and where that comes from: the place of its entry in the record, and
-  -- what is set. (The JSON of Redis writes an empty list as a table, so none is written.)
-  local function level_of(ctx, s)
-    local p = s.p
-    local entry = p.entry and ctx.rec.buckets[p.entry]
+  -- what is set. `id` is that of the node, `p` its policy, `place` and `due` as they are stored, `br` its brake.
+  -- (The JSON of Redis writes an empty list as a table, so none is written.)
+  local function level_of(ctx, id, p, place, due, br)
+    local budget_name = chain.budget_of(id)
+    local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
+    local entry = p.entry and entries and entries[p.entry]
     return {
-      kind = 'bucket', name = s.bucket, due_us = s.due and max(0, s.due - ctx.now), late_ms = s.due and ms(ctx.now - s.due),
-      entry = p.entry, match = entry and entry.match, paused = p.paused, closed = p.closed, set = settings_of(p),
+      kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = bucket.word(ctx, place),
+      due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
+      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
+      refused = p.refused, within = p.parent and chain.budget_of(p.parent),
+      slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
+      slow_us = br and br.slow and max(0, br.slow.till - ctx.now) or nil, quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
       policy = {
         count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
         backoff_initial_us = p.backoff_initial_us, backoff_max_us = p.backoff_max_us, overflow = p.overflow, route = p.route,
-        catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit,
+        catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
+        concurrency = p.concurrency, ordered = p.ordered,
       },
     }
+  end
+
+  -- share_of: whose share a node waits for: how many wait there, and how many of them go before it.
+  local function share_of(ctx, id, place, due)
+    local of = waiting.budget(ctx, place)
+    if not of then return nil end
+    return { of = chain.budget_of(of), waiting = waiting.count(ctx, place), ahead = waiting.ahead(ctx, place, id, due) }
+  end
+
+  -- budget_level: the level of a budget.
+  local function budget_level(ctx, b)
+    local p, has_work = b.p, b.place and b.place ~= ctx.k.rest
+    if not p then return { kind = 'budget', name = chain.budget_of(b.id), place = 'refused', refused = 'no [[budget]] matches it', policy = {} } end
+    local level = level_of(ctx, b.id, p, b.place, (p.count and b.due > 0 or b.went_on > ctx.now) and max(b.due, b.went_on) or nil, b.brake)
+    level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
+    level.share = has_work and share_of(ctx, b.id, b.place, b.at) or nil
+    return level
+  end
+
+  -- chain_of: all levels, from a bucket to its root.
+  local function chain_of(ctx, s)
+    local list = { level_of(ctx, s.bucket, s.p, s.place, s.due, s.brake) }
+    list[1].share = s.place and share_of(ctx, s.bucket, s.place, s.stored_due) or nil
+    if s.p.refused or not s.p.parent then return list end
+    for _, b in ipairs(budget.above(ctx, s.p.parent)) do list[#list + 1] = budget_level(ctx, b) end
+    return list
   end
 
   -- oldest_ms: how long ago the job left that no worker has taken for longest.
@@ -135,7 +176,7 @@ do
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
       place = bucket.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
-      has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = { level_of(ctx, s) },
+      has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = { waiting = retry.waiting, ended = retry.ended, next_us = retry.first and max(0, retry.first - ctx.now) },
       route = {
@@ -144,6 +185,28 @@ do
       },
     }
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
+  end
+
+  -- drip__explain_budget: the same of a budget.
+  -- keys   <prefix>:policy
+  -- args   now_us, its name
+  -- reply  { now_us (a text), the facts (JSON): levels, daemons, has_record, spreading; where the record comes from }
+  -- errors BADARG: the name can be none, or no [[budget]] matches it
+  -- cost   O(levels)
+  function explain.budget(redis_keys, args)
+    local prefix, name = keys.prefix_of(redis_keys[1], 'policy'), args[2] or ''
+    if not prefix or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
+    local ctx = context.open(prefix, args[1])
+    if not ctx.rec.has_budgets or not record.policy_of(ctx.rec, chain.id_of(name)) then
+      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. name)
+    end
+    local levels = {}
+    for _, b in ipairs(budget.above(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
+    local alive = daemons.count(ctx.k.daemons, ctx.now)
+    local facts = {
+      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil,
+    }
+    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '' }
   end
 
   -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends when it ends. `entry` is what
@@ -168,6 +231,7 @@ do
       local level, place, due = s.level, p.paused and ctx.k.paused or ctx.k.schedule, s.due
       ctx.now, ctx.was = till, { [s.bucket] = p }
       p, till = record.policy_at(ctx.rec, s.bucket, entry, till)
+      if s.brake then s.brake.pace = nil end -- the due has gone on since
       bucket.decide(ctx, s, s.bucket, s.queue, n, place, due, level, p)
     end
   end
@@ -182,7 +246,7 @@ do
       state.due = s.due or now
       if bucket.is_held(ctx, s.place) then state.due = max(state.due, now) end
       at, lasting = run(ctx, state, entry, till, n)
-      ctx.now, ctx.was = now, nil
+      ctx.now, ctx.was = now, false
       return min(at - now, FAR)
     end
     if s.len > 0 then reply[2] = leaves(s.len + retry.ended) end
@@ -199,6 +263,9 @@ do
     local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
     if retry.waiting > 0 then why[#why + 1] = 'retries' end
     if lasting then why[#why + 1] = 'paused' end
+    if s.p.quotas then why[#why + 1] = 'quota' end
+    if s.brake and brake.factor(s.brake, s.p) < 1 then why[#why + 1] = 'slow' end
+    if s.p.parent then why[#why + 1] = 'budget' end
     local left = ctx.limits.max_ready - r.ready
     if r.wrong then why[#why + 1] = 'wrong-type' elseif left <= 0 then why[#why + 1] = 'held' elseif left < n then
       why[#why + 1] = 'room'
@@ -225,7 +292,8 @@ do
   -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
   --          { jobs that wait, us until the last leaves, us until no retry waits any more } as things stand,
   --          the same with the change and the push,
-  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, held, room, no-daemon, wrong-type }
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, quota, slow, budget,
+  --          held, room, no-daemon, wrong-type }
   -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
   -- cost   O(settings that apply to the bucket), and the bytes of one job
   function explain.what_if(redis_keys, args)
@@ -243,7 +311,7 @@ do
     local before = forecast(ctx, s, own, own_till, retry)
     ctx.prev, ctx.was = prev, { [b.name] = was }
     s = decide(ctx, b, p)
-    ctx.was = nil
+    ctx.was = false
     local verdict, dropped = {}, 0
     if n > 0 then
       local gates

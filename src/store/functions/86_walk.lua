@@ -6,7 +6,7 @@
 --   late      how long its next job has been due                     rejected  how many of its jobs were rejected lately (48_rejecting)
 -- What is left here stands in the memory of this server: written to Redis, it would grow the append-only file by megabytes a minute.
 --
--- A row of a bucket: its name, where it waits (due, held, paused; idle: it has no work), its route, depth, capacity, count and
+-- A row of a bucket: its name, where it waits (due, share, full, held, paused; idle: it has no work), its route, depth, capacity, count and
 -- period_us of its rate, us until its next job is due, ms until it is empty, us that its next job is late, and how many were rejected.
 -- Retries are left out, and a pause or a full route is taken to end now, as in what the doors say (70_push).
 
@@ -32,9 +32,11 @@ do
     return first and 'held:' .. first
   end
 
-  -- next_place: the places in their order: paused, due, held:<route> ..., rejected; nil after the last.
+  -- next_place: the places in their order: paused, full, share, due, held:<route> ..., rejected; nil after the last.
   local function next_place(ctx, at)
-    if at == 'paused' then return 'due' end
+    if at == 'paused' and ctx.may_be_full then return 'full' end
+    if at == 'paused' or at == 'full' then return ctx.has_budgets and 'share' or 'due' end
+    if at == 'share' then return 'due' end
     if at == 'rejected' then return nil end
     return after_held(ctx, at == 'due' and '' or sub(at, 6)) or 'rejected'
   end
@@ -62,27 +64,32 @@ do
     return list
   end
 
-  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, and how many were passed. Of all
-  -- buckets but few are told of, so what only those need is reckoned after the floors.
+  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, how many names were passed, and
+  -- how many of those are buckets. Of all buckets but few are told of, so what only those need is reckoned after the floors.
   local function page_of_place(ctx, at, cursor, most, floors, rows)
-    local key, waits = at == 'due' and ctx.k.schedule or ctx.k.paused, at
+    local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
     if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
-    local page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most)
-    if is_error(page) then return '0', 0 end
+    local page
+    if at == 'share' then page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most) else page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most) end
+    if is_error(page) then return '0', 0, 0 end
     local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
     local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
+    local buckets = #found / 2
     if rec.version then record.expect(rec, names_of(found), true) end
     for i = 1, #found, 2 do
       local name = found[i]
-      local len, p = pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
+      local is_budget = byte(name, 1) == 123
+      if is_budget then buckets = buckets - 1 end
+      local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
       if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
-      local due, late = due_of(p, waits, found[i + 1] + 0, now)
+      local due, late = now, 0
+      if not is_budget then due, late = due_of(p, waits, sub(found[i + 1], 1, 16) + 0, now) end
       local empty = len > 0 and eta_ms(p, due, now, len) or 0
       if len > least_depth or late > least_late or len > 0 and empty > least_empty then
         add(rows, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
       end
     end
-    return page[1], #found / 2
+    return page[1], #found / 2, buckets
   end
 
   -- page_of_rejected: a page of the buckets that reject, wherever they wait.
@@ -93,7 +100,9 @@ do
       local place, waits = places[i], 'idle'
       if place == ctx.k.schedule then waits = 'due'
       elseif place == ctx.k.paused then waits = 'paused'
-      elseif bucket.is_held(ctx, place) then waits = 'held' end
+      elseif place == ctx.k.full then waits = 'full'
+      elseif bucket.is_held(ctx, place) then waits = 'held'
+      elseif waiting.budget(ctx, place) then waits = 'share' end
       local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
       local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
       add(rows, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
@@ -118,20 +127,20 @@ do
     }
     local ctx, at, cursor = context.open(prefix, args[1]), args[2], args[3]
     if at == '' then at, cursor = 'paused', '0' end
-    local passed, rows, rejecting_rows = 0, {}, {}
+    local passed, buckets, rows, rejecting_rows = 0, 0, {}, {}
     for _ = 1, PLACES_MOST do
       if not at or passed >= most then break end
       if at == 'rejected' then
         cursor = page_of_rejected(ctx, cursor, most, floors, rejecting_rows)
       else
-        local n
-        cursor, n = page_of_place(ctx, at, cursor, most, floors, rows)
-        passed = passed + n
+        local n, k
+        cursor, n, k = page_of_place(ctx, at, cursor, most, floors, rows)
+        passed, buckets = passed + n, buckets + k
       end
       if cursor ~= '0' then break end
       at = next_place(ctx, at)
     end
-    return { at or '', at and cursor or '', ctx.now_text, passed, rows, rejecting_rows }
+    return { at or '', at and cursor or '', ctx.now_text, buckets, rows, rejecting_rows }
   end
 
   -- drip__rank: keep a ranking, in place of the last one.

@@ -43,6 +43,7 @@ do
   public('peek', push.peek, { 'no-writes' })
   public('ack', jobs.ack, { 'allow-oom' })
   public('fail', jobs.fail, { 'allow-oom' })
+  public('slow', throttle.slow, { 'allow-oom' })
   limit('fixed_window', limiter.door(kinds['fixed-window']))
   limit('sliding_window', limiter.door(kinds['sliding-window']))
   limit('sliding_counter', limiter.door(kinds['sliding-counter']))
@@ -52,11 +53,14 @@ do
   internal('drain', drain.drain)
   internal('wake', drain.wake)
   internal('reap', reap.reap)
+  internal('heal', heal.heal)
   internal('policy', policy.put)
   internal('route', policy.make_route)
   internal('set', change.set)
+  internal('slow_node', throttle.slow_node)
   internal('settings', change.list, { 'no-writes' })
   internal('explain', explain.explain, { 'no-writes' })
+  internal('explain_budget', explain.budget, { 'no-writes' })
   internal('what_if', explain.what_if, { 'no-writes' })
   internal('met', met.count, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
@@ -70,6 +74,7 @@ do
   internal('walk', walk.page, { 'no-writes' })
   internal('rank', walk.rank, { 'no-writes' })
   internal('top', walk.top, { 'no-writes' })
+  internal('audit', audit.audit, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.
   -- reply  { its version, the oldest library version whose daemons understand its replies }

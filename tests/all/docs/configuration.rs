@@ -7,6 +7,7 @@ use dripd::config::keys::{self, Allowed, Key};
 use dripd::config::{Config, Environment};
 use dripd::words::duration;
 use dripd::words::limiter::Kind;
+use dripd::words::node::{Budget, Node};
 use dripd::words::policy::{Policy, Record};
 
 use super::between;
@@ -33,7 +34,8 @@ fn allowed(allowed: &Allowed) -> String {
         Allowed::Words(words) => words.strip_prefix("write ").unwrap_or(words).replace('|', "\\|"),
         Allowed::Table(keys) => {
             let names: Vec<_> = keys.iter().map(|key| format!("`{}`", key.name)).collect();
-            format!("a table with {}", names.join(" and "))
+            let (last, others) = names.split_last().expect("a table has keys");
+            format!("a table with {} and {last}", others.join(", "))
         }
     }
 }
@@ -74,9 +76,10 @@ fn to_come(names: &[&str]) -> String {
 /// What belongs between the markers of the page.
 fn parts() -> Vec<(&'static str, String)> {
     let later = format!(
-        "- `[redis]`: {}\n- `[defaults]` and `[[bucket]]`: {}\n- `[http]`: {}\n- whole sections: {}\n",
+        "- `[redis]`: {}\n- `[defaults]` and `[[bucket]]`: {}\n- `[[budget]]`: {}\n- `[http]`: {}\n- whole sections: {}\n",
         to_come(keys::REDIS_TO_COME),
         to_come(keys::POLICY_TO_COME),
+        to_come(keys::BUDGET_TO_COME),
         to_come(keys::HTTP_TO_COME),
         keys::SECTIONS_TO_COME.iter().map(|name| format!("`[[{name}]]`")).collect::<Vec<_>>().join(", "),
     );
@@ -85,7 +88,10 @@ fn parts() -> Vec<(&'static str, String)> {
         ("keys: policy", table(keys::POLICY)),
         ("keys: backoff", table(keys::BACKOFF)),
         ("keys: admit", gates()),
+        ("keys: slow", table(keys::SLOW)),
         ("keys: bucket", table(keys::BUCKET)),
+        ("keys: budget match", table(keys::BUDGET_MATCH)),
+        ("keys: budget", table(keys::BUDGET)),
         ("keys: limits", table(keys::LIMITS)),
         ("keys: to come", later),
     ]
@@ -122,11 +128,14 @@ fn the_defaults_that_the_tables_of_keys_name_are_the_defaults() {
         + &written_out("limits", keys::LIMITS);
     let (named, default) = (read(&text), read(""));
     assert_eq!(named.redis, default.redis, "{text}");
-    assert_eq!(
-        (&named.record.defaults, &named.record.limits),
-        (&Policy::default(), &Record::default().limits),
-        "{text}"
-    );
+    let written = Policy { is_catch_up_set: true, ..Policy::default() }; // what is written is obeyed inside a budget too
+    assert_eq!((&named.record.defaults, &named.record.limits), (&written, &Record::default().limits), "{text}");
     let backoff = read(&written_out("defaults.backoff", keys::BACKOFF));
     assert_eq!(backoff.record.defaults, Policy::default());
+    let slow = read(&written_out("defaults.slow", keys::SLOW));
+    assert_eq!(slow.record.defaults, Policy::default());
+    let budget = "match = 'a'\n".to_owned() + written_out("budget", keys::BUDGET).trim_start_matches("[budget]\n");
+    let of_budget = read(&format!("[[budget]]\n{}", budget.replace("concurrency = \"none\"", "concurrency = 1")));
+    let default = Budget { node: Node { concurrency: Some(1), ..Node::default() }, ..Budget::default() };
+    assert_eq!(of_budget.record.budgets[0].policy, default);
 }

@@ -36,9 +36,10 @@ fn config_toml_shows_the_defaults() {
     let rest: Vec<&str> = text.lines().filter(|line| !is_example(line)).collect();
     let (shown, default) = (parse(&rest.join("\n")), parse(""));
     assert_eq!(shown.redis, default.redis);
-    assert_eq!(shown.record.defaults, Policy::default());
+    let written = Policy { is_catch_up_set: true, ..Policy::default() }; // what is written is obeyed inside a budget too
+    assert_eq!(shown.record.defaults, written);
     assert_eq!(shown.record.limits, Record::default().limits);
-    assert_eq!(shown.record.buckets.len(), 1, "the example of an entry");
+    assert_eq!((shown.record.buckets.len(), shown.record.budgets.len()), (2, 2), "the examples of entries");
 }
 
 #[test]
@@ -51,6 +52,10 @@ fn config_toml_shows_every_key() {
         for key in keys {
             assert!(shown.contains(&format!("\n{} = ", key.name)), "config.toml does not show {section}.{}", key.name);
         }
+    }
+    let of_budgets = text.lines().find(|line| line.contains("at least one of rate")).expect("a line about their keys");
+    for key in keys::BUDGET {
+        assert!(of_budgets.contains(key.name), "config.toml does not show budget.{}", key.name);
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::rig::{Case, S, rand_u64};
 
 /// 08:00 in UTC.
-const T0: u64 = 1_800_000_000_000_000;
+pub const T0: u64 = 1_800_000_000_000_000;
 
 fn facts(case: &mut Case, now: u64, bucket: &str) -> Facts {
     let reply = case.fcall("drip__explain", &[&format!("queue:{bucket}")], &[now.to_string()]);
@@ -22,16 +22,16 @@ fn explain_with(case: &mut Case, now: u64, bucket: &str, is_in_force: Option<boo
 }
 
 /// What is said in the end: the last line is what binds.
-fn says(case: &mut Case, now: u64, bucket: &str) -> Vec<String> {
+pub fn says(case: &mut Case, now: u64, bucket: &str) -> Vec<String> {
     explain_with(case, now, bucket, Some(true)).says().to_vec()
 }
 
-fn json_of(case: &mut Case, now: u64, bucket: &str) -> Json {
+pub fn json_of(case: &mut Case, now: u64, bucket: &str) -> Json {
     serde_json::to_value(explain_with(case, now, bucket, Some(true))).expect("JSON")
 }
 
 /// A daemon says that it is alive.
-fn beat(case: &mut Case, now: u64) {
+pub fn beat(case: &mut Case, now: u64) {
     let _: Vec<i64> = case.fcall("drip__beat", &["daemons"], &[now.to_string(), "d".to_owned(), "{}".to_owned()]);
 }
 
@@ -396,4 +396,51 @@ fn workers_of_any_name_are_listed() {
     let _: redis::Value = take.query(&mut case.redis).expect("taken");
     let text = explain_with(&mut case, T0, "a", Some(true)).text();
     assert!(text.contains("\nworker    w\u{fffd}\\u{1b}[31m: 1 lease, last heard of "), "{text}");
+}
+
+#[test]
+fn what_waits_in_a_place_of_the_tree_is_told_for_what() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '1000/s'\nbackoff = { initial = '5s', max = '5s' }\n[[budget]]\nmatch = 'p'\nconcurrency = 1\n\
+         [[bucket]]\nmatch = 'own'\nconcurrency = 1\n[[bucket]]\nmatch = 'order'\nconcurrency = 1\nordered = true\n\
+         [[bucket]]\nmatch = 'below'\nwithin = 'p'\n",
+    );
+    beat(&mut case, T0);
+    for bucket in ["own", "order", "below"] {
+        case.push_at(T0, bucket, &["1", "2"]);
+    }
+    case.settle_at(T0);
+    let now = T0 + S;
+    case.settle_at(now);
+    for entry in case.take("ready", 10) {
+        if entry.text("bucket") == "order" {
+            let _: i64 = case.fcall("drip__fail", &["ready"], &[now.to_string(), entry.id]);
+        }
+    }
+    beat(&mut case, now);
+    for (bucket, binds, words) in [
+        ("own", "slot", "nothing leaves until a job in flight is finished: own has 1 job out, its concurrency is 1"),
+        (
+            "order",
+            "backing-off",
+            "the next job leaves in 5.0 s: order keeps the order of its jobs, and the failed one backs off",
+        ),
+        (
+            "below",
+            "slot",
+            "nothing leaves until a job in flight is finished: budget p has 1 job out, its concurrency is 1",
+        ),
+    ] {
+        assert_eq!(says(&mut case, now, bucket).last().map(String::as_str), Some(words), "{bucket}");
+        assert_eq!(json_of(&mut case, now, bucket)["binds"], binds, "{bucket}");
+    }
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p:a*'\nrate = '10/s'\n[[bucket]]\nmatch = 'p:*:*'\nrate = '6/s'\nwithin = 'p:{1}'\n",
+    );
+    beat(&mut case, T0);
+    case.lpush("p:b:1", &["x"]);
+    case.wake_at(T0, &["p:b:1"]);
+    let words = "nothing leaves p:b:1: no [[budget]] matches p:b; a reload of a configuration that has it, or `dripd set`, ends that";
+    assert_eq!(says(&mut case, T0, "p:b:1"), [words]);
+    assert_eq!(json_of(&mut case, T0, "p:b:1")["binds"], "refused");
 }

@@ -1,11 +1,17 @@
 //! The functions in Redis, called with the clock in hand: a file a subject. `model` compares random sequences with a reference
 //! model; the others are tables and the edges of what is promised.
 
+mod adaptive;
+mod brakes;
 mod bucket;
+mod budgets;
 mod dead;
 mod defaults;
 mod drain;
 mod explain;
+mod explain_brakes;
+mod explain_tree;
+mod flow;
 mod gates;
 mod globs;
 mod heartbeat;
@@ -15,7 +21,9 @@ mod limiters;
 mod limiters_model;
 mod model;
 mod policies;
+mod provider;
 mod purge;
+mod quotas;
 mod rate;
 mod settings;
 mod settings_care;
@@ -25,6 +33,12 @@ mod settings_seen;
 mod settings_spread;
 mod settings_table;
 mod settings_world;
+mod shares;
 mod sizes;
+mod slots;
+mod slots_limits;
+mod slots_order;
+mod slots_random;
+mod slow;
 mod walk;
 mod what_if;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use dripd::config::settings;
 use dripd::store::change::{Change, SetTo};
 use dripd::words::glob::{Glob, is_glob};
+use dripd::words::subject::Subject;
 use serde_json::Value as Json;
 
 use super::model::Policy;
@@ -80,7 +81,7 @@ pub(super) struct Table {
 pub(super) fn change(pattern: &str, words: &[&str], lasts: Option<u64>) -> Change {
     let (stops, values): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| ["pause", "close"].contains(word));
     let values: Vec<String> = values.into_iter().map(str::to_owned).collect();
-    let values = settings::parse(&values).expect("good words");
+    let values = settings::parse(&values, &Subject::of_stored(pattern)).expect("good words");
     let mut set: BTreeMap<String, SetTo> =
         values.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
     for stop in stops {

@@ -20,11 +20,12 @@ struct Told {
 
 fn change(bucket: &str, words: &[&str]) -> Json {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    let set: serde_json::Map<String, Json> = dripd::config::settings::parse(&words)
-        .expect("good")
-        .into_iter()
-        .map(|setting| (setting.key, json!({ "text": setting.text, "policy": setting.policy })))
-        .collect();
+    let set: serde_json::Map<String, Json> =
+        dripd::config::settings::parse(&words, &dripd::words::subject::Subject::of_stored(bucket))
+            .expect("good")
+            .into_iter()
+            .map(|setting| (setting.key, json!({ "text": setting.text, "policy": setting.policy })))
+            .collect();
     json!({ "match": bucket, "set": set })
 }
 
@@ -284,4 +285,20 @@ proptest! {
         prop_assert!(told.after.2 <= left, "{:?}: the last left after {} us", told, left);
         prop_assert!(told.after.1 <= told.after.2, "{:?}", told);
     }
+}
+
+#[test]
+fn a_forecast_counts_in_a_slow_down_and_says_what_it_cannot_know_of_quotas() {
+    let mut case = Case::with("[[bucket]]\nmatch = 'q'\nquota = '1000/d'\n[defaults]\nrate = '1/s'\ncapacity = 100\n");
+    beat(&mut case, T0);
+    case.push_at(T0, "a", &["x"; 21]);
+    case.drain_at(T0);
+    set_for(&mut case, T0, "a", &["rate=2/s"], Some(10 * S));
+    let pause = [T0.to_string(), "PAUSE".to_owned(), "5000".to_owned()];
+    let _: (u64, u64) = case.fcall("drip__slow", &["queue:a"], &pause);
+    let told = what_if(&mut case, T0 + MS, "a", &[], 0);
+    assert_eq!(told.why, Vec::<String>::new(), "it is exact");
+    let last = run(&mut case, T0 + MS).expect("they leave");
+    assert_eq!(told.before.1, (last - T0 - MS) as i64);
+    assert_eq!(what_if(&mut case, T0, "q", &[], 5).why, ["quota"]);
 }

@@ -49,6 +49,55 @@ fn check_warns_of_an_entry_that_is_never_used_and_is_content() {
     assert!(out.contains(": good\n") && out.ends_with(warning), "{out}");
 }
 
+const TREE: &str = "[[budget]]\nmatch = 'twilio'\nrate = '3000/m'\nslow = { initial = '5s', adaptive = true }\n\
+    [[budget]]\nmatch = 'twilio:*'\nquota = ['1000/d@-08:00', '100/h']\nconcurrency = 50\nwithin = 'twilio'\ncatch_up = '0s'\n\
+    [[bucket]]\nmatch = 'twilio:*:*'\nrate = '6/s'\nwithin = 'twilio:{1}'\nweight = 3\nconcurrency = 1\nordered = true\n";
+
+#[test]
+fn check_says_what_a_tree_means() {
+    let shell = Shell::new(TREE);
+    let (code, out, err) = shell.run(&["check"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let expected = "\n\
+        twilio      budget rate 3000/m slow 5s..10m cap 1h adaptive\n\
+        twilio:*    budget catch_up 0us quota 1000/d@-08:00 quota 100/h concurrency 50 within twilio\n\
+        twilio:*:*  rate 6/s capacity 1000 lease 1m attempts 5 backoff 1s..10m overflow reject route default catch_up at least 20ms concurrency 1 \
+        within twilio:{1} weight 3 ordered\n\
+        (others)    rate 10/s capacity 1000 lease 1m attempts 5 backoff 1s..10m overflow reject route default catch_up 20ms\n";
+    assert!(out.ends_with(expected), "{out}");
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_tree_is_named_at_once() {
+    let shell = Shell::new("");
+    let text = TREE.replace("within = 'twilio'\n", "within = 'twillio'\n").replace("'twilio:{1}'", "'twilio:{3}'")
+        + "[[budget]]\nmatch = 'a'\nrate = '1/s'\nwithin = 'b'\n[[budget]]\nmatch = 'b'\nrate = '1/s'\nwithin = 'a'\n\
+           [[budget]]\nmatch = 'c'\nweight = 2\n[defaults]\nconcurrency = 0\njob_rate = '1/s'\n";
+    let bad = shell.file("bad.toml", &text);
+    let (code, out, err) = shell.run(&["check", &bad]);
+    assert_eq!((code, out.as_str()), (78, ""));
+    let lines: Vec<&str> = err.lines().skip(1).collect();
+    let expected = [
+        "  defaults.job_rate is not in this version",
+        "  defaults.concurrency: 0 is not allowed; write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`",
+        "  budget[5]: it limits nothing; write at least one of rate, quota, concurrency",
+        "  budget[2].within: \"twillio\" names no budget: no [[budget]] entry matches it; did you mean \"twilio\"?",
+        "  budget[3].within: \"b\" closes a circle: \"a\" in \"b\" in \"a\"; one of them must be within nothing",
+        "  bucket[1].within: \"twilio:{3}\" has {3}, but \"twilio:*:*\" has only 2 *; write {1} to {2}",
+    ];
+    assert!(err.starts_with("dripd check: ") && err.contains("bad.toml: 6 problems\n"), "{err}");
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn check_warns_of_a_rate_above_that_of_the_budget_above() {
+    let shell = Shell::new("[[budget]]\nmatch = 'api'\nrate = '5/s'\n[[bucket]]\nmatch = 'acme'\nwithin = 'api'\n");
+    let (code, out, err) = shell.run(&["check"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let warning = "\nwarning   bucket[1] \"acme\": its rate, 10/s, is above that of budget[1] \"api\", 5/s: it never gets more than that\n";
+    assert!(out.ends_with(warning), "{out}");
+}
+
 #[test]
 fn too_many_globs_are_refused_by_check_run_and_reload() {
     let shell = Shell::new("");

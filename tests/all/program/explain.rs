@@ -136,10 +136,13 @@ fn the_json_has_these_fields() {
     let told = json(&shell, "acme");
     assert_eq!(
         names(&told),
-        "also binds bucket capacity chain daemons depth due_in_us file gates keeps limits over overdue_ms place retries route says \
+        "also binds binds_at bucket capacity chain daemons depth due_in_us file gates keeps limits over overdue_ms place retries route says \
          spreading workers wrong_keys"
     );
-    assert_eq!(names(&told["chain"][0]), "closed due_in_us kind name paused policy rate");
+    assert_eq!(
+        names(&told["chain"][0]),
+        "closed due_in_us kind name paused place policy quotas rate refused share slots slow_us waiting"
+    );
     assert_eq!(names(&told["chain"][0]["policy"][0]), "from key said value");
     assert_eq!(names(&told["retries"]), "ended next_in_us waiting");
     assert_eq!(names(&told["route"]), "max_ready name oldest_ms pending ready workers");

@@ -120,6 +120,34 @@ fn wrong_keys_and_values_are_all_named_and_nothing_is_changed() {
 }
 
 #[test]
+fn of_a_budget_only_its_own_keys_can_be_set_and_it_cannot_be_closed() {
+    let shell = Shell::new("[[budget]]\nmatch = 'twilio'\nrate = '5/s'\n");
+    let (code, out, err) = shell.run(&["set", "twilio", "rate=5/sec", "capacity=3", "--budget"]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow";
+    for part in [
+        "dripd set: what is to be set: 2 problems",
+        "rate: \"5/sec\" is not allowed",
+        &format!("capacity: a budget has no capacity, only buckets have; {own}"),
+    ] {
+        assert!(err.contains(part), "{part} is not in\n{err}");
+    }
+    let (code, _, err) = shell.run(&["unset", "twilio", "lease", "--budget"]);
+    assert!(code == 2 && err.contains("\"lease\" is no key of a budget; write some of rate, "), "{err}");
+    let (code, _, err) = shell.run(&["pause", "a{b", "--budget"]);
+    assert!(code == 2 && err.contains("\"a{b\" can be no budget: "), "{err}");
+    let (code, _, err) = shell.run(&["pause", "*", "--budget"]);
+    assert!(code == 2 && err.contains("\"*\" means every budget: pause all of them?"), "{err}");
+    for command in ["close", "open"] {
+        let (code, _, err) = shell.run(&[command, "twilio", "--budget"]);
+        assert!(code == 2 && err.contains("unexpected argument '--budget'"), "{err}");
+    }
+    let (code, _, err) = shell.run(&["explain", "twili", "--budget"]);
+    assert!(code == 1 && err.contains("no [[budget]] of the configuration in force matches twili"), "{code} {err}");
+    assert_eq!(done(&shell, &["settings"]), "nothing is set: the file and its defaults hold\n");
+}
+
+#[test]
 fn one_tenant_is_stopped_and_goes_on() {
     let mut shell = Shell::new("[defaults]\nrate = '100/s'\n");
     let _daemon = Daemon::start(shell.home());

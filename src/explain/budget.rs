@@ -1,0 +1,86 @@
+//! How a budget stands, in words.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::above::{above, called, full, its_time_is_for, paused, refused};
+use super::binds::Binding;
+use super::moment::Wall;
+use super::{Link, chain_text, count, plain, values_text};
+use crate::store::explain::BudgetFacts;
+use crate::words::duration::say;
+
+/// How a budget stands. Its JSON is what `dripd explain --budget --json` prints; `docs/explain.md` says what each field means.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BudgetSaid {
+    budget: String,
+    binds: Binding,
+    says: String,
+    waiting: u64,
+    due_in_us: Option<u64>,
+    chain: Vec<Link>,
+    daemons: u64,
+    spreading: bool,
+}
+
+impl BudgetSaid {
+    /// Say what some facts mean to somebody who looks at this clock.
+    #[must_use]
+    pub fn of(facts: &BudgetFacts, wall: &Wall) -> Self {
+        let level = facts.levels.first().expect("a chain begins with what is asked about");
+        let waiting = level.waiting.unwrap_or(0);
+        let (binds, says) = what_binds(facts, waiting, wall);
+        Self {
+            budget: level.name.clone(),
+            binds,
+            says,
+            waiting,
+            due_in_us: level.due_us,
+            chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, wall)).collect(),
+            daemons: facts.daemons,
+            spreading: facts.spreading,
+        }
+    }
+
+    /// What binds, in words.
+    #[must_use]
+    pub fn says(&self) -> &str {
+        &self.says
+    }
+
+    /// For a person at a terminal.
+    #[must_use]
+    pub fn text(&self) -> String {
+        chain_text(&self.chain)
+            + "\n"
+            + &values_text(self.chain.iter().flat_map(|link| &link.policy))
+            + "\n"
+            + &self.says
+            + "\n"
+    }
+}
+
+fn what_binds(facts: &BudgetFacts, waiting: u64, wall: &Wall) -> (Binding, String) {
+    let level = &facts.levels[0];
+    let stopped = refused(level).or_else(|| paused(level, wall)).or_else(|| full(level));
+    let (name, waits) = (called(level), count(waiting, "waits for a share of it", "wait for a share of it"));
+    if let Some(said) = stopped {
+        return (said.binding, format!("{}; {waits}", said.words));
+    }
+    if facts.daemons == 0 {
+        return (Binding::NoDaemon, "nothing leaves: no daemon runs; start one with `dripd run`".to_owned());
+    }
+    if waiting == 0 {
+        return (Binding::Empty, format!("nothing waits for a share of {name}"));
+    }
+    if let Some(due) = level.due_us.filter(|us| *us > 0) {
+        let due = say(Duration::from_micros(due));
+        let (binding, because) = its_time_is_for(level, wall);
+        return (binding, format!("the next job leaves in {due}: {name} {because}; {waits}"));
+    }
+    match above(&facts.levels, wall) {
+        Some(said) => (said.binding, format!("{}; {waits}", said.words)),
+        None => (Binding::Due, format!("the next job leaves now: nothing holds {} back; {waits}", plain(&name))),
+    }
+}

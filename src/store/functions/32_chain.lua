@@ -1,0 +1,91 @@
+-- Chains: the budgets above a bucket. Nothing here calls Redis.
+--
+-- A *node* is a bucket or a budget. In sets and hashes that hold both, a bucket stands under its name and a budget under its name
+-- in braces, which no name can hold: `twilio:a` and `{twilio:a}`. That is its *id*.
+-- The policy of a node that has a parent is made for it (`resolve`), with
+--   parent    the id of the budget above it
+--   refused   why nothing may leave it: its chain cannot be resolved
+
+local chain = {}
+do
+  local LEVELS_MOST = 4 -- with the bucket
+  local CATCH_UP_US = 20000 -- what is made up for outside of budgets
+
+  -- budget_of: the name of the budget that an id stands for, or nil.
+  function chain.budget_of(id)
+    if byte(id, 1) == 123 then return sub(id, 2, -2) end
+  end
+
+  function chain.id_of(budget)
+    return '{' .. budget .. '}'
+  end
+
+  -- parent_of: the id of the budget that `within` names. Of each node that has the same policy it is another one where it is a
+  -- template: {n} is what the n-th star of its entry's match stands for.
+  local function parent_of(p, name)
+    local within = p.within
+    if not find(within, '{', 1, true) then return chain.id_of(within) end
+    p.pieces = p.pieces or glob.compile(p.match)
+    local found = glob.captures(p.pieces, name)
+    local expanded = gsub(within, '{(%d+)}', function(n) return found[tonumber(n)] end)
+    return chain.id_of(expanded)
+  end
+
+  -- look_up: what is above a node: why its chain cannot be resolved, or nil; and when what is set for anything above it ends.
+  local function look_up(rec, id, parent, policy_of)
+    local till
+    for level = 2, LEVELS_MOST + 1 do
+      if parent == id then return 'its budgets form a circle: ' .. parent end
+      local above = policy_of(rec, parent)
+      if not above then return 'no [[budget]] matches ' .. chain.budget_of(parent) end
+      if level > LEVELS_MOST then return 'it has more than ' .. LEVELS_MOST .. ' levels' end
+      if above.till then till = min(till or huge, above.till) end
+      if not above.within then return nil, till end
+      parent = parent_of(above, chain.budget_of(parent))
+    end
+  end
+
+  -- above_is_limited: whether anything above a node limits what is in flight.
+  local function above_is_limited(rec, parent)
+    while parent do
+      local above = rec.raw(rec, parent)
+      if above.concurrency then return true end
+      parent = above.within and parent_of(above, chain.budget_of(parent))
+    end
+    return false
+  end
+
+  -- fill: what its chain adds to a policy.
+  -- Inside a budget a node meets it busy and would lose its rate, were that lateness dropped. So it may make up for as much as one
+  -- interval of its own, or two of its parent's, unless `catch_up` was written.
+  local function fill(rec, p, id, parent)
+    local till
+    p.parent = parent
+    p.refused, till = look_up(rec, id, parent, rec.raw)
+    if till then p.till = min(p.till or huge, till) end
+    if not p.refused and above_is_limited(rec, parent) then p.limited = true end
+    if not p.refused and not p.catch_up_set then
+      p.catch_up_us = max(CATCH_UP_US, p.interval_us, 2 * rec.raw(rec, parent).interval_us)
+    end
+    return p
+  end
+
+  -- resolve: the policy of a node, as its chain makes it: its own where it has no parent, else one for all nodes with that policy and
+  -- that parent. `is_own`: no other node has this policy, so it is changed in place.
+  function chain.resolve(rec, p, id, is_own)
+    if not p.within then return p end
+    local parent = parent_of(p, chain.budget_of(id) or id)
+    if is_own then return fill(rec, p, id, parent) end
+    local of_p = rec.resolved[p]
+    if not of_p then
+      of_p = {}
+      rec.resolved[p] = of_p
+    end
+    if not of_p[parent] then
+      local copy = {}
+      for key, value in pairs(p) do copy[key] = value end
+      of_p[parent] = fill(rec, copy, id, parent)
+    end
+    return of_p[parent]
+  end
+end

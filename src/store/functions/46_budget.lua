@@ -1,0 +1,445 @@
+-- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. What is true of one, what keeps a job from
+-- leaving through a chain of them, and what a job that leaves costs each.
+--
+-- A budget has work while something waits for a share of it. Then it stands in one place, as a bucket does:
+--   k.schedule             it waits for its own due, or may go now
+--   k.paused               an operator stopped it
+--   k.refused              its own budgets cannot be found, or it is none any more
+--   k.full                 as many jobs below it are in flight as may be
+--   k.wait .. <budget>     it waits for its share of the budget above it
+-- and without work:
+--   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
+-- At rest its score says when that is, so its due is that less its catch-up. Of one that has work <prefix>:budgets keeps
+-- "<due> <went_on> <now> <at> <place>", the place without its prefix:
+--   due       when its next job may leave
+--   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
+--             it (43_brake) that is when it will go on
+--   now       of its waiting set (31_share)
+--
+-- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
+-- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), brake (43_brake; nil: none), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
+-- waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other server can have
+-- written another one.
+
+local budget = {}
+do
+  local digits, after, policy_of = base.digits, rate.after, record.policy_of
+  local key_of, end_of = waiting.key, share.end_of
+
+  local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
+  local KNOWN_MOST = 50000 -- budgets that are remembered, of one prefix
+  local TAGS_MOST = 200000 -- and their children's tags
+
+  -- ---- what is known of a budget ----
+
+  local function decode(ctx, id, text, rests_till)
+    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, tags = {}, brake = nil, changed = false }
+    local due, went_on, now, at, place = match(text or '', STATE)
+    if due then
+      b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place
+      b.is_stored = true
+    elseif rests_till then
+      b.at, b.place = rests_till + 0, ctx.k.rest
+    end
+    if b.place and not waiting.budget(ctx, b.place) then b.stands, b.stands_at = b.place, b.at end
+    return b
+  end
+
+  local function encode(ctx, b)
+    return table.concat({ digits(b.due), digits(b.went_on), format('%.17g', b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
+  end
+
+  -- change: something of a budget is to be written at the end of the call.
+  local function change(ctx, b)
+    if b.changed then return end
+    local list = ctx.memory.budgets.changed
+    b.changed, list[#list + 1] = true, b
+    ctx.write_budgets = budget.flush
+  end
+
+  -- put_right: where what applies to a budget changed since it was last looked at, its due is re-anchored. No due lies further ahead
+  -- than one interval: beyond that, the clock stepped back.
+  local function put_right(ctx, b)
+    local p = b.p
+    if not p then return end
+    local old = p.over
+    b.spreads = false
+    if ctx.prev then old, b.spreads = bucket.before(ctx, b.id, p) end
+    if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
+    if b.place == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
+    if old then
+      b.fresh = true -- it is marked where it is written
+      change(ctx, b)
+      if not p.count then
+        b.due = 0
+      elseif b.due > 0 and (old.period_us ~= p.period_us or old.count ~= p.count) then
+        b.due = max(old.count and brake.re_anchor(b.brake, old, p, b.due) or 0, min(b.due, ctx.now))
+      end
+    end
+    local interval_us = b.brake and brake.interval_us(b.brake, p) or p.interval_us
+    if b.due > ctx.now + interval_us then
+      b.due = ctx.now + interval_us
+      change(ctx, b)
+    end
+  end
+
+  -- hold: what its brake makes of a budget.
+  local function hold(ctx, b)
+    if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
+  end
+
+  -- known: the budgets that are remembered. Each call begins with their policies anew. While a change spreads, after a while without
+  -- a call, and after one that only read or that raised, nothing is believed.
+  local function known(ctx)
+    local all = ctx.memory.budgets
+    if not all or all.call ~= ctx.calls and (ctx.prev or ctx.quiet or ctx.was or all.count > KNOWN_MOST or all.changed[1]) then
+      all = { of = {}, count = 0, tag_count = 0, changed = {}, call = ctx.calls }
+      ctx.memory.budgets = all
+    end
+    all.call = ctx.calls
+    return all
+  end
+
+  -- load: budgets are asked for next: what is stored of them is read at once.
+  -- reads   budgets, rest, slow, windows; what was reached, while a change spreads      cost  2 calls, 1 for each kind of brakes
+  --         that is stored, and 1 a budget while a change spreads
+  function budget.load(ctx, ids)
+    local all, missing = known(ctx), {}
+    for _, id in ipairs(ids) do
+      if not all.of[id] then missing[#missing + 1] = id end
+    end
+    if #missing == 0 then return end
+    local texts = call('HMGET', ctx.k.budgets, unpack(missing))
+    local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), brake.read(ctx, missing)
+    for i, id in ipairs(missing) do
+      local b = decode(ctx, id, texts[i], rests[i])
+      all.of[id], all.count, b.call, b.brake = b, all.count + 1, ctx.calls, brakes[i] or nil
+      if b.brake and b.brake.changed then change(ctx, b) end
+      put_right(ctx, b)
+      hold(ctx, b)
+    end
+  end
+
+  function budget.get(ctx, id)
+    local all = ctx.memory.budgets
+    local b = all and all.call == ctx.calls and all.of[id]
+    if not b then
+      budget.load(ctx, { id })
+      b = ctx.memory.budgets.of[id]
+    end
+    if b.call ~= ctx.calls then
+      b.call, b.p = ctx.calls, policy_of(ctx.rec, id)
+      put_right(ctx, b)
+      hold(ctx, b)
+    end
+    return b
+  end
+
+  function budget.brake_changed(ctx, b)
+    brake.change(ctx, b.brake)
+    change(ctx, b)
+  end
+
+  -- slowed: the brakes of a budget that is slowed down: what becomes of it is seen when it is put right.
+  function budget.slowed(ctx, id, slow_down)
+    local b = budget.get(ctx, id)
+    b.brake = b.brake or brake.fresh(id)
+    local reply = slow_down(b.brake)
+    budget.brake_changed(ctx, b)
+    hold(ctx, b)
+    budget.put_right(ctx, id)
+    return reply
+  end
+
+  -- expect: these nodes are asked for next: of the budgets above them those that are not remembered are read at once.
+  function budget.expect(ctx, names)
+    if not ctx.has_budgets then return end
+    local of, ids, seen = known(ctx).of, {}, {}
+    for i = 1, #names do
+      local p = policy_of(ctx.rec, names[i])
+      local id = p and not p.refused and p.parent or chain.budget_of(names[i]) and names[i]
+      while id and not of[id] and not seen[id] do
+        seen[id], ids[#ids + 1] = true, id
+        local up = policy_of(ctx.rec, id)
+        id = up and up.parent
+      end
+    end
+    if ids[1] then budget.load(ctx, ids) end
+  end
+
+  -- above: the budgets above a node that has this parent, the nearest first.
+  local function above(ctx, parent)
+    ctx.chains = ctx.chains or {}
+    local list = ctx.chains[parent]
+    if not list then
+      list = {}
+      local id = parent
+      while id do
+        local b = budget.get(ctx, id)
+        list[#list + 1] = b
+        id = b.p and b.p.parent
+      end
+      ctx.chains[parent] = list
+    end
+    return list
+  end
+  budget.above = above
+
+  -- ---- shares ----
+
+  local function set_tag(ctx, b, id, tag)
+    if not b.tags[id] then
+      local all = ctx.memory.budgets
+      all.tag_count = all.tag_count + 1
+      if all.tag_count > TAGS_MOST then
+        for _, other in pairs(all.of) do other.tags = {} end
+        all.tag_count = 0
+      end
+    end
+    b.tags[id] = tag
+  end
+
+  -- arrives: a child that had no work has some: one that was away for long enough is as good as new.
+  function budget.arrives(ctx, parent, id)
+    local b = budget.get(ctx, parent)
+    local tag = b.tags[id]
+    if tag and share.is_forgotten(tag, b.now) then b.tags[id] = nil end
+  end
+
+  -- end_of: the end of the next job of a child.
+  function budget.end_of(ctx, b, id, p)
+    return share.end_of(b.tags[id], b.now, p.weight)
+  end
+
+  -- ---- what keeps a job from leaving ----
+
+  -- met_by: the due that a job meets at the i-th of the budgets above it: its own, but what waited by order was not late. It may make
+  -- up for no more than its catch-up, and one without a rate for nothing.
+  local function met_by(ctx, list, i)
+    local b = list[i]
+    local due = max(b.due, b.went_on)
+    for k = i + 1, #list do due = max(due, min(list[k].went_on, ctx.now)) end -- what is still to come is the place of that one
+    return max(due, b.p.count and ctx.now - b.p.catch_up_us or ctx.now)
+  end
+
+  -- blocked: which of the budgets above keeps a job from leaving now: the nearest one; nil: none does.
+  function budget.blocked(ctx, parent)
+    local list = above(ctx, parent)
+    for i, b in ipairs(list) do
+      if not b.p or b.p.paused or slots.is_full(ctx, b.id, b.p) then return b end
+      if met_by(ctx, list, i) > ctx.now then return b end
+      local has_work = b.place and b.place ~= ctx.k.rest
+      if has_work and not b.serving then return b end
+    end
+  end
+
+  -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out.
+  function budget.eta_ms(ctx, parent, n)
+    local list, latest = above(ctx, parent), 0
+    for i, b in ipairs(list) do
+      local at = b.p and max(met_by(ctx, list, i), ctx.now)
+      if at and b.p.count then latest = max(latest, rate.eta_ms(b.p, at, ctx.now, n)) elseif at then latest = max(latest, ceil((at - ctx.now) / 1000)) end
+    end
+    return latest
+  end
+
+  -- asks, pays: what a job asks of the budgets above its bucket before it leaves, and what it pays when it has. `line` are the budgets above. asks replies the latest due of the chain and the bucket's own; nil where something keeps the
+  -- job from leaving.
+  function budget.asks(ctx, line, due)
+    local now, rested, went_on, met = ctx.now, ctx.k.rest, 0, due
+    for i = #line, 1, -1 do
+      local b = line[i]
+      local p, d = b.p, b.due
+      if not p or p.paused or b.place and b.place ~= rested and not b.serving then return nil end
+      if p.concurrency and slots.is_full(ctx, b.id, p) then return nil end
+      if b.went_on > went_on then went_on = b.went_on end
+      if d < went_on then d = went_on end
+      if d > now then return nil end
+      if d > met then met = d end
+    end
+    if due < went_on then due = went_on end
+    return met, due
+  end
+
+  function budget.pays(ctx, line, id, p, ends)
+    local now, went_on = ctx.now, 0
+    for i = #line, 1, -1 do
+      local b = line[i]
+      if b.went_on > went_on then went_on = b.went_on end
+      b.charged = went_on
+    end
+    for i = 1, #line do
+      local b = line[i]
+      local of, d, tag, weight = b.p, b.due, b.tags[id], p.weight
+      if of.count then
+        if d < b.charged then d = b.charged end
+        if d < now - of.catch_up_us then
+          d = now - of.catch_up_us
+          if b.brake and b.brake.slow then b.brake.slow.seen = 0 end -- nobody has waited
+        end
+        if b.brake and b.brake.slow then
+          b.due = brake.after(b.brake, of, d)
+        elseif of.part == 0 then
+          b.due = d + of.step
+        else
+          b.due = after(of, d)
+        end
+      end
+      if b.brake then
+        local till = brake.charge(ctx, b.brake, of, nil)
+        if till > b.went_on then b.went_on = till end
+      end
+      if not ends then ends = end_of(tag, b.now, weight) end
+      if tag then b.tags[id] = ends else set_tag(ctx, b, id, ends) end
+      if ends > b.now then b.now = ends end
+      if not b.changed then change(ctx, b) end
+      id, p, ends, b.ends = b.id, of, b.ends, nil
+    end
+  end
+
+  -- limited: the nodes of a bucket's chain of which a job that leaves takes a slot.
+  function budget.limited(ctx, name, p)
+    local ids = {}
+    if p.concurrency then ids[1] = name end
+    for _, b in ipairs(p.parent and above(ctx, p.parent) or {}) do
+      if b.p and b.p.concurrency then ids[#ids + 1] = b.id end
+    end
+    return ids
+  end
+
+  -- ---- places ----
+
+  -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
+  local function move(ctx, b, place, at, ends)
+    local from, stays = b.place, place == b.place and at == b.at and not ends
+    if not stays and waiting.budget(ctx, from) then
+      ends = ends or place == from and waiting.ends_of(ctx, from, b.id, b.at)
+      waiting.leave(ctx, from, b.id, b.at)
+    end
+    if not stays and waiting.budget(ctx, place) then waiting.join(ctx, place, b.id, at, ends) end
+    b.place, b.at = place, at
+    change(ctx, b)
+  end
+
+  -- write_place: the set in which Redis has a budget is the one in which it stands.
+  local function write_place(ctx, b)
+    local set = not waiting.budget(ctx, b.place) and b.place or nil
+    bucket.commit(ctx, { bucket = b.id, place = b.stands, stored_due = b.stands_at, due = b.at }, set)
+    b.stands, b.stands_at = set, b.at
+  end
+
+  -- stand: a budget with work stands where it must.
+  function budget.stand(ctx, b)
+    local list = above(ctx, b.id) -- itself first
+    if not b.p or b.p.refused then return move(ctx, b, ctx.k.refused, ctx.now) end
+    if b.p.paused then return move(ctx, b, ctx.k.paused, max(b.due, 0)) end
+    if slots.is_full(ctx, b.id, b.p) then return move(ctx, b, ctx.k.full, max(b.due, 0)) end
+    local due = met_by(ctx, list, 1)
+    if due > ctx.now then return move(ctx, b, ctx.k.schedule, due) end
+    if b.p.parent and budget.blocked(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due) end
+    move(ctx, b, ctx.k.schedule, due)
+  end
+
+  -- wait: a budget waits for its share of the one above.
+  function budget.wait(ctx, parent, b, due)
+    local up = budget.get(ctx, parent)
+    move(ctx, b, key_of(ctx, parent), due, budget.end_of(ctx, up, b.id, b.p))
+    budget.has_work(ctx, up)
+  end
+
+  -- has_work: something waits for a share of a budget: it stands somewhere.
+  function budget.has_work(ctx, b)
+    if not b.place or b.place == ctx.k.rest then budget.stand(ctx, b) end
+  end
+
+  -- come: a bucket that is due, and that something above keeps from going, waits for its share. Replies its place.
+  function budget.come(ctx, s)
+    local up = budget.get(ctx, s.p.parent)
+    s.ends = s.ends or budget.end_of(ctx, up, s.bucket, s.p)
+    budget.has_work(ctx, up)
+    return key_of(ctx, s.p.parent)
+  end
+
+  -- rest: a budget without work: what is known of it stays until it makes no difference any more.
+  local function rest(ctx, b)
+    local at = b.p and b.p.count and b.due + b.p.catch_up_us or 0
+    if at > ctx.now then
+      move(ctx, b, ctx.k.rest, at)
+    else
+      move(ctx, b, nil, 0)
+    end
+  end
+
+  -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
+  function budget.may_go_by_itself(ctx, b)
+    if not b.p or b.p.refused or b.p.paused or slots.is_full(ctx, b.id, b.p) then return false end
+    return met_by(ctx, above(ctx, b.id), 1) <= ctx.now
+  end
+
+  -- take_place: where a budget waits after it was picked: for its next share, if nothing of its own keeps it; one through which no job
+  -- has left keeps its turn.
+  function budget.take_place(ctx, b, has_left)
+    if not waiting.first(ctx, key_of(ctx, b.id)) then return rest(ctx, b) end
+    if not budget.may_go_by_itself(ctx, b) then return budget.stand(ctx, b) end
+    if has_left then budget.wait(ctx, b.p.parent, b, met_by(ctx, above(ctx, b.id), 1)) end
+  end
+
+  -- settle: a budget that stood somewhere, and whose turn is over or of which something changed: it stands where it must, or rests.
+  function budget.settle(ctx, b)
+    if waiting.first(ctx, key_of(ctx, b.id)) then budget.stand(ctx, b) else rest(ctx, b) end
+  end
+
+  -- go_on: a budget may have a slot free. Replies whether it waited for one and goes on.
+  function budget.go_on(ctx, id)
+    local b = budget.get(ctx, id)
+    if b.place ~= ctx.k.full or b.p and slots.is_full(ctx, id, b.p) then return false end
+    b.went_on = max(b.went_on, ctx.now)
+    budget.settle(ctx, b)
+    return true
+  end
+
+  -- mend: a budget that waits for a slot stands where it must, though somebody may have deleted that set.
+  function budget.mend(ctx, id)
+    local b = budget.get(ctx, id)
+    if b.place ~= ctx.k.full or pcall_redis('ZSCORE', ctx.k.full, id) then return end -- or the key holds something else
+    b.stands = nil
+    budget.settle(ctx, b)
+  end
+
+  -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
+  function budget.put_right(ctx, id)
+    local b = budget.get(ctx, id)
+    if not b.place or b.place == ctx.k.rest then
+      return change(ctx, b)
+    end
+    local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full
+    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then b.went_on = max(b.went_on, ctx.now) end
+    local parent = b.p and not b.p.refused and b.p.parent
+    local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
+    if not stays then budget.settle(ctx, b) end
+  end
+
+  -- flush: write what changed of budgets, before their places are written (44_bucket).
+  -- writes  budgets      cost  at most 2 calls
+  function budget.flush(ctx)
+    local all, add, gone = ctx.memory.budgets, {}, {}
+    local changed = all.changed
+    for i = 1, #changed do
+      local b, had_work = changed[i], changed[i].is_stored
+      if not b.place or b.place == ctx.k.rest then rest(ctx, b) end
+      b.is_stored = b.place ~= nil and b.place ~= ctx.k.rest
+      if b.is_stored then
+        add[#add + 1], add[#add + 2] = b.id, encode(ctx, b)
+      elseif had_work then
+        gone[#gone + 1] = b.id
+      end
+      write_place(ctx, b)
+      if not b.place then all.of[b.id], all.count, ctx.chains = false, all.count - 1, nil end
+      if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
+      b.changed, b.fresh = false, false
+    end
+    all.changed, ctx.write_budgets = {}, nil
+    if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
+    if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
+  end
+end

@@ -1,0 +1,77 @@
+-- Serve: the turn of a budget. When it may go, it picks the child whose turn it is, and so on down to a bucket, which lets out one job.
+
+local serve = {}
+do
+  local spent, policy_of = context.spent, record.policy_of
+
+  -- bucket_turn: a bucket is picked. It lets out a job, or moves to the place in which it must wait. Replies whether one left.
+  local function bucket_turn(ctx, key, one)
+    ctx.picked, ctx.picked_key = one, key
+    if ctx.is_plain and dispatch.picked(ctx, key, one) then
+      ctx.picked = nil
+      return true
+    end
+    local s, queue = {}, ctx.k.queues .. one.id
+    local level = ctx.has_levels and tonumber(call('HGET', ctx.k.level, one.id) or nil) or nil
+    dispatch.pause(ctx)
+    bucket.decide(ctx, s, one.id, queue, bucket.length_of(ctx, queue) or 0, key, one.due, level)
+    s.due, s.picked, s.turn_ends = s.due or ctx.now, true, one.ends
+    local announced, before = ctx.has_retries and retries.has_ended(ctx, one.id), ctx.dispatched
+    dispatch.turn(ctx, s, 1, announced)
+    ctx.picked = nil
+    return ctx.dispatched > before
+  end
+
+  local budget_turn
+
+  -- pick: the turn of one child, or what becomes of it. Replies whether a job left; nil where no child waits.
+  local function pick(ctx, b)
+    local key = waiting.key(ctx, b.id)
+    local one = waiting.first(ctx, key)
+    if not one then return nil end
+    if chain.budget_of(one.id) then return budget_turn(ctx, budget.get(ctx, one.id), one) end
+    return bucket_turn(ctx, key, one)
+  end
+
+  -- budget_turn: a budget is picked by the one above it. It may have been paused since, or its rate have changed.
+  function budget_turn(ctx, b, one)
+    local has_left = false
+    if budget.may_go_by_itself(ctx, b) then
+      b.serving, b.ends = true, one.ends
+      has_left = pick(ctx, b) or false
+      b.serving, b.ends = false, nil
+    end
+    budget.take_place(ctx, b, has_left)
+    return has_left
+  end
+
+  -- turn: a budget on the schedule is due, and lets out at most so many jobs. Whatever it moves counts as one. Replies what is left.
+  -- cost  O(quota)
+  function serve.turn(ctx, id, quota)
+    local b, left = budget.get(ctx, id), quota
+    -- Where the set in which it was to stand takes nothing, it was put on the schedule instead.
+    if b.place ~= ctx.k.schedule then b.place, b.stands, b.at, b.stands_at = ctx.k.schedule, ctx.k.schedule, 0, 0 end
+    while left > 0 and not spent(ctx) do
+      if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
+      b.serving = true
+      local found = pick(ctx, b)
+      b.serving = false
+      if found == nil then break end
+      left = left - 1
+    end
+    budget.settle(ctx, b)
+    return min(left, quota - 1)
+  end
+
+  -- stick: the turn of a budget raised. The bucket that it had picked is looked at again later, and the others go on.
+  function serve.stick(ctx, id)
+    local one = ctx.picked
+    if one then
+      local s = { bucket = one.id, p = policy_of(ctx.rec, one.id), place = ctx.picked_key, stored_due = one.due }
+      bucket.stick(ctx, s)
+      ctx.picked = nil
+    end
+    for _, b in pairs(ctx.memory.budgets.of) do b.serving, b.ends = false, nil end
+    budget.settle(ctx, budget.get(ctx, id))
+  end
+end

@@ -1,0 +1,127 @@
+-- Audit: for tests. It looks at everything that is stored under a prefix and says what is not as it must be between two calls.
+
+local audit = {}
+do
+  local TOLD_MOST = 100
+
+  -- places_of: of each node all places in which it stands, with the due there.
+  local function places_of(prefix, k, found)
+    local all = {}
+    local function add(id, place, due)
+      all[id] = all[id] or {}
+      all[id][#all[id] + 1] = { place = place, due = due }
+    end
+    local function scan(key)
+      local members = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+      for i = 1, #members, 2 do add(members[i], sub(key, #prefix + 2), members[i + 1] + 0) end
+    end
+    for _, name in ipairs({ 'schedule', 'rest', 'paused', 'full', 'refused' }) do scan(k[name]) end
+    for _, key in ipairs(call('KEYS', k.held .. '*')) do scan(key) end
+    for _, key in ipairs(call('KEYS', k.wait .. '*')) do
+      local members = call('ZRANGE', key, '0', '-1')
+      for _, member in ipairs(members) do
+        local id, due, place = sub(member, 17), sub(member, 1, 16), sub(key, #prefix + 2)
+        add(id, place, due + 0)
+        local said = call('HGET', k.waiting, id)
+        local wanted = due .. ' ' .. sub(key, #k.wait + 1)
+        if said ~= wanted then found(id .. ' waits in ' .. place .. ', and waiting says ' .. tostring(said)) end
+      end
+      local parent = chain.id_of(sub(key, #k.wait + 1))
+      all[parent] = all[parent] or {}
+      all[parent].has_work = true
+    end
+    return all
+  end
+
+  -- in_flight: whether an entry is in its stream, and undelivered or pending.
+  local function in_flight(prefix, route_name, id)
+    local stream = keys.ready(prefix, route_name)
+    if not call('XRANGE', stream, id, id)[1] then return false end
+    local group = route.group_of(stream)
+    return not group or names.is_after(id, group['last-delivered-id']) or #call('XPENDING', stream, 'workers', id, id, 1) > 0
+  end
+
+  -- look_at_slots: the entries that hold slots, as their lines have it and as the nodes have it, and who waits for one.
+  local function look_at_slots(ctx, found)
+    local k, held = keys.of(ctx.prefix), {}
+    local lines = call('HGETALL', k.slots)
+    for i = 1, #lines, 2 do
+      local name, route_name, id = lines[i], slots.split(lines[i])
+      if not route_name then
+        found('slots holds ' .. name .. ', which is no entry')
+      elseif not in_flight(ctx.prefix, route_name, id) then
+        found(name .. ' holds slots and is not in flight')
+      end
+      for _, node in ipairs(slots.nodes_of(lines[i + 1])) do held[slots.member(node, name)] = true end
+    end
+    for _, member in ipairs(call('ZRANGE', k.inflight, '0', '-1')) do
+      local node, name = slots.split_member(member)
+      if not node then
+        found('inflight holds ' .. member)
+      elseif not held[member] then
+        found(name .. ' counts at ' .. node .. ', and its line does not say so')
+      end
+      held[member] = nil
+    end
+    for member in pairs(held) do found(gsub(member, '\n', ': ') .. ' stands in a line and does not count') end
+    for _, id in ipairs(ctx.rec and call('ZRANGE', k.full, '0', '-1') or {}) do
+      local p = record.policy_of(ctx.rec, id)
+      if not ctx.prev and not (p and slots.is_full(ctx, id, p)) then found(id .. ' waits for a slot and has one free') end
+    end
+  end
+
+  -- drip__audit: what is wrong. A queue that nobody has looked at since a plain push stands nowhere: wake it before.
+  -- What was done by hand to entries that hold slots is for the reaper to find: heal (75_heal) before.
+  -- keys   <prefix>:policy
+  -- args   now_us; without it nobody is asked whether whoever waits for a slot has one free
+  -- reply  { a sentence, ... }, at most 100; none: all is well
+  -- cost   O(everything): for tests only
+  function audit.audit(redis_keys, args)
+    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    if not prefix then return base.refuse('BADARG', 'audit takes the policy key') end
+    local k, told = keys.of(prefix), {}
+    local function found(sentence)
+      if #told < TOLD_MOST then told[#told + 1] = sentence end
+    end
+    local all = places_of(prefix, k, found)
+    for id, places in pairs(all) do
+      if #places > 1 then found(id .. ' stands in ' .. places[1].place .. ' and in ' .. places[2].place) end
+      if places.has_work and (not places[1] or places[1].place == 'rest') then
+        found('something waits for ' .. id .. ', which stands ' .. (places[1] and 'at rest' or 'nowhere'))
+      end
+      if chain.budget_of(id) then
+        local text = call('HGET', k.budgets, id)
+        local at, place = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
+        if places[1] and place ~= places[1].place and (text or places[1].place ~= 'rest') then
+          found(id .. ' stands in ' .. places[1].place .. ', and budgets says ' .. tostring(text))
+        elseif places[1] and text and at + 0 ~= places[1].due then
+          found(id .. ' stands in ' .. place .. ' at ' .. base.digits(places[1].due) .. ', and budgets says ' .. at)
+        end
+      end
+    end
+    for _, id in ipairs(call('HKEYS', k.budgets)) do
+      if not (all[id] and all[id][1]) then found(id .. ' is known and stands nowhere') end
+    end
+    for _, id in ipairs(call('HKEYS', k.waiting)) do
+      local place = all[id] and all[id][1] and all[id][1].place
+      if not place or sub(place, 1, 5) ~= 'wait:' then found(id .. ' stands in ' .. tostring(place) .. ', and waiting knows it') end
+    end
+    for _, queue in ipairs(call('KEYS', k.queues .. '*')) do
+      local name = sub(queue, #k.queues + 1)
+      local place = all[name] and all[name][1] and all[name][1].place
+      if not place or place == 'rest' then found(name .. ' has jobs and stands ' .. (place and 'at rest' or 'nowhere')) end
+    end
+    local retries_of = call('ZRANGE', k.retries, '0', '-1', 'WITHSCORES')
+    for i = 1, #retries_of, 2 do
+      local name = retries_of[i]
+      local place = all[name] and all[name][1] and all[name][1].place
+      if tonumber(retries_of[i + 1]) == huge and (not place or place == 'rest') then
+        found(name .. ' has a retry that was announced and stands ' .. (place and 'at rest' or 'nowhere'))
+      end
+    end
+    brakes_audit.check(prefix, all, found)
+    look_at_slots(args[1] and context.open(prefix, args[1]) or { prefix = prefix }, found)
+    table.sort(told)
+    return told
+  end
+end

@@ -1,0 +1,97 @@
+//! Adaptive rates: a slow-down that leaves a part of the rate behind, which comes back while jobs wait.
+
+use super::flow::{ack_at, at, audit, fail_at, held_ms, jobs, left, run, slow_downs, text};
+use crate::rig::{Case, MS, S, T0};
+
+#[test]
+fn an_adaptive_rate_goes_down_with_each_incident_and_comes_back_while_jobs_wait() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 100000\nslow = { adaptive = true }\n");
+    for _ in 0..6 {
+        case.push_at(T0, "a", &jobs(1_000));
+    }
+    let mut now = T0;
+    for (n, percent) in [(1, 90), (2, 81), (3, 73)] {
+        case.settle_at(now);
+        let entry = case.take("ready", 1).remove(0);
+        fail_at(&mut case, now, &entry, &["THROTTLED"]);
+        let held = held_ms(&mut case, now, "a");
+        assert!((1_000..=1_100).contains(&held), "it pauses for `initial` only: {held}");
+        assert!(
+            text(&mut case, now).ends_with(&format!(", at {percent} % of its rate")),
+            "{n}: {}",
+            text(&mut case, now)
+        );
+        now = case.due("a").expect("it waits");
+    }
+    let before = case.stream("ready").len();
+    run(&mut case, now, now + 9 * S);
+    let ready = case.stream("ready").split_off(before);
+    let gap = ready[1].number("at_us") - ready[0].number("at_us");
+    assert_eq!(gap, 137_175, "100 ms / 0.729, rounded up");
+    assert!(ready.windows(2).all(|pair| pair[1].number("at_us") - pair[0].number("at_us") == gap), "one an interval");
+    run(&mut case, now + 9 * S, now + 15 * S);
+    assert!(text(&mut case, now + 15 * S).ends_with(", at 74 % of its rate"), "{}", text(&mut case, now + 15 * S));
+    run(&mut case, now + 15 * S, now + 500 * S);
+    assert_eq!(text(&mut case, now + 500 * S), "", "a hundredth each 10 s");
+}
+
+#[test]
+fn an_adaptive_rate_comes_back_only_while_jobs_wait_has_a_floor_and_is_forgotten_after_a_day() {
+    let mut case =
+        Case::with("[defaults]\nrate = '10/s'\ncapacity = 100000\nslow = { adaptive = true, initial = '1ms' }\n");
+    let mut now = T0;
+    for _ in 0..60 {
+        case.push_at(now, "a", &["x"]);
+        case.settle_at(now);
+        let entry = case.take("ready", 1).remove(0);
+        fail_at(&mut case, now, &entry, &["THROTTLED"]);
+        now += 10 * S;
+        case.settle_at(now);
+        let again = case.take("ready", 9);
+        ack_at(&mut case, now, &again);
+        now += 10 * S;
+    }
+    assert!(text(&mut case, now).contains("at 2 % of its rate"), "1/64 is the least: {}", text(&mut case, now));
+    for _ in 0..20 {
+        case.push_at(now, "a", &["x"]);
+        case.settle_at(now);
+        now += 100 * S;
+    }
+    assert!(text(&mut case, now).contains("at 2 % of its rate"), "no job had to wait: {}", text(&mut case, now));
+    case.push_at(now, "a", &["1", "2"]);
+    run(&mut case, now, now + 7 * S);
+    let out = left(&mut case, "a");
+    assert_eq!(out[out.len() - 1] - out[out.len() - 2], 6_400 * MS, "64 intervals");
+    case.settle_at(now + 86_400 * S);
+    audit(&mut case);
+    assert!(!case.keys().contains(&"slow".to_owned()), "a day after the last incident");
+}
+
+#[test]
+fn a_budget_is_adaptive_too_and_one_without_a_rate_only_pauses() {
+    let toml = "[[budget]]\nmatch = 'r'\nrate = '10/s'\nslow = { adaptive = true }\n[[budget]]\nmatch = 'n'\nquota = '100000/h'\n\
+                slow = { adaptive = true }\n[[bucket]]\nmatch = 'r*'\nrate = '100/s'\nwithin = 'r'\n[[bucket]]\nmatch = 'n*'\n\
+                rate = '10/s'\nwithin = 'n'\n[defaults]\ncapacity = 100000\n";
+    let mut case = Case::with(toml);
+    for bucket in ["r1", "r2", "n1"] {
+        for _ in 0..3 {
+            case.push_at(T0, bucket, &jobs(1_000));
+        }
+    }
+    run(&mut case, T0, T0);
+    for entry in case.take("ready", 9) {
+        let bucket = entry.text("bucket");
+        fail_at(&mut case, T0, &entry, &["THROTTLED", "IN", &bucket[..1]]);
+    }
+    let mut told: Vec<String> =
+        slow_downs(&mut case, T0).iter().map(|one| format!("{} {}", one.0, one.1["text"])).collect();
+    told.sort();
+    assert_eq!(told, ["{n} \"1 incident\"", "{r} \"1 incident, at 90 % of its rate\""]);
+    run(&mut case, T0, at(9, 0));
+    let at_r = left(&mut case, "r");
+    assert!(at_r.windows(2).skip(1).all(|pair| pair[1] - pair[0] == 111_112), "{at_r:?}");
+    let at_n = left(&mut case, "n");
+    assert!(at_n.windows(2).all(|pair| pair[1] - pair[0] == 100 * MS), "{at_n:?}");
+    run(&mut case, at(9, 0), at(150, 0));
+    assert_eq!(slow_downs(&mut case, at(150, 0)), [], "the rate is back");
+}

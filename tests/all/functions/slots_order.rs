@@ -1,0 +1,96 @@
+//! `ordered = true`: jobs of a bucket finish in the order in which they were pushed, whatever fails.
+
+use super::slots::{ack, audit, by_hand, fail, heal_all, reap, start};
+use crate::rig::{Case, MS};
+
+#[test]
+fn while_a_job_backs_off_the_next_one_runs_unless_the_bucket_keeps_their_order() {
+    for (ordered, expected) in [(false, ["2", "3", "1"]), (true, ["1", "2", "3"])] {
+        let mut case =
+            Case::with(&format!("[[bucket]]\nmatch = '*'\nrate = '1000/s'\nconcurrency = 1\nordered = {ordered}\n"));
+        let now = start(&mut case);
+        case.push_at(now, "a", &["1", "2", "3"]);
+        case.settle_at(now);
+        let first = case.take("ready", 5);
+        assert_eq!(first.len(), 1, "one at a time");
+        fail(&mut case, now, "ready", &first[0], &["RETRY_IN", "5000"]);
+        audit(&mut case, now);
+        let (mut now, mut done) = (now, Vec::new());
+        for _ in 0..6 {
+            let wait = case.settle_at(now).wait_us;
+            audit(&mut case, now);
+            let taken = case.take("ready", 5);
+            assert!(taken.len() <= 1, "one at a time");
+            for entry in &taken {
+                ack(&mut case, now, "ready", &[entry]);
+                done.push(entry.text("job"));
+            }
+            if taken.is_empty() && wait > 0 {
+                now += wait as u64;
+            } else {
+                now += 10 * MS;
+            }
+        }
+        assert_eq!(done, expected, "ordered = {ordered}");
+    }
+}
+
+#[test]
+fn an_ordered_bucket_finishes_its_jobs_in_the_order_in_which_they_were_pushed_whatever_fails() {
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p'\nrate = '500/s'\nconcurrency = 3\n[[bucket]]\nmatch = '*'\nrate = '1000/s'\nwithin = 'p'\nconcurrency = 1\n\
+         ordered = true\nlease = '7d'\nattempts = 3\nbackoff = { initial = '20ms', max = '100ms' }\n",
+    );
+    let mut now = start(&mut case);
+    let names = ["a", "b", "c", "d", "e"];
+    let mut pushed = vec![0; names.len()];
+    let mut done = vec![Vec::new(); names.len()];
+    for round in 0..1_500 {
+        if round < 200 && rng.u8(0..3) == 0 {
+            let n = rng.usize(0..names.len());
+            let jobs: Vec<String> = (0..rng.usize(1..4)).map(|k| (pushed[n] + k).to_string()).collect();
+            pushed[n] += jobs.len();
+            case.push_at(now, names[n], &jobs.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        let wait = case.settle_at(now).wait_us;
+        audit(&mut case, now);
+        for entry in case.take("ready", 10) {
+            let bucket = names.iter().position(|name| *name == entry.text("bucket")).expect("known");
+            let finished = match rng.u8(0..8) {
+                0..3 => ack(&mut case, now, "ready", &[&entry]) == 1,
+                3 => fail(&mut case, now, "ready", &entry, &[]) == 2,
+                4 => fail(&mut case, now, "ready", &entry, &["KEEP", "RETRY_IN", "0"]) == 2,
+                5 => fail(&mut case, now, "ready", &entry, &["RETRY_IN", "70"]) == 2,
+                6 => {
+                    by_hand(
+                        &mut case,
+                        &["XCLAIM", "@", "workers", "w", "0", "#", "IDLE", "691200000", "JUSTID"],
+                        &entry,
+                    );
+                    reap(&mut case, now);
+                    case.stream("dead")
+                        .iter()
+                        .any(|dead| dead.text("job") == entry.text("job") && dead.text("bucket") == names[bucket])
+                }
+                _ => {
+                    by_hand(&mut case, &["XACK", "@", "workers", "#"], &entry);
+                    now = heal_all(&mut case, now);
+                    true
+                }
+            };
+            if finished {
+                done[bucket].push(entry.number("job"));
+            }
+            audit(&mut case, now);
+        }
+        if round >= 200 && done.iter().map(Vec::len).sum::<usize>() == pushed.iter().sum::<usize>() {
+            break;
+        }
+        now += if wait > 0 { (wait as u64).min(100 * MS) } else { MS };
+    }
+    for (bucket, done) in done.iter().enumerate() {
+        let expected: Vec<u64> = (0..pushed[bucket] as u64).collect();
+        assert_eq!(*done, expected, "{}", names[bucket]);
+    }
+}
