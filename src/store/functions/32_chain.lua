@@ -9,6 +9,7 @@
 local chain = {}
 do
   local LEVELS_MOST = 4 -- with the bucket
+  local RESOLVED_MOST = 10000 -- policies that are remembered, of one record
   local CATCH_UP_US = 20000 -- what is made up for outside of budgets
 
   -- budget_of: the name of the budget that an id stands for, or nil.
@@ -81,11 +82,14 @@ do
       of_p = {}
       rec.resolved[p] = of_p
     end
-    if not of_p[parent] then
-      local copy = {}
-      for key, value in pairs(p) do copy[key] = value end
-      of_p[parent] = fill(rec, copy, id, parent)
+    local made = of_p[parent]
+    if not made or made.till and made.till <= (rec.now or 0) then
+      made = {}
+      for key, value in pairs(p) do made[key] = value end
+      of_p[parent] = fill(rec, made, id, parent)
+      rec.resolved_count = (rec.resolved_count or 0) + 1
+      if rec.resolved_count > RESOLVED_MOST then rec.resolved, rec.resolved_count = {}, 0 end
     end
-    return of_p[parent]
+    return made
   end
 end

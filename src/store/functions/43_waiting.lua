@@ -114,8 +114,9 @@ do
       if text then add[#add + 1], add[#add + 2] = id, text else gone[#gone + 1] = id end
     end
     ctx.waiting_at = false
-    if gone[1] then call('HDEL', ctx.k.waiting, unpack(gone)) end
-    if add[1] then call('HSET', ctx.k.waiting, unpack(add)) end
+    local failed = gone[1] and base.is_error(pcall_redis('HDEL', ctx.k.waiting, unpack(gone)))
+    failed = add[1] and base.is_error(pcall_redis('HSET', ctx.k.waiting, unpack(add))) or failed
+    if failed then context.note(ctx, 'wrong-type', ctx.k.waiting) end
   end
 
   -- read: a part of a set, from its front.

@@ -310,7 +310,7 @@ do
     local schedule = ctx.k.schedule
     local add, remove = moves.add[schedule], moves.remove[schedule]
     for key, list in pairs(moves.remove) do
-      if list[1] then call('ZREM', key, unpack(list)) end
+      if list[1] then (key == schedule and call or pcall_redis)('ZREM', key, unpack(list)) end
     end
     if add and add[1] then call('ZADD', schedule, unpack(add)) end
     local all_written = true

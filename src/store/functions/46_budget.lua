@@ -434,12 +434,12 @@ do
         gone[#gone + 1] = b.id
       end
       write_place(ctx, b)
-      if not b.place then all.of[b.id], all.count, ctx.chains = false, all.count - 1, nil end
+      if not b.place then all.of[b.id], all.count, ctx.chains = nil, all.count - 1, false end
       if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
       b.changed, b.fresh = false, false
     end
-    all.changed, ctx.write_budgets = {}, nil
     if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
     if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
+    all.changed, ctx.write_budgets = {}, false -- last: where the above raises, nothing that is remembered is believed
   end
 end

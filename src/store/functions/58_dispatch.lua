@@ -22,7 +22,7 @@ do
   at_first_call[#at_first_call + 1] = function() log, quarters = math.log, 4 / math.log(2) end
 
   local function find_quarter(m, late)
-    local k = floor(log(late + 1) * quarters + 1e-9) -- a whole quarter must not come out just below itself
+    local k = floor(log(max(0, late) + 1) * quarters + 1e-9) -- a whole quarter must not come out just below itself
     m.late_k, m.late_from, m.late_to = k, ceil(2 ^ (k / 4) - 1), 2 ^ ((k + 1) / 4) - 1
   end
 
@@ -380,6 +380,7 @@ do
   -- picked: the turn of a bucket that a budget picked, `one` of its waiting set `key`, where it is plain: one job leaves. Replies
   -- whether it was.
   function dispatch.picked(ctx, key, one)
+    if one.due > ctx.now then return false end -- the clock stepped back
     if not going then resume(ctx) end
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end

@@ -4,6 +4,8 @@ local release = {}
 do
   local policy_of = record.policy_of
 
+  local FLUSHED = 500 -- nodes that are written at once
+
   -- go_on: a node may have a slot free. If it waits for one it goes on now, with no credit for the wait; the daemons are told at the
   -- end of the call.
   function release.go_on(ctx, id)
@@ -43,7 +45,10 @@ do
     if not waits[1] then return end
     local ctx = context.open(prefix, now_us)
     ctx.earlier = false
-    for _, node in ipairs(waits) do release.go_on(ctx, node) end
+    for i, node in ipairs(waits) do
+      release.go_on(ctx, node)
+      if i % FLUSHED == 0 then bucket.flush(ctx) end
+    end
     bucket.flush(ctx)
     if ctx.earlier then context.wake(k) end
   end

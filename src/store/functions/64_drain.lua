@@ -72,7 +72,7 @@ do
         note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
         work.quota = work.quota - 1
         if chain.budget_of(name) then
-          serve.stick(ctx, name)
+          pcall(serve.stick, ctx, name)
         else
           s.bucket, s.p, s.due, s.stored_due = name, policy_of(ctx.rec, name), ctx.now, nil
           s.place = work.place or work.places[work.at]

@@ -40,5 +40,6 @@ mod slots_limits;
 mod slots_order;
 mod slots_random;
 mod slow;
+mod tree_faults;
 mod walk;
 mod what_if;
