@@ -97,6 +97,18 @@ impl Partition {
         self.under("paused")
     }
 
+    /// What waits for a share of a budget.
+    #[must_use]
+    pub fn waiting(&self) -> String {
+        self.under("waiting")
+    }
+
+    /// What waits for a job in flight to finish.
+    #[must_use]
+    pub fn full(&self) -> String {
+        self.under("full")
+    }
+
     /// The failed jobs of a bucket.
     #[must_use]
     pub fn retry(&self, bucket: &BucketName) -> String {

@@ -59,7 +59,7 @@ pub const SOURCE: &str = concat!(
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 6;
+pub const VERSION: i64 = 7;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +73,7 @@ pub struct Library {
 }
 
 /// The library of this program.
-pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 6 };
+pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 7 };
 
 impl Store {
     /// Load a library where none is loaded or an older one, never over a newer one. When memory is full an older one that

@@ -27,6 +27,10 @@ pub struct Status {
     pub warnings: Vec<String>,
     /// Buckets that wait for their due.
     pub scheduled: u64,
+    /// How many buckets and budgets wait for a share of a budget.
+    pub sharing: u64,
+    /// How many wait for a job in flight to finish.
+    pub full: u64,
     /// Buckets with work that an operator stopped.
     pub paused: u64,
     /// Buckets whose jobs wait for another try.
@@ -177,6 +181,8 @@ impl Store {
             paused: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.paused())).await?,
             record_source: self.record_source().await?,
             scheduled: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
+            sharing: self.read("HLEN", redis::cmd("HLEN").arg(keys.waiting())).await?,
+            full: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.full())).await?,
             retrying: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
             has_record: same.is_some(),
             same_record: same == Some(true),

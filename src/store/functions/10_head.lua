@@ -16,8 +16,8 @@
 --   36_memory.
 
 -- The version of this library, and the oldest one whose daemons understand the replies of this one.
-local VERSION = 6
-local OLDEST_DAEMON = 6
+local VERSION = 7
+local OLDEST_DAEMON = 7
 
 local MIB = 1048576
 

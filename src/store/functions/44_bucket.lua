@@ -132,7 +132,7 @@ do
   -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
   -- re-anchored: last dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped
   -- back. A bucket that is paused no more, or that another route keeps from going than its own, goes on now, at its rate: that wait
-  -- counts neither as lateness nor as credit; one with a brake goes on at its end (43_brake). `p` is its policy, where that is not the one in force (84_explain).
+  -- counts neither as lateness nor as credit; one with a brake goes on at its end (43_brake). `p` is a policy that is not in force.
   -- reads   what was reached, while a change spreads      writes  nothing
   function bucket.decide(ctx, s, name, queue, len, place, due, level, p)
     local now = ctx.now
@@ -205,13 +205,9 @@ do
 
   -- word: a place in a word, for people: due (it is on the schedule), rest, paused, refused, full, share, held or none.
   function bucket.word(ctx, place)
-    if place == nil then return 'none' end
-    if place == ctx.k.schedule then return 'due' end
-    if place == ctx.k.rest then return 'rest' end
-    if place == ctx.k.paused then return 'paused' end
-    if place == ctx.k.refused then return 'refused' end
-    if place == ctx.k.full then return 'full' end
-    return waiting.budget(ctx, place) and 'share' or 'held'
+    local k = ctx.k
+    local words = { [k.schedule] = 'due', [k.rest] = 'rest', [k.paused] = 'paused', [k.refused] = 'refused', [k.full] = 'full' }
+    return place == nil and 'none' or words[place] or waiting.budget(ctx, place) and 'share' or 'held'
   end
 
   -- any_stands: whether any bucket stands somewhere, the held ones aside: at rest only those count whose due is still to come.

@@ -64,20 +64,22 @@ do
     return list
   end
 
-  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, and how many were passed. Of all
-  -- buckets but few are told of, so what only those need is reckoned after the floors.
+  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, how many names were passed, and
+  -- how many of those are buckets. Of all buckets but few are told of, so what only those need is reckoned after the floors.
   local function page_of_place(ctx, at, cursor, most, floors, rows)
     local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
     if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
     local page
     if at == 'share' then page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most) else page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most) end
-    if is_error(page) then return '0', 0 end
+    if is_error(page) then return '0', 0, 0 end
     local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
     local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
+    local buckets = #found / 2
     if rec.version then record.expect(rec, names_of(found), true) end
     for i = 1, #found, 2 do
       local name = found[i]
       local is_budget = byte(name, 1) == 123
+      if is_budget then buckets = buckets - 1 end
       local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
       if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
       local due, late = now, 0
@@ -87,7 +89,7 @@ do
         add(rows, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
       end
     end
-    return page[1], #found / 2
+    return page[1], #found / 2, buckets
   end
 
   -- page_of_rejected: a page of the buckets that reject, wherever they wait.
@@ -125,20 +127,20 @@ do
     }
     local ctx, at, cursor = context.open(prefix, args[1]), args[2], args[3]
     if at == '' then at, cursor = 'paused', '0' end
-    local passed, rows, rejecting_rows = 0, {}, {}
+    local passed, buckets, rows, rejecting_rows = 0, 0, {}, {}
     for _ = 1, PLACES_MOST do
       if not at or passed >= most then break end
       if at == 'rejected' then
         cursor = page_of_rejected(ctx, cursor, most, floors, rejecting_rows)
       else
-        local n
-        cursor, n = page_of_place(ctx, at, cursor, most, floors, rows)
-        passed = passed + n
+        local n, k
+        cursor, n, k = page_of_place(ctx, at, cursor, most, floors, rows)
+        passed, buckets = passed + n, buckets + k
       end
       if cursor ~= '0' then break end
       at = next_place(ctx, at)
     end
-    return { at or '', at and cursor or '', ctx.now_text, passed, rows, rejecting_rows }
+    return { at or '', at and cursor or '', ctx.now_text, buckets, rows, rejecting_rows }
   end
 
   -- drip__rank: keep a ranking, in place of the last one.
