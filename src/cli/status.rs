@@ -160,6 +160,9 @@ fn describe_bucket(status: &BucketStatus) -> String {
     let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
     line("bucket", status.bucket.clone());
     line("depth", format!("{} of {}", status.depth, status.capacity));
+    if let Some(why) = &status.refused {
+        line("REFUSED", format!("nothing goes in or out: {why}"));
+    }
     if let Some(by) = &status.closed_by {
         line("CLOSED", format!("it accepts nothing{}", stopped(&status.bucket, by, status.closed_until_us, "open")));
     }

@@ -139,10 +139,10 @@ impl<'a> Question<'a> {
         let mut found: Vec<Said> = Vec::new();
         let level = self.bucket();
         found.extend(self.wrong().map(|words| Said::new(Binding::WrongType, words)));
+        found.extend(above::refused(level));
         if found.is_empty() && !self.has_work() {
             found.push(Said::new(Binding::Empty, self.empty()));
         }
-        found.extend(above::refused(level));
         found.extend(above::paused(level, self.wall));
         if facts.daemons == 0 {
             let words = "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();

@@ -46,6 +46,8 @@ pub struct BucketStatus {
     pub closed_by: Option<String>,
     /// When that ends by itself, likewise.
     pub closed_until_us: Option<u64>,
+    /// Why nothing may leave it: its budgets cannot be found.
+    pub refused: Option<String>,
     /// The limiters before the doors that run code.
     pub gates: Vec<GateStatus>,
 }
@@ -66,8 +68,8 @@ pub struct GateStatus {
 /// What `drip__look` replies, in its order.
 type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String, LookMore);
 
-/// Its last part: the gates, what pauses the bucket and until when, and what closes it and until when.
-type LookMore = (Vec<(String, u64, u64, u64)>, String, String, String, String);
+/// Its last part: the gates, what pauses the bucket and until when, what closes it and until when, and why nothing may leave it.
+type LookMore = (Vec<(String, u64, u64, u64)>, String, String, String, String, String);
 
 /// How things stand with a queue that a scan found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,9 +224,9 @@ impl Store {
         let (bucket, due_in_us) = (bucket.to_string(), u64::try_from(due).ok());
         let held = held == 1;
         let gate = |(limiter, limit, remaining, wait_ms)| GateStatus { limiter, limit, remaining, wait_ms };
-        let (gates, paused_by, paused_until, closed_by, closed_until) = more;
+        let (gates, paused_by, paused_until, closed_by, closed_until, refused) = more;
         let some = |text: String| (!text.is_empty()).then_some(text);
-        let (paused_by, closed_by) = (some(paused_by), some(closed_by));
+        let (paused_by, closed_by, refused) = (some(paused_by), some(closed_by), some(refused));
         let (paused_until_us, closed_until_us) = (paused_until.parse().ok(), closed_until.parse().ok());
         let gates = gates.into_iter().map(gate).collect();
         Ok(BucketStatus {
@@ -244,6 +246,7 @@ impl Store {
             paused_until_us,
             closed_by,
             closed_until_us,
+            refused,
             gates,
         })
     }

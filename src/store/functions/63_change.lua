@@ -258,6 +258,19 @@ do
     return other and other.match or ''
   end
 
+  -- cannot_resolve: the refusal of a change after which a name, with what is set for it in `entry`, or the buckets of a glob would have no
+  -- budget to leave through; of a template below a glob nobody can tell.
+  local function cannot_resolve(ctx, c, entry)
+    local within = c.set and c.set.within and c.set.within.policy.within
+    if not within or within == '' then return end
+    local p = entry and record.policy_at(ctx.rec, c.match, entry, ctx.now)
+    local why = p and p.refused
+    if not entry and not find(within, '{', 1, true) and not record.policy_of(ctx.rec, chain.id_of(within)) then
+      why = 'no [[budget]] matches ' .. within
+    end
+    if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why) end
+  end
+
   -- of_name: the same for an exact name.
   local function of_name(ctx, c)
     local entry, is_newer = settings.of_name(ctx, c.match)
@@ -268,13 +281,13 @@ do
     if next(c.set or {}) and not policy_of(ctx.rec, c.match) then
       return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. chain.budget_of(c.match))
     end
-    local err = make_routes(ctx, c)
-    if err then return err end
     entry = entry or setting.fresh()
     setting.without_over(entry, ctx.now)
     local was = bucket.was(ctx, c.match) -- not asked for later: the policies before know what is set now
-    -- checks end here
     local told = change.alter(ctx, c, entry, 0)
+    local err = cannot_resolve(ctx, c, entry) or make_routes(ctx, c)
+    if err then return err end
+    -- checks end here
     if #told == 0 then return { 0, told, answer(c, policy_of(ctx.rec, c.match), told) } end
     settings.write_name(ctx, c.match, entry)
     ctx.was = { [c.match] = was }
@@ -296,7 +309,7 @@ do
     if next(c.set or {}) and not settings.room_for_glob(all, c.match) then
       return refuse('TOOMANY', '100 globs are set; `dripd unset` one')
     end
-    local err = make_routes(ctx, c)
+    local err = cannot_resolve(ctx, c) or make_routes(ctx, c)
     if err then return err end
     -- checks end here
     all.seq = all.seq + 1

@@ -135,6 +135,11 @@ fn a_chain_that_cannot_be_resolved_is_said_first() {
     let toml = "[[budget]]\nmatch = 'twilio:?'\nrate = '1/s'\n[[bucket]]\nmatch = 's:*'\nwithin = 'twilio:{1}'\n";
     let mut case = Case::with(toml);
     beat(&mut case, T0);
+    let empty = says(&mut case, T0, "s:long");
+    assert!(
+        empty.last().expect("a line").starts_with("nothing leaves s:long: no [[budget]] matches twilio:long;"),
+        "{empty:?}"
+    );
     case.lpush("s:long", &["1"]);
     case.wake_at(T0, &["s:long"]);
     let words = "nothing leaves s:long: no [[budget]] matches twilio:long; \
@@ -182,4 +187,23 @@ fn each_number_of_a_chain_says_which_line_of_the_file_it_comes_from() {
     let text = explain(&mut case, T0, "twilio:a:1").text();
     assert!(text.contains("twilio:a  1/s         set by root@web1 08:00\n"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn what_would_leave_a_bucket_or_a_budget_without_its_budgets_is_not_set() {
+    let mut case = Case::with(TREE);
+    for (name, within) in [("x", "nobody"), ("{twilio:a}", "gone"), ("x*", "nobody"), ("{twilio}", "twilio:a")] {
+        let c = json!({
+            "match": name, "is_glob": name.contains('*'),
+            "set": { "within": { "text": within, "policy": { "within": within } } },
+        });
+        assert_eq!(
+            case.refusal("drip__set", &["policy"], &[T0.to_string(), c.to_string()]),
+            "BADARG",
+            "{name} {within}"
+        );
+    }
+    set(&mut case, T0, "x", "within", "twilio:a", &json!({ "within": "twilio:a" }));
+    let names = case.key("settings");
+    assert_eq!(case.cmd::<Vec<String>>(&["HKEYS", &names]), ["x"], "nothing of the others is stored");
 }
