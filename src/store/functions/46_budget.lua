@@ -17,9 +17,10 @@
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a call), brake (43_brake; nil: none), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its turn has come: what
--- waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other server can have
--- written another one.
+-- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a
+-- call), brake (43_brake; nil: none), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its
+-- turn has come: what waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other
+-- server can have written another one.
 
 local budget = {}
 do
@@ -243,7 +244,8 @@ do
     return latest
   end
 
-  -- asks, pays: what a job asks of the budgets above its bucket before it leaves, and what it pays when it has. `line` are the budgets above. asks replies the latest due of the chain and the bucket's own; nil where something keeps the
+  -- asks, pays: what a job asks of the budgets above its bucket before it leaves, and what it pays when it has. `line` are the budgets
+  -- above. asks replies the latest due of the chain and the bucket's own; nil where something keeps the
   -- job from leaving.
   function budget.asks(ctx, line, due)
     local now, rested, went_on, met = ctx.now, ctx.k.rest, 0, due

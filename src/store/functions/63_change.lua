@@ -228,25 +228,6 @@ do
     return won
   end
 
-  -- covers: whether a glob, as it is stored, surely means all that another one does.
-  local function covers(outer, inner)
-    local budgets, of_inner = chain.budget_of(outer), chain.budget_of(inner)
-    if outer == inner or (budgets == nil) ~= (of_inner == nil) then return false end
-    local kind, plain = glob.kind(budgets or outer)
-    return kind == 'prefix' and sub(of_inner or inner, 1, #plain) == plain
-  end
-
-  -- covering: of the globs that cover one, the value of a key that counts: { setting, match }, or nil.
-  local function covering(ctx, all, text, key)
-    local won
-    for other, entry in pairs(all.globs) do
-      local one = covers(other, text) and entry.keys[key]
-      local it = one and setting.in_force(one, ctx.now)
-      if it and (not won or it.seq > won.setting.seq) then won = { setting = it, match = other } end
-    end
-    return won
-  end
-
   local function glob_answer(ctx, c, all, entry, told)
     if c.asks == 'others' then
       return others_of(c, told, function(key)

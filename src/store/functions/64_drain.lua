@@ -48,7 +48,8 @@ do
       end
       local i = work.at
       local queue = queues .. names[i]
-      if general(ctx, work, i, queue, not chain.budget_of(names[i]) and bucket.length_of(ctx, queue) or 0, due[2 * i] + 0, left_at, out) then work.more = true end
+      local len = not chain.budget_of(names[i]) and bucket.length_of(ctx, queue) or 0
+      if general(ctx, work, i, queue, len, due[2 * i] + 0, left_at, out) then work.more = true end
     end
   end
 

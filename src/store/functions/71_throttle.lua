@@ -30,7 +30,8 @@ do
     return nil, refuse('BADARG', 'IN names "' .. sub(budget_name, 1, 200) .. '", which is no budget above ' .. name)
   end
 
-  -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node; `how` says who and why. It is written, and the node stands
+  -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node; `how` says who and why. It is written,
+  -- and the node stands
   -- where it must, when the call is over (`settle`).
   local function change_of(ctx, id, how, act)
     local p = policy_of(ctx.rec, id)

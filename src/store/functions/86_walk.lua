@@ -70,7 +70,11 @@ do
     local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
     if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
     local page
-    if at == 'share' then page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most) else page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most) end
+    if at == 'share' then
+      page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most)
+    else
+      page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most)
+    end
     if is_error(page) then return '0', 0, 0 end
     local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
     local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
@@ -114,7 +118,8 @@ do
   -- keys   <prefix>:policy
   -- args   now_us, place and cursor to go on from ('' '' = from the beginning), how many buckets at most, about, and four
   --        floors: what does not exceed one is left out: depth, ms until empty, us late, rejected jobs
-  -- reply  { place and cursor to go on from ('' '' = that was all), now, buckets passed, rows that may rank by depth, empty or late, rows that may rank by rejected }
+  -- reply  { place and cursor to go on from ('' '' = that was all), now, buckets passed, rows that may rank by depth,
+  --          empty or late, rows that may rank by rejected }
   -- cost   O(how many)
   function walk.page(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')

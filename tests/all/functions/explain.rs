@@ -63,7 +63,7 @@ fn set(case: &mut Case, now: u64, name: &str, key: &str, text: &str, policy: &Js
 }
 
 /// Put a configuration into force that stands in a file.
-fn configure(case: &mut Case, now: u64, toml: &str) {
+pub fn configure(case: &mut Case, now: u64, toml: &str) {
     let environment = dripd::config::Environment { host: "web1".to_owned(), ..Default::default() };
     let config = dripd::config::Config::parse(toml, Some("/etc/dripd/config.toml".into()), &environment).expect("good");
     let source = serde_json::to_string(&config.record_source).expect("JSON");

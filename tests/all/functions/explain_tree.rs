@@ -5,10 +5,8 @@ use dripd::store::explain::{BudgetFacts, Facts};
 use jiff::tz::TimeZone;
 use serde_json::{Value as Json, json};
 
-use crate::rig::{Case, S, rand_u64};
-
-/// 08:00 in UTC.
-const T0: u64 = 1_800_000_000_000_000;
+use super::explain::{T0, beat, configure};
+use crate::rig::{Case, S};
 
 const TREE: &str = "
 [[budget]]
@@ -41,24 +39,10 @@ fn budget(case: &mut Case, now: u64, name: &str) -> BudgetSaid {
     BudgetSaid::of(&BudgetFacts::read(reply).expect("facts"), &Wall::of(now, TimeZone::UTC))
 }
 
-/// A daemon says that it is alive.
-fn beat(case: &mut Case, now: u64) {
-    let _: Vec<i64> = case.fcall("drip__beat", &["daemons"], &[now.to_string(), "d".to_owned(), "{}".to_owned()]);
-}
-
 fn set(case: &mut Case, now: u64, name: &str, key: &str, text: &str, policy: &Json) {
     let c = json!({ "match": name, "is_glob": false, "by": "root@web1", "set": { key: { "text": text, "policy": policy } } });
     let told: (i64, Vec<String>, String) = case.fcall("drip__set", &["policy"], &[now.to_string(), c.to_string()]);
     assert_eq!(told.0, 1);
-}
-
-/// Put a configuration into force that stands in a file.
-fn configure(case: &mut Case, now: u64, toml: &str) {
-    let environment = dripd::config::Environment { host: "web1".to_owned(), ..Default::default() };
-    let config = dripd::config::Config::parse(toml, Some("/etc/dripd/config.toml".into()), &environment).expect("good");
-    let source = serde_json::to_string(&config.record_source).expect("JSON");
-    let args = [now.to_string(), format!("{:016x}", rand_u64()), config.record.to_json(), "replace".to_owned(), source];
-    let _: i64 = case.fcall("drip__policy", &["policy"], &args);
 }
 
 /// Three senders of one account and one of another, each with jobs that wait, a moment after the first job left.
