@@ -51,6 +51,8 @@ enum Suite {
     Scale,
     /// What settings for some buckets cost the others
     Settings,
+    /// What budgets, quotas and slots cost a job, and buckets outside of them
+    Tree,
     /// Calls a second of each limiter
     Limiters,
     /// The same work on other tools (only when named: they must be installed)

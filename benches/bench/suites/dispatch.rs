@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use super::drain::{drain, push_plainly, ready, schedule, wait_for_jobs};
+use super::in_redis;
 use super::lab::{Apart, Daemon, Server, keys, queue};
 use super::measure::Times;
 use super::report::{Bound, Report, Row, figure};
@@ -26,23 +27,10 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
 /// and again, on servers that share one core while the load has another. A hundred are one call, so that their end-to-end time
 /// would say nothing.
 fn in_redis(report: &mut Report, mine: &Server, bare: &Server, buckets: usize, goal: Option<Bound>) -> io::Result<()> {
-    const JOBS: usize = 20_000;
     let cost = |server: &Server, function: &str, argument: &str| -> io::Result<f64> {
-        let mut wire = server.wire()?;
-        wire.call(&["FLUSHALL"])?;
-        server.record(SLOW)?;
+        let mut wire = in_redis::emptied(server, SLOW)?;
         wire.call(&["FUNCTION", "LOAD", "REPLACE", FLOORS])?;
-        let mut usec = 0.0;
-        for round in 0..JOBS / buckets {
-            schedule(&mut wire, &format!("drain-{round}"), buckets)?;
-            wire.call(&["XTRIM", &ready(), "MAXLEN", "0"])?;
-            wire.call(&["CONFIG", "RESETSTAT"])?;
-            while wire.int(&["XLEN", &ready()])? < buckets as i64 {
-                wire.call(&["FCALL", function, "1", &keys().schedule(), argument])?;
-            }
-            usec += wire.cost("fcall")?.1;
-        }
-        Ok(usec / JOBS as f64)
+        in_redis::dispatch(&mut wire, &[function, argument], buckets, |round, n| format!("drain-{round}-{n}"))
     };
     let _apart = Apart::of(&[mine, bare])?;
     let what = format!("in Redis, a dispatch of a drain of {} buckets", figure(buckets as f64));

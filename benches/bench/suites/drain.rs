@@ -5,6 +5,7 @@ use std::io;
 
 use dripd::words::policy::Route;
 
+use super::in_redis::emptied;
 use super::lab::{Daemon, Server, keys, queue, spent, wait_for};
 use super::measure::{Cost, Costs, Pairs};
 use super::report::{Bound, Report, Row, figure};
@@ -18,9 +19,18 @@ pub(super) fn ready() -> String {
 
 /// Put one job into each of so many buckets through the atomic door: they are scheduled, and due.
 pub(super) fn schedule(wire: &mut Wire, name: &str, buckets: usize) -> io::Result<()> {
-    let queues: Vec<String> = (0..buckets).map(|n| queue(&format!("{name}-{n}"))).collect();
-    let mut load = Load::of(queues.iter().map(|queue| vec!["FCALL", "drip_push", "1", queue.as_str(), JOB]));
-    wire.run(&mut load, buckets, 200)
+    schedule_all(wire, (0..buckets).map(|n| format!("{name}-{n}")), 1)
+}
+
+/// The same of any buckets, with so many jobs in each.
+pub(super) fn schedule_all(wire: &mut Wire, buckets: impl Iterator<Item = String>, jobs: usize) -> io::Result<()> {
+    let queues: Vec<String> = buckets.map(|bucket| queue(&bucket)).collect();
+    let mut load = Load::of(queues.iter().map(|queue| {
+        let mut words = vec!["FCALL", "drip_push", "1", queue.as_str()];
+        words.resize(4 + jobs, JOB);
+        words
+    }));
+    wire.run(&mut load, queues.len(), 200)
 }
 
 /// Put one job into each of so many buckets by plain pushes.
@@ -71,14 +81,6 @@ pub(super) fn drain(server: &Server, policies: &str, jobs: usize) -> io::Result<
     wait_for_jobs(&mut wire, jobs)?;
     let cost = (spent(server, std::slice::from_ref(&daemon))? - before).a_job(jobs);
     Ok(Drained { rate: dispatches_a_second(&mut wire, jobs)?, cost, daemon })
-}
-
-/// A server with these policies in force and nothing else, and a connection to it.
-fn emptied(server: &Server, policies: &str) -> io::Result<Wire> {
-    let mut wire = server.wire()?;
-    wire.call(&["FLUSHALL"])?;
-    server.record(policies)?;
-    Ok(wire)
 }
 
 /// So many buckets with a job each, due at once.

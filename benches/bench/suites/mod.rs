@@ -3,6 +3,7 @@
 mod dispatch;
 mod drain;
 mod idle;
+mod in_redis;
 mod limiters;
 mod memory;
 mod neighbours;
@@ -12,6 +13,7 @@ mod push;
 mod scale;
 mod settings;
 mod taken;
+mod tree;
 mod wake;
 mod work;
 
@@ -55,6 +57,7 @@ impl Bench {
             Suite::Neighbours => neighbours::run(&mut self.report),
             Suite::Scale => scale::run(&mut self.report),
             Suite::Settings => settings::run(&mut self.report),
+            Suite::Tree => tree::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),
             Suite::Peers => peers::run(&mut self.report),
         }

@@ -89,7 +89,8 @@ fn fill(wire: &mut Wire, fills: &[Fill]) -> io::Result<()> {
     Ok(())
 }
 
-fn now_us(wire: &mut Wire) -> io::Result<u64> {
+/// The server's clock.
+pub(super) fn now_us(wire: &mut Wire) -> io::Result<u64> {
     let time = wire.call(&["TIME"])?;
     let part = |n: usize| parts(&time).get(n).and_then(|part| text(part)?.parse::<u64>().ok());
     part(0).zip(part(1)).map(|(s, us)| s * 1_000_000 + us).ok_or_else(|| io::Error::other("TIME replies no time"))

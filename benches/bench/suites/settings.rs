@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use dripd::store::change::{Change, SetTo};
 use serde_json::json;
 
-use super::drain::{ready, schedule};
-use super::lab::{Apart, Daemon, Server, keys, queue, spent, wait_for, wait_for_quiet};
+use super::drain::ready;
+use super::in_redis;
+use super::lab::{Apart, Daemon, Server, queue, spent, wait_for, wait_for_quiet};
 use super::measure::PAIRS;
 use super::neighbours::{Seen, Street};
 use super::report::{Bound, Report, Row, figure};
@@ -51,23 +52,10 @@ fn others(
     goal: Bound,
 ) -> io::Result<()> {
     const BUCKETS: usize = 2_000;
-    const JOBS: usize = 20_000;
     let cost = |server: &Server, changes: &[Change]| -> io::Result<f64> {
-        let mut wire = server.wire()?;
-        wire.call(&["FLUSHALL"])?;
-        server.record(SLOW)?;
+        let mut wire = in_redis::emptied(server, SLOW)?;
         changes.iter().try_for_each(|change| make(&mut wire, change))?;
-        let mut usec = 0.0;
-        for round in 0..JOBS / BUCKETS {
-            schedule(&mut wire, &format!("drain-{round}"), BUCKETS)?;
-            wire.call(&["XTRIM", &ready(), "MAXLEN", "0"])?;
-            wire.call(&["CONFIG", "RESETSTAT"])?;
-            while wire.int(&["XLEN", &ready()])? < BUCKETS as i64 {
-                wire.call(&["FCALL", "drip__drain", "1", &keys().schedule(), ""])?;
-            }
-            usec += wire.cost("fcall")?.1;
-        }
-        Ok(usec / JOBS as f64)
+        in_redis::dispatch(&mut wire, &in_redis::DRAIN, BUCKETS, |round, n| format!("drain-{round}-{n}"))
     };
     let _apart = Apart::of(&[set, none])?;
     report.pairs(

@@ -1,14 +1,16 @@
 //! The load of the demo: producers that push in bursts, and workers that take what has dripped out.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use super::seen::{Bucket, Seen, Taken, now_us};
+use super::bucket::{Bucket, Taken, now_us};
 use super::stage::Stage;
 use crate::cli::{Exit, Failure};
+use crate::store::ops::{Fail, Throttled};
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
@@ -21,40 +23,64 @@ const TAKES: usize = 16;
 /// A bucket that holds more than it may is looked at again and again, but not for longer than this.
 const LOOKS_FOR: Duration = Duration::from_secs(1);
 
-type Told = (BucketName, Taken);
+/// What a worker tells.
+pub(super) enum Told {
+    /// It did a job.
+    Took(BucketName, Taken),
+    /// It was refused a job, gave it back, and everything under the budget slows down.
+    Refused(BucketName, Refused),
+}
+
+/// A job that the other side refused.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused {
+    /// When it left its bucket.
+    pub(super) left_us: u64,
+    /// When Redis had been told.
+    pub(super) told_us: u64,
+}
+
+/// That the next job is refused: by which budget, and for how long.
+type Refusal = Arc<Mutex<Option<Throttled>>>;
 
 pub(super) struct Load {
     store: Store,
     workers: JoinSet<Result<(), StoreError>>,
-    taken: UnboundedReceiver<Told>,
-    buckets: Vec<BucketName>,
+    told: UnboundedReceiver<Told>,
+    refusal: Refusal,
 }
 
 impl Load {
     /// Start the workers.
     pub(super) fn start(stage: &Stage, store: Store) -> Self {
-        let (sender, taken) = unbounded_channel();
+        let ((sender, told), refusal) = (unbounded_channel(), Refusal::default());
         let (mut workers, partition) = (JoinSet::new(), Partition::of(&stage.config.redis));
         for n in 0..WORKERS {
-            workers.spawn(work(stage.address.clone(), partition.clone(), format!("demo-{n}"), sender.clone()));
+            let (address, name) = (stage.address.clone(), format!("demo-{n}"));
+            workers.spawn(work(address, partition.clone(), name, sender.clone(), Arc::clone(&refusal)));
         }
-        Self { store, workers, taken, buckets: Vec::new() }
+        Self { store, workers, told, refusal }
     }
 
-    /// The next job in a worker's hand.
+    /// The other side refuses the next job that a worker takes.
+    pub(super) fn refuse(&self, throttled: Throttled) {
+        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(throttled);
+    }
+
+    /// What a worker tells next.
     pub(super) async fn next(&mut self) -> Result<Told, Failure> {
         tokio::select! {
             Some(ended) = self.workers.join_next() => {
                 let why = match ended { Ok(Err(why)) => why.to_string(), other => format!("{other:?}") };
                 Err(Failure::new(Exit::Failed, format!("a worker of the demo ended: {why}")))
             }
-            Some(told) = self.taken.recv() => Ok(told),
+            Some(told) = self.told.recv() => Ok(told),
         }
     }
 
-    /// One that was taken already and not looked at.
+    /// What a worker told already.
     pub(super) fn at_hand(&mut self) -> Option<Told> {
-        self.taken.try_recv().ok()
+        self.told.try_recv().ok()
     }
 
     /// A burst: one plain push, judged by its reply as any producer would. A job is its own number.
@@ -67,42 +93,56 @@ impl Load {
     }
 
     /// Ask how many jobs wait, and note for how long more did than may.
-    pub(super) async fn watch(&mut self, seen: &mut Seen) -> Result<(), StoreError> {
-        if self.buckets.is_empty() {
-            self.buckets = seen.buckets.iter().map(|bucket| bucket.name.clone()).collect();
-        }
+    pub(super) async fn watch(&mut self, buckets: &mut [Bucket]) -> Result<(), StoreError> {
+        let names: Vec<BucketName> = buckets.iter().map(|bucket| bucket.name.clone()).collect();
         let since = Instant::now();
         loop {
             let asked = Instant::now();
-            let depths = self.store.depths(&self.buckets).await?;
+            let depths = self.store.depths(&names).await?;
             let answered = Instant::now();
-            for (bucket, depth) in seen.buckets.iter_mut().zip(depths) {
+            for (bucket, depth) in buckets.iter_mut().zip(depths) {
                 bucket.waits(depth, asked, answered);
             }
-            let over = seen.buckets.iter().any(|bucket| bucket.depth > bucket.capacity);
+            let over = buckets.iter().any(|bucket| bucket.depth > bucket.capacity);
             if !over || since.elapsed() >= LOOKS_FOR {
                 return Ok(());
             }
         }
     }
 
-    /// Stop the workers, and hand over what they still took. Replies what Redis tells of rejected jobs.
-    pub(super) async fn end(mut self, seen: &mut Seen) -> Result<BTreeMap<String, u64>, StoreError> {
+    /// Stop the workers, and hand over what they still did. Replies what Redis tells of rejected jobs.
+    pub(super) async fn end(mut self, buckets: &mut [Bucket]) -> Result<BTreeMap<String, u64>, StoreError> {
         self.workers.shutdown().await;
-        while let Some((bucket, job)) = self.at_hand() {
-            seen.took(&bucket, job);
+        while let Some(told) = self.at_hand() {
+            told.note(buckets);
         }
-        self.watch(seen).await?;
+        self.watch(buckets).await?;
         self.store.rejected().await
     }
 }
 
-/// Take jobs and acknowledge them.
+impl Told {
+    /// Put a job that was done where it belongs. Replies a refusal.
+    pub(super) fn note(self, buckets: &mut [Bucket]) -> Option<(BucketName, Refused)> {
+        match self {
+            Self::Took(name, job) => {
+                if let Some(bucket) = buckets.iter_mut().find(|bucket| bucket.name == name) {
+                    bucket.took(job);
+                }
+                None
+            }
+            Self::Refused(name, refused) => Some((name, refused)),
+        }
+    }
+}
+
+/// Take jobs and acknowledge them; give one back when the other side refuses it.
 async fn work(
     address: Address,
     partition: Partition,
     name: String,
     sender: UnboundedSender<Told>,
+    refusal: Refusal,
 ) -> Result<(), StoreError> {
     let route = Route::default();
     let mut reader = Store::connect_blocking(&address, &partition, Duration::from_secs(1)).await?;
@@ -112,12 +152,17 @@ async fn work(
         let jobs = reader.take(&route, &name, TAKES, Duration::from_secs(1)).await?;
         for job in &jobs {
             let number = job.body.as_deref().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
-            if let (Some(bucket), Some(number)) = (job.bucket.clone(), number) {
-                let _ = sender.send((bucket, Taken { number, due_us: job.due_us, at_us: job.at_us }));
+            let (Some(bucket), Some(number)) = (job.bucket.clone(), number) else { continue };
+            let refused = refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(throttled) = refused {
+                let fail = Fail { throttled: Some(throttled), reason: "429".to_owned(), ..Fail::default() };
+                store.fail(&route, &job.entry, &fail).await?;
+                let refused = Refused { left_us: job.at_us, told_us: now_us() };
+                let _ = sender.send(Told::Refused(bucket, refused));
+            } else {
+                let _ = sender.send(Told::Took(bucket, Taken { number, due_us: job.due_us, at_us: job.at_us }));
+                store.ack(&route, &job.entry).await?;
             }
-        }
-        for job in &jobs {
-            store.ack(&route, &job.entry).await?;
         }
     }
 }

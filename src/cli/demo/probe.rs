@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::seen::now_us;
+use super::bucket::now_us;
 
 const NAP: Duration = Duration::from_millis(2);
 

@@ -1,4 +1,4 @@
-//! The stage of the demo: a throw-away directory, and two daemons on one built-in Redis in it.
+//! The stage of a demo: a throw-away directory, and daemons on one built-in Redis in it.
 
 use std::net::TcpListener;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::BUCKETS;
 use crate::cli::{Exit, Failure};
 use crate::config::{Config, Environment};
 use crate::store::{Address, Partition, Store};
@@ -51,16 +50,12 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Choose a directory and a port. Nothing runs yet.
-    pub(super) fn new() -> Result<Self, Failure> {
+    /// Choose a directory and a port, for these policies. Nothing runs yet.
+    pub(super) fn new(policies: &str) -> Result<Self, Failure> {
         let home = tempfile::tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let data = home.path().join("data").display().to_string();
-        let mut toml = format!("[redis]\nport = {port}\ndata_dir = {data:?}\n");
-        for planned in &BUCKETS {
-            let (name, rate, capacity) = (planned.name, planned.rate, planned.capacity);
-            toml += &format!("[[bucket]]\nmatch = \"{name}\"\nrate = \"{rate}\"\ncapacity = {capacity}\n");
-        }
+        let toml = format!("[redis]\nport = {port}\ndata_dir = {data:?}\n{policies}");
         let path = home.path().join("config.toml");
         std::fs::write(&path, &toml)?;
         let config = Config::parse(&toml, Some(path.clone()), &Environment::default())?;
@@ -68,15 +63,15 @@ impl Stage {
         Ok(Self { daemons: Vec::new(), path, config, address, home })
     }
 
-    /// Start both daemons: the first one runs Redis, the second one finds it.
-    pub(super) async fn start(&mut self) -> Result<Store, Failure> {
+    /// Start so many daemons, at least one: the first one runs Redis, the others find it.
+    pub(super) async fn start(&mut self, daemons: usize) -> Result<Store, Failure> {
         let mut store = None;
-        for number in [1, 2] {
+        for number in 1..=daemons {
             let daemon = self.spawn(number)?;
             self.daemons.push(daemon);
             store = Some(self.wait_for_all().await?);
         }
-        Ok(store.expect("it starts two"))
+        Ok(store.expect("it starts one at least"))
     }
 
     fn spawn(&self, number: usize) -> Result<Daemon, Failure> {

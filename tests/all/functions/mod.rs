@@ -41,5 +41,7 @@ mod slots_order;
 mod slots_random;
 mod slow;
 mod tree_faults;
+mod tree_model;
+mod tree_reference;
 mod walk;
 mod what_if;

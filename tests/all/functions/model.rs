@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use jobs::{Ready, Retry};
-pub(super) use policy::Policy;
 use policy::Record;
+pub(super) use policy::{Policy, Rate};
 use reference::Model;
 
 use crate::rig::{Case, MS, S};

@@ -199,7 +199,7 @@ impl World {
                 track.went_on - due
             );
             if let Some((low, _)) = track.base.filter(|_| !track.is_free) {
-                let earliest = p.after(low).saturating_sub(OFF_US);
+                let earliest = p.rate.after(low).saturating_sub(OFF_US);
                 ensure!(due >= earliest, "{} us too early, by the rate in force", earliest - due);
             }
             let base = due.max(now.saturating_sub(p.catch_up));
@@ -227,7 +227,7 @@ impl World {
         let InForce { policy: p, paused, .. } = self.in_force(b);
         let was_forgotten = places.is_empty() && !track.is_free;
         if let Some((low, _)) = track.base.filter(|_| was_forgotten) {
-            let due = p.after(low).saturating_sub(OFF_US);
+            let due = p.rate.after(low).saturating_sub(OFF_US);
             ensure!(due <= now, "it is forgotten {} us before its due; it stood in {:?}", due - now, before.places[b]);
         }
         if did.settled.is_none() {
@@ -260,8 +260,8 @@ impl World {
             let Some((low, high)) = track.base else {
                 return Err(format!("it has never left, and {place} says {due}"));
             };
-            let from = if track.is_free { 0 } else { p.after(low).saturating_sub(OFF_US) };
-            let to = p.after(high) + OFF_US;
+            let from = if track.is_free { 0 } else { p.rate.after(low).saturating_sub(OFF_US) };
+            let to = p.rate.after(high) + OFF_US;
             ensure!((from..=to).contains(due), "due {due} in {place}, not between {from} and {to}; now {now}");
         }
         Ok(())
@@ -278,8 +278,8 @@ impl World {
         ensure!((eta_ms == -1) == (depth == 0), "peek: eta {eta_ms} ms at {depth}");
         let Some((low, high)) = track.base.filter(|_| depth > 0) else { return Ok(()) };
         let ms = |due: u64| due.saturating_sub(self.now).div_ceil(MS) as i64;
-        let from = if track.is_free { 0 } else { ms(p.after(low).saturating_sub(OFF_US)) };
-        let to = ms(p.after(high) + OFF_US);
+        let from = if track.is_free { 0 } else { ms(p.rate.after(low).saturating_sub(OFF_US)) };
+        let to = ms(p.rate.after(high) + OFF_US);
         ensure!((from..=to).contains(&eta_ms), "peek: eta {eta_ms} ms, not between {from} and {to}");
         Ok(())
     }
@@ -290,7 +290,7 @@ impl World {
         for b in 0..BUCKETS.len() {
             let Some((low, _)) = self.tracks[b].base else { continue };
             let is_idle = !self.seen.stands(b, self.now);
-            if is_idle && self.in_force(b).policy.after(low) <= self.now {
+            if is_idle && self.in_force(b).policy.rate.after(low) <= self.now {
                 self.tracks[b].is_free = true;
             }
         }

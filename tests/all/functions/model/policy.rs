@@ -1,9 +1,15 @@
 //! What applies to a bucket, as the references read it from a record: with exact arithmetic.
 
+/// So many in a period of so many microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::functions) struct Rate {
+    pub(in crate::functions) count: u128,
+    pub(in crate::functions) period: u128,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::functions) struct Policy {
-    pub(super) count: u128,
-    pub(super) period: u128,
+    pub(in crate::functions) rate: Rate,
     pub(in crate::functions) capacity: usize,
     pub(in crate::functions) lease_ms: u64,
     pub(super) attempts: u64,
@@ -49,8 +55,7 @@ impl Policy {
     pub(in crate::functions) fn read<'a>(field: impl Fn(&str) -> &'a serde_json::Value) -> Self {
         let n = |name: &str| field(name).as_u64().expect("a number");
         Self {
-            count: n("count").into(),
-            period: n("period_us").into(),
+            rate: Rate { count: n("count").into(), period: n("period_us").into() },
             capacity: n("capacity") as usize,
             lease_ms: n("lease_ms"),
             attempts: n("attempts"),
@@ -60,24 +65,33 @@ impl Policy {
             catch_up: n("catch_up_us"),
         }
     }
+}
 
-    pub(super) fn part(&self, k: u128) -> u128 {
+impl Rate {
+    fn part(self, k: u128) -> u128 {
         k * self.period / self.count
     }
 
     /// One interval later, the remainder carried: parts of a period begin at floor(k * period / count).
-    pub(in crate::functions) fn after(&self, t: u64) -> u64 {
+    pub(in crate::functions) fn after(self, t: u64) -> u64 {
         let t = u128::from(t);
         let (base, r) = (t - t % self.period, t % self.period);
         let k = ((r + 1) * self.count).div_ceil(self.period) - 1;
         (base + self.part(k + 1) + (r - self.part(k))) as u64
     }
 
-    pub(super) fn interval(&self) -> u64 {
+    /// The longest interval.
+    pub(in crate::functions) fn interval(self) -> u64 {
         self.period.div_ceil(self.count) as u64
     }
 
-    pub(super) fn eta_ms(&self, due: u64, now: u64, n: usize) -> i64 {
+    /// A due that followed this rate follows another one: last job + the new interval, but no earlier than now, unless it was due
+    /// before.
+    pub(in crate::functions) fn re_anchored(self, to: Self, due: u64, now: u64) -> u64 {
+        to.after(due - (self.period / self.count) as u64).max(due.min(now))
+    }
+
+    pub(in crate::functions) fn eta_ms(self, due: u64, now: u64, n: usize) -> i64 {
         let scaled = (i128::from(due) - i128::from(now)) * self.count as i128 + (n as i128 - 1) * self.period as i128;
         let unit = 1_000 * self.count as i128;
         scaled.max(0).div_euclid(unit) as i64 + i64::from(scaled.max(0) % unit != 0)

@@ -69,11 +69,11 @@ impl Model {
             let old = prev.policy(bucket);
             fresh = true;
             bound = bound.max(old.capacity);
-            if (old.count, old.period) != (policy.count, policy.period) {
-                due = due.map(|due| policy.after(due - (old.period / old.count) as u64).max(due.min(now)));
+            if old.rate != policy.rate {
+                due = due.map(|due| old.rate.re_anchored(policy.rate, due, now));
             }
         }
-        due = due.map(|due| due.min(now + policy.interval()));
+        due = due.map(|due| due.min(now + policy.rate.interval()));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
         State { policy, fresh, due, keeps: self.len(bucket).min(bound) }
     }
@@ -169,7 +169,7 @@ impl Model {
             + i64::from((due as i64 - now as i64).rem_euclid(1_000) != 0))
         .max(1);
         let all = accepted == jobs.len();
-        let eta = if accepted == 0 { -1 } else { p.eta_ms(due, now, depth) };
+        let eta = if accepted == 0 { -1 } else { p.rate.eta_ms(due, now, depth) };
         Some([accepted as i64, depth as i64, p.capacity as i64, if all { -1 } else { retry }, eta])
     }
 
@@ -179,7 +179,7 @@ impl Model {
         let full = depth >= p.capacity && !p.drop_oldest;
         let wait = due as i64 - now as i64;
         let retry = (wait.div_euclid(1_000) + i64::from(wait.rem_euclid(1_000) != 0)).max(1);
-        let eta = if depth == 0 { -1 } else { p.eta_ms(due, now, 1) };
+        let eta = if depth == 0 { -1 } else { p.rate.eta_ms(due, now, 1) };
         [0, depth as i64, p.capacity as i64, if full { retry } else { -1 }, eta]
     }
 
@@ -278,7 +278,7 @@ impl Model {
         self.settle(bucket, &state);
         let p = state.policy;
         let (mut due, mut left) = (state.due.expect("scheduled"), 0);
-        let next = |due: u64| p.after(due.max(now - p.catch_up));
+        let next = |due: u64| p.rate.after(due.max(now - p.catch_up));
         let announced = self.index.get(bucket) == Some(&None);
         while announced && due <= now && self.room(&p.route) > 0 {
             let retries = self.retries.entry(bucket.into()).or_default();

@@ -7,10 +7,11 @@ use ratatui::style::{Color, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use super::seen::{Bucket, Pace, Seen};
+use super::seen::Seen;
 use super::verdict::{PAUSE_WITHIN, pause_since_kill_us};
 use super::{KILL_AT, LASTS, last_push};
 use crate::cli::charts::{Bars, Column, Vessel};
+use crate::cli::demo::bucket::{Bucket, Pace};
 
 const PUSHED: Color = Color::Cyan;
 const REJECTED: Color = Color::Red;
@@ -226,7 +227,7 @@ impl Picture<'_> {
         )
     }
 
-    fn words_of_kill(&self, kill: &super::Kill) -> (Line<'static>, Line<'static>) {
+    fn words_of_kill(&self, kill: &super::seen::Kill) -> (Line<'static>, Line<'static>) {
         let fastest = self.seen.fastest();
         let depth = self.seen.buckets.iter().zip(&kill.depths).find(|(b, _)| b.name == fastest.name);
         let pause = depth.and_then(|(bucket, depth)| pause_since_kill_us(bucket, kill, *depth, self.shown_us));
@@ -260,9 +261,10 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::seen::{Kill, Taken, now_us};
+    use super::super::seen::Kill;
     use super::super::{BUCKETS, Seen};
     use super::*;
+    use crate::cli::demo::bucket::{Taken, now_us};
 
     /// Ten seconds into a demo whose first daemon was killed.
     fn seen() -> Seen {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crossterm::style::Stylize as _;
-
-use super::probe::Stalls;
-use super::seen::{Bucket, Kill, Seen, Taken};
+use super::seen::{Kill, Seen};
+use crate::cli::demo::bucket::{Bucket, Taken};
+use crate::cli::demo::probe::Stalls;
+use crate::cli::demo::report::{Report, Verdict};
+use crate::cli::demo::window::broken_window;
 use crate::words::policy::Policy;
-use crate::words::rate::Rate;
 
 /// How long a push may stay over capacity while a daemon runs (promise 2), beside what the machine itself stood still.
 const CUT_WITHIN: Duration = Duration::from_millis(50);
@@ -21,25 +21,6 @@ pub(super) const PAUSE_WITHIN: Duration = Duration::from_millis(100);
 const LOOKS_FOR_US: u64 = 2_000_000;
 const LEAST_LOOK_US: u64 = 500_000;
 
-/// A machine that stood still for longer than this is said to have done so.
-const STALL_SAID: Duration = Duration::from_millis(20);
-
-/// What became of one promise.
-struct Verdict {
-    promise: &'static str,
-    /// What was measured.
-    found: String,
-    /// In which way it was broken; empty when it was kept.
-    broken: Vec<String>,
-}
-
-pub(super) struct Report {
-    seen: Seen,
-    took: Duration,
-    stalled: Duration,
-    verdicts: [Verdict; 5],
-}
-
 /// The longest pause of a bucket since the kill, as far as there were jobs that could leave; up to some moment.
 pub(super) fn pause_since_kill_us(bucket: &Bucket, kill: &Kill, depth: u64, until_us: u64) -> Option<u64> {
     let jobs_for_us = depth * bucket.interval_us();
@@ -47,44 +28,17 @@ pub(super) fn pause_since_kill_us(bucket: &Bucket, kill: &Kill, depth: u64, unti
     (to_us > kill.at_us).then(|| bucket.longest_pause_us(kill.at_us, to_us))
 }
 
-impl Report {
-    pub(super) fn new(seen: Seen, recorded: &BTreeMap<String, u64>, stalls: &Stalls, took: Duration) -> Self {
-        let stalled = stalls.longest_of_all();
-        let (bound, kill) = (bound(&seen, recorded, stalled), kill(&seen, stalls));
-        let verdicts = [rate(&seen), bound, order(&seen), nothing_lost(&seen), kill];
-        Self { seen, took, stalled, verdicts }
+/// What became of each promise, and the figures.
+pub(super) fn report(seen: &Seen, recorded: &BTreeMap<String, u64>, stalls: &Stalls, took: Duration) -> Report {
+    let (stalled, mut figures) = (stalls.longest_of_all(), String::new());
+    for b in &seen.buckets {
+        let (name, set) = (b.name.as_str(), b.rate.to_string());
+        figures += &format!("{name}: {:.2}/s out, {set} set\n", b.rate_out());
+        figures += &format!("    {} pushed, {} rejected, {} out\n", b.pushed, b.rejected, b.taken.len());
+        figures += &format!("    late: p50 {:.2}, p99 {:.2} ms\n", b.late_ms(0.5), b.late_ms(0.99));
     }
-
-    /// Every way in which a promise was broken, in one line.
-    pub(super) fn broken(&self) -> Option<String> {
-        let all: Vec<_> =
-            self.verdicts.iter().flat_map(|v| v.broken.iter().map(|b| format!("{}: {b}", v.promise))).collect();
-        (!all.is_empty()).then(|| format!("broken: {}", all.join("; ")))
-    }
-
-    /// Figures and verdicts, in lines of at most 40 columns: the smallest terminal that the demo is for.
-    pub(super) fn text(&self, colored: bool) -> String {
-        let mut text = format!("measured over {:.1} s:\n\n", self.took.as_secs_f64());
-        for b in &self.seen.buckets {
-            let (name, set) = (b.name.as_str(), b.rate.to_string());
-            text += &format!("{name}: {:.2}/s out, {set} set\n", b.rate_out());
-            text += &format!("    {} pushed, {} rejected, {} out\n", b.pushed, b.rejected, b.taken.len());
-            text += &format!("    late: p50 {:.2}, p99 {:.2} ms\n", b.late_ms(0.5), b.late_ms(0.99));
-        }
-        text.push('\n');
-        for Verdict { promise, found, broken } in &self.verdicts {
-            let word = if broken.is_empty() { "kept    ".green() } else { "BROKEN  ".red() };
-            let word = if colored { word.to_string() } else { word.content().to_string() };
-            text += &format!("{word}{promise}: {found}\n");
-        }
-        if self.stalled >= STALL_SAID {
-            text += &format!("        (machine stood still {} ms)\n", self.stalled.as_millis());
-        }
-        if self.broken().is_none() {
-            text += "\nall promises kept, measured from outside";
-        }
-        text
-    }
+    let (bound, kill) = (bound(seen, recorded, stalled), kill(seen, stalls));
+    Report { took, stalled, figures, verdicts: vec![rate(seen), bound, order(seen), nothing_lost(seen), kill] }
 }
 
 fn ms(us: u64) -> f64 {
@@ -103,25 +57,6 @@ fn rate(seen: &Seen) -> Verdict {
     }
     let found = if broken.is_empty() { "no bucket was too fast" } else { "a bucket was too fast" };
     Verdict { promise: "rate", found: found.to_owned(), broken }
-}
-
-/// The width of a window that holds too many of some times in their order, to within a microsecond.
-///
-/// From job i to job j there are `j - i + 1` jobs; that is too many when `(j - i) × period > (width + catch_up + 1) × count`. So j is
-/// compared with that i before it whose `i × period - at × count` is the least, and one walk finds any such window.
-fn broken_window(times: &[u64], rate: Rate, catch_up_us: u64) -> Option<u64> {
-    let (count, period) = (i128::from(rate.count()), rate.period().as_micros() as i128);
-    let allowed = i128::from(catch_up_us + 1) * count;
-    let mut least: Option<(i128, u64)> = None;
-    for (n, at) in times.iter().enumerate() {
-        let place = n as i128 * period - i128::from(*at) * count;
-        match least {
-            Some((value, from)) if place - value > allowed => return Some(at - from),
-            Some((value, _)) if place >= value => {}
-            _ => least = Some((place, *at)),
-        }
-    }
-    None
 }
 
 /// Promise 2: what is over capacity is cut, and whoever pushed it was told.
@@ -217,14 +152,14 @@ mod tests {
     }
 
     fn broken(seen: Seen, recorded: u64) -> Option<String> {
-        Report::new(seen, &BTreeMap::from([("b".to_owned(), recorded)]), &Stalls::default(), Duration::from_secs(2))
+        report(&seen, &BTreeMap::from([("b".to_owned(), recorded)]), &Stalls::default(), Duration::from_secs(2))
             .broken()
     }
 
     #[test]
     fn promises_that_were_kept_are_said_in_lines_of_forty_columns() {
         let report =
-            Report::new(seen(), &BTreeMap::from([("b".to_owned(), 2)]), &Stalls::default(), Duration::from_secs(2));
+            report(&seen(), &BTreeMap::from([("b".to_owned(), 2)]), &Stalls::default(), Duration::from_secs(2));
         assert_eq!(report.broken(), None);
         let text = report.text(false);
         assert!(text.contains("b: 5.00/s out, 5/s set") && text.contains("all promises kept"), "{text}");
@@ -264,14 +199,5 @@ mod tests {
         let mut none = seen();
         none.killed = None;
         assert_eq!(broken(none, 2).as_deref(), Some("broken: kill -9: the demo ended before it"));
-    }
-
-    #[test]
-    fn a_window_may_hold_what_the_rate_and_the_catch_up_allow_and_not_one_job_more() {
-        let rate = Rate::parse("10/s").expect("a rate");
-        assert_eq!(broken_window(&[0, 80_000, 180_000], rate, 20_000), None);
-        assert_eq!(broken_window(&[0, 79_999, 180_000], rate, 20_000), None, "to within a microsecond");
-        assert_eq!(broken_window(&[0, 79_998], rate, 20_000), Some(79_998));
-        assert_eq!(broken_window(&[0, 100_000, 200_000, 250_000, 350_000], rate, 20_000), Some(250_000));
     }
 }

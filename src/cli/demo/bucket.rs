@@ -1,14 +1,10 @@
-//! What is seen from outside: what producers were told, what workers got and when. Every time is in microseconds of the
+//! One bucket as it is seen from outside: what producers were told, what workers got and when. Every time is in microseconds of the
 //! machine's clock, which is also that of its Redis.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::Planned;
 use crate::words::bucket::BucketName;
 use crate::words::rate::Rate;
-
-/// What the screen shows is so old: by then the workers have handed over what left a bucket before it.
-const SHOWN_LATE_US: u64 = 100_000;
 
 /// A rate is taken over at least so long, and over at least so many intervals.
 const RATE_OVER_US: u64 = 500_000;
@@ -61,78 +57,17 @@ pub(super) struct Bucket {
     pub(super) longest_over: Duration,
 }
 
-/// Everything that the demo saw.
-pub(super) struct Seen {
-    pub(super) buckets: Vec<Bucket>,
-    pub(super) start_us: u64,
-    /// When the first daemon was killed, and what waited in each bucket then.
-    pub(super) killed: Option<Kill>,
-    /// The daemons that run: their numbers and processes.
-    pub(super) running: Vec<(usize, u32)>,
-}
-
-/// The end of the first daemon.
-pub(super) struct Kill {
-    pub(super) at_us: u64,
-    pub(super) process: u32,
-    pub(super) depths: Vec<u64>,
-}
-
 /// The machine's clock.
 pub(super) fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
-impl Seen {
-    pub(super) fn new(planned: &[Planned]) -> Self {
-        Self {
-            buckets: planned.iter().map(Bucket::new).collect(),
-            start_us: now_us(),
-            killed: None,
-            running: Vec::new(),
-        }
-    }
-
-    /// The moment that the screen shows.
-    pub(super) fn shown_us() -> u64 {
-        now_us() - SHOWN_LATE_US
-    }
-
-    pub(super) fn took(&mut self, bucket: &BucketName, job: Taken) {
-        if let Some(bucket) = self.buckets.iter_mut().find(|b| b.name == *bucket) {
-            // Several workers hand over what they took: two jobs may come in the wrong order.
-            let at = bucket.taken.partition_point(|other| other.at_us <= job.at_us);
-            bucket.taken.insert(at, job);
-        }
-    }
-
-    pub(super) fn all_is_out(&self) -> bool {
-        self.buckets.iter().all(|bucket| bucket.taken.len() == bucket.accepted.len())
-    }
-
-    pub(super) fn rejected(&self) -> u64 {
-        self.buckets.iter().map(|bucket| bucket.rejected).sum()
-    }
-
-    /// The bucket with the highest rate.
-    pub(super) fn fastest(&self) -> &Bucket {
-        self.buckets.iter().min_by_key(|bucket| bucket.interval_us()).expect("there are three")
-    }
-
-    /// Where columns of a chart begin: so that the first job of the slowest bucket is in the middle of one, for each of
-    /// its jobs is a mark, and none may come so close to the edge of a column that it stands now in one, now in the other.
-    pub(super) fn first_column_us(&self, column_us: u64) -> u64 {
-        let slowest = self.buckets.iter().max_by_key(|bucket| bucket.interval_us()).expect("there are three");
-        slowest.taken.first().map_or(self.start_us, |job| job.at_us - column_us / 2)
-    }
-}
-
 impl Bucket {
-    fn new(planned: &Planned) -> Self {
+    pub(super) fn new(name: &str, rate: &str, capacity: u32) -> Self {
         Self {
-            name: planned.name.parse().expect("a good name"),
-            rate: Rate::parse(planned.rate).expect("a good rate"),
-            capacity: u64::from(planned.capacity),
+            name: name.parse().expect("a good name"),
+            rate: Rate::parse(rate).expect("a good rate"),
+            capacity: u64::from(capacity),
             pushes: Vec::new(),
             accepted: Vec::new(),
             pushed: 0,
@@ -147,6 +82,13 @@ impl Bucket {
 
     pub(super) fn interval_us(&self) -> u64 {
         (self.rate.period().as_micros() / u128::from(self.rate.count())) as u64
+    }
+
+    /// A job is in a worker's hand.
+    pub(super) fn took(&mut self, job: Taken) {
+        // Several workers hand over what they took: two jobs may come in the wrong order.
+        let at = self.taken.partition_point(|other| other.at_us <= job.at_us);
+        self.taken.insert(at, job);
     }
 
     /// So many jobs were pushed; the reply said how many wait now, which is the verdict.
@@ -172,6 +114,20 @@ impl Bucket {
         let since = *self.over_since.get_or_insert(answered);
         // Surely from the first answer to the last question: a demo that was slow to look is no broken promise.
         self.longest_over = self.longest_over.max(asked.saturating_duration_since(since));
+    }
+
+    /// When a job was pushed, by its number.
+    pub(super) fn pushed_us(&self, number: u64) -> Option<u64> {
+        let mut first = 0;
+        self.pushes.iter().find_map(|push| {
+            first += push.accepted + push.rejected;
+            (number < first).then_some(push.at_us)
+        })
+    }
+
+    /// Whether every accepted job is out or waits: none is under way between the two.
+    pub(super) fn is_settled(&self) -> bool {
+        self.accepted.len() as u64 == self.taken.len() as u64 + self.depth
     }
 
     fn taken_until(&self, at_us: u64) -> &[Taken] {
@@ -241,7 +197,7 @@ mod tests {
 
     /// Five a second, room for ten.
     fn bucket() -> Bucket {
-        Bucket::new(&Planned { name: "b", rate: "5/s", capacity: 10, pushes: &[] })
+        Bucket::new("b", "5/s", 10)
     }
 
     fn take(bucket: &mut Bucket, times_ms: impl IntoIterator<Item = u64>) {

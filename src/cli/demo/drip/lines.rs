@@ -1,6 +1,7 @@
 //! The demo in plain lines, one a second: for a pipe, a terminal without control sequences, and whoever wants no colours.
 
-use super::seen::{Bucket, Pace, Seen};
+use super::seen::Seen;
+use crate::cli::demo::bucket::{Bucket, Pace};
 use crate::cli::say;
 
 pub(super) struct Lines {

@@ -1,0 +1,36 @@
+//! Promise 1, checked from the times at which jobs left: in every window of length W at most `1 + (W + catch_up) / interval` do.
+
+use crate::words::rate::Rate;
+
+/// The width of a window that holds too many of some times in their order, to within a microsecond.
+///
+/// From job i to job j there are `j - i + 1` jobs; that is too many when `(j - i) × period > (width + catch_up + 1) × count`. So j is
+/// compared with that i before it whose `i × period - at × count` is the least, and one walk finds any such window.
+pub(super) fn broken_window(times: &[u64], rate: Rate, catch_up_us: u64) -> Option<u64> {
+    let (count, period) = (i128::from(rate.count()), rate.period().as_micros() as i128);
+    let allowed = i128::from(catch_up_us + 1) * count;
+    let mut least: Option<(i128, u64)> = None;
+    for (n, at) in times.iter().enumerate() {
+        let place = n as i128 * period - i128::from(*at) * count;
+        match least {
+            Some((value, from)) if place - value > allowed => return Some(at - from),
+            Some((value, _)) if place >= value => {}
+            _ => least = Some((place, *at)),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_may_hold_what_the_rate_and_the_catch_up_allow_and_not_one_job_more() {
+        let rate = Rate::parse("10/s").expect("a rate");
+        assert_eq!(broken_window(&[0, 80_000, 180_000], rate, 20_000), None);
+        assert_eq!(broken_window(&[0, 79_999, 180_000], rate, 20_000), None, "to within a microsecond");
+        assert_eq!(broken_window(&[0, 79_998], rate, 20_000), Some(79_998));
+        assert_eq!(broken_window(&[0, 100_000, 200_000, 250_000, 350_000], rate, 20_000), Some(250_000));
+    }
+}

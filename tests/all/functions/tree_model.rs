@@ -1,0 +1,281 @@
+//! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors,
+//! drains in time and late, rates, weights and pauses that change. Every reply, every entry and the whole state are compared after
+//! every step, with the clock passed in, and the audit finds nothing.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use redis::Value;
+
+use super::flow::{audit, set_at, unset_at};
+use super::model::Rate;
+use super::tree_reference::{Left, Node, Place, Tree};
+use crate::rig::{Case, MS, S, Server, T0};
+
+/// Ends are sums of fractions.
+const ENDS_OFF: f64 = 1e-9;
+
+const CAPACITY: usize = 6;
+
+struct Pair {
+    case: Case,
+    tree: Tree,
+    now: u64,
+    rng: Rng,
+    pushed: u64,
+    /// What was done, for whoever reads a failure.
+    story: Vec<String>,
+}
+
+fn random_rate(rng: &mut Rng) -> Rate {
+    let period = [100 * MS, 700 * MS, S, S, 10 * S][rng.usize(0..5)];
+    Rate { count: u128::from(rng.u64(1..30)), period: u128::from(period) }
+}
+
+/// A tree: budgets first, each behind its parent, then buckets.
+fn random_tree(rng: &mut Rng) -> Tree {
+    let mut nodes: Vec<Node> = Vec::new();
+    let (budgets, buckets) = (rng.usize(1..6), rng.usize(2..9));
+    let level = |nodes: &[Node], n: usize| std::iter::successors(nodes[n].parent, |n| nodes[*n].parent).count() + 1;
+    for n in 0..budgets + buckets {
+        let is_budget = n < budgets;
+        let most = if is_budget { 2 } else { 3 };
+        let parents: Vec<usize> = (0..n.min(budgets)).filter(|parent| level(&nodes, *parent) <= most).collect();
+        let is_root = n == 0 || is_budget && rng.u8(0..4) == 0 || !is_budget && rng.u8(0..10) == 0;
+        nodes.push(Node {
+            id: if is_budget { format!("{{b{n}}}") } else { format!("q{n}") },
+            parent: if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) },
+            rate: random_rate(rng),
+            catch_up: [None, None, Some(0), Some(90 * MS)][rng.usize(0..4)],
+            weight: rng.u32(1..5),
+            is_paused: false,
+            queue: (!is_budget).then(Default::default),
+            place: Place::Nowhere,
+            due: 0,
+            went_on: 0,
+            tag: None,
+            clock: 0.0,
+        });
+    }
+    Tree::new(nodes, CAPACITY)
+}
+
+fn name(id: &str) -> &str {
+    id.trim_matches(['{', '}'])
+}
+
+fn toml(tree: &Tree) -> String {
+    let entry = |node: &Node| {
+        let kind = if node.queue.is_some() { "bucket" } else { "budget" };
+        let Rate { count, period } = node.rate;
+        let mut text = format!(
+            "[[{kind}]]\nmatch = '{}'\nrate = '{count}/{}ms'\nweight = {}\n",
+            name(&node.id),
+            period / 1_000,
+            node.weight
+        );
+        if let Some(parent) = node.parent {
+            text += &format!("within = '{}'\n", name(&tree.nodes[parent].id));
+        }
+        if let Some(us) = node.catch_up {
+            text += &format!("catch_up = '{}ms'\n", us / 1_000);
+        }
+        text
+    };
+    format!("[defaults]\ncapacity = {CAPACITY}\n{}", tree.nodes.iter().map(entry).collect::<String>())
+}
+
+impl Pair {
+    fn new(server: &Server, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let tree = random_tree(&mut rng);
+        let mut flush = Case { redis: server.connect(), prefix: String::new() };
+        let _: Value = flush.cmd(&["FLUSHALL"]);
+        let toml = toml(&tree);
+        let case = Case::on(server, &toml);
+        Self { case, tree, now: T0 + 1, rng, pushed: 0, story: vec![format!("seed {seed}\n{toml}")] }
+    }
+
+    fn any(&mut self, of: impl Fn(&Node) -> bool) -> usize {
+        let all: Vec<usize> = (0..self.tree.nodes.len()).filter(|n| of(&self.tree.nodes[*n])).collect();
+        all[self.rng.usize(0..all.len())]
+    }
+
+    fn jobs(&mut self) -> Vec<String> {
+        let first = self.pushed;
+        self.pushed += self.rng.u64(1..5);
+        (first..self.pushed).map(|n| n.to_string()).collect()
+    }
+
+    fn settle(&mut self) {
+        self.case.settle_at(self.now);
+        self.tree.settle(self.now);
+    }
+
+    fn step(&mut self) {
+        self.now += 1 + self.rng.u64(0..50);
+        match self.rng.u8(0..20) {
+            0..5 => {
+                let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
+                let id = self.tree.nodes[n].id.clone();
+                self.story.push(format!("{} push {id} {jobs:?}", self.now - T0));
+                let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
+                let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &jobs, self.now));
+                assert_eq!(told, expected, "{}", self.story.join("\n"));
+            }
+            5..8 => {
+                let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
+                let id = self.tree.nodes[n].id.clone();
+                self.story.push(format!("{} lpush {id} {jobs:?}", self.now - T0));
+                let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
+                self.case.lpush(&id, &texts);
+                self.case.wake_at(self.now, &[&id]);
+                self.tree.wake(n, &jobs, self.now);
+                self.settle();
+            }
+            8..16 => {
+                // From due to due, as a daemon does that is never late.
+                for _ in 0..self.rng.usize(1..12) {
+                    let Some(due) = self.tree.first_due() else { break };
+                    self.now = self.now.max(due);
+                    self.story.push(format!("{} settle", self.now - T0));
+                    self.settle();
+                }
+            }
+            16..18 => {
+                self.now += [MS, 30 * MS, 400 * MS, 5 * S][self.rng.usize(0..4)];
+                self.story.push(format!("{} late", self.now - T0));
+                self.settle();
+            }
+            18 => {
+                let (n, is_rate) = (self.any(|_| true), self.rng.bool());
+                let id = self.tree.nodes[n].id.clone();
+                if is_rate {
+                    let rate = random_rate(&mut self.rng);
+                    self.story.push(format!("{} set {id} {rate:?}", self.now - T0));
+                    let policy = format!(r#"{{"count":{},"period_us":{}}}"#, rate.count, rate.period);
+                    set_at(&mut self.case, self.now, &id, "rate", &policy);
+                    self.tree.set_rate(n, rate, self.now);
+                } else {
+                    self.tree.nodes[n].weight = self.rng.u32(1..5);
+                    let weight = self.tree.nodes[n].weight;
+                    self.story.push(format!("{} set {id} weight {weight}", self.now - T0));
+                    set_at(&mut self.case, self.now, &id, "weight", &format!(r#"{{"weight":{weight}}}"#));
+                    self.tree.put_right(n, self.now);
+                }
+            }
+            _ => {
+                let n = self.any(|_| true);
+                let (id, is_paused) = (self.tree.nodes[n].id.clone(), !self.tree.nodes[n].is_paused);
+                self.story.push(format!("{} pause {id} {is_paused}", self.now - T0));
+                if is_paused {
+                    set_at(&mut self.case, self.now, &id, "pause", "{}");
+                } else {
+                    unset_at(&mut self.case, self.now, &id, "pause");
+                }
+                self.tree.set_paused(n, is_paused, self.now);
+            }
+        }
+        self.compare();
+    }
+
+    fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
+        let key = self.case.key(key);
+        self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"])
+    }
+
+    fn compare(&mut self) {
+        let places = |tree: &Tree, pick: &dyn Fn(&Node) -> Option<u64>| -> BTreeMap<String, u64> {
+            tree.nodes.iter().filter_map(|node| Some((node.id.clone(), pick(node)?))).collect()
+        };
+        let found: BTreeMap<String, u64> =
+            self.scores("schedule").into_iter().map(|(id, due)| (id, due as u64)).collect();
+        let expected = places(&self.tree, &|node| match node.place {
+            Place::Schedule(due) => Some(due),
+            _ => None,
+        });
+        let story = || self.story.join("\n");
+        assert_eq!(found, expected, "the schedule\n{}", story());
+        let paused: Vec<String> = self.scores("paused").into_iter().map(|(id, _)| id).collect();
+        let mut expected: Vec<String> =
+            places(&self.tree, &|node| (node.place == Place::Paused).then_some(0)).into_keys().collect();
+        expected.sort();
+        let sorted = |mut list: Vec<String>| {
+            list.sort();
+            list
+        };
+        assert_eq!(sorted(paused), expected, "paused\n{}", self.story.join("\n"));
+        for n in 0..self.tree.nodes.len() {
+            let node = self.tree.nodes[n].clone();
+            if let Some(queue) = &node.queue {
+                let waiting = self.case.waiting(&node.id);
+                assert!(queue.iter().eq(&waiting), "the jobs of {}\n{}", node.id, self.story.join("\n"));
+                continue;
+            }
+            let found = self.scores(&format!("wait:{}", name(&node.id)));
+            let mut expected: Vec<(f64, u64, String)> = self
+                .tree
+                .nodes
+                .iter()
+                .filter(|child| child.parent == Some(n))
+                .filter_map(|child| match child.place {
+                    Place::Share(ends, due) => Some((ends, due, child.id.clone())),
+                    _ => None,
+                })
+                .collect();
+            expected.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
+            let same = found.len() == expected.len()
+                && found.iter().zip(&expected).all(|((member, score), (ends, due, id))| {
+                    (score - ends).abs() < ENDS_OFF && *member == format!("{due:016}{id}")
+                });
+            assert!(same, "who waits for {}: {found:?} instead of {expected:?}\n{}", node.id, self.story.join("\n"));
+            let key = self.case.key("budgets");
+            let stored: Option<String> = self.case.cmd(&["HGET", &key, &node.id]);
+            assert_eq!(
+                stored.is_some(),
+                node.place != Place::Nowhere,
+                "{} has work\n{}",
+                node.id,
+                self.story.join("\n")
+            );
+            if let Some(stored) = stored {
+                let due: u64 = stored.split(' ').next().and_then(|due| due.parse().ok()).expect("a due");
+                assert_eq!(due, node.due, "the due of {}: {stored}\n{}", node.id, self.story.join("\n"));
+            }
+        }
+        let left: Vec<Left> = self
+            .case
+            .stream("ready")
+            .into_iter()
+            .map(|entry| Left {
+                bucket: entry.text("bucket"),
+                job: entry.text("job"),
+                due: entry.number("due_us"),
+                at: entry.number("at_us"),
+            })
+            .collect();
+        if left != self.tree.left {
+            let at = left.iter().zip(&self.tree.left).take_while(|(a, b)| a == b).count();
+            panic!(
+                "the {at}th job: {:?} instead of {:?}\n{}",
+                left.get(at),
+                self.tree.left.get(at),
+                self.story.join("\n")
+            );
+        }
+        audit(&mut self.case);
+    }
+}
+
+#[test]
+fn a_tree_does_what_the_reference_does() {
+    let server = Server::start(&[]);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, seeds) = (number("DRIPD_SEED").unwrap_or(0), number("DRIPD_SEEDS").unwrap_or(20));
+    for seed in first..first + seeds {
+        let mut pair = Pair::new(&server, seed);
+        for _ in 0..60 {
+            pair.step();
+        }
+    }
+}

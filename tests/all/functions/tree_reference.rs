@@ -1,0 +1,387 @@
+//! The reference model of `tree_model`: budgets, buckets and shares as the contract has them, a list of nodes and a loop. Every
+//! question is answered by walking up the tree or over all nodes; nothing is remembered that follows from something else.
+
+use std::collections::VecDeque;
+
+use super::model::Rate;
+
+/// Where a node with work waits, or what is known of one without.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    Nowhere,
+    /// For its own due, or to be looked at.
+    Schedule(u64),
+    /// For its share of the budget above it: the end of its next job, and its due.
+    Share(f64, u64),
+    Paused,
+}
+
+/// A bucket or a budget.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    /// As sets have it: a budget stands in braces.
+    pub(super) id: String,
+    pub(super) parent: Option<usize>,
+    pub(super) rate: Rate,
+    /// As configured.
+    pub(super) catch_up: Option<u64>,
+    pub(super) weight: u32,
+    pub(super) is_paused: bool,
+    /// The jobs of a bucket; none: it is a budget.
+    pub(super) queue: Option<VecDeque<String>>,
+    pub(super) place: Place,
+    /// When its next job may leave; 0: at once.
+    pub(super) due: u64,
+    /// When it last went on after a pause.
+    pub(super) went_on: u64,
+    /// Its place among the children of its parent, as long as it is known.
+    pub(super) tag: Option<f64>,
+    /// Of its children: the highest end that was served.
+    pub(super) clock: f64,
+}
+
+/// A job that left its bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) bucket: String,
+    pub(super) job: String,
+    pub(super) due: u64,
+    pub(super) at: u64,
+}
+
+/// The tree. A node stands behind its parent in the list.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    pub(super) nodes: Vec<Node>,
+    pub(super) capacity: usize,
+    pub(super) left: Vec<Left>,
+    /// The budgets whose turn it is, from the one on the schedule down.
+    serving: Vec<usize>,
+    /// With which end each of them, and the bucket, was picked.
+    picked: Vec<f64>,
+}
+
+/// As many jobs as a call lets out of one node while others are due, and of one that is alone: of a batch of 100.
+const QUARTER: usize = 25;
+const BATCH: usize = 100;
+
+impl Tree {
+    pub(super) fn new(nodes: Vec<Node>, capacity: usize) -> Self {
+        Self { nodes, capacity, left: Vec::new(), serving: Vec::new(), picked: Vec::new() }
+    }
+
+    /// What a node may make up for: as configured, else 20 ms, or inside a budget its own interval or two of its parent's.
+    pub(super) fn catch_up(&self, n: usize) -> u64 {
+        let node = &self.nodes[n];
+        let by_default = |parent: usize| 20_000.max(node.rate.interval()).max(2 * self.nodes[parent].rate.interval());
+        node.catch_up.unwrap_or_else(|| node.parent.map_or(20_000, by_default))
+    }
+
+    /// The budgets above a node, the nearest first.
+    fn above(&self, n: usize) -> Vec<usize> {
+        std::iter::successors(self.nodes[n].parent, |n| self.nodes[*n].parent).collect()
+    }
+
+    /// When a node, or anything above it, last went on: what it waited until then was no lateness.
+    fn went_on(&self, n: usize) -> u64 {
+        let above = self.above(n).into_iter().map(|b| self.nodes[b].went_on).max().unwrap_or(0);
+        above.max(self.nodes[n].went_on)
+    }
+
+    /// The due that a job meets at a budget.
+    fn met(&self, n: usize, now: u64) -> u64 {
+        self.nodes[n].due.max(self.went_on(n)).max(now - self.catch_up(n))
+    }
+
+    fn children(&self, n: usize) -> impl Iterator<Item = usize> {
+        (0..self.nodes.len()).filter(move |child| self.nodes[*child].parent == Some(n))
+    }
+
+    /// The child of a budget whose turn it is: the lowest end, of equal ones the earliest due, then by name.
+    fn first(&self, n: usize) -> Option<(usize, f64)> {
+        let waiting = self.children(n).filter_map(|child| match self.nodes[child].place {
+            Place::Share(ends, due) => Some((ends, due, child)),
+            _ => None,
+        });
+        let order = |a: &(f64, u64, usize), b: &(f64, u64, usize)| {
+            a.0.total_cmp(&b.0).then((a.1, &self.nodes[a.2].id).cmp(&(b.1, &self.nodes[b.2].id)))
+        };
+        waiting.min_by(order).map(|(ends, _, child)| (child, ends))
+    }
+
+    /// Whether nothing of its own keeps a budget from going.
+    fn may_go(&self, n: usize, now: u64) -> bool {
+        !self.nodes[n].is_paused && self.met(n, now) <= now
+    }
+
+    /// Whether a budget above keeps a node from going: by itself, or because others wait for it whose turn it is.
+    fn is_blocked(&self, n: usize, now: u64) -> bool {
+        let others_wait = |b: usize| self.nodes[b].place != Place::Nowhere && !self.serving.contains(&b);
+        self.above(n).into_iter().any(|b| !self.may_go(b, now) || others_wait(b))
+    }
+
+    /// The end of a child's next job.
+    fn end_of(&self, n: usize) -> f64 {
+        let (node, parent) = (&self.nodes[n], &self.nodes[self.nodes[n].parent.expect("it is a child")]);
+        let step = 1.0 / f64::from(node.weight);
+        node.tag.map_or(parent.clock - 1.0 + 2.0 * step, |tag| tag.max(parent.clock - 1.0) + step)
+    }
+
+    /// A bucket without work gets some: one that was away for long enough is as good as new.
+    fn arrives(&mut self, n: usize) {
+        let Some(parent) = self.nodes[n].parent else { return };
+        if self.nodes[n].tag.is_some_and(|tag| self.nodes[parent].clock - tag > 1.0) {
+            self.nodes[n].tag = None;
+        }
+    }
+
+    /// It waits for its share, and what it waits for has work from now on.
+    fn come(&mut self, n: usize, due: u64, now: u64) {
+        let parent = self.nodes[n].parent.expect("it is a child");
+        self.nodes[n].place = Place::Share(self.end_of(n), due);
+        if self.nodes[parent].place == Place::Nowhere {
+            self.stand(parent, now);
+        }
+    }
+
+    /// A budget with work stands where it must.
+    fn stand(&mut self, n: usize, now: u64) {
+        let due = self.met(n, now);
+        if self.nodes[n].is_paused {
+            self.nodes[n].place = Place::Paused;
+        } else if due <= now && self.is_blocked(n, now) {
+            self.come(n, due, now);
+        } else {
+            self.nodes[n].place = Place::Schedule(due);
+        }
+    }
+
+    fn settle_budget(&mut self, n: usize, now: u64) {
+        if self.first(n).is_some() {
+            self.stand(n, now);
+        } else {
+            self.nodes[n].place = Place::Nowhere;
+        }
+    }
+
+    fn has_jobs(&self, n: usize) -> bool {
+        self.nodes[n].queue.as_ref().is_some_and(|queue| !queue.is_empty())
+    }
+
+    /// Let one job out of a bucket, if it and everything above let it.
+    fn let_out(&mut self, n: usize, now: u64) -> bool {
+        let due = self.nodes[n].due.max(self.went_on(n).min(now));
+        if !self.has_jobs(n) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
+            return false;
+        }
+        let above = self.above(n);
+        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b))).fold(self.nodes[n].due, u64::max);
+        let job = self.nodes[n].queue.as_mut().and_then(VecDeque::pop_front).expect("it has jobs");
+        self.left.push(Left { bucket: self.nodes[n].id.clone(), job, due: met, at: now });
+        for b in &above {
+            let due = self.nodes[*b].due.max(self.went_on(*b)).max(now - self.catch_up(*b));
+            self.nodes[*b].due = self.nodes[*b].rate.after(due);
+        }
+        let due = due.max(now - self.catch_up(n));
+        self.nodes[n].due = self.nodes[n].rate.after(due);
+        // Shares: each node of the chain at its parent, from the bucket up, with the end by which it was picked.
+        let mut picked = self.picked.iter().rev().copied();
+        for child in std::iter::once(n).chain(above) {
+            let Some(parent) = self.nodes[child].parent else { break };
+            let ends = picked.next().unwrap_or_else(|| self.end_of(child));
+            self.nodes[child].tag = Some(ends);
+            self.nodes[parent].clock = self.nodes[parent].clock.max(ends);
+        }
+        true
+    }
+
+    /// The turn of a bucket that is due.
+    fn bucket_turn(&mut self, n: usize, most: usize, now: u64) {
+        let is_picked = !self.serving.is_empty();
+        let mut out = 0;
+        while out < most && self.let_out(n, now) {
+            out += 1;
+        }
+        let due = self.nodes[n].due;
+        self.nodes[n].place = if !self.has_jobs(n) {
+            Place::Nowhere
+        } else if self.nodes[n].is_paused {
+            Place::Paused
+        } else {
+            Place::Schedule(due)
+        };
+        if self.nodes[n].place == Place::Schedule(due) && due <= now && self.nodes[n].parent.is_some() {
+            if is_picked || self.is_blocked(n, now) {
+                self.come(n, due, now);
+            }
+        }
+    }
+
+    /// A budget picks the child whose turn it is. Replies whether a job left; `None`: no child waits.
+    fn pick(&mut self, n: usize, now: u64) -> Option<bool> {
+        let (child, ends) = self.first(n)?;
+        let before = self.left.len();
+        self.picked.push(ends);
+        if self.nodes[child].queue.is_some() {
+            self.bucket_turn(child, 1, now);
+        } else {
+            if self.may_go(child, now) {
+                self.serving.push(child);
+                self.pick(child, now);
+                self.serving.pop();
+            }
+            let has_left = self.left.len() > before;
+            if self.first(child).is_none() {
+                self.nodes[child].place = Place::Nowhere;
+            } else if !self.may_go(child, now) {
+                self.stand(child, now);
+            } else if has_left {
+                self.come(child, self.met(child, now), now);
+            }
+        }
+        self.picked.pop();
+        Some(self.left.len() > before)
+    }
+
+    /// The turn of a budget that is due.
+    fn budget_turn(&mut self, n: usize, most: usize, now: u64) {
+        let mut turns = 0;
+        while turns < most && self.may_go(n, now) && !self.is_blocked(n, now) {
+            self.serving.push(n);
+            let found = self.pick(n, now);
+            self.serving.pop();
+            if found.is_none() {
+                break;
+            }
+            turns += 1;
+        }
+        self.settle_budget(n, now);
+    }
+
+    /// The earliest time at which something is due.
+    pub(super) fn first_due(&self) -> Option<u64> {
+        let due = |node: &Node| if let Place::Schedule(due) = node.place { Some(due) } else { None };
+        self.nodes.iter().filter_map(due).min()
+    }
+
+    /// Calls at one time until nothing is due then.
+    pub(super) fn settle(&mut self, now: u64) {
+        while self.first_due().is_some_and(|due| due <= now) {
+            self.drain(now);
+        }
+    }
+
+    /// One call: all that is due, the longest due first.
+    fn drain(&mut self, now: u64) {
+        let due = |n: &usize| match self.nodes[*n].place {
+            Place::Schedule(due) if due <= now => Some((due, self.nodes[*n].id.clone(), *n)),
+            _ => None,
+        };
+        let all: Vec<usize> = (0..self.nodes.len()).collect();
+        let mut turns: Vec<_> = all.iter().filter_map(due).collect();
+        turns.sort();
+        let (mut quota, many) = (BATCH, turns.len());
+        let share = if many == 1 { BATCH } else { QUARTER.min((BATCH / many).max(1)) };
+        for (_, _, n) in turns {
+            let before = self.left.len();
+            if self.nodes[n].queue.is_some() {
+                self.bucket_turn(n, share.min(quota), now);
+            } else {
+                self.budget_turn(n, if many == 1 { quota } else { quota.min(QUARTER) }, now);
+            }
+            quota = quota.saturating_sub((self.left.len() - before).max(1));
+        }
+    }
+
+    /// When the n-th job of a bucket could leave, in milliseconds from now, siblings left out.
+    fn eta_ms(&self, n: usize, due: u64, now: u64, jobs: usize) -> i64 {
+        let above = self.above(n).into_iter();
+        let etas = above.map(|b| self.nodes[b].rate.eta_ms(self.met(b, now).max(now), now, jobs));
+        etas.fold(self.nodes[n].rate.eta_ms(due, now, jobs), i64::max)
+    }
+
+    /// An atomic push: what it replies.
+    pub(super) fn push(&mut self, n: usize, jobs: &[String], now: u64) -> [i64; 5] {
+        let (capacity, before) = (self.capacity, self.nodes[n].queue.as_ref().map_or(0, VecDeque::len));
+        let accepted = jobs.len().min(capacity - before);
+        if accepted > 0 {
+            if before == 0 {
+                self.nodes[n].due = self.nodes[n].due.max(now);
+                self.arrives(n);
+            }
+            let queue = self.nodes[n].queue.as_mut().expect("a bucket");
+            queue.extend(jobs[..accepted].iter().cloned());
+            if self.nodes[n].place == Place::Nowhere {
+                let due = self.nodes[n].due;
+                self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
+            }
+        }
+        let node = &self.nodes[n];
+        let due = if node.is_paused { node.due.max(now) } else { node.due };
+        let depth = before + accepted;
+        let wait = if accepted < jobs.len() { self.eta_ms(n, due, now, 1).max(1) } else { -1 };
+        let eta = if accepted == 0 { -1 } else { self.eta_ms(n, due, now, depth) };
+        [accepted as i64, depth as i64, capacity as i64, wait, eta]
+    }
+
+    /// A plain push, and the look at its queue that follows: what is over is cut, and what came into an empty bucket that may go
+    /// goes before all that is due.
+    pub(super) fn wake(&mut self, n: usize, jobs: &[String], now: u64) {
+        let capacity = self.capacity;
+        let queue = self.nodes[n].queue.as_mut().expect("a bucket");
+        let was_empty = queue.is_empty();
+        queue.extend(jobs.iter().cloned());
+        queue.truncate(capacity);
+        if was_empty {
+            self.nodes[n].due = self.nodes[n].due.max(now);
+            self.arrives(n);
+            let due = self.nodes[n].due;
+            self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
+            if due <= now && !self.nodes[n].is_paused {
+                self.bucket_turn(n, QUARTER, now);
+            }
+        }
+    }
+
+    /// A new rate: the due follows it.
+    pub(super) fn set_rate(&mut self, n: usize, rate: Rate, now: u64) {
+        let (old, due) = (self.nodes[n].rate, self.nodes[n].due);
+        if due > 0 && old != rate {
+            self.nodes[n].due = old.re_anchored(rate, due, now);
+        }
+        self.nodes[n].rate = rate;
+        self.put_right(n, now);
+    }
+
+    /// An operator stops a node, or lets it go on: that wait is no lateness of it, nor of anything below it.
+    pub(super) fn set_paused(&mut self, n: usize, is_paused: bool, now: u64) {
+        self.nodes[n].is_paused = is_paused;
+        if !is_paused && self.nodes[n].place == Place::Paused {
+            if self.nodes[n].queue.is_some() {
+                self.nodes[n].due = self.nodes[n].due.max(now);
+            } else {
+                self.nodes[n].went_on = now;
+            }
+        }
+        self.put_right(n, now);
+    }
+
+    /// A node of which something changed stands where it must.
+    pub(super) fn put_right(&mut self, n: usize, now: u64) {
+        if self.nodes[n].place == Place::Nowhere {
+            return;
+        }
+        let is_waiting = matches!(self.nodes[n].place, Place::Share(..));
+        if self.nodes[n].queue.is_none() {
+            if !(is_waiting && self.may_go(n, now)) {
+                self.settle_budget(n, now);
+            }
+        } else if self.nodes[n].is_paused {
+            self.nodes[n].place = Place::Paused;
+        } else if !is_waiting || self.nodes[n].due > now {
+            self.nodes[n].place = Place::Schedule(self.nodes[n].due);
+        } else if let Place::Share(ends, _) = self.nodes[n].place {
+            self.nodes[n].place = Place::Share(ends, self.nodes[n].due);
+        }
+    }
+}
