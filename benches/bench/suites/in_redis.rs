@@ -25,7 +25,7 @@ pub(super) fn drain_once(wire: &mut Wire, [function, argument]: &[&str; 2]) -> i
     wire.call(&["FCALL", function, "1", &keys().schedule(), argument])
 }
 
-/// Call drip__drain until nothing is due.
+/// Call `drip__drain` until nothing is due.
 pub(super) fn drain_all(wire: &mut Wire) -> io::Result<()> {
     while parts(&drain_once(wire, &DRAIN)?).first() == Some(&Reply::Integer(0)) {}
     Ok(())

@@ -65,6 +65,9 @@ fn plain(server: &Server) -> io::Result<f64> {
     dispatch(&mut emptied(server, DEPTH_THREE)?, &DRAIN, BUCKETS, |round, n| format!("plain-{round}-{n}"))
 }
 
+/// The name of a bucket, by its round and number.
+type Name<'a> = &'a dyn Fn(usize, usize) -> String;
+
 /// Dispatches that no level keeps back.
 fn uncontended(report: &mut Report) -> io::Result<()> {
     let (mine, beside) = (Server::start()?, Server::start()?);
@@ -73,7 +76,7 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let (ten, thousand) = (within(10), within(1_000));
     let daily = |round: usize, n: usize| format!("daily:{round}-{n}");
     let slots = |round: usize, n: usize| format!("slots:{round}-{n}");
-    let rows: [(&str, &dyn Fn(usize, usize) -> String, Option<f64>); 4] = [
+    let rows: [(&str, Name, Option<f64>); 4] = [
         ("at depth three, uncontended, 10 accounts", &ten, Some(1.3)),
         ("at depth three, uncontended, 1,000 accounts", &thousand, Some(1.3)),
         ("of a bucket with a quota", &daily, None),

@@ -4,9 +4,40 @@
 -- grows with each of its jobs by one step, 1/weight; the end of its next job is its tag and one step more. The budget serves the
 -- child with the lowest end. This is start-time fair queueing (Goyal, Vin, Cheng 1996) with ends instead of starts, as
 -- self-clocked fair queueing has them (Golestani 1994). When jobs have costs, a step will be longer for a dear one.
+--
+-- Tags, and the `now` of a budget without work, are nowhere but in memory: where that is lost all children begin anew. They outlive what
+-- else is remembered of a budget, for where jobs leave seconds apart each call begins with what is stored.
 
 local share = {}
 do
+  local BUDGETS_MOST = 50000 -- of which tags are remembered
+  local TAGS_MOST = 200000   -- of all of them together
+
+  -- none: the memory of shares, empty. is_full: whether it knows more budgets than it should, and is to be begun anew.
+  function share.none() return { of = {}, count = 0, tag_count = 0 } end
+  function share.is_full(memory) return memory.count > BUDGETS_MOST end
+
+  -- known: the tags of a budget's children, and the now that they belong to. A stored now that is behind it was written by a server that
+  -- knows nothing of these tags.
+  function share.known(memory, id, stored_now)
+    local it = memory.of[id]
+    if it and (not stored_now or it.now <= stored_now) then return it end
+    if not it then memory.count = memory.count + 1 end
+    it = { now = stored_now or 0, tags = {} }
+    memory.of[id] = it
+    return it
+  end
+
+  -- set_tag: the first tag of a child.
+  function share.set_tag(memory, shares, id, tag)
+    if memory.tag_count >= TAGS_MOST then
+      for _, it in pairs(memory.of) do it.tags = {} end
+      memory.tag_count = 0
+    end
+    memory.tag_count = memory.tag_count + 1
+    shares.tags[id] = tag
+  end
+
   -- step: how far the tag of a child grows with a job.
   function share.step(weight) return 1 / weight end
 

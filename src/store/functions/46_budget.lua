@@ -18,9 +18,8 @@
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
 -- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a
--- call), brake (43_brake; nil: none), tags (31_share, of its children; they are remembered only: what is lost begins anew), serving (its
--- turn has come: what waits for it is no obstacle to what it serves), changed. It is remembered from call to call as long as no other
--- server can have written another one.
+-- call), brake (43_brake; nil: none), shares (31_share: the tags of its children), serving (its turn has come: what waits for it is no obstacle to
+-- what it serves), changed. It is remembered from call to call as long as no other server can have written another one.
 
 local budget = {}
 do
@@ -29,12 +28,11 @@ do
 
   local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
   local KNOWN_MOST = 50000 -- budgets that are remembered, of one prefix
-  local TAGS_MOST = 200000 -- and their children's tags
 
   -- ---- what is known of a budget ----
 
   local function decode(ctx, id, text, rests_till)
-    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, tags = {}, brake = nil, changed = false }
+    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, brake = nil, changed = false }
     local due, went_on, now, at, place = match(text or '', STATE)
     if due then
       b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place
@@ -43,6 +41,8 @@ do
       b.at, b.place = rests_till + 0, ctx.k.rest
     end
     if b.place and not waiting.budget(ctx, b.place) then b.stands, b.stands_at = b.place, b.at end
+    b.shares = share.known(ctx.memory.budgets.shares, id, b.is_stored and b.now)
+    if not b.is_stored then b.now = b.shares.now end
     return b
   end
 
@@ -93,8 +93,9 @@ do
   -- a call, and after one that only read or that raised, nothing is believed.
   local function known(ctx)
     local all = ctx.memory.budgets
-    if not all or all.call ~= ctx.calls and (ctx.prev or ctx.quiet or ctx.was or all.count > KNOWN_MOST or all.changed[1]) then
-      all = { of = {}, count = 0, tag_count = 0, changed = {}, call = ctx.calls }
+    if not all or all.call ~= ctx.calls and (ctx.prev or ctx.quiet or ctx.was or all.count > KNOWN_MOST or all.changed[1] or share.is_full(all.shares)) then
+      local shares = all and not share.is_full(all.shares) and all.shares or share.none()
+      all = { of = {}, count = 0, shares = shares, changed = {}, call = ctx.calls }
       ctx.memory.budgets = all
     end
     all.call = ctx.calls
@@ -188,28 +189,16 @@ do
 
   -- ---- shares ----
 
-  local function set_tag(ctx, b, id, tag)
-    if not b.tags[id] then
-      local all = ctx.memory.budgets
-      all.tag_count = all.tag_count + 1
-      if all.tag_count > TAGS_MOST then
-        for _, other in pairs(all.of) do other.tags = {} end
-        all.tag_count = 0
-      end
-    end
-    b.tags[id] = tag
-  end
-
   -- arrives: a child that had no work has some: one that was away for long enough is as good as new.
   function budget.arrives(ctx, parent, id)
     local b = budget.get(ctx, parent)
-    local tag = b.tags[id]
-    if tag and share.is_forgotten(tag, b.now) then b.tags[id] = nil end
+    local tag = b.shares.tags[id]
+    if tag and share.is_forgotten(tag, b.now) then b.shares.tags[id] = nil end
   end
 
   -- end_of: the end of the next job of a child.
   function budget.end_of(ctx, b, id, p)
-    return share.end_of(b.tags[id], b.now, p.weight)
+    return share.end_of(b.shares.tags[id], b.now, p.weight)
   end
 
   -- ---- what keeps a job from leaving ----
@@ -272,7 +261,7 @@ do
     end
     for i = 1, #line do
       local b = line[i]
-      local of, d, tag, weight = b.p, b.due, b.tags[id], p.weight
+      local of, d, tag, weight = b.p, b.due, b.shares.tags[id], p.weight
       if of.count then
         if d < b.charged then d = b.charged end
         if d < now - of.catch_up_us then
@@ -292,7 +281,7 @@ do
         if till > b.went_on then b.went_on = till end
       end
       if not ends then ends = end_of(tag, b.now, weight) end
-      if tag then b.tags[id] = ends else set_tag(ctx, b, id, ends) end
+      if tag then b.shares.tags[id] = ends else share.set_tag(ctx.memory.budgets.shares, b.shares, id, ends) end
       if ends > b.now then b.now = ends end
       if not b.changed then change(ctx, b) end
       id, p, ends, b.ends = b.id, of, b.ends, nil
@@ -351,7 +340,9 @@ do
 
   -- has_work: something waits for a share of a budget: it stands somewhere.
   function budget.has_work(ctx, b)
-    if not b.place or b.place == ctx.k.rest then budget.stand(ctx, b) end
+    if b.place and b.place ~= ctx.k.rest then return end
+    if not b.changed and (not b.place or b.at <= ctx.now) then b.due = 0 end -- it rested for long enough
+    budget.stand(ctx, b)
   end
 
   -- come: a bucket that is due, and that something above keeps from going, waits for its share. Replies its place.
@@ -362,8 +353,10 @@ do
     return key_of(ctx, s.p.parent)
   end
 
-  -- rest: a budget without work: what is known of it stays until it makes no difference any more.
+  -- rest: a budget without work: what is known of it stays until it makes no difference any more. What it waited by order is no lateness
+  -- of its next job either.
   local function rest(ctx, b)
+    if b.went_on <= ctx.now then b.due, b.went_on = max(b.due, b.went_on), 0 end
     local at = b.p and b.p.count and b.due + b.p.catch_up_us or 0
     if at > ctx.now then
       move(ctx, b, ctx.k.rest, at)
@@ -428,6 +421,7 @@ do
     local changed = all.changed
     for i = 1, #changed do
       local b, had_work = changed[i], changed[i].is_stored
+      b.shares.now = b.now
       if not b.place or b.place == ctx.k.rest then rest(ctx, b) end
       b.is_stored = b.place ~= nil and b.place ~= ctx.k.rest
       if b.is_stored then

@@ -208,11 +208,12 @@ do
     work.decides = true
     bucket.decide(ctx, s, name, queue, len, place, due, work.levels[i])
     work.decides, s.due = false, s.due or now
+    local had_work = place ~= nil and place ~= ctx.k.rest
+    if s.p.parent and not s.p.refused and not had_work then budget.arrives(ctx, s.p.parent, name) end
     if may_go and s.due <= now then
       local given = min(work.quota, work.share)
       -- A retry of one that was paused may have been announced; one that has ended brings every other bucket onto the schedule.
       local announced = place == ctx.k.paused and retries.has_ended(ctx, name)
-      if s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, name) end
       work.quota = work.quota - given + dispatch.turn(ctx, s, given, announced)
     else
       rejected.settle(ctx, s)

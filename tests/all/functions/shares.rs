@@ -106,6 +106,25 @@ fn weights_divide_a_budget_and_what_one_cannot_use_goes_to_the_others() {
 }
 
 #[test]
+fn shares_are_the_same_where_jobs_leave_minutes_apart() {
+    for (weights, own, expected) in [
+        (vec![3, 1], "9/1000s", vec![7.5, 2.5]),
+        (vec![10, 1, 1, 1, 1], "6/1000s", vec![6.0, 1.0, 1.0, 1.0, 1.0]),
+        (vec![100, 1, 1], "9/1000s", vec![9.0, 0.5, 0.5]),
+    ] {
+        let names: Vec<String> = (0..weights.len()).map(|n| format!("c{n}")).collect();
+        let buckets: Vec<(&str, &str, u32)> =
+            names.iter().zip(&weights).map(|(name, w)| (name.as_str(), own, *w)).collect();
+        let mut case = flat("10/1000s", &buckets);
+        fill(&mut case, names.iter().map(|name| (name.clone(), 950)));
+        let left = run(&mut case, 90_000, Vec::new());
+        for (name, expected) in names.iter().zip(expected) {
+            near(&format!("{weights:?} at {own}, {name}"), left[name].len() as f64 / 90.0, expected, 0.15);
+        }
+    }
+}
+
+#[test]
 fn a_heavy_child_beside_a_thousand_light_ones_gets_its_weight() {
     let mut case = flat("50/s", &[("f*", "6/s", 1), ("z", "6/s", 100)]);
     fill(&mut case, (0..1_000).map(|n| (format!("f{n:04}"), 12)).chain([("z".to_owned(), 700)]));

@@ -140,6 +140,9 @@ impl Tree {
         let parent = self.nodes[n].parent.expect("it is a child");
         self.nodes[n].place = Place::Share(self.end_of(n), due);
         if self.nodes[parent].place == Place::Nowhere {
+            if self.is_over(parent, now) {
+                self.nodes[parent].due = 0;
+            }
             self.stand(parent, now);
         }
     }
@@ -160,8 +163,16 @@ impl Tree {
         if self.first(n).is_some() {
             self.stand(n, now);
         } else {
-            self.nodes[n].place = Place::Nowhere;
+            self.rest(n, now);
         }
+    }
+
+    /// A budget without work. What it waited by order is no lateness of its next job either.
+    fn rest(&mut self, n: usize, now: u64) {
+        let node = &mut self.nodes[n];
+        node.place = Place::Nowhere;
+        node.due = node.due.max(node.went_on.min(now));
+        node.went_on = 0;
     }
 
     fn has_jobs(&self, n: usize) -> bool {
@@ -210,10 +221,9 @@ impl Tree {
         } else {
             Place::Schedule(due)
         };
-        if self.nodes[n].place == Place::Schedule(due) && due <= now && self.nodes[n].parent.is_some() {
-            if is_picked || self.is_blocked(n, now) {
-                self.come(n, due, now);
-            }
+        let waits = self.nodes[n].place == Place::Schedule(due) && due <= now && self.nodes[n].parent.is_some();
+        if waits && (is_picked || self.is_blocked(n, now)) {
+            self.come(n, due, now);
         }
     }
 
@@ -232,7 +242,7 @@ impl Tree {
             }
             let has_left = self.left.len() > before;
             if self.first(child).is_none() {
-                self.nodes[child].place = Place::Nowhere;
+                self.rest(child, now);
             } else if !self.may_go(child, now) {
                 self.stand(child, now);
             } else if has_left {
@@ -343,11 +353,32 @@ impl Tree {
         }
     }
 
+    /// Whether nothing that is known of a node without work makes a difference.
+    pub(super) fn is_over(&self, n: usize, now: u64) -> bool {
+        let node = &self.nodes[n];
+        let makes_up = if node.queue.is_some() { 0 } else { self.catch_up(n) };
+        node.place == Place::Nowhere && node.due + makes_up <= now
+    }
+
+    /// Whether a new rate of a node would change what a budget below it may make up for that is at rest: what is stored of that one is
+    /// when it will be forgotten, which is its due and that, so its next job may leave an interval later than here.
+    pub(super) fn moves_a_resting_budget(&self, n: usize, rate: Rate, now: u64) -> bool {
+        let mut after = self.clone();
+        after.nodes[n].rate = rate;
+        let rests = |b: usize| {
+            self.nodes[b].queue.is_none()
+                && self.nodes[b].place == Place::Nowhere
+                && !(self.is_over(b, now) && after.is_over(b, now))
+        };
+        self.children(n).any(|b| rests(b) && after.catch_up(b) != self.catch_up(b))
+    }
+
     /// A new rate: the due follows it.
     pub(super) fn set_rate(&mut self, n: usize, rate: Rate, now: u64) {
         let (old, due) = (self.nodes[n].rate, self.nodes[n].due);
-        if due > 0 && old != rate {
-            self.nodes[n].due = old.re_anchored(rate, due, now);
+        if !self.is_over(n, now) && due > 0 && old != rate {
+            // No due lies further ahead than one interval.
+            self.nodes[n].due = old.re_anchored(rate, due, now).min(now + rate.interval());
         }
         self.nodes[n].rate = rate;
         self.put_right(n, now);

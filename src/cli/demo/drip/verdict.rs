@@ -151,9 +151,8 @@ mod tests {
         seen
     }
 
-    fn broken(seen: Seen, recorded: u64) -> Option<String> {
-        report(&seen, &BTreeMap::from([("b".to_owned(), recorded)]), &Stalls::default(), Duration::from_secs(2))
-            .broken()
+    fn broken(seen: &Seen, recorded: u64) -> Option<String> {
+        report(seen, &BTreeMap::from([("b".to_owned(), recorded)]), &Stalls::default(), Duration::from_secs(2)).broken()
     }
 
     #[test]
@@ -168,36 +167,36 @@ mod tests {
 
     #[test]
     fn each_broken_promise_is_found() {
-        assert_eq!(broken(seen(), 1).as_deref(), Some("broken: bound: b: 2 told rejected, 1 recorded"));
+        assert_eq!(broken(&seen(), 1).as_deref(), Some("broken: bound: b: 2 told rejected, 1 recorded"));
         let mut fast = seen();
         fast.buckets[0].taken[1].at_us -= 20_002;
-        assert_eq!(broken(fast, 2).as_deref(), Some("broken: rate: b: too many jobs left within 179.998 ms"));
+        assert_eq!(broken(&fast, 2).as_deref(), Some("broken: rate: b: too many jobs left within 179.998 ms"));
         let mut lost = seen();
         lost.buckets[0].taken.remove(9);
-        assert_eq!(broken(lost, 2).as_deref(), Some("broken: nothing lost: b: 10 accepted, 9 out, 0 wait"));
+        assert_eq!(broken(&lost, 2).as_deref(), Some("broken: nothing lost: b: 10 accepted, 9 out, 0 wait"));
         let mut twice = seen();
         twice.buckets[0].taken[9].number = 8;
-        let twice = broken(twice, 2).expect("a job came twice");
+        let twice = broken(&twice, 2).expect("a job came twice");
         assert!(twice.contains("order: b") && twice.contains("nothing lost: b"), "{twice}");
         let mut over = seen();
         over.buckets[0].longest_over = Duration::from_millis(51);
-        assert_eq!(broken(over, 2).as_deref(), Some("broken: bound: b: over capacity for 51 ms"));
+        assert_eq!(broken(&over, 2).as_deref(), Some("broken: bound: b: over capacity for 51 ms"));
     }
 
     #[test]
     fn a_pause_after_the_kill_is_found_wherever_it_is_and_nothing_waiting_is_no_excuse() {
         let mut late = seen();
         late.buckets[0].taken[3..].iter_mut().for_each(|job| job.at_us += 101_000);
-        assert_eq!(broken(late, 2).as_deref(), Some("broken: kill -9: b: no job for 301.0 ms"));
+        assert_eq!(broken(&late, 2).as_deref(), Some("broken: kill -9: b: no job for 301.0 ms"));
         let mut at_once = seen();
         at_once.buckets[0].taken[1..].iter_mut().for_each(|job| job.at_us += 500_000);
-        assert_eq!(broken(at_once, 2).as_deref(), Some("broken: kill -9: b: no job for 700.0 ms"));
+        assert_eq!(broken(&at_once, 2).as_deref(), Some("broken: kill -9: b: no job for 700.0 ms"));
         let mut empty = seen();
         empty.killed.as_mut().expect("it was killed").depths[0] = 1;
         let why = "broken: kill -9: b: nothing waited in it, so nothing was measured";
-        assert_eq!(broken(empty, 2).as_deref(), Some(why));
+        assert_eq!(broken(&empty, 2).as_deref(), Some(why));
         let mut none = seen();
         none.killed = None;
-        assert_eq!(broken(none, 2).as_deref(), Some("broken: kill -9: the demo ended before it"));
+        assert_eq!(broken(&none, 2).as_deref(), Some("broken: kill -9: the demo ended before it"));
     }
 }
