@@ -43,7 +43,7 @@ concurrency = 1000
 "#;
 
 /// What the saturated budget lets out in a second.
-const SATURATED_RATE: usize = 10_000;
+const SATURATED_RATE: usize = 2_000;
 
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     uncontended(report)?;
@@ -105,8 +105,8 @@ fn saturated(report: &mut Report) -> io::Result<()> {
 
 /// What a dispatch takes inside of calls of full batches, while so many children wait for one budget.
 fn serve(server: &Server, children: usize) -> io::Result<f64> {
-    const ROUNDS: usize = 10;
-    const CALLS: usize = 10;
+    const ROUNDS: usize = 20;
+    const CALLS: usize = 2;
     let policies = format!(
         "[defaults]\ncapacity = 10000000\n[[budget]]\nmatch = \"busy\"\nrate = \"{SATURATED_RATE}/s\"\ncatch_up = \"1s\"\n\
          [[bucket]]\nmatch = \"busy:*\"\nrate = \"1000/s\"\nwithin = \"busy\"\n"

@@ -113,9 +113,13 @@ pub(super) const NOTES: &[Notes] = &[
     },
     Notes {
         name: "demo",
-        about: "It takes 15 seconds and starts a Redis and two daemons of its own, which end with it; nothing else is \
+        about: "It takes 15 seconds and starts a Redis and daemons of its own, which end with it; nothing else is \
                 touched. A pipe, TERM=dumb or NO_COLOR: plain lines, one a second.",
-        examples: &[("Watch it", "dripd demo"), ("As plain lines", "dripd demo | cat")],
+        examples: &[
+            ("Watch it", "dripd demo"),
+            ("As plain lines", "dripd demo | cat"),
+            ("Budgets: three accounts share a provider", "dripd demo tree"),
+        ],
         exits: &[
             (0, "all promises were kept"),
             (1, "one was broken"),

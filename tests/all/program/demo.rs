@@ -30,7 +30,9 @@ fn is_alive(pid: u32) -> bool {
 fn is_excused(code: i32, said: &str) -> bool {
     let broken: Vec<_> = said.split_once("broken: ").map_or(vec![], |(_, broken)| broken.split("; ").collect());
     let only_late = |broken: &&str| {
-        broken.contains("over capacity for") || (broken.starts_with("kill -9") && broken.contains("no job for"))
+        let is_late =
+            ["over capacity for", "the provider took", "ms while", "ms late"].iter().any(|late| broken.contains(late));
+        is_late || (broken.starts_with("kill -9") && broken.contains("no job for"))
     };
     code == 1 && !broken.is_empty() && broken.iter().all(only_late)
 }
@@ -183,6 +185,61 @@ fn an_interrupted_demo_in_a_pipe_stops_its_daemons_and_says_so() {
     signal(demo.id(), "INT");
     let (code, _, err) = said(&demo.wait_with_output().expect("it ends"));
     assert_eq!((code, err.as_str()), (130, "dripd demo: interrupted\n"));
+    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+}
+
+/// The demo of budgets.
+fn demo_tree(home: &Path) -> Command {
+    let mut command = demo(home);
+    command.arg("tree");
+    command
+}
+
+#[test]
+fn the_demo_of_budgets_shows_the_shares_the_flood_and_the_429() {
+    let told = std::cell::RefCell::new([false; 4]);
+    let (code, text) = unless_excused(|| {
+        let home = tempfile::tempdir().expect("a directory");
+        let mut terminal = Terminal::start(demo_tree(home.path()), 80, 24);
+        while !terminal.has_ended() {
+            let Picture { text, past_the_edge, whole } = terminal.picture(80, 24);
+            if whole {
+                assert_eq!(past_the_edge, None, "drawn past the edge (row, column)\n{text}");
+                let mut told = told.borrow_mut();
+                told[0] |= text.contains("it is shared fairly") && text.contains("60/s out");
+                told[1] |= text.contains("1000 jobs at once for acme") && text.contains("birch     25/s out");
+                told[2] |= text.contains("The provider answered 429") && text.contains("provider  0/s out");
+                told[3] |= text.contains("without a burst") && text.contains("▇▇");
+            }
+            std::thread::sleep(Duration::from_millis(50)); // each picture stays for twice as long
+        }
+        let code = terminal.end();
+        (code, terminal.picture(80, u16::MAX).text)
+    });
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(told.into_inner(), [true; 4], "shares, flood, 429, and after it");
+    for promise in ["rate", "shares", "flood", "429", "nothing lost"] {
+        assert!(text.contains(&format!("kept    {promise}: ")), "{promise}\n{text}");
+    }
+}
+
+#[test]
+fn in_a_pipe_the_demo_of_budgets_writes_a_line_a_second_and_the_verdict() {
+    let home = tempfile::tempdir().expect("a directory");
+    let (code, text) = unless_excused(|| {
+        let (code, out, err) = said(&demo_tree(home.path()).output().expect("it runs"));
+        (code, out + &err)
+    });
+    assert_eq!(code, 0, "{text}");
+    assert!(!text.contains('\u{1b}') && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert_eq!(text.matches("second  all").count(), 1, "{text}");
+    let second = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u32>().is_ok());
+    assert!((12..=18).contains(&text.lines().filter(second).count()), "{text}");
+    assert!(
+        text.contains("1000 jobs at once are pushed for acme") && text.contains("the provider answers 429"),
+        "{text}"
+    );
+    assert!(text.contains("all promises kept"), "{text}");
     assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
 }
 

@@ -95,7 +95,7 @@ fn shares(seen: &Seen) -> Verdict {
         }
     }
     let found: Vec<_> = each.iter().map(|jobs| format!("{:.1}", jobs / seconds.max(1e-9))).collect();
-    Verdict { promise: "shares", found: format!("{} a second", found.join(", ")), broken }
+    Verdict { promise: "shares", found: format!("{}/s", found.join(", ")), broken }
 }
 
 /// The longest wait of an account's jobs that were pushed in some time, in microseconds.
@@ -122,7 +122,7 @@ fn flood(seen: &Seen, stalled: Duration) -> Verdict {
     if u128::from(after) > (MODEST_WAITS + stalled).as_micros() {
         broken.push(format!("{name} waited {after_ms:.0} ms while {} was flooded", flooded.name.as_str()));
     }
-    verdict(format!("{name} waits {before_ms:.0}, then {after_ms:.0} ms"), broken)
+    verdict(format!("{name} waits {before_ms:.0}, {after_ms:.0} ms"), broken)
 }
 
 /// Nothing leaves before the provider said, and then it goes on at once.
@@ -164,4 +164,104 @@ fn nothing_lost(seen: &Seen) -> Verdict {
         (accepted, out) = (accepted + account.accepted.len(), out + account.taken.len());
     }
     Verdict { promise: "nothing lost", found: format!("{out} of {accepted} out"), broken }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ACCOUNTS, FLOOD, RETRY_AFTER};
+    use super::*;
+    use crate::cli::demo::bucket::Taken;
+    use crate::cli::demo::load::Refused;
+
+    const S: u64 = 1_000_000;
+
+    /// Twelve seconds: a flood at 4 s, a 429 at 8 s. Of twelve slots of the provider five are the flooded account's, five another's, and
+    /// two belong to the one that asks for less.
+    fn seen() -> Seen {
+        let mut seen = Seen::new();
+        seen.start_us = S;
+        (seen.flood_us, seen.has_begun) = (Some(5 * S), true);
+        for account in &mut seen.accounts {
+            account.pushed(S, 400, 400);
+        }
+        seen.accounts[FLOODED].pushed(5 * S, FLOOD, 400 + FLOOD);
+        let until = 9 * S + RETRY_AFTER.as_micros() as u64;
+        let refused = Refused { left_us: 9 * S - 1_000, told_us: 9 * S };
+        seen.refused = Some((seen.accounts[0].name.clone(), refused));
+        let (mut at_us, mut n) = (S, 0);
+        while at_us < 14 * S {
+            let account = &mut seen.accounts[[0, 1, 0, 1, 0, 1, 2, 0, 1, 0, 1, 2][n % 12]];
+            let number = account.taken.len() as u64;
+            account.taken.push(Taken { number, due_us: at_us, at_us });
+            (at_us, n) = (at_us + 16_667, n + 1);
+            if (9 * S - 20_000..until).contains(&at_us) {
+                at_us = until;
+            }
+        }
+        // Who asks for less than its share pushes each job a moment before it leaves.
+        let modest = &mut seen.accounts[MODEST];
+        let times: Vec<u64> = modest.taken.iter().map(|job| job.at_us).collect();
+        *modest = Bucket::new(ACCOUNTS[MODEST].0, "50/s", 5_000);
+        for (n, at_us) in times.iter().enumerate() {
+            modest.pushed(at_us - 30_000, 1, 1);
+            modest.taken.push(Taken { number: n as u64, due_us: *at_us, at_us: *at_us });
+        }
+        for account in &mut seen.accounts {
+            account.depth = account.accepted.len() as u64 - account.taken.len() as u64;
+        }
+        seen
+    }
+
+    fn broken(seen: &Seen) -> Option<String> {
+        report(seen, &Stalls::default(), Duration::from_secs(13)).broken()
+    }
+
+    #[test]
+    fn promises_that_were_kept_are_said_in_lines_of_forty_columns() {
+        let report = report(&seen(), &Stalls::default(), Duration::from_secs(13));
+        assert_eq!(report.broken(), None);
+        let text = report.text(false);
+        assert!(text.contains("shares: 25.0, 25.") && text.contains("all promises kept"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+    }
+
+    #[test]
+    fn each_broken_promise_is_found() {
+        let is = |seen: &Seen, what: &str| {
+            let broken = broken(seen).expect("a promise was broken");
+            assert!(broken.contains(what), "{what}: {broken}");
+        };
+        let mut fast = seen();
+        let jobs: Vec<Taken> = fast.accounts[1].taken[60..70].to_vec();
+        fast.accounts[1].taken[60..70].iter_mut().for_each(|job| job.at_us = jobs[0].at_us);
+        is(&fast, "rate: provider: too many jobs left within");
+        let mut unfair = seen();
+        let moved: Vec<Taken> = unfair.accounts[1].taken.drain(100..130).collect();
+        unfair.accounts[0].taken.extend(moved);
+        unfair.accounts[0].taken.sort_by_key(|job| job.at_us);
+        is(&unfair, "shares: acme: ");
+        let mut lazy = seen();
+        lazy.accounts.iter_mut().for_each(|account| account.taken.retain(|job| job.number % 10 > 0));
+        is(&lazy, "shares: the provider took ");
+        let mut flooded = seen();
+        flooded.accounts[MODEST].pushes[50].at_us -= 200_000;
+        is(&flooded, "flood: cedar waited 230 ms while acme was flooded");
+        let mut early = seen();
+        early.accounts[1].taken.iter_mut().find(|job| job.at_us > 10 * S).expect("one").at_us = 10 * S;
+        is(&early, "429: 1 jobs left before they should");
+        let mut late = seen();
+        late.accounts
+            .iter_mut()
+            .flat_map(|account| &mut account.taken)
+            .filter(|job| job.at_us > 10 * S)
+            .for_each(|job| job.at_us += 101_000);
+        is(&late, "429: the first job after it came 101 ms late");
+        let mut lost = seen();
+        lost.accounts[0].taken.pop();
+        is(&lost, "nothing lost: acme: ");
+        let mut none = seen();
+        (none.refused, none.flood_us) = (None, None);
+        is(&none, "429: the demo ended before it");
+        is(&none, "flood: the demo ended before it");
+    }
 }
