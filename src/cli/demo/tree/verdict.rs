@@ -147,7 +147,7 @@ fn slow_down(seen: &Seen, stalled: Duration) -> Verdict {
         None => broken.push("nothing left after it".to_owned()),
     }
     let late = late.map_or("never".to_owned(), |us| format!("{:.1} ms late", us as f64 / 1e3));
-    verdict(format!("{early} left early, then {late}"), broken)
+    verdict(format!("{early} early, then {late}"), broken)
 }
 
 /// Every accepted job is out, once, or waits.
