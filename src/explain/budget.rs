@@ -54,7 +54,7 @@ impl BudgetSaid {
     pub fn text(&self) -> String {
         chain_text(&self.chain)
             + "\n"
-            + &values_text(self.chain.iter().flat_map(|link| &link.policy))
+            + &values_text(self.chain.iter().take(1).flat_map(|link| &link.policy))
             + "\n"
             + &self.says
             + "\n"

@@ -71,6 +71,10 @@ fn words(kind: &NoteKind) -> (&str, &'static str) {
             "an entry was deleted while a worker held it",
             "nothing of it is left to take back; a worker finishes a job by acknowledging it, never with XDEL or XTRIM",
         ),
+        NoteKind::NoBudget => (
+            "a bucket lets nothing out, its budgets cannot be found",
+            "its jobs stay; add a [[budget]] that matches, or change `within`, and reload",
+        ),
         NoteKind::Newer => ("something that a newer version stored is left alone", "update this dripd"),
         NoteKind::Other(kind) => (kind, "a newer function library says so; update this dripd to learn more"),
     }

@@ -59,6 +59,8 @@ pub enum NoteKind {
     Vanished,
     /// Something was stored by a newer version.
     Newer,
+    /// A bucket lets nothing out: its budgets cannot be found.
+    NoBudget,
     /// A kind that only a newer library knows.
     Other(String),
 }
@@ -72,6 +74,7 @@ impl NoteKind {
             "raised" => Self::Raised,
             "vanished" => Self::Vanished,
             "newer" => Self::Newer,
+            "no-budget" => Self::NoBudget,
             other => Self::Other(other.to_owned()),
         }
     }

@@ -13,7 +13,6 @@
 -- over_us   nothing of brakes is over before this moment               43_brake
 -- entries   rejected since the stream was measured                       50_rejected
 -- view, prev_view  the records with what operators have set laid over them      38_call
--- drained_us the time of the last drain                                 64_drain
 -- budgets   what is known of budgets and of their children's shares      46_budget
 -- passes    passes of the reaper                                         74_reap
 -- heal      where the pass over the slots stands                          75_heal
@@ -33,6 +32,12 @@ do
 
   local function name_of(prefix, id)
     return prefix .. '\0' .. (id or '')
+  end
+
+  -- distrust: what is remembered of budgets may not be what is stored any more. Their shares are kept (31_share).
+  function memory.distrust(m)
+    local all = m.budgets
+    if all then m.budgets = { of = {}, count = 0, shares = all.shares, changed = {}, call = 0 } end
   end
 
   -- of: the memory of a prefix under a record.

@@ -97,7 +97,7 @@ do
     -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that
     -- only read come to a replica too.
     if now > m.drained_us + BELIEVED_US then m.rest_us, m.over_us = 0, 0 end
-    ctx.quiet = now > m.drained_us + BELIEVED_US or now < m.clock
+    if now > m.drained_us + BELIEVED_US or now < m.clock then memory.distrust(m) end
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
@@ -123,6 +123,7 @@ do
   --   'bad-name'    a queue whose name can name no bucket          'wrong-type'  a key that holds something else
   --   'refused'     a stream did not take an entry (detail: why)   'raised'      a bucket's turn raised an error (detail: it)
   --   'vanished'    an entry was deleted while a worker held it    'newer'       a newer version stored it: it is left alone
+  --   'no-budget'   a bucket lets nothing out, for its budgets cannot be found (detail: why)
   function context.note(ctx, kind, subject, detail)
     if not ctx.notes then ctx.notes = {} end
     local noted = ctx.notes[kind]

@@ -240,11 +240,9 @@ do
       end
       s.ends = false
     end
-    local moves = ctx.moves
-    if not moves then
-      moves = { add = {}, remove = {} }
-      ctx.moves = moves
-    end
+    if place == ctx.k.refused and s.place ~= place then context.note(ctx, 'no-budget', s.bucket, s.p and s.p.refused) end
+    local moves = ctx.moves or { add = {}, remove = {} }
+    ctx.moves = moves
     if from and from ~= place then
       local list = list_of(moves.remove, from)
       list[#list + 1] = s.bucket

@@ -89,17 +89,18 @@ do
     if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
   end
 
-  -- known: the budgets that are remembered. Each call begins with their policies anew. While a change spreads, after a while without
-  -- a call, and after one that only read or that raised, nothing is believed.
+  -- known: the budgets that are remembered. Each call begins with their policies anew. While a change spreads, and after a call that
+  -- only read or that raised, nothing is believed; nor after a while without a drain (38_call).
   local function known(ctx)
-    local all = ctx.memory.budgets
-    if not all or all.call ~= ctx.calls and (ctx.prev or ctx.quiet or ctx.was or all.count > KNOWN_MOST or all.changed[1] or share.is_full(all.shares)) then
-      local shares = all and not share.is_full(all.shares) and all.shares or share.none()
-      all = { of = {}, count = 0, shares = shares, changed = {}, call = ctx.calls }
-      ctx.memory.budgets = all
+    local m = ctx.memory
+    local all = m.budgets
+    if not all or all.call ~= ctx.calls and share.is_full(all.shares) then
+      m.budgets = { of = {}, count = 0, shares = share.none(), changed = {}, call = ctx.calls }
+    elseif all.call ~= ctx.calls and (ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1]) then
+      memory.distrust(m)
     end
-    all.call = ctx.calls
-    return all
+    m.budgets.call = ctx.calls
+    return m.budgets
   end
 
   -- load: budgets are asked for next: what is stored of them is read at once.
@@ -342,6 +343,7 @@ do
   function budget.has_work(ctx, b)
     if b.place and b.place ~= ctx.k.rest then return end
     if not b.changed and (not b.place or b.at <= ctx.now) then b.due = 0 end -- it rested for long enough
+    if b.p and b.p.parent then budget.arrives(ctx, b.p.parent, b.id) end
     budget.stand(ctx, b)
   end
 

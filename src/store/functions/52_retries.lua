@@ -90,6 +90,7 @@ do
       if br then s.due = brake.hold(ctx, br, p, br.pace or max(due or ctx.now, ctx.now)) end
     end
     s.due = max(s.due or ctx.now, ctx.now)
+    if place ~= ctx.k.full and p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
     bucket.commit(ctx, s, p.paused and ctx.k.paused or ctx.k.schedule)
   end
 

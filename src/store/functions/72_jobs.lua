@@ -212,7 +212,7 @@ do
       release.entry(ctx, route_name, id) -- deleted by somebody while it was pending: the reaper lets it go
     end
     if is_error(outcome) then
-      ctx.memory.budgets = nil -- what was noted there is not written
+      memory.distrust(ctx.memory) -- what was noted there is not written
       return outcome
     end
     if slowed then throttle.settle(ctx, slowed) else bucket.flush(ctx) end

@@ -143,6 +143,7 @@ impl Tree {
             if self.is_over(parent, now) {
                 self.nodes[parent].due = 0;
             }
+            self.arrives(parent);
             self.stand(parent, now);
         }
     }

@@ -185,3 +185,21 @@ fn a_budget_that_is_removed_while_children_wait_in_it_leaves_nobody_behind() {
     let known = ["policy", "ready", "routes", "stats", "wake", "daemons", "events"];
     eventually("nothing of the budgets is left", || case.keys().iter().all(|key| known.contains(&key.as_str())));
 }
+
+#[test]
+fn a_bucket_whose_budget_is_missing_is_named_in_the_log_with_the_way_out_and_a_reload_lets_it_go_on() {
+    let mut case = Case::new();
+    let toml =
+        "[[budget]]\nmatch = 'p:a*'\nrate = '100/s'\n[[bucket]]\nmatch = 'p:*:*'\nrate = '100/s'\nwithin = 'p:{1}'\n";
+    let home = home(&case, toml);
+    let daemon = Daemon::start(home.path());
+    case.lpush("p:b:1", &["1"]);
+    eventually("it is named", || daemon.log().contains("p:b:1"));
+    let log = daemon.log();
+    let line = log.lines().find(|line| line.contains("p:b:1")).expect("it is there");
+    assert!(line.contains("no [[budget]] matches p:b") && line.contains("add a [[budget]] that matches"), "{line}");
+    assert_eq!(case.waiting("p:b:1"), ["1"], "its job stays");
+    configure(home.path(), &case, &toml.replace("p:a*", "p:*"));
+    daemon.signal("HUP");
+    eventually("it leaves", || case.jobs("ready") == ["1"]);
+}
