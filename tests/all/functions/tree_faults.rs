@@ -3,7 +3,8 @@
 
 use serde_json::json;
 
-use crate::rig::{Case, MS, S, T0};
+use super::flow::{audit, jobs, left};
+use crate::rig::{Case, MS, S, Server, T0};
 
 fn slow(case: &mut Case, now: u64, ms: Option<u64>) {
     let node = match ms {
@@ -84,4 +85,60 @@ fn a_damaged_key_below_a_busy_budget_stops_nobody_else_though_another_budget_cam
         let of: Vec<&String> = left.iter().filter(|job| job.starts_with(&format!("{n}."))).collect();
         assert_eq!(of.len(), 5, "a{n} goes on, each job once: {left:?}");
     }
+}
+
+/// What one server has another has now, as after a failover: nothing but its keys.
+fn replicate(from: &mut Case, to: &mut Case) {
+    for key in to.keys() {
+        let key = to.key(&key);
+        let _: u64 = to.cmd(&["DEL", &key]);
+    }
+    for key in from.keys() {
+        let key = from.key(&key);
+        let value: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut from.redis).expect("DUMP");
+        redis::cmd("RESTORE").arg(&key).arg(0).arg(value).exec(&mut to.redis).expect("RESTORE");
+    }
+}
+
+#[test]
+fn a_server_that_was_a_replica_for_a_while_believes_nothing_of_what_it_remembers() {
+    let toml = "[[budget]]\nmatch = 'p'\nrate = '1/10s'\ncatch_up = '0s'\n[[bucket]]\nmatch = 'a'\nrate = '1000/s'\nwithin = 'p'\n\
+                [[bucket]]\nmatch = 'plain'\nrate = '1000/s'\n";
+    let (first, second) = (Server::start(&[]), Server::start(&[]));
+    let (mut first, mut second) = (Case::on(&first, toml), Case::on(&second, toml));
+    first.push_at(T0, "a", &jobs(5));
+    first.settle_at(T0);
+    replicate(&mut first, &mut second);
+    second.settle_at(T0 + 15 * S);
+    assert_eq!(left(&mut second, "a"), [0, 15 * S]);
+    replicate(&mut second, &mut first);
+    // The first call that it gets then has nothing to do with the tree.
+    first.push_at(T0 + 17 * S, "plain", &["x"]);
+    first.settle_at(T0 + 17 * S);
+    first.settle_at(T0 + 17 * S + MS);
+    first.settle_at(T0 + 25 * S);
+    assert_eq!(left(&mut first, "a"), [0, 15 * S, 25 * S], "ten seconds apart");
+    audit(&mut first);
+}
+
+#[test]
+fn a_budget_that_comes_back_is_as_good_as_new() {
+    // A parent of one job in two seconds, eight busy children, and one more that has a job each minute: its waits are alike.
+    let mut case = Case::with(
+        "[defaults]\nrate = '1/s'\n[[budget]]\nmatch = 'p'\nrate = '1/2s'\n[[budget]]\nmatch = 'c'\nrate = '1/s'\nwithin = 'p'\n\
+         [[bucket]]\nmatch = 'x'\nwithin = 'c'\n[[bucket]]\nmatch = 'b*'\nwithin = 'p'\n",
+    );
+    for n in 0..8 {
+        case.push_at(T0, &format!("b{n}"), &jobs(100));
+    }
+    let (mut now, mut waits) = (T0, Vec::new());
+    for minute in 1..6 {
+        super::flow::run(&mut case, now, T0 + minute * 60 * S);
+        now = T0 + minute * 60 * S + 1;
+        case.push_at(now, "x", &["x"]);
+        super::flow::run(&mut case, now, now + 30 * S);
+        waits.push((left(&mut case, "x").last().expect("it left") - minute * 60 * S) / S);
+        now += 30 * S;
+    }
+    assert!(waits.iter().all(|wait| (15..=19).contains(wait)), "one job of each that waits, and no less: {waits:?}");
 }
