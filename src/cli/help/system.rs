@@ -120,13 +120,24 @@ pub(super) const NOTES: &[Notes] = &[
             ("As plain lines", "dripd demo | cat"),
             ("Budgets: three accounts share a provider", "dripd demo tree"),
         ],
-        exits: &[
-            (0, "all promises were kept"),
-            (1, "one was broken"),
-            USAGE,
-            (69, "there is no Redis to run"),
-            (130, "interrupted (Ctrl-C)"),
-        ],
+        exits: DEMO_EXITS,
         ..NONE
     },
+    Notes {
+        name: "demo tree",
+        about: "A provider takes 60 jobs a second, and three accounts want more. A flood comes for one of them, then the \
+                provider answers 429. It takes 15 seconds and starts a Redis and a daemon of its own, which end with it.",
+        examples: &[("Watch it", "dripd demo tree"), ("As plain lines", "dripd demo tree | cat")],
+        exits: DEMO_EXITS,
+        ..NONE
+    },
+];
+
+/// How a demo ends.
+const DEMO_EXITS: &[(u8, &str)] = &[
+    (0, "all promises were kept"),
+    (1, "one was broken"),
+    USAGE,
+    (69, "there is no Redis to run"),
+    (130, "interrupted (Ctrl-C)"),
 ];
