@@ -106,15 +106,17 @@ fn a_server_that_was_a_replica_for_a_while_believes_nothing_of_what_it_remembers
                 [[bucket]]\nmatch = 'plain'\nrate = '1000/s'\n";
     let (first, second) = (Server::start(&[]), Server::start(&[]));
     let (mut first, mut second) = (Case::on(&first, toml), Case::on(&second, toml));
-    first.push_at(T0, "a", &jobs(5));
+    first.push_at(T0, "a", &jobs(1));
     first.settle_at(T0);
     replicate(&mut first, &mut second);
+    second.push_at(T0 + 15 * S, "a", &jobs(1));
     second.settle_at(T0 + 15 * S);
     assert_eq!(left(&mut second, "a"), [0, 15 * S]);
     replicate(&mut second, &mut first);
     // The first call that it gets then has nothing to do with the tree.
     first.push_at(T0 + 17 * S, "plain", &["x"]);
     first.settle_at(T0 + 17 * S);
+    first.push_at(T0 + 17 * S + MS, "a", &jobs(1));
     first.settle_at(T0 + 17 * S + MS);
     first.settle_at(T0 + 25 * S);
     assert_eq!(left(&mut first, "a"), [0, 15 * S, 25 * S], "ten seconds apart");
