@@ -7,6 +7,7 @@
 
 mod bucket;
 mod drip;
+mod frame;
 mod load;
 mod probe;
 mod report;

@@ -12,22 +12,17 @@ use super::verdict::{PAUSE_WITHIN, pause_since_kill_us};
 use super::{KILL_AT, LASTS, last_push};
 use crate::cli::charts::{Bars, Column, Vessel};
 use crate::cli::demo::bucket::{Bucket, Pace};
+use crate::cli::demo::frame::{HIGHEST_CHART, OUT, WAITING, draw_title, is_whole};
 
 const PUSHED: Color = Color::Cyan;
 const REJECTED: Color = Color::Red;
-const WAITING: Color = Color::Blue;
-const OUT: Color = Color::Green;
 const KILLED: Color = Color::Red;
 
 /// A steady pace reaches so far up: there is room above it for one that is too fast.
 const STEADY_AT: f64 = 1.0 / 1.6;
 
-/// A picture of at least so many columns and rows has a vessel between its charts, and room for explanations.
-const WHOLE: (u16, u16) = (76, 18);
-
 const VESSEL: u16 = 14;
 const BETWEEN: u16 = 3;
-const HIGHEST_CHART: u16 = 10;
 
 /// What a column of a chart stands for; half of it where there are that many columns.
 const COLUMN_US: u64 = 250_000;
@@ -43,7 +38,7 @@ struct Picture<'a> {
 
 pub(super) fn draw(frame: &mut Frame, seen: &Seen) {
     let area = frame.area();
-    let whole = area.width >= WHOLE.0 && area.height >= WHOLE.1;
+    let whole = is_whole(area);
     let picture = Picture { seen, shown_us: Seen::shown_us().max(seen.start_us), whole };
     if whole { picture.draw_whole(frame, area) } else { picture.draw_short(frame, area) }
 }
@@ -61,7 +56,13 @@ impl Picture<'_> {
         let rows = [1, spare, 1].map(Constraint::Length).into_iter().chain([bucket; 3]);
         let rows = rows.chain([spare, 2, spare, 2].map(Constraint::Length));
         let rows: [Rect; 10] = Layout::vertical(rows).areas(area);
-        self.draw_title(frame, rows[0], "dripd demo: bursts go in, a steady drip comes out");
+        draw_title(
+            frame,
+            rows[0],
+            "dripd demo: bursts go in, a steady drip comes out",
+            self.seconds(),
+            LASTS.as_secs_f64(),
+        );
         let sides = sides(rows[2]);
         let back = format!("last {:.0} s", (u64::from(sides[0].width) * column_us(sides[0].width)) as f64 / 1e6);
         frame.render_widget(Line::from(format!("jobs pushed, {back}")).dim(), sides[0]);
@@ -121,7 +122,7 @@ impl Picture<'_> {
         let chart = (area.height.saturating_sub(6) / 3).clamp(1, HIGHEST_CHART);
         let rows = [Constraint::Length(1)].into_iter().chain([Constraint::Length(chart + 1); 3]);
         let rows: [Rect; 5] = Layout::vertical(rows.chain([Constraint::Length(2)])).areas(area);
-        self.draw_title(frame, rows[0], "dripd demo");
+        draw_title(frame, rows[0], "dripd demo", self.seconds(), LASTS.as_secs_f64());
         for (bucket, area) in self.seen.buckets.iter().zip(&rows[1..4]) {
             let [head, charts] = Layout::vertical([Constraint::Length(1), Constraint::Length(chart)]).areas(*area);
             let mut line = vec![format!("{:<8}", bucket.name.as_str()).bold()];
@@ -135,14 +136,6 @@ impl Picture<'_> {
             self.draw_out(frame, out, bucket);
         }
         frame.render_widget(Paragraph::new(self.words().0).wrap(Wrap { trim: true }), rows[4]);
-    }
-
-    fn draw_title(&self, frame: &mut Frame, area: Rect, title: &'static str) {
-        let time = format!("{:.1} of {:.0} s", self.seconds(), LASTS.as_secs_f64());
-        frame.render_widget(Line::from(title).bold(), area);
-        if area.width as usize > title.len() + time.len() {
-            frame.render_widget(Line::from(time).right_aligned(), area);
-        }
     }
 
     /// Where the columns of a chart so wide begin and end, the last one with the moment that is shown.
@@ -265,6 +258,7 @@ mod tests {
     use super::super::{BUCKETS, Seen};
     use super::*;
     use crate::cli::demo::bucket::{Taken, now_us};
+    use crate::cli::demo::frame::WHOLE;
 
     /// Ten seconds into a demo whose first daemon was killed.
     fn seen() -> Seen {

@@ -11,16 +11,10 @@ use super::seen::{Seen, wait_ms};
 use super::{ACCOUNTS, FLOOD, FLOODED, LASTS, PROVIDER_RATE, RETRY_AFTER};
 use crate::cli::charts::{Bars, Column};
 use crate::cli::demo::bucket::Bucket;
+use crate::cli::demo::frame::{HIGHEST_CHART, OUT, WAITING, draw_title, is_whole};
 
-const OUT: Color = Color::Green;
 const ALL: Color = Color::Cyan;
-const WAITING: Color = Color::Blue;
 const EVENT: Color = Color::Red;
-
-/// A picture of at least so many columns and rows has room for explanations.
-const WHOLE: (u16, u16) = (76, 18);
-
-const HIGHEST_CHART: u16 = 10;
 
 /// What one step of a chart stands for.
 const STEP_US: u64 = 500_000;
@@ -38,8 +32,7 @@ struct Picture<'a> {
 
 pub(super) fn draw(frame: &mut Frame, seen: &Seen) {
     let area = frame.area();
-    let whole = area.width >= WHOLE.0 && area.height >= WHOLE.1;
-    Picture { seen, shown_us: seen.shown_us(), whole }.draw(frame, area);
+    Picture { seen, shown_us: seen.shown_us(), whole: is_whole(area) }.draw(frame, area);
 }
 
 impl Picture<'_> {
@@ -64,11 +57,7 @@ impl Picture<'_> {
     fn draw_title(&self, frame: &mut Frame, area: Rect) {
         let title = if self.whole { "dripd demo tree: three accounts share a provider" } else { "dripd demo tree" };
         let seconds = if self.seen.has_begun { (self.shown_us - self.seen.start_us) as f64 / 1e6 } else { 0.0 };
-        let time = format!("{seconds:.1} of {:.0} s", LASTS.as_secs_f64());
-        frame.render_widget(Line::from(title).bold(), area);
-        if area.width as usize > title.len() + time.len() {
-            frame.render_widget(Line::from(time).right_aligned(), area);
-        }
+        draw_title(frame, area, title, seconds, LASTS.as_secs_f64());
     }
 
     /// Jobs that left in the last second.
