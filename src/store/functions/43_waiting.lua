@@ -6,7 +6,7 @@
 
 local waiting = {}
 do
-  local FIRST_PAGE = 4     -- children that are read at first: most calls let out one job; then four times as many each time
+  local FIRST_PAGE = 4     -- children that are read at first, for many calls serve few; then four times as many each time
   local PAGE = 100         -- and at most so many at once
   local AGAIN_US = 1000000 -- where a set cannot be written, its children are looked at again later
 

@@ -85,43 +85,34 @@ fn each_level_of_a_tree_is_shared_by_itself() {
     near("two senders, at their own pace", of("p:c:"), 12.0, 0.1);
 }
 
-#[test]
-fn weights_divide_a_budget_and_what_one_cannot_use_goes_to_the_others() {
-    for (weights, own, expected) in [
-        (vec![3, 1], "9/s", vec![7.5, 2.5]),
-        (vec![3, 1], "1000/s", vec![7.5, 2.5]),
-        (vec![10, 1, 1, 1, 1], "6/s", vec![6.0, 1.0, 1.0, 1.0, 1.0]),
-        (vec![100, 1, 1], "9/s", vec![9.0, 0.5, 0.5]),
-    ] {
-        let names: Vec<String> = (0..weights.len()).map(|n| format!("c{n}")).collect();
-        let buckets: Vec<(&str, &str, u32)> =
-            names.iter().zip(&weights).map(|(name, w)| (name.as_str(), own, *w)).collect();
-        let mut case = flat("10/s", &buckets);
-        fill(&mut case, names.iter().map(|name| (name.clone(), 950)));
-        let left = run(&mut case, 90, Vec::new());
-        for (name, expected) in names.iter().zip(expected) {
-            near(&format!("{weights:?} at {own}, {name}"), left[name].len() as f64 / 90.0, expected, 0.15);
-        }
+/// Children with these weights, each with a pace of its own, under ten jobs in so many seconds: what each gets in that time.
+#[track_caller]
+fn divides(seconds: u64, weights: &[u32], own: u32, expected: &[f64]) {
+    let (names, own): (Vec<String>, _) =
+        ((0..weights.len()).map(|n| format!("c{n}")).collect(), format!("{own}/{seconds}s"));
+    let buckets: Vec<(&str, &str, u32)> =
+        names.iter().zip(weights).map(|(name, weight)| (name.as_str(), own.as_str(), *weight)).collect();
+    let mut case = flat(&format!("10/{seconds}s"), &buckets);
+    fill(&mut case, names.iter().map(|name| (name.clone(), 950)));
+    let left = run(&mut case, 90 * seconds, Vec::new());
+    for (name, expected) in names.iter().zip(expected) {
+        near(&format!("{weights:?} at {own}, {name}"), left[name].len() as f64 / 90.0, *expected, 0.15);
     }
 }
 
 #[test]
+fn weights_divide_a_budget_and_what_one_cannot_use_goes_to_the_others() {
+    divides(1, &[3, 1], 9, &[7.5, 2.5]);
+    divides(1, &[3, 1], 1_000, &[7.5, 2.5]);
+    divides(1, &[10, 1, 1, 1, 1], 6, &[6.0, 1.0, 1.0, 1.0, 1.0]);
+    divides(1, &[100, 1, 1], 9, &[9.0, 0.5, 0.5]);
+}
+
+#[test]
 fn shares_are_the_same_where_jobs_leave_minutes_apart() {
-    for (weights, own, expected) in [
-        (vec![3, 1], "9/1000s", vec![7.5, 2.5]),
-        (vec![10, 1, 1, 1, 1], "6/1000s", vec![6.0, 1.0, 1.0, 1.0, 1.0]),
-        (vec![100, 1, 1], "9/1000s", vec![9.0, 0.5, 0.5]),
-    ] {
-        let names: Vec<String> = (0..weights.len()).map(|n| format!("c{n}")).collect();
-        let buckets: Vec<(&str, &str, u32)> =
-            names.iter().zip(&weights).map(|(name, w)| (name.as_str(), own, *w)).collect();
-        let mut case = flat("10/1000s", &buckets);
-        fill(&mut case, names.iter().map(|name| (name.clone(), 950)));
-        let left = run(&mut case, 90_000, Vec::new());
-        for (name, expected) in names.iter().zip(expected) {
-            near(&format!("{weights:?} at {own}, {name}"), left[name].len() as f64 / 90.0, expected, 0.15);
-        }
-    }
+    divides(1_000, &[3, 1], 9, &[7.5, 2.5]);
+    divides(1_000, &[10, 1, 1, 1, 1], 6, &[6.0, 1.0, 1.0, 1.0, 1.0]);
+    divides(1_000, &[100, 1, 1], 9, &[9.0, 0.5, 0.5]);
 }
 
 #[test]
