@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::bucket::{Bucket, Taken, now_us};
 use super::stage::Stage;
 use crate::cli::{Exit, Failure};
+use crate::store::change::SlowDown;
 use crate::store::ops::{Fail, Throttled};
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
@@ -65,6 +66,14 @@ impl Load {
     /// The other side refuses the next job that a worker takes.
     pub(super) fn refuse(&self, throttled: Throttled) {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(throttled);
+    }
+
+    /// Let nothing leave under a budget for some time, so that what is under way arrives and the rest waits.
+    pub(super) async fn close(&mut self, budget: &BucketName, time: Duration) -> Result<(), StoreError> {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let node = format!("{{{}}}", budget.as_str());
+        let end = SlowDown { node, within: None, ms: Some(ms), by: "demo".to_owned(), user: String::new(), reason: None };
+        self.store.slow(&end).await.map(drop)
     }
 
     /// What a worker tells next.

@@ -18,6 +18,7 @@ use super::stage::Stage;
 use super::{View, ticks};
 use crate::cli::Failure;
 use crate::store::ops::Throttled;
+use crate::words::bucket::BucketName;
 
 /// What is in force. The catch-up is said, so that the demo knows what it may hold the rates to.
 pub(super) const POLICIES: &str = r#"
@@ -55,7 +56,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 const LASTS: Duration = Duration::from_secs(14);
 
-/// How long what is under way at the end may take.
+/// At the end the provider is closed for so long, and what is under way then may take this time to arrive.
 const SETTLES_IN: Duration = Duration::from_secs(3);
 
 /// So many jobs are pushed into an account at the start, so that two of them have more than they may from the first moment.
@@ -78,7 +79,8 @@ pub(super) async fn play(stage: &mut Stage, view: &mut View) -> Result<Report, F
     let mut load = Load::start(stage, store);
     let probe = Probe::start()?;
     (seen.start_us, seen.has_begun) = (now_us(), true);
-    let (start, mut tick, mut has_refused) = (Instant::now(), ticks(), false);
+    let provider: BucketName = "provider".parse().expect("a good name");
+    let (start, mut tick, mut has_refused, mut has_closed) = (Instant::now(), ticks(), false, false);
     loop {
         tokio::select! {
             told = load.next() => seen.note(told?),
@@ -98,18 +100,20 @@ pub(super) async fn play(stage: &mut Stage, view: &mut View) -> Result<Report, F
                 }
                 if after >= REFUSES_AT && !has_refused {
                     has_refused = true;
-                    let budget = Some("provider".parse().expect("a good name"));
-                    load.refuse(Throttled { retry_after: Some(RETRY_AFTER), budget });
+                    load.refuse(Throttled { retry_after: Some(RETRY_AFTER), budget: Some(provider.clone()) });
+                }
+                if after >= LASTS && !has_closed {
+                    has_closed = true;
+                    load.close(&provider, 2 * SETTLES_IN).await?;
                 }
                 load.watch(&mut seen.accounts).await?;
                 stage.check()?;
                 show(&seen)?;
-                // A flood waits on: what counts is that each job is out or waits, and none is under way between the two.
+                // The flood waits on: what counts is that each job is out or waits, and none is under way between the two.
                 let is_settled = seen.accounts.iter().all(Bucket::is_settled);
-                if start.elapsed() >= LASTS && (is_settled || start.elapsed() >= LASTS + SETTLES_IN) { break }
+                if has_closed && (is_settled || start.elapsed() >= LASTS + SETTLES_IN) { break }
             }
         }
     }
-    // The daemon goes on with the flood, and nobody takes what leaves from now on: what was seen last is what counts.
     Ok(verdict::report(&seen, &probe.end(), start.elapsed()))
 }
