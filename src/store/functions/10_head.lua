@@ -12,7 +12,7 @@
 --   Times are whole microseconds since the epoch on the server's clock. They are exact in a double until the year 2255.
 --   Each file is one `do ... end` block that adds one table to the library, and names at its head what it takes from other
 --   files. (Lua allows a chunk 200 local names, and every file can see those of the files before it.)
---   A key is spelled in 14_keys, a bucket's place is written in 44_bucket, what is remembered between calls is listed in
+--   A key is spelled in 14_keys, a bucket's place is written in 44_places, what is remembered between calls is listed in
 --   36_memory.
 
 -- The version of this library, and the oldest one whose daemons understand the replies of this one.

@@ -1,6 +1,6 @@
 -- Limiters: "X may do Y at most N times in T", each recipe one atomic call on one key, without a daemon.
 --
--- They share nothing with the buckets but the library; a policy may name some as the gates before its door (56_gate).
+-- They share nothing with the buckets but the library; a policy may name some as the gates before its door (69_push_gates).
 -- A kind of limiter is a table in `limiter.by_name`:
 --   parameters                 what it takes after the key: { name, least, most } each; after them come a quantity, and
 --   option                     a word that may end the call

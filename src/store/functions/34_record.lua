@@ -33,15 +33,15 @@ do
   -- key. Its place is that among the gates of the same recipe.
   local function prepare_gates(p)
     p.gates = {}
-    local places = {}
+    local nth = {}
     for n, gate in ipairs(p.admit or {}) do
       local kind = limiter.by_name[gate.limiter]
       if not kind then error('no limiter ' .. tostring(gate.limiter)) end
       local learnt, err = limiter.learn(kind, gate.args)
       if not learnt then error(err.err) end
-      places[gate.limiter] = (places[gate.limiter] or 0) + 1
+      nth[gate.limiter] = (nth[gate.limiter] or 0) + 1
       p.gates[n] = {
-        name = gate.limiter, place = places[gate.limiter], limiter = kind, p = learnt, given = gate.args[kind.takes + 1] ~= nil,
+        name = gate.limiter, place = nth[gate.limiter], limiter = kind, p = learnt, given = gate.args[kind.takes + 1] ~= nil,
       }
     end
   end

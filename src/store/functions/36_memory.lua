@@ -8,8 +8,8 @@
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
 -- drained_us the time of the last drain                                 64_drain
--- rest_us   nothing at rest is past its due before this moment           44_bucket
--- forgot_us when those at rest were last forgotten                           44_bucket
+-- rest_us   nothing at rest is past its due before this moment           44_places
+-- forgot_us when those at rest were last forgotten                           44_places
 -- over_us   nothing of brakes is over before this moment               43_brake
 -- entries   rejected since the stream was measured                       50_rejected
 -- view, prev_view  the records with what operators have set laid over them      38_call

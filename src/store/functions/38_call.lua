@@ -9,7 +9,7 @@
 --   memory     what is remembered of this prefix (36_memory)
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
---   moves      where buckets wait from now on, not yet written (44_bucket)
+--   moves      where buckets wait from now on, not yet written (44_places)
 --   has_slow, has_windows   whether any slow-down, and any window of a quota, is stored; brakes, slowed, braked: those of
 --              buckets that were read, who is slowed down, and those that are to be written (43_brake)
 

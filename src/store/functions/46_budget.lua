@@ -316,7 +316,7 @@ do
   -- write_place: the set in which Redis has a budget is the one in which it stands.
   local function write_place(ctx, b)
     local set = not waiting.budget(ctx, b.place) and b.place or nil
-    bucket.commit(ctx, { bucket = b.id, place = b.stands, stored_due = b.stands_at, due = b.at }, set)
+    places.commit(ctx, { bucket = b.id, place = b.stands, stored_due = b.stands_at, due = b.at }, set)
     b.stands, b.stands_at = set, b.at
   end
 
@@ -416,7 +416,7 @@ do
     if not stays then budget.settle(ctx, b) end
   end
 
-  -- flush: write what changed of budgets, before their places are written (44_bucket).
+  -- flush: write what changed of budgets, before their places are written (44_places).
   -- writes  budgets      cost  at most 2 calls
   function budget.flush(ctx)
     local all, add, gone = ctx.memory.budgets, {}, {}

@@ -91,26 +91,26 @@ do
     end
     s.due = max(s.due or ctx.now, ctx.now)
     if place ~= ctx.k.full and p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
-    bucket.commit(ctx, s, p.paused and ctx.k.paused or ctx.k.schedule)
+    places.commit(ctx, s, p.paused and ctx.k.paused or ctx.k.schedule)
   end
 
   -- announce: put the buckets of back-offs that ended on the schedule, or with those that are paused; at most a batch of them.
   function retries.announce(ctx)
     local ended = call('ZRANGE', ctx.k.retries, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', ctx.limits.batch)
     if #ended == 0 then return end
-    local places, dues = bucket.load(ctx, ended)
+    local stands, dues = places.load(ctx, ended)
     local s, done = {}, {}
     ctx.announced = {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
-      local place = places[i]
+      local place = stands[i]
       ctx.announced[name] = true
       local goes_on = place == nil or place == ctx.k.rest
         or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name), true)
       if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
       done[#done + 1], done[#done + 2] = '+inf', name
     end
-    bucket.flush(ctx)
+    places.flush(ctx)
     if done[1] then call('ZADD', ctx.k.retries, unpack(done)) end -- last: where the above raises, all are announced again
   end
 

@@ -180,7 +180,7 @@ do
       return min(rest, quota - 1), false
     end
     local place = place_after(ctx, s)
-    bucket.commit(ctx, s, place)
+    places.commit(ctx, s, place)
     if (place == ctx.k.schedule or place == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
       memory.note(ctx.memory, s.bucket, s.len, ctx.now)
     else
@@ -243,7 +243,7 @@ do
 
   function dispatch.close(ctx)
     dispatch.pause(ctx)
-    bucket.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
+    places.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
   end
 
   -- use: the policy of the buckets that come next; many in a row have the same.

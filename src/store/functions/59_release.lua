@@ -47,9 +47,9 @@ do
     ctx.earlier = false
     for i, node in ipairs(waits) do
       release.go_on(ctx, node)
-      if i % FLUSHED == 0 then bucket.flush(ctx) end
+      if i % FLUSHED == 0 then places.flush(ctx) end
     end
-    bucket.flush(ctx)
+    places.flush(ctx)
     if ctx.earlier then context.wake(k) end
   end
 end

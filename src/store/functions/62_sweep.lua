@@ -16,7 +16,7 @@ do
     end
     if due <= ctx.now + record.policy_of(ctx.rec, name).interval_us then return end
     bucket.decide(ctx, s, name, nil, 0, place, due, nil)
-    bucket.commit(ctx, s, place)
+    places.commit(ctx, s, place)
   end
 
   -- put_right: a bucket of which anything may have changed. A held bucket goes back on the schedule if its policy names another
@@ -37,23 +37,23 @@ do
       or place == ctx.k.full or waiting.budget(ctx, place)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
-      bucket.commit(ctx, s, s.due and bucket.place(ctx, s))
-    elseif bucket.is_held(ctx, place) then
+      places.commit(ctx, s, s.due and bucket.place(ctx, s))
+    elseif places.is_held(ctx, place) then
       local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)
-      bucket.commit(ctx, s, leaves and ctx.k.schedule or place)
+      places.commit(ctx, s, leaves and ctx.k.schedule or place)
     elseif s.due then
-      bucket.commit(ctx, s, place)
+      places.commit(ctx, s, place)
     else
-      bucket.commit(ctx, s, nil) -- at rest, and past its due: nothing of it stays
+      places.commit(ctx, s, nil) -- at rest, and past its due: nothing of it stays
     end
   end
 
   -- page_of: a page of one of the sets, or of all waiting sets where no place is named. Replies whether it was the last page.
   local function page_of(ctx, at, place)
-    local names, dues, cursor, places
-    if place then names, dues, cursor = bucket.page(ctx, place, at.cursor) else names, dues, cursor, places = waiting.page(ctx, at.cursor) end
+    local names, dues, cursor, stands
+    if place then names, dues, cursor = places.page(ctx, place, at.cursor) else names, dues, cursor, stands = waiting.page(ctx, at.cursor) end
     local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
-    local step = (ctx.prev or not place or bucket.is_held(ctx, place)) and put_right or bring_back
+    local step = (ctx.prev or not place or places.is_held(ctx, place)) and put_right or bring_back
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
     brake.expect(ctx, names)
@@ -61,13 +61,13 @@ do
       -- One of which a setting of its own has ended is put right for that (63_change).
       local p = record.policy_of(ctx.rec, name)
       local is_here = ctx.prev or p and not p.over
-      if is_here and step(ctx, s, name, place or places[i], dues[i], levels[i]) == false then
-        bucket.flush(ctx)
+      if is_here and step(ctx, s, name, place or stands[i], dues[i], levels[i]) == false then
+        places.flush(ctx)
         ctx.reached_of = false
         return false -- the same page again: those done by now are marked as reached
       end
     end
-    bucket.flush(ctx)
+    places.flush(ctx)
     at.cursor, ctx.reached_of = cursor, nil
     return cursor == '0'
   end

@@ -20,7 +20,7 @@ do
     if not rejected.settle(ctx, s) then
       bucket.stick(ctx, s)
     else
-      bucket.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
+      places.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
     end
     memory.drop(ctx.memory, name)
   end
@@ -29,21 +29,21 @@ do
   -- of them are done: a call that has read as much as one may stops before the next.
   -- reads, writes  as a look at their queues      cost  O(names)
   local function put_right(ctx, names)
-    local places, dues = bucket.load(ctx, names)
+    local stands, dues = places.load(ctx, names)
     local levels, s = call('HMGET', ctx.k.level, unpack(names)), {}
     brake.expect(ctx, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
-        bucket.flush(ctx)
+        places.flush(ctx)
         return i - 1
       end
       if chain.budget_of(name) then
         budget.put_right(ctx, name)
       else
-        put_bucket_right(ctx, s, name, places[i], dues[i], tonumber(levels[i] or nil))
+        put_bucket_right(ctx, s, name, stands[i], dues[i], tonumber(levels[i] or nil))
       end
     end
-    bucket.flush(ctx)
+    places.flush(ctx)
     return #names
   end
   change.put_right = put_right
@@ -52,7 +52,7 @@ do
   -- over by that may not be over by what is in force now.
   local function spreads(ctx)
     local at = ctx.rec.ended_us > 0 and ctx.rec.first_ended_us or ctx.now
-    return ctx.id ~= nil and (bucket.any_stands(ctx.k, at) or ctx.held ~= '')
+    return ctx.id ~= nil and (places.any_stands(ctx.k, at) or ctx.held ~= '')
   end
 
   -- end_over: put right what timed settings that have ended left behind: a batch of names, and all globs, whose end spreads. Where a

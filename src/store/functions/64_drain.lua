@@ -66,7 +66,7 @@ do
         dispatch.pause(ctx)
         if work.decides then -- what no bucket can be judged without is damaged: what has left by now is written all the same
           if work.is_plain then dispatch.close(ctx) end
-          pcall(bucket.flush, ctx)
+          pcall(places.flush, ctx)
           error(type(why) == 'table' and why or { err = why })
         end
         local s, name = work.s, work.names[work.at]
@@ -82,7 +82,7 @@ do
       end
     until whole
     if work.is_plain then dispatch.close(ctx) end
-    return bucket.flush(ctx)
+    return places.flush(ctx)
   end
 
   -- drain_due: the turns of the buckets that are due, the longest due first. One batch of jobs or buckets, in equal shares, and
@@ -90,7 +90,7 @@ do
   -- more is due, and where nothing was, when the first will be. `first` is the earliest due, where it is known.
   local function drain_due(ctx, first)
     local batch, due = max(1, ctx.limits.batch - ctx.looked), nil
-    due, first = bucket.due(ctx, batch, first)
+    due, first = places.due(ctx, batch, first)
     if not due then return false, first end
     local names = {}
     for i = 1, #due, 2 do names[#names + 1] = due[i] end
@@ -109,7 +109,7 @@ do
   -- begin: what comes before the turns: what there is to be asked for, and who may go on is put back on the schedule.
   local function begin(ctx)
     ctx.memory.drained_us = ctx.now
-    if ctx.held ~= '' then bucket.release_where_room(ctx) end
+    if ctx.held ~= '' then places.release_where_room(ctx) end
     if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
     ctx.has_levels, ctx.has_retries = false, false
     if call('EXISTS', ctx.k.level, ctx.k.retries) > 0 then
@@ -121,7 +121,7 @@ do
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Buckets at rest wait for nothing.
   local function wait_us(ctx, more, first_due)
     if more then return 0 end
-    local at = min(first_due or bucket.first_due(ctx), retries.first_end(ctx), settings.first_end(ctx))
+    local at = min(first_due or places.first_due(ctx), retries.first_end(ctx), settings.first_end(ctx))
     if ctx.held ~= '' then at = min(at, ctx.now + HOLD_POLL_US) end
     if next(ctx.memory.counts) then at = min(at, max(ctx.memory.flushed_us + 1000000, ctx.now)) end
     if at == huge then return -1 end
@@ -136,7 +136,7 @@ do
   local function finish(ctx, first_due)
     local more
     more, first_due = drain_due(ctx, first_due)
-    if bucket.forget_rested(ctx) then more = true end
+    if places.forget_rested(ctx) then more = true end
     if brake.forget(ctx) then more = true end
     local sweeps, moved = sweep.go_on(ctx, more)
     if sweeps then more = true end
@@ -218,7 +218,7 @@ do
     else
       rejected.settle(ctx, s)
       s.retry_ready = s.len == 0 and retries.has_ended(ctx, name) -- one that is closed may be cut to nothing
-      bucket.commit(ctx, s, bucket.place(ctx, s))
+      places.commit(ctx, s, bucket.place(ctx, s))
     end
   end
 
@@ -240,7 +240,7 @@ do
   -- look_at: look at some queues: as many as a batch, or half as many where others are due. Replies how many of them were looked
   -- at, those that needed none included, and the earliest due where nothing has changed on the schedule.
   local function look_at(ctx, redis_keys)
-    local first_due, batch = bucket.first_due(ctx), ctx.limits.batch
+    local first_due, batch = places.first_due(ctx), ctx.limits.batch
     if first_due == huge and ctx.memory.settled_count > 0 then memory.forget(ctx.memory, ctx.now) end
     local quota = first_due > ctx.now and batch or max(1, floor(batch / 2))
     local found, at, lens, looked = filled_queues(ctx, redis_keys, quota)
@@ -249,9 +249,9 @@ do
     record.expect(ctx.rec, found)
     budget.expect(ctx, found)
     brake.expect(ctx, found)
-    local places, dues = bucket.load(ctx, found)
+    local stands, dues = places.load(ctx, found)
     local work = {
-      s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = places, dues = dues,
+      s = {}, names = found, keys = redis_keys, key_at = at, lens = lens, places = stands, dues = dues,
       levels = bucket.levels_of(ctx, found), announced = {}, seen = {}, at = 0, quota = quota,
       share = min(ctx.rec.quarter, max(1, floor(quota / #found))),
     }

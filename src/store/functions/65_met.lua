@@ -91,9 +91,9 @@ do
       return name == args[2]
     end
     local counts_buckets = args[4] == 'buckets'
-    local places = counts_buckets and sets_of(ctx) or streams_of(ctx)
+    local all = counts_buckets and sets_of(ctx) or streams_of(ctx)
     at, cursor = tonumber(at or '1'), cursor or '0'
-    local place = places[at]
+    local place = all[at]
     if not place then return { '', 0, 0, 0 } end
     local buckets, ready, held = 0, 0, 0
     if counts_buckets then
@@ -102,6 +102,6 @@ do
       ready, held, cursor = in_stream(place, cursor, matches)
     end
     if cursor == '0' then at = at + 1 end
-    return { places[at] and at .. ' ' .. cursor or '', buckets, ready, held }
+    return { all[at] and at .. ' ' .. cursor or '', buckets, ready, held }
   end
 end

@@ -22,9 +22,9 @@ do
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return nil, nil, wrong_type(queue, 'list') end
     one_name[1] = name
-    local places, dues = bucket.load(ctx, one_name)
+    local stands, dues = places.load(ctx, one_name)
     local level = tonumber(call('HGET', ctx.k.level, name) or nil)
-    return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, places[1], dues[1], level)
+    return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, stands[1], dues[1], level)
   end
 
   push.read = read
@@ -49,7 +49,7 @@ do
   -- reckoned_due: the due that a reply reckons with: of a held or paused bucket, or one without a free slot, as if
   -- that ended now.
   local function reckoned_due(ctx, s)
-    if s.due and (s.p.paused or s.place == ctx.k.full or bucket.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
+    if s.due and (s.p.paused or s.place == ctx.k.full or places.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
   end
 
@@ -121,11 +121,11 @@ do
     if s.due then
       -- An empty bucket may stand on the schedule for a retry.
       s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
-      bucket.commit(ctx, s, bucket.place(ctx, s) or s.place)
+      places.commit(ctx, s, bucket.place(ctx, s) or s.place)
     elseif s.stored_due and s.stored_due > ctx.now then
-      bucket.commit(ctx, s, nil) -- by a new rate it rested for long enough
+      places.commit(ctx, s, nil) -- by a new rate it rested for long enough
     end
-    bucket.flush(ctx)
+    places.flush(ctx)
     return push.verdict(ctx, s, gates, #jobs, accepted)
   end
 
@@ -168,7 +168,7 @@ do
     end
     local p, waiting = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket)
     return {
-      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, bucket.is_held(ctx, s.place) and 1 or 0,
+      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, places.is_held(ctx, s.place) and 1 or 0,
       is_error(waiting) and 0 or waiting,
       p.count, p.period_us, p.lease_ms, p.attempts, p.overflow, p.route,
       { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '', p.closed and p.set.close.setting.till or '',

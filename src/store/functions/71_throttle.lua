@@ -75,7 +75,7 @@ do
   -- settle: a bucket stands where it must after a slow-down. The last step of what slows something down.
   function throttle.settle(ctx, id)
     if not chain.budget_of(id) then change.put_right(ctx, { id }) end
-    bucket.flush(ctx)
+    places.flush(ctx)
     if not ctx.told then return end
     local err = events.add(ctx.k, ctx.told)
     if err then context.note(ctx, 'refused', ctx.k.events, err) end
@@ -177,7 +177,7 @@ do
       bytes = bytes + #(fields.job or '')
       throttle.done_job(ctx, fields)
     end
-    if ctx.braked then bucket.flush(ctx) end
+    if ctx.braked then places.flush(ctx) end
   end
 
   -- done_job: one of them.

@@ -116,7 +116,7 @@ do
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
     finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
-    if earlier and ends < bucket.first_due(ctx) then ctx.earlier = true end
+    if earlier and ends < places.first_due(ctx) then ctx.earlier = true end
     return 1
   end
 
@@ -215,7 +215,7 @@ do
       memory.distrust(ctx.memory) -- what was noted there is not written
       return outcome
     end
-    if slowed then throttle.settle(ctx, slowed) else bucket.flush(ctx) end
+    if slowed then throttle.settle(ctx, slowed) else places.flush(ctx) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end

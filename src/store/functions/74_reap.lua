@@ -163,8 +163,8 @@ do
         if pass.removed >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
       end
     end
-    bucket.flush(ctx)
-    if bucket.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
+    places.flush(ctx)
+    if places.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
     if brake.forget(ctx) then ctx.earlier = true end
     if ctx.earlier then context.wake(ctx.k) end
     -- Of what is delivered from now on, none ends sooner than the shortest lease.

@@ -180,7 +180,7 @@ do
     local pass = { at = at, groups = {}, mended = {}, freed = 0 }
     ctx.earlier = false
     local is_over = step(ctx, pass)
-    bucket.flush(ctx)
+    places.flush(ctx)
     if ctx.earlier then context.wake(ctx.k) end
     if is_over then at, wait_us = begin(ctx) end
     return { at and 0 or ceil(wait_us / 1000), pass.freed, context.notes_of(ctx) }

@@ -38,7 +38,7 @@ do
     if same then return 0 end
     memory.hand_over(prefix, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)
-    if bucket.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
+    if places.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
       call('UNLINK', k.reached)
       call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
     else

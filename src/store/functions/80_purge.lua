@@ -37,9 +37,9 @@ do
     -- An empty bucket may stand on the schedule for a retry.
     if s.due then
       s.retry_ready = retries.has_ended(ctx, s.bucket)
-      bucket.commit(ctx, s, bucket.place(ctx, s))
+      places.commit(ctx, s, bucket.place(ctx, s))
     end
-    bucket.flush(ctx)
+    places.flush(ctx)
     memory.drop(ctx.memory, s.bucket)
     if jobs + gone > 0 then
       context.count(ctx, 'purged', jobs + gone)

@@ -186,7 +186,7 @@ do
       context.note(ctx, 'refused', ctx.k.retry .. name, err)
       return 'kept'
     end
-    if earlier and ends < bucket.first_due(ctx) then ctx.earlier = true end
+    if earlier and ends < places.first_due(ctx) then ctx.earlier = true end
     return 'changed'
   end
 

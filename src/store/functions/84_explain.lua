@@ -21,8 +21,8 @@ do
     local ctx, b = context.open(prefix, now_us), { queue = queue, name = name }
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then b.wrong, len = call('TYPE', queue).ok, 0 end
-    local places, dues = bucket.load(ctx, { name })
-    b.len, b.place, b.due = len, places[1], dues[1]
+    local stands, dues = places.load(ctx, { name })
+    b.len, b.place, b.due = len, stands[1], dues[1]
     b.level = tonumber(call('HGET', ctx.k.level, name) or nil)
     return ctx, b
   end
@@ -77,7 +77,7 @@ do
     local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
     local entry = p.entry and entries and entries[p.entry]
     return {
-      kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = bucket.word(ctx, place),
+      kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = places.word(ctx, place),
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
       entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
@@ -175,7 +175,7 @@ do
     local workers, how_many = workers_of(r)
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
-      place = bucket.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
+      place = places.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
       has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = { waiting = retry.waiting, ended = retry.ended, next_us = retry.first and max(0, retry.first - ctx.now) },
@@ -244,7 +244,7 @@ do
       local state, at = {}, nil
       for key, value in pairs(s) do state[key] = value end
       state.due = s.due or now
-      if bucket.is_held(ctx, s.place) then state.due = max(state.due, now) end
+      if places.is_held(ctx, s.place) then state.due = max(state.due, now) end
       at, lasting = run(ctx, state, entry, till, n)
       ctx.now, ctx.was = now, false
       return min(at - now, FAR)

@@ -99,13 +99,13 @@ do
   -- page_of_rejected: a page of the buckets that reject, wherever they wait.
   local function page_of_rejected(ctx, cursor, most, floors, rows)
     local names, counts, on = rejecting.page(ctx, max(1, whole(cursor) or 1), most, floors.rejected)
-    local places, dues = bucket.load(ctx, names)
+    local stands, dues = places.load(ctx, names)
     for i, name in ipairs(names) do
-      local place, waits = places[i], 'idle'
+      local place, waits = stands[i], 'idle'
       if place == ctx.k.schedule then waits = 'due'
       elseif place == ctx.k.paused then waits = 'paused'
       elseif place == ctx.k.full then waits = 'full'
-      elseif bucket.is_held(ctx, place) then waits = 'held'
+      elseif places.is_held(ctx, place) then waits = 'held'
       elseif waiting.budget(ctx, place) then waits = 'share' end
       local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
       local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)

@@ -2,8 +2,8 @@
 
 local brakes_audit = {}
 do
-  -- check: what is wrong; `places` is where each node stands.
-  function brakes_audit.check(prefix, places, found)
+  -- check: what is wrong; `stands` is where each node stands.
+  function brakes_audit.check(prefix, stands, found)
     local k, stored = keys.of(prefix), {}
     for _, key in ipairs({ k.slow, k.windows }) do
       for _, id in ipairs(call('HKEYS', key)) do stored[id] = true end
@@ -23,7 +23,7 @@ do
     for _, key in ipairs({ k.slow, k.windows }) do
       local all = call('HGETALL', key)
       for i = 1, #all, 2 do
-        local id, held, at = all[i], tonumber(match(all[i + 1], '^%d+ %d+/(%d+)')), places[all[i]] and places[all[i]][1]
+        local id, held, at = all[i], tonumber(match(all[i + 1], '^%d+ %d+/(%d+)')), stands[all[i]] and stands[all[i]][1]
         if held and held > 0 and at and at.place == 'schedule' and at.due < held and not chain.budget_of(id) then
           found(id .. ' is held until ' .. base.digits(held) .. ' and stands on the schedule at ' .. base.digits(at.due))
         end

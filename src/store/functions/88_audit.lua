@@ -84,18 +84,18 @@ do
       if #told < TOLD_MOST then told[#told + 1] = sentence end
     end
     local all = places_of(prefix, k, found)
-    for id, places in pairs(all) do
-      if #places > 1 then found(id .. ' stands in ' .. places[1].place .. ' and in ' .. places[2].place) end
-      if places.has_work and (not places[1] or places[1].place == 'rest') then
-        found('something waits for ' .. id .. ', which stands ' .. (places[1] and 'at rest' or 'nowhere'))
+    for id, stands in pairs(all) do
+      if #stands > 1 then found(id .. ' stands in ' .. stands[1].place .. ' and in ' .. stands[2].place) end
+      if stands.has_work and (not stands[1] or stands[1].place == 'rest') then
+        found('something waits for ' .. id .. ', which stands ' .. (stands[1] and 'at rest' or 'nowhere'))
       end
       if chain.budget_of(id) then
         local text = call('HGET', k.budgets, id)
         local at, place = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
-        if places[1] and place ~= places[1].place and (text or places[1].place ~= 'rest') then
-          found(id .. ' stands in ' .. places[1].place .. ', and budgets says ' .. tostring(text))
-        elseif places[1] and text and at + 0 ~= places[1].due then
-          found(id .. ' stands in ' .. place .. ' at ' .. base.digits(places[1].due) .. ', and budgets says ' .. at)
+        if stands[1] and place ~= stands[1].place and (text or stands[1].place ~= 'rest') then
+          found(id .. ' stands in ' .. stands[1].place .. ', and budgets says ' .. tostring(text))
+        elseif stands[1] and text and at + 0 ~= stands[1].due then
+          found(id .. ' stands in ' .. place .. ' at ' .. base.digits(stands[1].due) .. ', and budgets says ' .. at)
         end
       end
     end
