@@ -5,7 +5,7 @@
 local dispatch = {}
 do
   local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
-  local note, room = context.note, route.room
+  local note, room, asks, pays = context.note, route.room, toll.asks, toll.pays
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
   local from_right = {}
@@ -33,7 +33,7 @@ do
     r.left = r.left - 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
-      budget.pays(ctx, budget.above(ctx, p.parent), s.bucket, p, s.turn_ends)
+      pays(ctx, budget.above(ctx, p.parent), s.bucket, p, s.turn_ends)
       s.turn_ends = nil
     end
     local late = now - (s.met or due)
@@ -71,7 +71,7 @@ do
     end
     if parent then
       if s.p.refused then return nil end
-      local met, due = budget.asks(ctx, budget.above(ctx, parent), s.due)
+      local met, due = asks(ctx, budget.above(ctx, parent), s.due)
       if not met then return nil end
       s.met, s.due, s.due_text = met, due, nil
     end
@@ -99,7 +99,7 @@ do
         refused(ctx, r, added.err)
         break
       end
-      if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, s.bucket, s.p)) end
+      if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, s.bucket, s.p)) end
       left(ctx, s, r, 0, s.len > 0)
       retries.remove(ctx, s, job)
       quota = quota - 1
@@ -127,7 +127,7 @@ do
           refused(ctx, r, added.err)
           break
         end
-        if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, name, s.p)) end
+        if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, name, s.p)) end
         left(ctx, s, r, bytes, out + 1 < len)
       elseif not rejected.turn_away(ctx, s, job) then
         s.stuck = true
@@ -345,15 +345,14 @@ do
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     if slowed and slowed[name] then return 0 end
-    local met = due
+    local own, met = due, due
     if line then
-      met, due = budget.asks(ctx, line, due)
+      met, due = asks(ctx, line, due)
       if not met then
         come(ctx, name, p, len, place, due_text)
         return 1
       end
-      if met ~= due_before then due_before, text_before = met, digits(met) end
-      due_text = text_before
+      if met ~= own then due_text = digits(met) end
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job
@@ -362,7 +361,7 @@ do
       return 0
     end
     if not put(ctx, name, job, due_text) then return 0 end
-    if line then budget.pays(ctx, line, name, p, nil) end
+    if line then pays(ctx, line, name, p, nil) end
     local out = 1
     due = paid(p, due, size, met)
     if len > 1 and due <= now and not line then
@@ -390,12 +389,12 @@ do
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
       return false
     end
-    local met, due = budget.asks(ctx, line, one.due)
+    local met, due = asks(ctx, line, one.due)
     if not met then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit or not put(ctx, name, job, digits(met)) then return false end
-    budget.pays(ctx, line, name, p, one.ends)
+    pays(ctx, line, name, p, one.ends)
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     waiting.leave(ctx, key, name, one.due)

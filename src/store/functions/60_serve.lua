@@ -37,9 +37,9 @@ do
   function budget_turn(ctx, b, one)
     local has_left = false
     if budget.may_go_by_itself(ctx, b) then
-      b.serving, b.ends = true, one.ends
+      budget.serves(b, true, one.ends)
       has_left = pick(ctx, b) or false
-      b.serving, b.ends = false, nil
+      budget.serves(b, false)
     end
     budget.take_place(ctx, b, has_left)
     return has_left
@@ -51,14 +51,14 @@ do
     local b, left = budget.get(ctx, id), quota
     -- Where the set in which it was to stand takes nothing, it was put on the schedule instead.
     if b.place ~= ctx.k.schedule then b.place, b.stands, b.at, b.stands_at = ctx.k.schedule, ctx.k.schedule, 0, 0 end
+    budget.serves(b, true)
     while left > 0 and not spent(ctx) do
       if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
-      b.serving = true
       local found = pick(ctx, b)
-      b.serving = false
       if found == nil then break end
       left = left - 1
     end
+    budget.serves(b, false)
     budget.settle(ctx, b)
     return min(left, quota - 1)
   end
@@ -71,7 +71,7 @@ do
       bucket.stick(ctx, s)
       ctx.picked = nil
     end
-    for _, b in pairs(ctx.memory.budgets.of) do b.serving, b.ends = false, nil end
+    for _, b in pairs(ctx.memory.budgets.of) do budget.serves(b, false) end
     budget.settle(ctx, budget.get(ctx, id))
   end
 end
