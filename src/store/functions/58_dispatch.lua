@@ -5,7 +5,7 @@
 local dispatch = {}
 do
   local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
-  local note, room, asks, pays = context.note, route.room, toll.asks, toll.pays
+  local note, room, above, asks, pays = context.note, route.room, budget.above, toll.asks, toll.pays
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
   local from_right = {}
@@ -33,7 +33,7 @@ do
     r.left = r.left - 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
-      pays(ctx, budget.above(ctx, p.parent), s.bucket, p, s.turn_ends)
+      pays(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends)
       s.turn_ends = nil
     end
     local late = now - (s.met or due)
@@ -71,7 +71,7 @@ do
     end
     if parent then
       if s.p.refused then return nil end
-      local met, due = asks(ctx, budget.above(ctx, parent), s.due)
+      local met, due = asks(ctx, above(ctx, parent), s.due)
       if not met then return nil end
       s.met, s.due, s.due_text = met, due, nil
     end
@@ -195,7 +195,7 @@ do
   -- `close`: a field of a table costs several times as much.
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
+  local line, policy, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left
   local due_before, text_before
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -206,7 +206,7 @@ do
 
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
   local function resume(ctx)
-    going, bytes, latest, dispatched, counted, policy = true, ctx.bytes, ctx.latest_us, 0, 0, nil
+    going, bytes, latest, dispatched, counted, policy, to_route = true, ctx.bytes, ctx.latest_us, 0, 0, nil, nil
     late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
 
@@ -217,7 +217,7 @@ do
   end
 
   local function write_room()
-    if policy then r.left = room_left end
+    if to_route then r.left = room_left end
   end
 
   function dispatch.pause(ctx)
@@ -248,12 +248,16 @@ do
 
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
-    write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited or p.quotas
-    line = p.parent and not p.refused and budget.above(ctx, p.parent) or nil
-    catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
-    r = room(ctx, p.route)
-    stream, room_left = r.stream, r.left
+    local parent = p.parent
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.is_stopped
+    line = parent and not is_stopped and above(ctx, parent)
+    catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step
+    if p.route ~= to_route then
+      write_room()
+      to_route = p.route
+      r = room(ctx, to_route)
+      stream, room_left = r.stream, r.left
+    end
   end
 
   -- paid: a job of so many bytes has left for the due that its bucket met, and the latest one that it met in all. Replies the next
