@@ -53,7 +53,7 @@ do
   end
 
   local function encode(ctx, b)
-    return table.concat({ digits(b.due), digits(b.went_on), format('%.17g', b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
+    return table.concat({ digits(b.due), digits(b.went_on), base.exact(b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
   end
 
   -- change: something of a budget is to be written at the end of the call.
@@ -333,8 +333,17 @@ do
 
   -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
   function budget.may_go_by_itself(ctx, b)
+    if b.is_open then return b.due <= ctx.now end
     if not b.p or b.p.refused or b.p.paused or slots.is_full(ctx, b.id, b.p) then return false end
     return met_by(ctx, above(ctx, b.id), 1) <= ctx.now
+  end
+
+  -- allows: how many of n jobs a budget that may go lets out now, one at least.
+  function budget.allows(ctx, b, n)
+    local p = b.p
+    if p.concurrency then n = min(n, p.concurrency - slots.count(ctx, b.id)) end
+    if p.count then n = rate.before(p, max(b.due, ctx.now - p.catch_up_us), n, ctx.now + 1) end
+    return max(n, 1)
   end
 
   -- take_place: where a budget waits after it was picked: for its next share, if nothing of its own keeps it; one through which no job

@@ -401,11 +401,11 @@ do
     pays(ctx, line, name, p, one.ends)
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
-    waiting.leave(ctx, key, name, one.due)
     if len > 1 and due <= now then
-      waiting.join(ctx, key, name, due, budget.end_of(ctx, line[1], name, p))
+      waiting.served(ctx, key, one, due, budget.end_of(ctx, line[1], name, p))
       if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
     else
+      waiting.served(ctx, key, one)
       wait_at(name, len - 1, nil, due)
     end
     return true

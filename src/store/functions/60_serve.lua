@@ -24,10 +24,10 @@ do
 
   local budget_turn
 
-  -- pick: the turn of one child, or what becomes of it. Replies whether a job left; nil where no child waits.
-  local function pick(ctx, b)
-    local key = waiting.key(ctx, b.id)
-    local one = waiting.first(ctx, key)
+  -- pick: the turn of one child of a waiting set, or what becomes of it. Replies whether a job left; nil where no child waits. `wanted`
+  -- says how many are to be picked.
+  local function pick(ctx, key, wanted)
+    local one = waiting.first(ctx, key, wanted)
     if not one then return nil end
     if chain.budget_of(one.id) then return budget_turn(ctx, budget.get(ctx, one.id), one) end
     return bucket_turn(ctx, key, one)
@@ -38,7 +38,7 @@ do
     local has_left = false
     if budget.may_go_by_itself(ctx, b) then
       budget.serves(b, true, one.ends)
-      has_left = pick(ctx, b) or false
+      has_left = pick(ctx, waiting.key(ctx, b.id), 1) or false
       budget.serves(b, false)
     end
     budget.take_place(ctx, b, has_left)
@@ -48,13 +48,14 @@ do
   -- turn: a budget on the schedule is due, and lets out at most so many jobs. Whatever it moves counts as one. Replies what is left.
   -- cost  O(quota)
   function serve.turn(ctx, id, quota)
-    local b, left = budget.get(ctx, id), quota
+    local b, left, key, wanted = budget.get(ctx, id), quota, waiting.key(ctx, id), nil
     -- Where the set in which it was to stand takes nothing, it was put on the schedule instead.
     if b.place ~= ctx.k.schedule then b.place, b.stands, b.at, b.stands_at = ctx.k.schedule, ctx.k.schedule, 0, 0 end
     budget.serves(b, true)
     while left > 0 and not spent(ctx) do
       if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
-      local found = pick(ctx, b)
+      wanted = wanted or budget.allows(ctx, b, left)
+      local found = pick(ctx, key, wanted)
       if found == nil then break end
       left = left - 1
     end
