@@ -133,13 +133,17 @@ do
     end
   end
 
-  -- begin: a call begins with what is remembered of a budget. What operators set may have begun or ended since.
+  -- begin: a call begins with what is remembered of a budget. What operators set may have begun or ended since; else the time is all
+  -- that has changed of one that is open.
   local function begin(ctx, b)
-    b.call, b.is_open = ctx.calls, nil
-    if ctx.rec.version then
-      local p = policy_of(ctx.rec, b.id)
-      if p ~= b.p then b.p, ctx.memory.budgets.lines = p, {} end
+    local p = b.p
+    b.call = ctx.calls
+    if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then
+      b.floor = ctx.now - p.catch_up_us
+      return
     end
+    b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
+    if p ~= b.p then ctx.memory.budgets.lines = {} end
     put_right(ctx, b)
     hold(ctx, b)
   end
@@ -188,10 +192,13 @@ do
 
   -- above: the budgets above a node that has this parent, the nearest first: its line. It is remembered as they are.
   local function above(ctx, parent)
-    local all, calls = known(ctx), ctx.calls
-    local line = all.lines[parent]
+    local all, calls = ctx.memory.budgets, ctx.calls
+    local line = all and all.lines[parent]
     if line and line.call == calls then return line end
-    for _, b in ipairs(line or {}) do
+    all = known(ctx)
+    line = all.lines[parent]
+    for i = 1, line and #line or 0 do
+      local b = line[i]
       if b.call ~= calls then begin(ctx, b) end
     end
     if not line or all.lines[parent] ~= line then
@@ -323,12 +330,12 @@ do
   -- rest: a budget without work: what is known of it stays until it makes no difference any more. What it waited by order is no lateness
   -- of its next job either.
   local function rest(ctx, b)
-    if b.went_on <= ctx.now then b.due, b.went_on = max(b.due, b.went_on), 0 end
-    local rested, place, at = ctx.k.rest, nil, b.p and b.p.count and b.due + b.p.catch_up_us or 0
-    if at > ctx.now then place = rested else at = 0 end
+    local now, p, rested, place, at = ctx.now, b.p, ctx.k.rest, nil, 0
+    if b.went_on ~= 0 and b.went_on <= now then b.due, b.went_on = max(b.due, b.went_on), 0 end
+    if p and p.count and b.due + p.catch_up_us > now then place, at = rested, b.due + p.catch_up_us end
     if b.place and b.place ~= rested then return move(ctx, b, place, at) end
     b.place, b.at = place, at
-    change(ctx, b)
+    if not b.changed then change(ctx, b) end
   end
 
   -- may_go_by_itself: whether nothing of its own keeps a budget from going now.

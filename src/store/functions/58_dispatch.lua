@@ -349,14 +349,16 @@ do
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     if slowed and slowed[name] then return 0 end
-    local own, met = due, due
+    local met = due
     if line then
-      met, due = asks(ctx, line, due)
+      local goes_from
+      met, goes_from = asks(ctx, line, due)
       if not met then
         come(ctx, name, p, len, place, due_text)
         return 1
       end
-      if met ~= own then due_text = digits(met) end
+      if met ~= due then due_text = digits(met) end
+      due = goes_from
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job
