@@ -32,10 +32,10 @@ do
   -- ---- what is known of a budget ----
 
   local function decode(ctx, id, text, rests_till)
+    -- Sixteen fields, all that most budgets ever have: with one more the table has room for 32.
     local b = {
-      id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, brake = nil,
-      shares = nil, tags = nil, call = ctx.calls, changed = false, fresh = false, serving = false, is_open = nil, is_stored = false,
-      ends = nil, floor = 0, step = false,
+      id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
+      tags = nil, call = ctx.calls, changed = false, is_open = nil, floor = 0, step = false,
     }
     local due, went_on, now, at, place
     if text then due, went_on, now, at, place = match(text, STATE) end
@@ -126,7 +126,8 @@ do
     local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), brake.read(ctx, missing)
     for i, id in ipairs(missing) do
       local b = decode(ctx, id, texts[i], rests[i])
-      all.of[id], all.count, b.brake = b, all.count + 1, brakes[i] or nil
+      all.of[id], all.count = b, all.count + 1
+      if brakes[i] then b.brake = brakes[i] end
       if b.brake and b.brake.changed then change(ctx, b) end
       put_right(ctx, b)
       hold(ctx, b)
@@ -202,13 +203,10 @@ do
       if b.call ~= calls then begin(ctx, b) end
     end
     if not line or all.lines[parent] ~= line then
-      line = { budget.get(ctx, parent) }
-      local id = line[1].p and line[1].p.parent
-      while id do
-        local b = budget.get(ctx, id)
-        line[#line + 1], id = b, b.p and b.p.parent
-      end
-      all.lines[parent], line.is_open = line, false
+      local b = budget.get(ctx, parent)
+      local up = b.p and b.p.parent
+      line = { b, is_open = false, call = 0, unpack(up and above(ctx, up) or {}) }
+      all.lines[parent] = line
     end
     line.call = calls
     return line
@@ -417,8 +415,11 @@ do
       if place ~= b.stands or b.at ~= b.stands_at then places.note(ctx, b.id, b.stands, place, b.at) end
       b.stands, b.stands_at = place, b.at
       if not b.place then all.of[b.id], all.count, all.lines = nil, all.count - 1, {} end
-      if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
-      b.changed, b.fresh = false, false
+      if b.fresh then
+        bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p })
+        b.fresh = false
+      end
+      b.changed = false
     end
     if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
     if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end

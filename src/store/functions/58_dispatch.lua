@@ -404,7 +404,7 @@ do
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     if len > 1 and due <= now then
-      waiting.served(ctx, key, one, due, budget.end_of(ctx, line[1], name, p))
+      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight)) -- that end is its tag now
       if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
     else
       waiting.served(ctx, key, one)
