@@ -14,7 +14,6 @@ mod into_file;
 mod limit;
 mod log;
 mod manual;
-mod moment;
 mod purge;
 mod push;
 mod reload;
@@ -38,6 +37,7 @@ use help::Notes;
 
 use crate::config::{Config, Environment};
 use crate::daemon::DaemonError;
+use crate::operate::change::ChangeError;
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::BuiltInRedisError;
 
@@ -159,6 +159,15 @@ impl Failure {
 impl From<crate::config::BadConfig> for Failure {
     fn from(why: crate::config::BadConfig) -> Self {
         Self::new(Exit::BadConfig, why.to_string())
+    }
+}
+
+impl From<ChangeError> for Failure {
+    fn from(why: ChangeError) -> Self {
+        match why {
+            ChangeError::Store(why) => why.into(),
+            ChangeError::Spreads { .. } => Self::new(Exit::Failed, why.to_string()),
+        }
     }
 }
 
