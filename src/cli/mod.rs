@@ -193,7 +193,7 @@ impl From<DaemonError> for Failure {
             DaemonError::Config(why) => why.into(),
             DaemonError::BuiltInRedis(why) => why.into(),
             DaemonError::Store(why) => Self::new(Exit::Unavailable, why.to_string()),
-            why @ DaemonError::System { .. } => Self::new(Exit::Failed, why.to_string()),
+            why @ (DaemonError::System { .. } | DaemonError::Http(_)) => Self::new(Exit::Failed, why.to_string()),
         }
     }
 }

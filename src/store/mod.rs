@@ -28,6 +28,7 @@ pub mod walk;
 pub mod what_if;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -90,6 +91,24 @@ impl Store {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN)).set_push_sender(
             move |push: redis::PushInfo| {
                 hints.on_push(&push);
+                Ok::<(), redis::aio::SendError>(())
+            },
+        );
+        Self::connect_with(address, partition, config).await
+    }
+
+    /// Connect for calls; `closed` tells when the connection has ended.
+    async fn connect_noting_its_end(
+        address: &Address,
+        partition: &Partition,
+        closed: &Arc<AtomicBool>,
+    ) -> Result<Self, StoreError> {
+        let closed = Arc::clone(closed);
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN)).set_push_sender(
+            move |push: redis::PushInfo| {
+                if push.kind == redis::PushKind::Disconnection {
+                    closed.store(true, Ordering::Relaxed);
+                }
                 Ok::<(), redis::aio::SendError>(())
             },
         );
