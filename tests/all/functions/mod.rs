@@ -19,6 +19,7 @@ mod jobs;
 mod kept;
 mod limiters;
 mod limiters_model;
+mod met;
 mod model;
 mod policies;
 mod provider;
