@@ -10,6 +10,7 @@ mod defaults;
 mod drain;
 mod explain;
 mod explain_brakes;
+mod explain_due;
 mod explain_tree;
 mod flow;
 mod gates;
