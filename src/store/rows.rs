@@ -120,7 +120,9 @@ pub struct Totals {
     pub dispatched: u64,
     /// Jobs that did not fit, likewise; those that a newer one pushed out too.
     pub rejected: u64,
-    /// How many buckets, and budgets, wait for their due.
+    /// How many buckets wait. (The numbers below count budgets too.)
+    pub waiting: u64,
+    /// For their due.
     pub due: u64,
     /// For a share of a budget.
     pub share: u64,
@@ -138,14 +140,6 @@ pub struct Totals {
     pub dead: u64,
     /// Daemons that are alive.
     pub daemons: u64,
-}
-
-impl Totals {
-    /// How many wait, wherever that is. One that waits for its share of a budget counts, and so does the budget.
-    #[must_use]
-    pub fn waiting(&self) -> u64 {
-        self.due + self.share + self.full + self.held + self.paused + self.refused
-    }
 }
 
 impl Store {
@@ -238,7 +232,9 @@ fn totals_of(reply: &Value) -> Option<Totals> {
     let (figures, []) = figures.as_chunks::<2>() else { return None };
     let figures = figures.iter().map(|[name, n]| Some((text(name)?, number(n)?))).collect::<Option<BTreeMap<_, _>>>()?;
     let figure = |name: &str| figures.get(name).copied().unwrap_or(0);
+    let places: u64 = ["due", "share", "full", "held", "paused", "refused"].into_iter().map(figure).sum();
     Some(Totals {
+        waiting: places.saturating_sub(figure("budgets")),
         at_us: text(now)?.parse().ok()?,
         dispatched: figure("dispatched"),
         rejected: figure("rejected") + figure("dropped"),

@@ -170,7 +170,7 @@ do
   -- keys   <prefix>:policy
   -- args   now_us
   -- reply  { now_us (a text), name, figure, ... }: dispatched, rejected and dropped (jobs since the keys were made), due, share, full, held,
-  --        paused, refused (how many wait there), retrying, dead, daemons
+  --        paused, refused (how many nodes wait there), budgets (how many of those are budgets), retries, dead, daemons
   -- cost   O(daemons, held routes)
   function rows.totals(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -187,6 +187,7 @@ do
     end
     add('due', pcall_redis('ZCARD', ctx.k.schedule))
     add('share', pcall_redis('HLEN', ctx.k.waiting))
+    add('budgets', pcall_redis('HLEN', ctx.k.budgets))
     for _, name in ipairs({ 'full', 'paused', 'refused', 'retries' }) do add(name, pcall_redis('ZCARD', ctx.k[name])) end
     local held = 0
     for _, name in ipairs(route.names_of(ctx.held)) do
