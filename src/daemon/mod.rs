@@ -251,6 +251,7 @@ impl Daemon {
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         self.start(&mut tasks, &store, &server, &stop)?;
         self.served = true;
+        self.progress.serving();
         self.waited_for = None;
         info!(redis = self.address.shown(), version = server.version, tracking = server.tracking, "serving");
         systemd::ready();

@@ -9,8 +9,10 @@ mod at;
 mod body;
 mod buckets;
 mod dead;
+mod families;
 mod health;
 mod listen;
+mod metrics;
 mod pages;
 mod problem;
 mod push;
@@ -42,6 +44,8 @@ struct Door {
     config: RwLock<Arc<Config>>,
     keys: RwLock<Arc<Keys>>,
     progress: Arc<Progress>,
+    /// What the last scrape saw.
+    before: metrics::Before,
     /// The name of this machine.
     host: String,
 }
@@ -96,6 +100,7 @@ impl Open {
             config: RwLock::new(Arc::new(config)),
             keys: RwLock::new(Arc::new(keys)),
             progress,
+            before: metrics::Before::default(),
             host,
         });
         let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
