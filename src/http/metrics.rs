@@ -124,7 +124,8 @@ fn of_process(families: &mut Families, door: &Door, is_up: bool) {
 /// What became of jobs, and how late they left.
 fn of_jobs(families: &mut Families, figures: &Figures, seen: &mut Seen) {
     let count = |name: &str| figures.counter(name);
-    let help = "Jobs of atomic pushes (drip_push, dripd push, HTTP). Plain pushes run no code and are not counted.";
+    let help =
+        "Jobs of atomic pushes: by the function, dripd push or HTTP. Plain pushes run no code and are not counted.";
     for (verdict, n) in [("accepted", count("pushed")), ("rejected", count("turned_away"))] {
         families.counter("dripd_jobs_pushed_atomically_total", help, &[("verdict", verdict)], n as f64);
     }

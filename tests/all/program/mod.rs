@@ -22,6 +22,7 @@ mod library;
 mod limit;
 mod link;
 mod log;
+mod metrics;
 mod operate;
 mod polling;
 mod purge;
