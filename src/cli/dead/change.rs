@@ -165,12 +165,10 @@ async fn run(store: &mut Store, command: &mut Command) -> Result<Outcome, Failur
         let Changed { goes_on, malformed, kept, left, why } = match store.dead_change(command).await {
             Ok(changed) => changed,
             Err(why) => {
-                let Failure { exit, message } = why.into();
                 let done = letters(command.done);
-                return Err(Failure::new(
-                    exit,
-                    format!("{message}; {done} were done by then: run it again for the rest"),
-                ));
+                return Err(
+                    Failure::from(why).adding(&format!("; {done} were done by then: run it again for the rest"))
+                );
             }
         };
         outcome.malformed += malformed;

@@ -129,6 +129,14 @@ async fn bucket_of(store: &mut Store, filter: &Filter, known_as: &str) -> Result
 }
 
 impl Dead {
+    pub(super) fn tried(&self) -> &'static str {
+        match self.what {
+            What::List(_) => "list dead letters",
+            What::Retry(_) => "put dead letters back",
+            What::Drop(_) => "delete dead letters",
+        }
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         use crate::store::dead::Act;
         match self.what {

@@ -27,6 +27,7 @@ mod polling;
 mod purge;
 mod push;
 mod push_file;
+mod refusals;
 mod reload;
 mod slots;
 mod slow;
