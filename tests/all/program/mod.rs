@@ -37,6 +37,7 @@ mod systemd;
 mod terminal;
 mod top;
 mod tree;
+mod waking;
 mod work;
 mod work_http;
 mod work_receivers;
