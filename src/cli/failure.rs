@@ -1,8 +1,9 @@
-//! Failures as the user sees them: what was tried, on what, why it failed, and the way out. The only place that turns an error of a call
-//! into words; the log keeps the error as it is, with the name of the call.
+//! Failures as the user sees them: what was tried, on what, why it failed, and the way out. Every command's error of a call comes through
+//! here; why is said by `StoreError::in_words`, for HTTP too. A log keeps the error as it is, with the name of the call.
 
 use super::Exit;
 use crate::daemon::DaemonError;
+use crate::operate::change::ChangeError;
 use crate::store::StoreError;
 use crate::system::built_in_redis::BuiltInRedisError;
 use crate::words::shown::shown;
@@ -56,6 +57,15 @@ impl From<crate::config::BadConfig> for Failure {
     }
 }
 
+impl From<ChangeError> for Failure {
+    fn from(why: ChangeError) -> Self {
+        match why {
+            ChangeError::Store(why) => why.into(),
+            ChangeError::Spreads { .. } => Self::new(Exit::Failed, why.to_string()),
+        }
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(why: StoreError) -> Self {
         let exit = if why.is_unusable() || why.code() == Some("WRONGTYPE") { Exit::Unavailable } else { Exit::Failed };
@@ -81,7 +91,7 @@ impl From<DaemonError> for Failure {
             DaemonError::Config(why) => why.into(),
             DaemonError::BuiltInRedis(why) => why.into(),
             DaemonError::Store(why) => Self { exit: Exit::Unavailable, ..why.into() },
-            why @ DaemonError::System { .. } => Self::new(Exit::Failed, why.to_string()),
+            why @ (DaemonError::System { .. } | DaemonError::Http(_)) => Self::new(Exit::Failed, why.to_string()),
         }
     }
 }

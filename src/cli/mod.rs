@@ -15,7 +15,6 @@ mod into_file;
 mod limit;
 mod log;
 mod manual;
-mod moment;
 mod purge;
 mod push;
 mod reload;
@@ -26,6 +25,7 @@ mod settings;
 mod slow;
 mod status;
 mod stop;
+mod top;
 mod work;
 
 use std::io::{ErrorKind, Write as _};
@@ -69,6 +69,8 @@ enum Command {
     Work(work::Work),
     /// Say how things stand, with everything or with one bucket
     Status(status::Show),
+    /// Watch the buckets that come first, and pause them, on the whole terminal
+    Top(top::Show),
     /// Throw away what waits in a bucket
     Purge(purge::Purge),
     /// Look at jobs that were given up, put them back, or drop them
@@ -162,6 +164,7 @@ impl Command {
             Self::Open(go) => go.tried(stop::Way::In),
             Self::Settings(_) => "list what is set".to_owned(),
             Self::Explain(explain) => explain.tried(),
+            Self::Top(_) => "show the buckets".to_owned(),
             Self::WhatIf(ask) => ask.tried(),
             Self::Run(_) => "run".to_owned(),
             Self::Reload => "reload".to_owned(),
@@ -217,6 +220,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Push(push) => push.run(&load()?).await,
         Command::Work(work) => work.run(load).await,
         Command::Status(show) => show.run(&load()?).await,
+        Command::Top(show) => show.run(&load()?).await,
         Command::Purge(purge) => purge.run(&load()?).await,
         Command::Dead(dead) => dead.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,

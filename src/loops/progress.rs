@@ -135,6 +135,12 @@ impl Progress {
         self.inner().expected_by.is_some_and(|by| Instant::now() > by)
     }
 
+    /// Whether a pacer runs, and moves.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.inner().expected_by.is_some_and(|by| Instant::now() <= by)
+    }
+
     /// The figures so far; the lateness starts anew for this reader.
     #[must_use]
     pub fn figures(&self, reader: Reader) -> Figures {
