@@ -142,6 +142,39 @@ pub struct Totals {
     pub daemons: u64,
 }
 
+impl Now<BucketNow> {
+    /// Read what the function replied.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Reply`], with the reply.
+    pub fn read(reply: &Value) -> Result<Self, StoreError> {
+        buckets_of(reply).ok_or_else(|| unexpected("drip__rows", reply))
+    }
+}
+
+impl Now<BudgetNow> {
+    /// Likewise.
+    ///
+    /// # Errors
+    ///
+    /// Likewise.
+    pub fn read(reply: &Value) -> Result<Self, StoreError> {
+        budgets_of(reply).ok_or_else(|| unexpected("drip__budget_rows", reply))
+    }
+}
+
+impl Totals {
+    /// Likewise.
+    ///
+    /// # Errors
+    ///
+    /// Likewise.
+    pub fn read(reply: &Value) -> Result<Self, StoreError> {
+        totals_of(reply).ok_or_else(|| unexpected("drip__totals", reply))
+    }
+}
+
 impl Store {
     /// How some buckets stand, at most [`MOST`] of them. It is counted what leaves them, as long as somebody asks.
     ///
@@ -149,8 +182,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn rows_now(&mut self, buckets: &[String]) -> Result<Now<BucketNow>, StoreError> {
-        let reply = self.named("drip__rows", buckets).await?;
-        buckets_of(&reply).ok_or_else(|| unexpected("drip__rows", &reply))
+        Now::<BucketNow>::read(&self.named("drip__rows", buckets).await?)
     }
 
     /// How some budgets stand, at most [`MOST`] of them, and then, as far as there is room for them, those that the configuration names
@@ -160,8 +192,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn budgets_now(&mut self, budgets: &[String]) -> Result<Now<BudgetNow>, StoreError> {
-        let reply = self.named("drip__budget_rows", budgets).await?;
-        budgets_of(&reply).ok_or_else(|| unexpected("drip__budget_rows", &reply))
+        Now::<BudgetNow>::read(&self.named("drip__budget_rows", budgets).await?)
     }
 
     async fn named(&mut self, function: &'static str, names: &[String]) -> Result<Value, StoreError> {
@@ -175,8 +206,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn totals(&mut self) -> Result<Totals, StoreError> {
-        let reply = self.named("drip__totals", &[]).await?;
-        totals_of(&reply).ok_or_else(|| unexpected("drip__totals", &reply))
+        Totals::read(&self.named("drip__totals", &[]).await?)
     }
 }
 
@@ -230,7 +260,8 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
 fn totals_of(reply: &Value) -> Option<Totals> {
     let (now, figures) = list(reply)?.split_first()?;
     let (figures, []) = figures.as_chunks::<2>() else { return None };
-    let figures = figures.iter().map(|[name, n]| Some((text(name)?, number(n)?))).collect::<Option<BTreeMap<_, _>>>()?;
+    let figures =
+        figures.iter().map(|[name, n]| Some((text(name)?, number(n)?))).collect::<Option<BTreeMap<_, _>>>()?;
     let figure = |name: &str| figures.get(name).copied().unwrap_or(0);
     let places: u64 = ["due", "share", "full", "held", "paused", "refused"].into_iter().map(figure).sum();
     Some(Totals {

@@ -49,9 +49,10 @@ do
   local function stopped(ctx, id, p)
     if p.refused then return 'refused', p.refused end
     if p.paused then return 'paused', bare(p.paused) end
-    if p.concurrency and slots.is_full(ctx, id, p) then
-      return 'slots', digits(slots.count(ctx, id)) .. ' of ' .. digits(p.concurrency)
-    end
+    if not p.concurrency or not slots.is_full(ctx, id, p) then return nil end
+    local taken = slots.count(ctx, id)
+    if taken < p.concurrency then return 'backing-off', '' end -- it keeps the order of its jobs
+    return 'slots', digits(taken) .. ' of ' .. digits(p.concurrency)
   end
 
   -- why: why a bucket waits, the first reason of those that `explain` would tell.
