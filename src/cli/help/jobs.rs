@@ -90,7 +90,6 @@ pub(super) const NOTES: &[Notes] = &[
                 ("?", "the keys"),
             ],
         )],
-        ..NONE
     },
     Notes {
         name: "limit",

@@ -200,6 +200,26 @@ fn p_pauses_the_selected_bucket_as_the_command_does_says_who_did_it_and_resumes_
 }
 
 #[test]
+fn a_bucket_whose_name_looks_like_a_glob_is_paused_by_itself() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\n");
+    let _daemon = Daemon::start(shell.home());
+    let (odd, other) = (r"o*[d]\d?", r"oxd\dy");
+    for bucket in [odd, other] {
+        shell.case.lpush(bucket, &["1", "2", "3"]);
+    }
+    let terminal = top(&shell, &["--match", r"o\**"], 80, 24);
+    shows(&terminal, 80, 24, &["1 of 1", odd]);
+    terminal.type_keys("py");
+    shows(&terminal, 80, 24, &[": paused; ", "h paused"]);
+    let key = shell.case.key("paused");
+    eventually("it is", || shell.case.cmd::<Vec<String>>(&["ZRANGE", &key, "0", "-1"]) == [odd]);
+    terminal.type_keys("py");
+    shows(&terminal, 80, 24, &[": paused no more"]);
+    eventually("it is not", || shell.case.cmd::<u64>(&["ZCARD", &key]) == 0);
+}
+
+#[test]
 fn budgets_have_a_view_of_their_own_and_their_rate_is_measured() {
     let server = Server::start(&[]);
     let toml = "[[bucket]]\nmatch = 'acc:*'\nrate = '40/s'\nwithin = 'provider'\n[[budget]]\nmatch = 'provider'\nrate = '20/s'\n\
