@@ -14,7 +14,6 @@ mod into_file;
 mod limit;
 mod log;
 mod manual;
-mod moment;
 mod purge;
 mod push;
 mod reload;
@@ -39,6 +38,7 @@ use help::Notes;
 
 use crate::config::{Config, Environment};
 use crate::daemon::DaemonError;
+use crate::operate::change::ChangeError;
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::system::built_in_redis::BuiltInRedisError;
 
@@ -165,6 +165,15 @@ impl From<crate::config::BadConfig> for Failure {
     }
 }
 
+impl From<ChangeError> for Failure {
+    fn from(why: ChangeError) -> Self {
+        match why {
+            ChangeError::Store(why) => why.into(),
+            ChangeError::Spreads { .. } => Self::new(Exit::Failed, why.to_string()),
+        }
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(why: StoreError) -> Self {
         let unusable = why.is_unusable() || why.code() == Some("WRONGTYPE");
@@ -187,7 +196,7 @@ impl From<DaemonError> for Failure {
             DaemonError::Config(why) => why.into(),
             DaemonError::BuiltInRedis(why) => why.into(),
             DaemonError::Store(why) => Self::new(Exit::Unavailable, why.to_string()),
-            why @ DaemonError::System { .. } => Self::new(Exit::Failed, why.to_string()),
+            why @ (DaemonError::System { .. } | DaemonError::Http(_)) => Self::new(Exit::Failed, why.to_string()),
         }
     }
 }

@@ -3,8 +3,9 @@
 use clap::Args;
 
 use super::change::{For, Kind, Target, make};
-use super::{Exit, Failure, connect, moment, say};
+use super::{Exit, Failure, connect, say};
 use crate::config::{Config, settings};
+use crate::operate::moment;
 use crate::store::change::{Change, Other, SetTo, Told};
 use crate::words::subject::Subject;
 

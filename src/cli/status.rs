@@ -7,8 +7,9 @@ use clap::Args;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::{self, COLUMNS, labelled};
-use super::{Exit, Failure, connect, moment, print};
+use super::{Exit, Failure, connect, print};
 use crate::config::Config;
+use crate::operate::moment;
 use crate::store::ops::WakeUp;
 use crate::store::status::{DaemonStatus, Status, StatusTop};
 use crate::store::top::Row;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BadConfig, Config, Environment};
+use crate::http::{self, BadListener, Keys, Listeners};
 use crate::loops::changes::Changes;
 use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
@@ -72,6 +73,9 @@ pub enum DaemonError {
     /// Redis could not be used once.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The HTTP door cannot be opened.
+    #[error(transparent)]
+    Http(#[from] BadListener),
     /// The system does not give what every daemon needs.
     #[error("cannot {what}: {why}")]
     System {
@@ -111,6 +115,8 @@ pub struct Daemon {
     identity: Identity,
     signals: Signals,
     control: Option<Control>,
+    /// The HTTP door, if there is one.
+    door: Option<http::Open>,
     /// The record must replace the one in force: at the start, and while a reload is not through.
     must_put: bool,
     reloads: Reloads,
@@ -141,6 +147,8 @@ impl Daemon {
             None => Address::of(&config.redis)?,
         };
         warn_of(&config);
+        let progress = Arc::new(Progress::default());
+        let door = open_door(&config, &address, &progress, &environment)?;
         let partition = Partition::of(&config.redis);
         let hints = Arc::new(Hints::new(partition.clone()));
         let mut daemon = Self {
@@ -150,11 +158,12 @@ impl Daemon {
             address,
             partition,
             hints,
-            progress: Arc::default(),
+            progress,
             built_in,
             identity: Identity::of_this_process(),
             signals,
             control,
+            door,
             must_put: true,
             reloads: Reloads::default(),
             served: false,
@@ -164,6 +173,9 @@ impl Daemon {
         };
         let ended = daemon.serve_until_stopped().await;
         systemd::stopping();
+        if let Some(door) = daemon.door.take() {
+            door.close().await;
+        }
         if let Some(built_in) = daemon.built_in.take() {
             built_in.stop().await;
         }
@@ -239,6 +251,7 @@ impl Daemon {
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         self.start(&mut tasks, &store, &server, &stop)?;
         self.served = true;
+        self.progress.serving();
         self.waited_for = None;
         info!(redis = self.address.shown(), version = server.version, tracking = server.tracking, "serving");
         systemd::ready();
@@ -397,6 +410,28 @@ fn warn_of(config: &Config) {
     for warning in config.warnings() {
         warn!("{warning}");
     }
+}
+
+/// Open the HTTP door. Where the default port is taken, most likely by another daemon of this machine, this one serves without.
+fn open_door(
+    config: &Config,
+    address: &Address,
+    progress: &Arc<Progress>,
+    environment: &Environment,
+) -> Result<Option<http::Open>, DaemonError> {
+    let keys = Keys::read(&config.http, &config.source())?;
+    let listeners = match Listeners::open(&config.http, keys.has_tokens()) {
+        Ok(Some(listeners)) => listeners,
+        Ok(None) => return Ok(None),
+        Err(why @ BadListener::Taken { .. }) if !config.http.listen_is_written => {
+            warn!(%why, "this daemon serves without HTTP; http.listen names another place, or \"\" for none");
+            return Ok(None);
+        }
+        Err(why) => return Err(why.into()),
+    };
+    let (progress, host) = (Arc::clone(progress), environment.host.clone());
+    let door = http::Open::new(listeners, config.clone(), keys, address.clone(), progress, host);
+    door.map(Some).map_err(|why| DaemonError::System { what: "start the HTTP door", why })
 }
 
 /// Whether the record in force is that of `config`; where none is stored it is stored now. (Somebody flushed Redis: without a record

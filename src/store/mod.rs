@@ -11,6 +11,7 @@ pub mod change;
 pub mod dead;
 mod error;
 pub mod explain;
+pub mod figures;
 pub mod keys;
 pub mod library;
 pub mod link;
@@ -22,6 +23,7 @@ pub mod reply;
 pub mod rows;
 pub mod server;
 pub mod status;
+pub mod timing;
 pub mod top;
 pub mod view;
 pub mod wake;
@@ -29,7 +31,8 @@ pub mod walk;
 pub mod what_if;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ToRedisArgs, Value};
@@ -97,6 +100,24 @@ impl Store {
         Self::connect_with(address, partition, config).await
     }
 
+    /// Connect for calls; `closed` tells when the connection has ended.
+    async fn connect_noting_its_end(
+        address: &Address,
+        partition: &Partition,
+        closed: &Arc<AtomicBool>,
+    ) -> Result<Self, StoreError> {
+        let closed = Arc::clone(closed);
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN)).set_push_sender(
+            move |push: redis::PushInfo| {
+                if push.kind == redis::PushKind::Disconnection {
+                    closed.store(true, Ordering::Relaxed);
+                }
+                Ok::<(), redis::aio::SendError>(())
+            },
+        );
+        Self::connect_with(address, partition, config).await
+    }
+
     async fn connect_with(
         address: &Address,
         partition: &Partition,
@@ -129,8 +150,10 @@ impl Store {
     }
 
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
-        let address = &self.address;
-        command.query_async(&mut self.connection).await.map_err(|why| StoreError::of_call(address.shown(), name, &why))
+        let (address, began) = (&self.address, Instant::now());
+        let answer = command.query_async(&mut self.connection).await;
+        timing::took(name, began.elapsed());
+        answer.map_err(|why| StoreError::of_call(address.shown(), name, &why))
     }
 
     /// The same, with the reply decoded.

@@ -30,7 +30,7 @@ do
   -- catch_up is made up, more is not. `more` says whether more jobs wait.
   local function left(ctx, s, r, bytes, more)
     local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
-    r.left = r.left - 1
+    r.left, r.out = r.left - 1, r.out + 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
       budget.pays(ctx, budget.above(ctx, p.parent), s.bucket, p, s.turn_ends)
@@ -197,7 +197,7 @@ do
   -- `close`: a field of a table costs several times as much.
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
+  local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left, counted_from
   local due_before, text_before, watched
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -208,7 +208,7 @@ do
 
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
   local function resume(ctx)
-    going, bytes, latest, dispatched, counted, policy = true, ctx.bytes, ctx.latest_us, 0, 0, nil
+    going, bytes, latest, dispatched, counted, counted_from, policy = true, ctx.bytes, ctx.latest_us, 0, 0, 0, nil
     late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
 
@@ -219,7 +219,7 @@ do
   end
 
   local function write_room()
-    if policy then r.left = room_left end
+    if policy then r.left, r.out, counted_from = room_left, r.out + dispatched - counted_from, dispatched end
   end
 
   function dispatch.pause(ctx)
