@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::feed::{Deed, News, Ranked, Said, Wants};
 use super::pace::Paces;
-use crate::store::rows::{BucketNow, BudgetNow, Totals, Why};
+use crate::store::figures::Figures;
+use crate::store::rows::{BucketNow, BudgetNow, Why};
 use crate::store::top::{By, Place, Row, Top};
 use crate::words::glob::{self, Glob};
 use crate::words::subject::Subject;
@@ -78,7 +79,7 @@ pub(super) struct View {
     pub(super) ranking: Ranking,
     buckets: HashMap<String, BucketNow>,
     budgets: Vec<BudgetNow>,
-    pub(super) totals: Option<Totals>,
+    pub(super) figures: Option<Figures>,
     pub(super) paces: Paces,
     /// Since when Redis does not answer, and why.
     pub(super) lost: Option<(Instant, String)>,
@@ -104,7 +105,7 @@ impl View {
             ranking: Ranking::Asked,
             buckets: HashMap::new(),
             budgets: Vec::new(),
-            totals: None,
+            figures: None,
             paces: Paces::default(),
             lost: None,
             said: None,
@@ -148,11 +149,12 @@ impl View {
             return;
         }
         match news {
-            News::Totals(totals) => {
-                self.paces.note(ALL, totals.at_us, totals.dispatched, A_SECOND);
-                self.paces.note(REJECTED, totals.at_us, totals.rejected, A_SECOND);
-                self.paces.forget(totals.at_us);
-                self.totals = Some(totals);
+            News::Figures(figures) => {
+                let rejected = figures.counter("rejected") + figures.counter("dropped");
+                self.paces.note(ALL, figures.at_us, figures.counter("dispatched"), A_SECOND);
+                self.paces.note(REJECTED, figures.at_us, rejected, A_SECOND);
+                self.paces.forget(figures.at_us);
+                self.figures = Some(figures);
             }
             News::Ranking(by, _) if by != self.order() => return,
             News::Ranking(_, ranked) => self.take_ranking(ranked),
@@ -302,6 +304,11 @@ impl View {
 
     pub(super) fn budget(&self, name: &str) -> Option<&BudgetNow> {
         self.budgets.iter().find(|budget| budget.budget == name)
+    }
+
+    /// Whether any daemon is alive, as far as that is known.
+    pub(super) fn has_daemon(&self) -> bool {
+        self.figures.as_ref().is_none_or(|figures| figures.count("daemons") > 0)
     }
 
     /// Whether the selected one is paused, as far as that is known.

@@ -1,9 +1,9 @@
-//! Rows: how named buckets and budgets stand now, why each waits, what has left them since somebody looks; the totals; and what the
-//! walk says of budgets.
+//! Rows: how named buckets and budgets stand now, why each waits, what has left them since somebody looks; and what the walk says
+//! of budgets.
 
 use dripd::explain::{Explanation, File, Wall};
 use dripd::store::explain::{Facts, Slots};
-use dripd::store::rows::{BucketNow, BudgetNow, Now, Totals, Why};
+use dripd::store::rows::{BucketNow, BudgetNow, Now, Why};
 use dripd::store::top::Place;
 use redis::Value;
 use serde_json::json;
@@ -28,11 +28,6 @@ fn budgets(case: &mut Case, now: u64, names: &[&str]) -> Vec<BudgetNow> {
     let args: Vec<String> = std::iter::once(now.to_string()).chain(names.iter().map(|b| (*b).to_owned())).collect();
     let reply: Value = case.fcall("drip__budget_rows", &["policy"], &args);
     Now::<BudgetNow>::read(&reply).expect("rows").rows
-}
-
-fn totals(case: &mut Case, now: u64) -> Totals {
-    let reply: Value = case.fcall("drip__totals", &["policy"], &[now.to_string()]);
-    Totals::read(&reply).expect("totals")
 }
 
 /// What `explain` says that binds it.
@@ -193,8 +188,6 @@ fn budgets_say_what_waits_for_them_and_what_is_used_and_those_that_are_named_are
     set(&mut case, now, "{unused}", "pause");
     assert_eq!(budgets(&mut case, now, &[])[1].why, Why::Paused("unused".to_owned()));
     assert!(matches!(&budgets(&mut case, now, &["gone:x"])[0].why, Why::Refused(_)));
-    let found = totals(&mut case, now);
-    assert_eq!((found.waiting, found.daemons, found.dispatched), (3, 1, 1), "the budget is no bucket that waits");
     // The walk tells of the budgets for which something waits, where it is asked to.
     let walk = |case: &mut Case, floors: &[&str]| {
         let mut args = vec![now.to_string(), String::new(), String::new(), "100".to_owned()];
@@ -224,7 +217,6 @@ fn a_call_costs_what_it_names_whatever_there_is_besides() {
     let calls = |case: &mut Case| {
         let _: String = case.cmd(&["CONFIG", "RESETSTAT"]);
         look(case, T0 + S, &names);
-        totals(case, T0 + S);
         let info: String = case.cmd(&["INFO", "commandstats"]);
         let calls =
             info.lines().filter_map(|line| line.split_once(":calls=")?.1.split(',').next()?.parse::<u64>().ok());

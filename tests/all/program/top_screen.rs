@@ -234,7 +234,7 @@ fn budgets_have_a_view_of_their_own_and_their_rate_is_measured() {
         &terminal,
         80,
         24,
-        &["dripd top  budgets", "BUDGET ", "\nprovider ", "\nunused ", " 0/5 nothing waits", " 20/s "],
+        &["dripd top  budgets", "BUDGET ", "2 waiting", "\nprovider ", "\nunused ", " 0/5 nothing waits", " 20/s "],
     );
     let row = |name: &str| terminal.text().lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
     // It is busy all the time; a machine that is busy too may let a little less out.
