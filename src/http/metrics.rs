@@ -228,7 +228,7 @@ fn of_places(families: &mut Families, figures: &Figures) {
             route.in_flight as f64,
         );
     }
-    let count = |name: &str| figures.counts.get(name).copied().unwrap_or(0) as f64;
+    let count = |name: &str| figures.count(name) as f64;
     families.gauge("dripd_dead_jobs", "Jobs that were given up.", &[], count("dead"));
     families.gauge("dripd_daemons", "Daemons that are alive.", &[], count("daemons"));
 }
