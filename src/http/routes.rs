@@ -1,5 +1,6 @@
 //! The requests that the door answers: one table, of which both the router and `/openapi.json` are made.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -12,8 +13,8 @@ use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref,
-    RefOr, Required, ResponseBuilder, SecurityRequirement,
+    ComponentsBuilder, ContentBuilder, HeaderBuilder, HttpMethod, InfoBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref,
+    RefOr, Required, Response, ResponseBuilder, SecurityRequirement,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -132,10 +133,22 @@ impl Route {
             let response = ResponseBuilder::new().description(about).content(kind, content).build();
             operation = operation.response(status.to_string(), response);
         }
-        for status in self.problems {
-            operation = operation.response(status.to_string(), problem());
+        for status in self.refusals() {
+            operation = operation.response(status.to_string(), problem(status));
         }
-        operation.response("default", problem()).build()
+        operation.build()
+    }
+
+    /// What it may be answered where it comes to nothing. Any request may be a wrong one, or not be allowed.
+    fn refusals(&self) -> BTreeSet<u16> {
+        let reads_body = !matches!(self.body, Body::None);
+        let asks_redis = self.path.starts_with("/v1/");
+        let of = |are: &'static [u16], may: bool| are.iter().copied().filter(move |_| may);
+        of(&[400, 401, 403, 421], true)
+            .chain(of(&[408, 413], reads_body))
+            .chain(of(&[409, 502, 503, 504], asks_redis))
+            .chain(of(self.problems, true))
+            .collect()
     }
 }
 
@@ -159,9 +172,35 @@ fn any() -> RefOr<Schema> {
     RefOr::T(ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).build().into())
 }
 
-fn problem() -> utoipa::openapi::Response {
+/// What a refusal says, by its status.
+fn problem(status: u16) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-    ResponseBuilder::new().description("Why it came to nothing").content("application/problem+json", content).build()
+    let about = match status {
+        400 => "It is wrong; `detail` names all that is",
+        401 => "It needs a token, or another one",
+        403 => "The token does not open that, or a page of another site asks",
+        404 => "There is nothing of that name",
+        408 => "The body took too long; nothing was changed",
+        409 => "What is there stands in the way: another change that still spreads, or a key of another type",
+        413 => "The body, or a line of it, is too large; nothing was changed",
+        415 => "The body is of another type; nothing was changed",
+        421 => "This door is not known by the name in Host: see http.hosts",
+        429 => "There is no room now",
+        502 => "Redis refused it, or answered with something unexpected",
+        503 => "Redis cannot be used now, and nothing was changed",
+        504 => "Redis was lost: it is not known whether it was done. The door never repeats it",
+        _ => "Why it came to nothing",
+    };
+    let response = ResponseBuilder::new().description(about).content("application/problem+json", content);
+    let header = |says: &str, kind| {
+        HeaderBuilder::new().description(Some(says)).schema(ObjectBuilder::new().schema_type(kind)).build()
+    };
+    match status {
+        401 => response.header("WWW-Authenticate", header("How a token is given", Type::String)),
+        429 | 503 => response.header("Retry-After", header("In how many seconds it may be tried again", Type::Integer)),
+        _ => response,
+    }
+    .build()
 }
 
 const MAY_WAIT: &str = "What was changed, with each key before and after";
@@ -247,7 +286,7 @@ fn all() -> Vec<Route> {
         }
         .query::<push::How>()
         .body(Body::Job)
-        .problems(&[413, 415, 429]),
+        .problems(&[415, 429]),
         get_of("/v1/buckets", "The first buckets by an order, as the last walk found them", get(buckets::top), "The rows, and how old they are")
             .query::<buckets::Which>(),
         get_of("/v1/buckets/{bucket}", "How a bucket stands, and why it waits", get(buckets::bucket), "`status` and `explanation`"),
@@ -265,9 +304,9 @@ fn all() -> Vec<Route> {
             .body(Body::Words("WhatIf")),
         Route::new(HttpMethod::Post, "/v1/limit/{limiter}/{key}", "Ask a limiter at a key, and charge it if it allows", post(ask::limit), Answer::Json("The verdict"))
             .body(Body::Words("Limit"))
-            .problems(&[429]),
-        Route::new(HttpMethod::Get, "/healthz", "Whether the loops of this daemon turn", get(health::healthz), Answer::Text),
-        Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis", get(health::readyz), Answer::Text),
+            .problems(&[404, 429]),
+        Route::new(HttpMethod::Get, "/healthz", "Whether the loops of this daemon turn", get(health::healthz), Answer::Text).problems(&[503]),
+        Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis", get(health::readyz), Answer::Text).problems(&[503]),
         get_of("/openapi.json", "This document", get(document), "OpenAPI 3.1"),
     ];
     routes.extend(changes("buckets", "bucket", &["pause", "resume", "close", "open"]));
@@ -277,37 +316,39 @@ fn all() -> Vec<Route> {
 
 /// The routes, and behind them what every answer has.
 pub(super) fn router(door: &Arc<Door>) -> Router {
-    let mut router = Router::new();
-    for route in all() {
-        router = router.route(&route.path, route.handler);
-    }
-    router = names_like_words(router);
+    let of_table = all().into_iter().map(|route| (route.path, route.handler));
+    let of_words = names_like_words().into_iter().map(|(_, path, handler)| (path, handler));
+    let router = of_table.chain(of_words).fold(Router::new(), |router, (path, handler)| router.route(&path, handler));
     router
         .fallback(ask::nothing)
+        .method_not_allowed_fallback(ask::wrong_method)
         .layer(middleware::from_fn_with_state(Arc::clone(door), who::know))
         .with_state(Arc::clone(door))
 }
 
 /// A bucket may be called like a word that stands where a name may stand: `GET /v1/buckets/pause` is about that one, and
-/// `/v1/buckets/settings/jobs` takes jobs for one called `settings`.
-fn names_like_words(mut router: Router<Arc<Door>>) -> Router<Arc<Door>> {
+/// `/v1/buckets/settings/jobs` takes jobs for one called `settings`. In the document they are names like all others.
+fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
+    let mut routes: Vec<(HttpMethod, String, Handler)> = Vec::new();
+    let mut add = |method, path: String, handler: Handler| routes.push((method, path, handler));
     for (kind, verbs) in [("buckets", &["pause", "resume", "close", "open"][..]), ("budgets", &["pause", "resume"])] {
         let one = if kind == "buckets" { get(buckets::bucket) } else { get(buckets::budget) };
         for word in verbs.iter().chain([&SETTINGS]) {
-            router = router.route(&format!("/v1/{kind}/{word}"), one.clone());
+            add(HttpMethod::Get, format!("/v1/{kind}/{word}"), one.clone());
         }
         let named = format!("/v1/{kind}/{SETTINGS}");
         for verb in verbs {
-            router = router.route(&format!("{named}/{verb}"), post(act::stop_route));
+            add(HttpMethod::Post, format!("{named}/{verb}"), post(act::stop_route));
         }
-        router = router
-            .route(&format!("{named}/slow"), post(act::slow_route))
-            .route(&format!("{named}/{SETTINGS}"), patch(act::set_route).delete(act::unset_route))
-            .route(&format!("{named}/{SETTINGS}/{{key}}"), patch(act::set_route).delete(act::unset_route));
+        add(HttpMethod::Post, format!("{named}/slow"), post(act::slow_route));
+        for path in [format!("{named}/{SETTINGS}"), format!("{named}/{SETTINGS}/{{key}}")] {
+            add(HttpMethod::Patch, path.clone(), patch(act::set_route));
+            add(HttpMethod::Delete, path, delete(act::unset_route));
+        }
     }
-    router
-        .route(&format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push))
-        .route(&format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route))
+    add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push));
+    add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route));
+    routes
 }
 
 fn openapi() -> OpenApi {
@@ -352,4 +393,40 @@ async fn document(
 ) -> Result<impl IntoResponse, super::problem::Problem> {
     caller.may_read(None)?;
     Ok(([(header::CACHE_CONTROL, "no-cache")], Json(openapi())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a path is one that a documented path, with names in braces, stands for.
+    fn is_one_of(path: &str, documented: &str) -> bool {
+        let (parts, of): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), documented.split('/').collect());
+        parts.len() == of.len() && parts.iter().zip(of).all(|(part, of)| *part == of || of.starts_with('{'))
+    }
+
+    #[test]
+    fn every_route_is_in_the_document_and_answers_with_its_method() {
+        let document = serde_json::to_value(openapi()).expect("JSON");
+        let paths = document["paths"].as_object().expect("paths");
+        let method = |method: &HttpMethod| serde_json::to_value(method).expect("a word");
+        let has = |of: &HttpMethod, path: &str| {
+            let mut found = paths.iter().filter(|(documented, _)| is_one_of(path, documented));
+            found.any(|(_, item)| !item[method(of).as_str().expect("a word")].is_null())
+        };
+        let table = all();
+        assert!(table.len() > 40);
+        for route in table {
+            assert!(!paths[&route.path][method(&route.method).as_str().expect("a word")].is_null(), "{}", route.path);
+        }
+        for (of, path, _) in names_like_words() {
+            assert!(has(&of, &path), "{path}");
+        }
+        assert!(!has(&HttpMethod::Post, "/v1/status") && !has(&HttpMethod::Get, "/v1/no/such/path"));
+        let mut ids: Vec<&str> =
+            paths.values().flat_map(|item| item.as_object().expect("methods").values()).filter_map(|of| of["operationId"].as_str()).collect();
+        let many = ids.len();
+        (ids.sort_unstable(), ids.dedup());
+        assert_eq!(ids.len(), many, "each has an id of its own");
+    }
 }
