@@ -113,6 +113,12 @@ pub(super) async fn budget(
 ) -> Result<Json<Value>, Problem> {
     let budget = named(at)?;
     caller.may_read(None)?;
-    let facts = door.call(async |mut store| store.explain_budget(&budget).await).await?;
+    let facts = match door.call(async |mut store| store.explain_budget(&budget).await).await {
+        // The name is a good one, so that no other argument can be wrong.
+        Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
+            return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
+        }
+        answer => answer?,
+    };
     Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
 }

@@ -85,7 +85,9 @@ pub(super) async fn list(
         Some(text) => Some(text.parse().map_err(|_| Problem::bad_request(format!("after={text:?} is no entry")))?),
     };
     let call = async |mut store: crate::store::Store| {
-        let Some(mut filter) = wanted.filter(&mut store).await? else { return Ok::<_, StoreError>((Vec::new(), false)) };
+        let Some(mut filter) = wanted.filter(&mut store).await? else {
+            return Ok::<_, StoreError>((Vec::new(), false));
+        };
         filter.after = after;
         let (mut letters, mut bytes) = (Vec::new(), 0);
         loop {

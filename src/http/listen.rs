@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -94,7 +95,7 @@ impl Listeners {
         };
         let (listener, made) = match &settings.listen {
             Listen::Off => return Ok(None),
-            Listen::Tcp(address) => (Listener::Tcp(std::net::TcpListener::bind(address).map_err(taken)?), None),
+            Listen::Tcp(address) => (Listener::Tcp(bind_address(*address).map_err(taken)?), None),
             Listen::Unix(path) => {
                 let (listener, made) = bind_path(path).map_err(taken)?;
                 (Listener::Unix(listener), Some(made))
@@ -146,6 +147,16 @@ impl Listener {
     }
 }
 
+/// How many connections may wait until they are taken; the system may allow fewer.
+const WAITING: i32 = 4_096;
+
+fn bind_address(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    // The standard library lets 128 wait. One that finds no place tries again after a second.
+    socket2::SockRef::from(&listener).listen(WAITING)?;
+    Ok(listener)
+}
+
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
@@ -159,6 +170,7 @@ fn bind_path(path: &Path) -> std::io::Result<(std::os::unix::net::UnixListener, 
         std::fs::remove_file(path)?;
     }
     let listener = std::os::unix::net::UnixListener::bind(path)?;
+    socket2::SockRef::from(&listener).listen(WAITING)?;
     let made = Made { path: path.to_owned(), file: Made::file_at(path)? };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok((listener, made))

@@ -10,6 +10,7 @@ mod body;
 mod buckets;
 mod connection;
 mod dead;
+mod document;
 mod health;
 mod listen;
 mod pages;
@@ -126,7 +127,9 @@ impl Open {
     /// None is named, and others reach the door: systemd may have passed such a socket.
     pub fn may_reload(&self, keys: &Keys, source: &str) -> Result<(), BadConfig> {
         match &self.open_to_all {
-            Some(listen) if !keys.has_tokens() => Err(BadConfig::one(source, format!("http.token: {}", open_to_all(listen)))),
+            Some(listen) if !keys.has_tokens() => {
+                Err(BadConfig::one(source, format!("http.token: {}", open_to_all(listen))))
+            }
             _ => Ok(()),
         }
     }

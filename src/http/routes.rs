@@ -1,31 +1,21 @@
 //! The requests that the door answers: one table, of which both the router and `/openapi.json` are made.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::header;
-use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, patch, post};
-use axum::{Json, Router, middleware};
-use utoipa::openapi::path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, HeaderBuilder, HttpMethod, InfoBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref,
-    RefOr, Required, Response, ResponseBuilder, SecurityRequirement,
-};
-use utoipa::{IntoParams, ToSchema};
+use axum::{Router, middleware};
+use utoipa::IntoParams;
+use utoipa::openapi::path::{Parameter, ParameterIn};
+use utoipa::openapi::{HttpMethod, Required};
 
 use super::at::SETTINGS;
-use super::problem::ProblemBody;
+use super::document::document;
 use super::{Door, act, ask, buckets, dead, health, push, who};
 
 type Handler = MethodRouter<Arc<Door>>;
 
 /// What a body is.
-enum Body {
+pub(super) enum Body {
     None,
     /// Any bytes.
     Job,
@@ -38,7 +28,7 @@ enum Body {
 }
 
 /// What an answer that is a success is.
-enum Answer {
+pub(super) enum Answer {
     Text,
     /// An object, or a list, as the documents show it.
     Json(&'static str),
@@ -47,16 +37,16 @@ enum Answer {
 }
 
 /// A request.
-struct Route {
-    method: HttpMethod,
-    path: String,
-    says: String,
+pub(super) struct Route {
+    pub(super) method: HttpMethod,
+    pub(super) path: String,
+    pub(super) says: String,
     handler: Handler,
-    query: Vec<Parameter>,
-    body: Body,
-    answers: Vec<(u16, Answer)>,
+    pub(super) query: Vec<Parameter>,
+    pub(super) body: Body,
+    pub(super) answers: Vec<(u16, Answer)>,
     /// Other answers than those that any request may get.
-    problems: &'static [u16],
+    pub(super) problems: &'static [u16],
 }
 
 impl Route {
@@ -83,124 +73,6 @@ impl Route {
     fn problems(self, problems: &'static [u16]) -> Self {
         Self { problems, ..self }
     }
-
-    /// A name for the operation, from its method and path.
-    fn id(&self) -> String {
-        let method = match self.method {
-            HttpMethod::Get => "get",
-            HttpMethod::Post => "post",
-            HttpMethod::Patch => "patch",
-            HttpMethod::Delete => "delete",
-            _ => "do",
-        };
-        let words = self.path.split(['/', '{', '}', '-', '.']).filter(|word| !word.is_empty() && *word != "v1");
-        words.fold(method.to_owned(), |id, word| id + "_" + word)
-    }
-
-    fn operation(&self) -> Operation {
-        let names = self.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
-        let in_path = names.map(|name| {
-            let about = format!("The {name}, percent-encoded");
-            ParameterBuilder::new()
-                .name(name)
-                .parameter_in(ParameterIn::Path)
-                .required(Required::True)
-                .description(Some(about))
-                .schema(Some(ObjectBuilder::new().schema_type(Type::String).min_length(Some(1))))
-                .build()
-        });
-        let tag = self.path.trim_start_matches("/v1").split('/').nth(1).unwrap_or_default().to_owned();
-        let mut operation = OperationBuilder::new()
-            .operation_id(Some(self.id()))
-            .tag(if tag.is_empty() { "page".to_owned() } else { tag })
-            .summary(Some(self.says.clone()));
-        for parameter in in_path.chain(self.query.iter().cloned()) {
-            operation = operation.parameter(parameter);
-        }
-        if let Some((kind, schema, required)) = self.body.described() {
-            let required = if required { Required::True } else { Required::False };
-            let content = ContentBuilder::new().schema(Some(schema)).build();
-            operation = operation
-                .request_body(Some(RequestBodyBuilder::new().content(kind, content).required(Some(required)).build()));
-        }
-        for (status, answer) in &self.answers {
-            let (about, kind, schema) = match answer {
-                Answer::Text => ("Text", "text/plain", string()),
-                Answer::Json(about) => (*about, "application/json", any()),
-                Answer::Of(name) => ("It was done", "application/json", Ref::from_schema_name(*name).into()),
-            };
-            let content = ContentBuilder::new().schema(Some(schema)).build();
-            let response = ResponseBuilder::new().description(about).content(kind, content).build();
-            operation = operation.response(status.to_string(), response);
-        }
-        for status in self.refusals() {
-            operation = operation.response(status.to_string(), problem(status));
-        }
-        operation.build()
-    }
-
-    /// What it may be answered where it comes to nothing. Any request may be a wrong one, or not be allowed.
-    fn refusals(&self) -> BTreeSet<u16> {
-        let reads_body = !matches!(self.body, Body::None);
-        let asks_redis = self.path.starts_with("/v1/");
-        let of = |are: &'static [u16], may: bool| are.iter().copied().filter(move |_| may);
-        of(&[400, 401, 403, 421], true)
-            .chain(of(&[408, 413], reads_body))
-            .chain(of(&[409, 502, 503, 504], asks_redis))
-            .chain(of(self.problems, true))
-            .collect()
-    }
-}
-
-impl Body {
-    fn described(&self) -> Option<(&'static str, RefOr<Schema>, bool)> {
-        Some(match self {
-            Self::None => return None,
-            Self::Job => ("application/octet-stream", string(), true),
-            Self::Words(name) => ("application/json", Ref::from_schema_name(*name).into(), false),
-            Self::Object => ("application/json", RefOr::T(ObjectBuilder::new().build().into()), true),
-            Self::Any => ("application/json", any(), true),
-        })
-    }
-}
-
-fn string() -> RefOr<Schema> {
-    RefOr::T(ObjectBuilder::new().schema_type(Type::String).build().into())
-}
-
-fn any() -> RefOr<Schema> {
-    RefOr::T(ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).build().into())
-}
-
-/// What a refusal says, by its status.
-fn problem(status: u16) -> Response {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
-    let about = match status {
-        400 => "It is wrong; `detail` names all that is",
-        401 => "It needs a token, or another one",
-        403 => "The token does not open that, or a page of another site asks",
-        404 => "There is nothing of that name",
-        408 => "The body took too long; nothing was changed",
-        409 => "What is there stands in the way: another change that still spreads, or a key of another type",
-        413 => "The body, or a line of it, is too large; nothing was changed",
-        415 => "The body is of another type; nothing was changed",
-        421 => "This door is not known by the name in Host: see http.hosts",
-        429 => "There is no room now",
-        502 => "Redis refused it, or answered with something unexpected",
-        503 => "Redis cannot be used now, and nothing was changed",
-        504 => "Redis was lost: it is not known whether it was done. The door never repeats it",
-        _ => "Why it came to nothing",
-    };
-    let response = ResponseBuilder::new().description(about).content("application/problem+json", content);
-    let header = |says: &str, kind| {
-        HeaderBuilder::new().description(Some(says)).schema(ObjectBuilder::new().schema_type(kind)).build()
-    };
-    match status {
-        401 => response.header("WWW-Authenticate", header("How a token is given", Type::String)),
-        429 | 503 => response.header("Retry-After", header("In how many seconds it may be tried again", Type::Integer)),
-        _ => response,
-    }
-    .build()
 }
 
 const MAY_WAIT: &str = "What was changed, with each key before and after";
@@ -213,7 +85,15 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
         (format!("/v1/{kind}"), format!("all {kind} that a glob matches"), true),
     ] {
         let settings = format!("{base}/{SETTINGS}");
-        let with = |route: Route| route.query::<act::Words>();
+        let with = |route: Route| {
+            let mut route = route.query::<act::Words>();
+            // A glob must be given where the path names nothing, and must not where it does.
+            route.query.retain(|parameter| is_glob || parameter.name != "match");
+            for parameter in route.query.iter_mut().filter(|parameter| parameter.name == "match") {
+                parameter.required = Required::True;
+            }
+            route
+        };
         routes.push(with(
             Route::new(
                 HttpMethod::Patch,
@@ -269,7 +149,7 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
 }
 
 /// All requests.
-fn all() -> Vec<Route> {
+pub(super) fn all() -> Vec<Route> {
     let get_of = |path: &str, says: &str, handler: Handler, about: &'static str| {
         Route::new(HttpMethod::Get, path, says, handler, Answer::Json(about))
     };
@@ -290,7 +170,7 @@ fn all() -> Vec<Route> {
         get_of("/v1/buckets", "The first buckets by an order, as the last walk found them", get(buckets::top), "The rows, and how old they are")
             .query::<buckets::Which>(),
         get_of("/v1/buckets/{bucket}", "How a bucket stands, and why it waits", get(buckets::bucket), "`status` and `explanation`"),
-        get_of("/v1/budgets/{budget}", "What a budget allows, what waits for it, what of it is used", get(buckets::budget), "As `dripd explain --budget --json`"),
+        get_of("/v1/budgets/{budget}", "What a budget allows, what waits for it, what of it is used", get(buckets::budget), "As `dripd explain --budget --json`").problems(&[404]),
         Route::new(HttpMethod::Post, "/v1/buckets/{bucket}/purge", "Throw away what waits in a bucket", post(act::purge_route), Answer::Json("How many there were"))
             .body(Body::Words("Purge")),
         get_of("/v1/dead", "Dead letters, the oldest first", get(dead::list), "`letters`, and `next`: the `after` of the next page").query::<dead::Which>(),
@@ -311,6 +191,18 @@ fn all() -> Vec<Route> {
     ];
     routes.extend(changes("buckets", "bucket", &["pause", "resume", "close", "open"]));
     routes.extend(changes("budgets", "budget", &["pause", "resume"]));
+    // One may be called like a word that stands where a name may stand: here the path has other methods, too.
+    for word in ["pause", "resume", "close", "open", SETTINGS] {
+        let says = format!("How the bucket called {word} stands, and why it waits");
+        let answer = Answer::Json("`status` and `explanation`");
+        routes.push(Route::new(HttpMethod::Get, format!("/v1/buckets/{word}"), says, get(buckets::bucket), answer));
+    }
+    for word in ["pause", "resume", SETTINGS] {
+        let says = format!("What the budget called {word} allows");
+        let answer = Answer::Json("As `dripd explain --budget --json`");
+        let route = Route::new(HttpMethod::Get, format!("/v1/budgets/{word}"), says, get(buckets::budget), answer);
+        routes.push(route.problems(&[404]));
+    }
     routes
 }
 
@@ -326,16 +218,12 @@ pub(super) fn router(door: &Arc<Door>) -> Router {
         .with_state(Arc::clone(door))
 }
 
-/// A bucket may be called like a word that stands where a name may stand: `GET /v1/buckets/pause` is about that one, and
-/// `/v1/buckets/settings/jobs` takes jobs for one called `settings`. In the document they are names like all others.
-fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
+/// A bucket may be called like a word that stands where a name may stand: `/v1/buckets/settings/jobs` takes jobs for one called
+/// `settings`. In the document it is a name like all others.
+pub(super) fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
     let mut routes: Vec<(HttpMethod, String, Handler)> = Vec::new();
     let mut add = |method, path: String, handler: Handler| routes.push((method, path, handler));
     for (kind, verbs) in [("buckets", &["pause", "resume", "close", "open"][..]), ("budgets", &["pause", "resume"])] {
-        let one = if kind == "buckets" { get(buckets::bucket) } else { get(buckets::budget) };
-        for word in verbs.iter().chain([&SETTINGS]) {
-            add(HttpMethod::Get, format!("/v1/{kind}/{word}"), one.clone());
-        }
         let named = format!("/v1/{kind}/{SETTINGS}");
         for verb in verbs {
             add(HttpMethod::Post, format!("{named}/{verb}"), post(act::stop_route));
@@ -349,84 +237,4 @@ fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push));
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route));
     routes
-}
-
-fn openapi() -> OpenApi {
-    let mut paths = PathsBuilder::new();
-    for route in all() {
-        paths = paths.path(route.path.clone(), PathItem::new(route.method.clone(), route.operation()));
-    }
-    fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
-        (name, T::schema())
-    }
-    let mut components = ComponentsBuilder::new();
-    for (name, schema) in [
-        of::<ProblemBody>("Problem"),
-        of::<push::Accepted>("Accepted"),
-        of::<push::SomeAccepted>("SomeAccepted"),
-        of::<act::Stop>("Stop"),
-        of::<act::Slow>("Slow"),
-        of::<act::Purge>("Purge"),
-        of::<dead::Which>("DeadLetters"),
-        of::<ask::WhatIf>("WhatIf"),
-        of::<ask::Limit>("Limit"),
-    ] {
-        components = components.schema(name, schema);
-    }
-    components = components.security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
-    let info = InfoBuilder::new().title("dripd").version(env!("CARGO_PKG_VERSION")).description(Some(
-        "Per-key leaky buckets as queues: push jobs, see why they wait, and change what holds. Whoever may do what is said in docs/http.md.",
-    ));
-    let no_token: [&str; 0] = [];
-    OpenApiBuilder::new()
-        .info(info)
-        .paths(paths)
-        .components(Some(components.build()))
-        .security(Some([SecurityRequirement::default(), SecurityRequirement::new("token", no_token)]))
-        .build()
-}
-
-/// `GET /openapi.json`.
-async fn document(
-    State(_): State<Arc<Door>>,
-    axum::Extension(caller): axum::Extension<who::Caller>,
-) -> Result<impl IntoResponse, super::problem::Problem> {
-    caller.may_read(None)?;
-    Ok(([(header::CACHE_CONTROL, "no-cache")], Json(openapi())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whether a path is one that a documented path, with names in braces, stands for.
-    fn is_one_of(path: &str, documented: &str) -> bool {
-        let (parts, of): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), documented.split('/').collect());
-        parts.len() == of.len() && parts.iter().zip(of).all(|(part, of)| *part == of || of.starts_with('{'))
-    }
-
-    #[test]
-    fn every_route_is_in_the_document_and_answers_with_its_method() {
-        let document = serde_json::to_value(openapi()).expect("JSON");
-        let paths = document["paths"].as_object().expect("paths");
-        let method = |method: &HttpMethod| serde_json::to_value(method).expect("a word");
-        let has = |of: &HttpMethod, path: &str| {
-            let mut found = paths.iter().filter(|(documented, _)| is_one_of(path, documented));
-            found.any(|(_, item)| !item[method(of).as_str().expect("a word")].is_null())
-        };
-        let table = all();
-        assert!(table.len() > 40);
-        for route in table {
-            assert!(!paths[&route.path][method(&route.method).as_str().expect("a word")].is_null(), "{}", route.path);
-        }
-        for (of, path, _) in names_like_words() {
-            assert!(has(&of, &path), "{path}");
-        }
-        assert!(!has(&HttpMethod::Post, "/v1/status") && !has(&HttpMethod::Get, "/v1/no/such/path"));
-        let mut ids: Vec<&str> =
-            paths.values().flat_map(|item| item.as_object().expect("methods").values()).filter_map(|of| of["operationId"].as_str()).collect();
-        let many = ids.len();
-        (ids.sort_unstable(), ids.dedup());
-        assert_eq!(ids.len(), many, "each has an id of its own");
-    }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::{HeaderValue, header};
 use futures_util::future::{BoxFuture, LocalBoxFuture, join_all};
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -134,8 +135,12 @@ impl Serves {
         let (came, stop) = (self.came, self.stop.clone());
         let kept = self.connections.add();
         let state = Arc::clone(&kept.state);
-        let service =
-            Counted { inner: TowerToHyperService::new(self.router.clone()), state: Arc::clone(&state), came };
+        let service = Counted {
+            inner: TowerToHyperService::new(self.router.clone()),
+            state: Arc::clone(&state),
+            came,
+            stop: stop.clone(),
+        };
         let stream = TokioIo::new(Watched::new(stream, Arc::clone(&state)));
         let mut connection =
             http1::Builder::new().header_read_timeout(None).max_buf_size(READ_AHEAD).serve_connection(stream, service);
@@ -185,6 +190,7 @@ struct Counted {
     inner: TowerToHyperService<Router>,
     state: Arc<State>,
     came: Came,
+    stop: CancellationToken,
 }
 
 impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
@@ -196,9 +202,12 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
         let in_hand = InHand::new(&self.state);
         let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&self.state))));
         request.extensions_mut().insert(self.came);
-        let answer = self.inner.call(request);
+        let (answer, stop) = (self.inner.call(request), self.stop.clone());
         Box::pin(async move {
-            let response = answer.await?;
+            let mut response = answer.await?;
+            if stop.is_cancelled() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok(response.map(|body| Body::new(Answering::new(body, in_hand))))
         })
     }

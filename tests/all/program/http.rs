@@ -135,9 +135,9 @@ pub fn port_of(daemon: &Daemon) -> u16 {
     eventually("the door says where it listens", || {
         let log = daemon.log();
         let at = log.lines().find(|line| line.contains("the HTTP door is open"));
-        port = at.and_then(|line| line.split("127.0.0.1:").nth(1)).map(|rest| {
-            rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
-        });
+        port = at
+            .and_then(|line| line.split("127.0.0.1:").nth(1))
+            .map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port"));
         port.is_some()
     });
     port.expect("it was found")
@@ -237,6 +237,7 @@ fn the_state_of_all_of_a_bucket_and_of_a_budget_is_what_the_commands_say() {
     let budget = door.get("/v1/budgets/two%20words").json(200);
     let (_, said, _) = door.shell.run(&["explain", "two words", "--budget", "--json"]);
     assert_eq!(names(&budget), names(&serde_json::from_str(&said).expect("JSON")));
+    assert!(door.get("/v1/budgets/none").problem(404).1.contains("no [[budget]]"));
     assert_eq!(door.get("/v1/buckets/a%7D").problem(400).0, "bad-name");
     assert_eq!(door.ask("HEAD /v1/status", &[], b"").body, b"", "a HEAD has no body");
 }
@@ -280,7 +281,10 @@ fn a_forecast_changes_nothing_and_a_limiter_answers_as_the_command() {
     assert_eq!(door.shell.case.waiting("a"), ["2"]);
     let (_, command, _) = door.shell.run(&["what-if", "a", "rate=2/h", "--push", "9", "--json"]);
     let command: Value = serde_json::from_str(&command).expect("JSON");
-    assert_eq!(said.as_object().map(|of| of.keys().collect::<Vec<_>>()), command.as_object().map(|of| of.keys().collect()));
+    assert_eq!(
+        said.as_object().map(|of| of.keys().collect::<Vec<_>>()),
+        command.as_object().map(|of| of.keys().collect())
+    );
     for (words, says) in [
         (json!({"bucket": "a", "set": {"rate": "fast", "lease": 1}}), vec!["rate", "lease"]),
         (json!({"push": 1}), vec!["missing field `bucket`"]),

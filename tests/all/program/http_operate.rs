@@ -20,7 +20,10 @@ fn settings(door: &Door) -> Vec<[String; 4]> {
     let all: Vec<Value> = serde_json::from_str(&out).expect("JSON");
     assert_eq!(Value::from(all.clone()), door.get("/v1/settings").json(200), "the door shows the same");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    all.iter().map(|one| ["match", "key", "value", "reason"].map(|name| text(&one[name]))).collect()
+    let mut rows: Vec<_> =
+        all.iter().map(|one| ["match", "key", "value", "reason"].map(|name| text(&one[name]))).collect();
+    rows.sort();
+    rows
 }
 
 fn row(of: &str, key: &str, value: &str, reason: &str) -> [String; 4] {
@@ -34,7 +37,9 @@ fn capacity(door: &Door, bucket: &str) -> Value {
 #[test]
 fn keys_are_set_and_taken_back_of_a_name_of_a_glob_and_of_a_budget() {
     let door = door();
-    let said = door.operate("PATCH /v1/buckets/a%2Fb/settings?reason=night&for=10m", &json!({"rate": "5/s", "capacity": 3})).json(200);
+    let said = door
+        .operate("PATCH /v1/buckets/a%2Fb/settings?reason=night&for=10m", &json!({"rate": "5/s", "capacity": 3}))
+        .json(200);
     assert_eq!((&said["match"], &said["done"], &said["glob"]), (&json!("a/b"), &json!(true), &json!(false)));
     let keys: Vec<&Value> = said["keys"].as_array().expect("keys").iter().map(|key| &key["key"]).collect();
     assert_eq!(keys, [&json!("capacity"), &json!("rate")]);
@@ -66,7 +71,11 @@ fn keys_are_set_and_taken_back_of_a_name_of_a_glob_and_of_a_budget() {
 fn of_bad_keys_and_values_all_are_named_at_once_and_nothing_is_changed() {
     let door = door();
     for (request, words, says) in [
-        ("PATCH /v1/buckets/a/settings", json!({"rate": "fast", "capacity": -1, "rat": 1}), vec!["rate: ", "capacity: ", "rat: "]),
+        (
+            "PATCH /v1/buckets/a/settings",
+            json!({"rate": "fast", "capacity": -1, "rat": 1}),
+            vec!["rate: ", "capacity: ", "rat: "],
+        ),
         ("PATCH /v1/buckets/a/settings", json!({}), vec!["write the keys"]),
         ("PATCH /v1/buckets/a/settings", json!({"rate": null}), vec!["rate: null sets nothing", "DELETE"]),
         ("PATCH /v1/buckets/a/settings", json!([1]), vec!["no JSON of this kind"]),
@@ -99,12 +108,17 @@ fn of_bad_keys_and_values_all_are_named_at_once_and_nothing_is_changed() {
 
 #[test]
 fn a_paused_bucket_lets_nothing_out_and_a_closed_one_takes_nothing_in_until_told_otherwise() {
-    let mut door = Door::open(&format!("[defaults]\nrate = '1000/s'\n{TOKENS}"));
+    let budget = "[[budget]]\nmatch = 'twilio'\nrate = '100/s'\n";
+    let mut door = Door::open(&format!("[defaults]\nrate = '1000/s'\n{budget}{TOKENS}"));
     let push = |door: &Door, bucket: &str| door.ask(&format!("POST /v1/buckets/{bucket}/jobs"), &[OPS], b"job").status;
     assert_eq!(push(&door, "sms:a"), 202);
     eventually("it is out", || door.shell.case.stream("ready").len() == 1);
     let said = door.operate("POST /v1/buckets/pause?match=sms:*", &json!({"reason": "carrier down"})).json(200);
-    assert_eq!((&said["done"], &said["glob"], &said["jobs_out"]["ready"]), (&json!(true), &json!(true), &json!(1)), "{said}");
+    assert_eq!(
+        (&said["done"], &said["glob"], &said["jobs_out"]["ready"]),
+        (&json!(true), &json!(true), &json!(1)),
+        "{said}"
+    );
     assert_eq!(push(&door, "sms:a"), 202);
     let stands = door.get("/v1/buckets/sms:a").json(200);
     assert!(stands["explanation"].to_string().contains("paused"), "{stands}");
@@ -165,7 +179,9 @@ fn dead_letters_are_listed_by_page_counted_and_put_back_or_dropped_exactly_as_fo
     let ids = bury(&mut door.shell.case, &letters);
     let list = |query: &str| door.ask(&format!("GET /v1/dead{query}"), &[EYES], b"");
     let first = list("?limit=2").json(200);
-    let entries = |page: &Value| page["letters"].as_array().expect("letters").iter().map(|one| one["entry"].clone()).collect::<Vec<_>>();
+    let entries = |page: &Value| {
+        page["letters"].as_array().expect("letters").iter().map(|one| one["entry"].clone()).collect::<Vec<_>>()
+    };
     assert_eq!(entries(&first), [json!(ids[0]), json!(ids[1])]);
     assert_eq!((&first["next"], &first["letters"][0]["job"]), (&json!(ids[1]), &json!("{\"to\": 1}")));
     let second = list(&format!("?limit=3&after={}", ids[1])).json(200);
@@ -176,7 +192,11 @@ fn dead_letters_are_listed_by_page_counted_and_put_back_or_dropped_exactly_as_fo
     }
 
     let dry = door.operate("POST /v1/dead/retry", &json!({"bucket": "sms:*", "dry_run": true})).json(200);
-    assert_eq!((&dry["matched"], &dry["left"], &dry["buckets"]["sms:b"]["letters"]), (&json!(3), &json!(5), &json!(2)), "{dry}");
+    assert_eq!(
+        (&dry["matched"], &dry["left"], &dry["buckets"]["sms:b"]["letters"]),
+        (&json!(3), &json!(5), &json!(2)),
+        "{dry}"
+    );
     assert_eq!(entries(&list("").json(200)).len(), 5, "only counted");
     let dropped = door.operate("POST /v1/dead/drop", &json!({"reason": "http*", "limit": 2})).json(200);
     assert_eq!((&dropped["dropped"], &dropped["left"]), (&json!(2), &json!(3)), "{dropped}");
@@ -184,7 +204,9 @@ fn dead_letters_are_listed_by_page_counted_and_put_back_or_dropped_exactly_as_fo
     let again = door.operate("POST /v1/dead/retry", &json!({"bucket": "sms:*"})).json(200);
     assert_eq!((&again["put_back"], &again["left"]), (&json!(2), &json!(1)), "{again}");
     assert_eq!(entries(&list("").json(200)), [json!(ids[1])]);
-    eventually("one is out, ahead of the queue", || door.shell.case.stream("ready").iter().any(|one| one.text("bucket") == "sms:b"));
+    eventually("one is out, ahead of the queue", || {
+        door.shell.case.stream("ready").iter().any(|one| one.text("bucket") == "sms:b")
+    });
     let none = door.operate("POST /v1/dead/drop", &json!({"id": "1-1"})).json(200);
     assert_eq!((&none["dropped"], &none["left"]), (&json!(0), &json!(1)), "{none}");
     door.operate("POST /v1/dead/drop", &json!({"after": ids[1]})).problem(400);

@@ -197,7 +197,10 @@ fn a_closed_bucket_takes_nothing_and_what_redis_refuses_is_said_by_its_kind() {
     let body = closed.json(429);
     assert_eq!((&body["error"], &body["depth"], &body["capacity"]), (&json!("full"), &json!(0), &json!(0)));
     let seconds: u64 = closed.header("retry-after").expect("it is full").parse().expect("a number");
-    assert!(seconds >= 1 && body["retry_after_ms"].as_u64().is_some_and(|ms| ms.div_ceil(1_000).max(1) == seconds), "{body}");
+    assert!(
+        seconds >= 1 && body["retry_after_ms"].as_u64().is_some_and(|ms| ms.div_ceil(1_000).max(1) == seconds),
+        "{body}"
+    );
     let queue = door.shell.case.queue("b");
     let _: i64 = door.shell.case.cmd(&["HSET", &queue, "of", "another kind"]);
     assert_eq!(push(&door, "b").problem(409).0, "wrong-type");

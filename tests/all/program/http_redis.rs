@@ -18,7 +18,10 @@ fn a_push_whose_answer_is_lost_is_504_and_went_in_once() {
     let mut case = Case::on(&server, CONFIG);
     let (port, pushes) = way_that_loses_the_answer_to_a_push(&server);
     let home = Shell::on(&server, "");
-    let toml = format!("[redis]\nurl = 'redis://127.0.0.1:{port}'\nprefix = '{}'\n{CONFIG}[http]\nlisten = '127.0.0.1:0'\n", case.prefix);
+    let toml = format!(
+        "[redis]\nurl = 'redis://127.0.0.1:{port}'\nprefix = '{}'\n{CONFIG}[http]\nlisten = '127.0.0.1:0'\n",
+        case.prefix
+    );
     home.file("config.toml", &toml);
     let door = Door::of(home);
     let (error, detail) = door.push("b", b"once").problem(504);
@@ -64,7 +67,13 @@ fn the_door_outlives_redis_says_503_and_goes_on_when_it_is_back() {
     let port = server.port;
     drop(server);
     eventually("the door has seen it", || push().status == 503);
-    for request in ["POST /v1/buckets/a/jobs", "GET /v1/status", "GET /v1/buckets/a", "POST /v1/buckets/a/purge", "POST /v1/dead/drop"] {
+    for request in [
+        "POST /v1/buckets/a/jobs",
+        "GET /v1/status",
+        "GET /v1/buckets/a",
+        "POST /v1/buckets/a/purge",
+        "POST /v1/dead/drop",
+    ] {
         let answer = door.operate(request, &json!({}));
         let (error, detail) = answer.problem(503);
         assert!(error == "no-redis" && detail.contains(&port.to_string()), "{request}: {detail}");

@@ -31,7 +31,11 @@ fn a_written_port_that_is_taken_is_an_error_and_the_default_one_a_warning() {
     let address = taken.local_addr().expect("bound");
     let (code, log) = end_of(&listening(CONFIG, &address.to_string()));
     assert_eq!(code, Some(1), "{log}");
-    assert!(log.contains(&format!("http.listen: cannot listen on {address}")) && log.contains("another process listens there"), "{log}");
+    assert!(
+        log.contains(&format!("http.listen: cannot listen on {address}"))
+            && log.contains("another process listens there"),
+        "{log}"
+    );
     // The default may be taken by anybody: then it is, and if not it is now.
     let _default = TcpListener::bind("127.0.0.1:7380");
     let server = Server::start(&[]);
@@ -58,10 +62,17 @@ fn several_daemons_of_one_redis_have_doors_of_their_own() {
 
 #[test]
 fn a_listener_that_others_reach_without_a_token_is_refused_at_the_start() {
-    let (code, log) = end_of(&listening(CONFIG, "0.0.0.0:0"));
-    assert!(code == Some(78) && log.contains("http.listen: 0.0.0.0:0 can be reached from other machines"), "{code:?} {log}");
+    let shell = Shell::new(CONFIG);
+    let before = std::fs::read_to_string(shell.home().join("config.toml")).expect("read");
+    let before = before.split("[http]").next().expect("a part");
+    shell.file("config.toml", &format!("{before}[http]\nlisten = '0.0.0.0:0'\n"));
+    let (code, log) = end_of(&shell);
+    assert!(
+        code == Some(78) && log.contains("http.listen: 0.0.0.0:0 can be reached from other machines"),
+        "{code:?} {log}"
+    );
     let tokens = format!("[http]\nlisten = '0.0.0.0:0'\n{TOKENS}");
-    let shell = Shell::new(&format!("{CONFIG}{tokens}"));
+    shell.file("config.toml", &format!("{before}{tokens}"));
     let (code, log) = end_of(&shell);
     assert!(code == Some(78) && log.contains("ops cannot be read"), "a token that is not there: {code:?} {log}");
     for name in ["ops", "eyes", "billing"] {
@@ -101,7 +112,11 @@ fn a_socket_that_is_passed_takes_the_place_of_the_written_one_and_must_be_as_saf
     let again = open.try_clone().expect("the same");
     let mut refused = with_a_socket(&shell, open, &log);
     let code = refused.wait().expect("it ends").code();
-    assert!(code.is_some_and(|code| code != 0) && said().contains("can be reached from other machines"), "{code:?} {}", said());
+    assert!(
+        code.is_some_and(|code| code != 0) && said().contains("can be reached from other machines"),
+        "{code:?} {}",
+        said()
+    );
 
     // With tokens it is served, and no reload may take them all away.
     let text = std::fs::read_to_string(shell.home().join("config.toml")).expect("read");
@@ -165,7 +180,8 @@ fn at_the_end_what_is_in_hand_is_finished_and_new_connections_are_not_taken() {
     // Half a body, half a head, a connection that is kept, and one that has said nothing yet.
     let job = written(door.port, "POST /v1/buckets/a/jobs", &[("Expect", "100-continue")], b"job", "keep-alive");
     let (head, body) = job.split_at(job.len() - 3);
-    let (mut in_body, mut in_head, mut kept, mut silent) = (door.connect(), door.connect(), door.connect(), door.connect());
+    let (mut in_body, mut in_head, mut kept, mut silent) =
+        (door.connect(), door.connect(), door.connect(), door.connect());
     in_body.write_all(head).expect("sent");
     assert_eq!(next_answer(&mut in_body).status, 100, "the door waits for the body");
     kept.write_all(&written(door.port, "GET /healthz", &[], b"", "keep-alive")).expect("sent");
@@ -195,7 +211,8 @@ fn at_the_end_what_is_in_hand_is_finished_and_new_connections_are_not_taken() {
 fn a_request_that_never_ends_does_not_hold_up_the_end() {
     let mut door = Door::open(CONFIG);
     let mut stream = door.connect();
-    let head = "POST /v1/buckets/a/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n";
+    let head =
+        "POST /v1/buckets/a/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("sent");
     assert_eq!(next_answer(&mut stream).status, 100);
     let (code, took) = door.daemon.stop();

@@ -11,7 +11,11 @@ const CONFIG: &str = "[defaults]\nrate = '1/h'\n";
 
 /// A door with tokens that others reach by a name.
 fn known_as(hosts: &str) -> Door {
-    let tokens = TOKENS.replacen("[[http.token]]", &format!("[http]\nlisten = '127.0.0.1:0'\nhosts = {hosts}\n[[http.token]]"), 1);
+    let tokens = TOKENS.replacen(
+        "[[http.token]]",
+        &format!("[http]\nlisten = '127.0.0.1:0'\nhosts = {hosts}\n[[http.token]]"),
+        1,
+    );
     Door::of(super::Shell::new(&format!("{CONFIG}{tokens}")))
 }
 
@@ -19,7 +23,8 @@ fn known_as(hosts: &str) -> Door {
 fn without_a_token_local_reads_and_pushes_are_open_and_changes_say_how_to_name_one() {
     let mut door = Door::open(CONFIG);
     assert_eq!(door.push("a", b"job").status, 202);
-    for target in ["/v1/status", "/v1/settings", "/v1/buckets", "/v1/buckets/a", "/v1/budgets/a", "/openapi.json", "/healthz", "/readyz"] {
+    for target in ["/v1/status", "/v1/settings", "/v1/buckets", "/v1/buckets/a", "/openapi.json", "/healthz", "/readyz"]
+    {
         assert_eq!(door.get(target).status, 200, "{target}");
     }
     assert_eq!(door.ask("POST /v1/what-if", &[], br#"{"bucket":"a"}"#).status, 200);
@@ -53,7 +58,8 @@ fn without_a_token_local_reads_and_pushes_are_open_and_changes_say_how_to_name_o
 #[test]
 fn as_soon_as_a_token_is_named_pushes_changes_and_jobs_need_one() {
     let door = Door::open(&format!("{CONFIG}{TOKENS}"));
-    for request in ["POST /v1/buckets/a/jobs", "POST /v1/buckets/a/pause", "GET /v1/dead", "POST /v1/limit/throttle/k"] {
+    for request in ["POST /v1/buckets/a/jobs", "POST /v1/buckets/a/pause", "GET /v1/dead", "POST /v1/limit/throttle/k"]
+    {
         let answer = door.ask(request, &[], b"");
         assert_eq!(answer.problem(401).0, "unauthorized", "{request}");
         assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{request}");
@@ -61,8 +67,18 @@ fn as_soon_as_a_token_is_named_pushes_changes_and_jobs_need_one() {
     assert_eq!(door.get("/v1/status").status, 200, "what shows no jobs stays open to local requests");
     let bearer = |value: &'static str| ("Authorization", value);
     for wrong in [
-        "Bearer wrong", "Bearer ops-secre", "Bearer ops-secret2", "Bearer", "Bearer ", "ops-secret", "Basic b3BzLXNlY3JldA==",
-        "Bearer ops-secret, Bearer ops-secret", "Bearer \"ops-secret\"", "Token ops-secret", "Bearer OPS-SECRET", "Bearer \u{fc}",
+        "Bearer wrong",
+        "Bearer ops-secre",
+        "Bearer ops-secret2",
+        "Bearer",
+        "Bearer ",
+        "ops-secret",
+        "Basic b3BzLXNlY3JldA==",
+        "Bearer ops-secret, Bearer ops-secret",
+        "Bearer \"ops-secret\"",
+        "Token ops-secret",
+        "Bearer OPS-SECRET",
+        "Bearer \u{fc}",
     ] {
         assert_eq!(door.ask("GET /v1/status", &[bearer(wrong)], b"").problem(401).0, "unauthorized", "{wrong}");
     }
@@ -81,8 +97,14 @@ fn each_token_opens_what_it_is_for_and_no_more() {
     let door = Door::open(&format!("{CONFIG}{TOKENS}"));
     let status = |request: &str, token, body: &[u8]| door.ask(request, &[token], body).status;
     for (bucket, allowed) in [
-        ("billing:a", 202), ("billing:", 202), ("billing%3Aa", 202), ("billing", 403), ("Billing:a", 403), ("a:billing:", 403),
-        ("x%2Fbilling:a", 403), ("sms:a", 403),
+        ("billing:a", 202),
+        ("billing:", 202),
+        ("billing%3Aa", 202),
+        ("billing", 403),
+        ("Billing:a", 403),
+        ("a:billing:", 403),
+        ("x%2Fbilling:a", 403),
+        ("sms:a", 403),
     ] {
         assert_eq!(status(&format!("POST /v1/buckets/{bucket}/jobs"), BILLING, b"job"), allowed, "{bucket}");
         assert_eq!(status(&format!("POST /v1/buckets/{bucket}/jobs"), OPS, b"job"), 202, "{bucket}");
@@ -90,7 +112,7 @@ fn each_token_opens_what_it_is_for_and_no_more() {
     }
     let lines = ("Content-Type", "application/x-ndjson");
     assert_eq!(door.ask("POST /v1/buckets/sms:a/jobs?split=lines", &[BILLING, lines], b"1\n").status, 403);
-    for read in ["/v1/status", "/v1/settings", "/v1/buckets", "/v1/buckets/billing:a", "/v1/budgets/billing:a", "/v1/dead", "/openapi.json"] {
+    for read in ["/v1/status", "/v1/settings", "/v1/buckets", "/v1/buckets/billing:a", "/v1/dead", "/openapi.json"] {
         let request = format!("GET {read}");
         let (push, reads, operates) =
             (status(&request, BILLING, b""), status(&request, EYES, b""), status(&request, OPS, b""));
@@ -144,12 +166,23 @@ fn an_operator_of_some_buckets_acts_on_those_by_name_and_on_nothing_else() {
 fn a_host_is_a_loopback_name_or_listed_and_exactly_one() {
     let door = known_as("['drip.example.com', '10.0.0.1:8443']");
     let ask = |request: &str, host: &'static str| door.ask(request, &[("Host", host)], b"");
-    for local in ["localhost", "LocalHost:1", "127.0.0.1", "127.1.2.3:80", "[::1]", "[::1]:7380", "[::ffff:127.0.0.1]"] {
+    for local in ["localhost", "LocalHost:1", "127.0.0.1", "127.1.2.3:80", "[::1]", "[::1]:7380", "[::ffff:127.0.0.1]"]
+    {
         assert_eq!(ask("GET /v1/status", local).status, 200, "{local}");
     }
     for foreign in [
-        "evil.example.com", "localhost.evil.example.com", "127.0.0.1.nip.io", "drip.example.com.", "xdrip.example.com",
-        "10.0.0.1", "10.0.0.1:80", "[::2]", "0.0.0.0", "127.1", "2130706433", "localhost.",
+        "evil.example.com",
+        "localhost.evil.example.com",
+        "127.0.0.1.nip.io",
+        "drip.example.com.",
+        "xdrip.example.com",
+        "10.0.0.1",
+        "10.0.0.1:80",
+        "[::2]",
+        "0.0.0.0",
+        "127.1",
+        "2130706433",
+        "localhost.",
     ] {
         for request in ["GET /v1/status", "GET /healthz", "GET /", "POST /v1/buckets/a/jobs"] {
             let answer = door.ask(request, &[("Host", foreign), OPS], b"");
@@ -179,7 +212,9 @@ fn a_host_is_a_loopback_name_or_listed_and_exactly_one() {
     ] {
         assert_eq!(ask(&format!("GET {target}"), host).status, is, "{target} {host}");
     }
-    for (text, is) in [("GET /v1/status HTTP/1.0\r\n\r\n", 400), ("GET /v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n", 200)] {
+    for (text, is) in
+        [("GET /v1/status HTTP/1.0\r\n\r\n", 400), ("GET /v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n", 200)]
+    {
         let mut stream = door.connect();
         stream.write_all(text.as_bytes()).expect("sent");
         assert_eq!(next_answer(&mut stream).status, is, "{text}");
@@ -190,8 +225,12 @@ fn a_host_is_a_loopback_name_or_listed_and_exactly_one() {
 fn what_a_proxy_hands_on_is_not_local() {
     let (door, open) = (Door::open(&format!("{CONFIG}{TOKENS}")), Door::open(CONFIG));
     for header in [
-        ("Forwarded", "for=127.0.0.1"), ("X-Forwarded-For", "127.0.0.1"), ("x-forwarded-host", "localhost"),
-        ("X-Forwarded-Proto", ""), ("X-FORWARDED-ANYTHING", "1"), ("X-Real-IP", "127.0.0.1"),
+        ("Forwarded", "for=127.0.0.1"),
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("x-forwarded-host", "localhost"),
+        ("X-Forwarded-Proto", ""),
+        ("X-FORWARDED-ANYTHING", "1"),
+        ("X-Real-IP", "127.0.0.1"),
     ] {
         for door in [&door, &open] {
             for request in ["GET /v1/status", "GET /v1/buckets/a", "POST /v1/buckets/a/jobs", "GET /openapi.json"] {
@@ -209,10 +248,17 @@ fn a_page_of_another_site_may_do_nothing_but_open_a_page() {
     let own = format!("http://localhost:{}", door.port);
     let other_port = format!("http://localhost:{}", door.port.wrapping_add(1));
     for header in [
-        ("Origin", "null"), ("Origin", "http://evil.example.com"), ("Origin", &other_port), ("Origin", "http://127.0.0.1"),
-        ("Origin", ""), ("Origin", "chrome-extension://abc"), ("Sec-Fetch-Site", "cross-site"),
+        ("Origin", "null"),
+        ("Origin", "http://evil.example.com"),
+        ("Origin", &other_port),
+        ("Origin", "http://127.0.0.1"),
+        ("Origin", ""),
+        ("Origin", "chrome-extension://abc"),
+        ("Sec-Fetch-Site", "cross-site"),
     ] {
-        for request in ["GET /v1/status", "POST /v1/buckets/a/jobs", "POST /v1/buckets/a/purge", "OPTIONS /v1/status", "POST /"] {
+        for request in
+            ["GET /v1/status", "POST /v1/buckets/a/jobs", "POST /v1/buckets/a/purge", "OPTIONS /v1/status", "POST /"]
+        {
             let answer = door.ask(request, &[header, OPS], b"");
             assert!(answer.problem(403).1.contains("another site"), "{header:?} {request}");
             assert!(!answer.head.to_ascii_lowercase().contains("access-control-"), "no CORS: {}", answer.head);
@@ -269,14 +315,38 @@ fn tokens_and_hosts_are_read_again_on_reload_or_all_stays_as_it_was() {
         change();
         let (code, _, err) = door.shell.run(&["reload"]);
         assert!(code != 0 && err.contains(says), "{code} {err}");
-        assert_eq!((of("localhost", new), of("drip.example.com", EYES), of("other.example.com", EYES)), (200, 200, 421));
+        assert_eq!(
+            (of("localhost", new), of("drip.example.com", EYES), of("other.example.com", EYES)),
+            (200, 200, 421)
+        );
     };
     let with_hosts = good.replace("drip.example.com", "other.example.com");
     let write = |text: &str| std::fs::write(&file, text).expect("written");
-    refused(&|| { std::fs::remove_file(door.shell.home().join("eyes")).expect("removed"); write(&with_hosts) }, "cannot be read");
-    refused(&|| { door.shell.file("eyes", "\nsecond line\n"); }, "has no token in its first line");
-    refused(&|| { door.shell.file("eyes", "two words\n"); }, "no header can hold");
-    refused(&|| { door.shell.file("eyes", "new-secret\n"); }, "holds the token of \"ops\" too");
+    refused(
+        &|| {
+            std::fs::remove_file(door.shell.home().join("eyes")).expect("removed");
+            write(&with_hosts)
+        },
+        "cannot be read",
+    );
+    refused(
+        &|| {
+            door.shell.file("eyes", "\nsecond line\n");
+        },
+        "has no token in its first line",
+    );
+    refused(
+        &|| {
+            door.shell.file("eyes", "two words\n");
+        },
+        "no header can hold",
+    );
+    refused(
+        &|| {
+            door.shell.file("eyes", "new-secret\n");
+        },
+        "holds the token of \"ops\" too",
+    );
     door.shell.file("eyes", "eyes-secret\nwhat follows is no part of it\n");
     assert_eq!(door.shell.run(&["reload"]).0, 0);
     assert_eq!((of("drip.example.com", EYES), of("other.example.com", EYES)), (421, 200));
@@ -298,6 +368,10 @@ fn what_an_operator_does_carries_the_name_of_the_token() {
     assert!(by.starts_with("ops@") && by.ends_with(" over HTTP"), "{by}");
     assert_eq!((&said[0]["user"], &said[0]["reason"]), (&json!("default"), &json!("carrier down")));
     eventually("it is an event too", || {
-        door.shell.case.stream("events").iter().any(|event| event.fields.values().any(|value| value.starts_with(b"ops@")))
+        door.shell
+            .case
+            .stream("events")
+            .iter()
+            .any(|event| event.fields.values().any(|value| value.starts_with(b"ops@")))
     });
 }

@@ -20,6 +20,7 @@ mod faults;
 mod help;
 mod http;
 mod http_connections;
+mod http_openapi;
 mod http_operate;
 mod http_push;
 mod http_redis;
