@@ -7,6 +7,8 @@
 //! |---|---|---|
 //! | [`cli`] | the commands, a file for each family | everything |
 //! | [`daemon`] | what runs together: start list, supervision, reload | everything but `cli` |
+//! | [`http`] | the HTTP door: what the commands can do, for whoever speaks HTTP, in a thread of its own | what is below |
+//! | [`operate`] | what operators do and ask, whichever door they come through | what is below |
 //! | [`loops`], [`worker`] | the loops of a daemon, and the ready-made worker; no loop imports another | what is below |
 //! | [`explain`] | what binds a bucket, in words: used by whoever is asked | store, config, words |
 //! | [`system`] | the built-in Redis, signals, systemd, a precise timer, the control socket | store, config, words |
@@ -24,7 +26,9 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod explain;
+pub mod http;
 pub mod loops;
+pub mod operate;
 pub mod store;
 pub mod system;
 pub mod words;

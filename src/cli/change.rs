@@ -2,21 +2,18 @@
 //! for another one that still spreads.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::{Exit, Failure};
+use crate::operate;
 use crate::store::Store;
 use crate::store::change::{Author, Change, Told};
 use crate::words::bucket::BucketName;
 use crate::words::duration;
-use crate::words::glob::{self, Glob};
+use crate::words::glob;
 use crate::words::subject::Subject;
-
-/// How long a change waits for one that still spreads, and after how long it asks whether anybody spreads it.
-const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
-const WAIT_FOR_DAEMON: Duration = Duration::from_secs(1);
 
 /// What each of these commands takes.
 #[derive(Debug, Args)]
@@ -70,9 +67,19 @@ impl For {
 }
 
 impl Target {
+    /// One bucket or budget, whatever its name looks like.
+    pub(super) fn of_name(subject: &Subject) -> Self {
+        Self { pattern: glob::of_name(subject.pattern), reason: None, yes: false, is_budget: subject.is_budget }
+    }
+
     /// The same of buckets or of budgets.
     pub(super) fn of(self, kind: &Kind) -> Self {
         Self { is_budget: kind.budget, ..self }
+    }
+
+    /// How people call what is meant.
+    pub(super) fn named(&self, kind: &Kind) -> String {
+        Subject { is_budget: kind.budget, pattern: &self.pattern }.to_string()
     }
 
     /// Which buckets or budgets are meant.
@@ -144,36 +151,5 @@ pub(super) async fn author(store: &mut Store) -> Author {
 
 /// Make a change; where another one still spreads, when that is over.
 pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Failure> {
-    let since = Instant::now();
-    // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now. (Who is alive does not tell:
-    // one that was killed counts for a while.)
-    if change.is_glob && change.may_cut() {
-        store.look_at_all(&Glob::parse(&change.pattern)).await?;
-    }
-    let mut asked = false;
-    loop {
-        match store.change(change).await? {
-            Told::Busy if since.elapsed() < WAIT_FOR_DAEMON => tokio::time::sleep(Duration::from_millis(20)).await,
-            Told::Busy => {
-                let absent = (!asked || since.elapsed() >= WAIT_FOR_SPREAD)
-                    && store.daemons().await.is_ok_and(|daemons| daemons.is_empty());
-                asked = true;
-                if !absent && since.elapsed() < WAIT_FOR_SPREAD {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    continue;
-                }
-                let way =
-                    if absent { "no daemon runs to carry it on; start one with `dripd run`" } else { "try again" };
-                return Err(Failure::new(
-                    Exit::Failed,
-                    format!(
-                        "{} {}: another change still spreads; nothing was changed; {way}",
-                        change.what,
-                        Subject::of_stored(&change.pattern).quoted()
-                    ),
-                ));
-            }
-            told => return Ok(told),
-        }
-    }
+    Ok(operate::change::make(store, change).await?)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::moment::of_micros;
+use crate::operate::moment::of_micros;
 use crate::store::change::{Settings, Stands};
 use crate::words::glob::{self, Glob};
 use crate::words::subject::Subject;

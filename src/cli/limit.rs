@@ -5,14 +5,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
 
 use super::args::whole;
 use super::{Exit, Failure, connect, say};
 use crate::config::{BadConfig, Config};
+use crate::operate::limit::{Asked, as_json, is_closed, never_passes};
 use crate::store::reply::Verdict;
 use crate::words::duration::{self, count_per_period};
-use crate::words::limiter::{Kind, Limiter};
+use crate::words::limiter::Kind;
 
 /// Ask a limiter whether something may be done now; needs no daemon.
 #[derive(Debug, Args)]
@@ -54,8 +54,20 @@ fn rate(text: &str) -> Result<(u32, Duration), &'static str> {
 }
 
 impl Limit {
+    pub(super) fn tried(&self) -> String {
+        format!("ask the {} {}", self.limiter, String::from_utf8_lossy(self.key.as_bytes()))
+    }
+
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
-        let limiter = self.limiter().map_err(|why| Failure::new(Exit::Usage, why))?;
+        let asked = Asked {
+            kind: self.limiter,
+            rate: self.rate,
+            quantity: self.quantity,
+            capacity: self.capacity,
+            burst: self.burst,
+            aligned: self.aligned,
+        };
+        let limiter = asked.limiter().map_err(|why| Failure::new(Exit::Usage, why))?;
         let key = self.key.as_bytes().to_vec();
         let config = load()?;
         loop {
@@ -64,7 +76,7 @@ impl Limit {
             let verdict = verdict.map_err(|why| match why.code() {
                 Some("WRONGTYPE") => Failure::new(
                     Exit::Failed,
-                    format!("{}: {why}; use another key, or delete this one", key.escape_ascii()),
+                    format!("{}: {}; use another key, or delete this one", key.escape_ascii(), why.in_words()),
                 ),
                 _ => why.into(),
             })?;
@@ -81,38 +93,15 @@ impl Limit {
     /// Say the verdict, and by the exit code too. What will never pass is an error, not a matter of trying later.
     fn say(&self, verdict: &Verdict, never: bool) -> Result<Exit, Failure> {
         if self.json {
-            say(&as_json(verdict, self.quantity));
+            say(&as_json(verdict, self.quantity).to_string());
         } else if !never {
             say(&in_words(verdict, self.quantity));
         }
         if never {
-            let (quantity, limit) = (self.quantity, verdict.limit);
-            let why = format!("{quantity} at once can never pass: the limit is {limit}; ask for less, or in parts");
-            return Err(Failure::new(Exit::Failed, why));
+            return Err(Failure::new(Exit::Failed, never_passes(verdict, self.quantity)));
         }
         Ok(if verdict.limited { Exit::Rejected } else { Exit::Done })
     }
-
-    /// The limiter that the words describe; the error says what does not belong together.
-    fn limiter(&self) -> Result<Limiter, String> {
-        let kind = self.limiter;
-        if self.capacity.is_some() && kind.size_name() != Some("capacity") {
-            return Err(format!("--capacity is for token-bucket and leaky-meter, not for {kind}"));
-        }
-        if self.burst.is_some() && kind.size_name() != Some("max_burst") {
-            return Err(format!("--burst is for throttle, not for {kind}"));
-        }
-        if self.quantity > kind.most_at_once() {
-            return Err(format!("the quantity of a {kind} is 0 to {}, not {}", kind.most_at_once(), self.quantity));
-        }
-        let limiter = Limiter::new(kind, self.rate.0, self.rate.1, self.capacity.or(self.burst))?;
-        if self.aligned { limiter.aligned() } else { Ok(limiter) }
-    }
-}
-
-/// A quantity of 0 only looks: nothing is allowed by it, and what it finds closed is no refusal of it.
-fn is_closed(verdict: &Verdict, quantity: u32) -> bool {
-    verdict.limited || (quantity == 0 && verdict.remaining == 0)
 }
 
 fn in_words(verdict: &Verdict, quantity: u32) -> String {
@@ -128,16 +117,4 @@ fn in_words(verdict: &Verdict, quantity: u32) -> String {
         (false, false) => "allowed",
     };
     format!("{word}: {left} of {limit} left{again}")
-}
-
-fn as_json(verdict: &Verdict, quantity: u32) -> String {
-    let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    json!({
-        "limited": is_closed(verdict, quantity),
-        "limit": verdict.limit,
-        "remaining": verdict.remaining,
-        "retry_after_ms": verdict.retry_after.map_or(-1, |wait| ms(wait).cast_signed()),
-        "reset_after_ms": ms(verdict.reset_after),
-    })
-    .to_string()
 }

@@ -2,9 +2,19 @@
 
 use std::io::IsTerminal as _;
 
-use crossterm::event::{Event, EventStream, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt as _;
 use ratatui::{DefaultTerminal, Frame};
+
+/// A variable that is set to something.
+fn set(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Whether the user wants colours.
+pub(super) fn has_colors() -> bool {
+    set("NO_COLOR").is_none()
+}
 
 /// The terminal while a command draws on it. It is given back when this is dropped.
 pub(super) struct Screen(DefaultTerminal);
@@ -13,9 +23,17 @@ impl Screen {
     /// Take the terminal. `None` where there is none that can be drawn on, or where the user wants plain lines: a pipe,
     /// `TERM=dumb`, `NO_COLOR`.
     pub(super) fn open() -> Option<Self> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let can_draw = set("TERM").is_some_and(|term| term != "dumb") && set("NO_COLOR").is_none();
-        if !can_draw || !std::io::stdout().is_terminal() {
+        if has_colors() { Self::open_with_keys() } else { None }
+    }
+
+    /// Whether there is one that can be drawn on.
+    pub(super) fn can_open() -> bool {
+        set("TERM").is_some_and(|term| term != "dumb") && std::io::stdout().is_terminal()
+    }
+
+    /// Take it for a command that is nothing without it: without colours it draws all the same.
+    pub(super) fn open_with_keys() -> Option<Self> {
+        if !Self::can_open() {
             return None;
         }
         // It fails where no keys can be read, for one. It may have done a part of its work by then.
@@ -38,6 +56,18 @@ impl Drop for Screen {
 /// What is typed while a command draws: the terminal makes no signals then.
 pub(super) struct Keys(EventStream);
 
+/// Something that came from the terminal.
+pub(super) enum Typed {
+    Key(KeyEvent),
+    /// It has another size, for one.
+    Other,
+}
+
+/// Whether a key is Ctrl-C.
+pub(super) fn interrupts(key: &KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
 impl Keys {
     pub(super) fn listen() -> Self {
         Self(EventStream::new())
@@ -45,13 +75,63 @@ impl Keys {
 
     /// Wait for Ctrl-C or `q`.
     pub(super) async fn quit(&mut self) {
-        while let Some(event) = self.0.next().await {
-            let Ok(Event::Key(key)) = event else { continue };
-            let interrupts = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if key.kind == KeyEventKind::Press && (interrupts || key.code == KeyCode::Char('q')) {
+        while let Some(typed) = self.next().await {
+            if matches!(typed, Typed::Key(key) if interrupts(&key) || key.code == KeyCode::Char('q')) {
                 return;
             }
         }
         std::future::pending::<()>().await; // no more keys; a signal still ends the command
+    }
+
+    /// Wait for what is typed next; `None`: the terminal is gone.
+    pub(super) async fn next(&mut self) -> Option<Typed> {
+        match self.0.next().await? {
+            Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => Some(Typed::Key(key)),
+            Ok(_) => Some(Typed::Other),
+            Err(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::process::Command;
+
+    use ratatui::text::Line;
+    use rustix::termios::tcgetattr;
+
+    use super::*;
+
+    #[test]
+    #[ignore = "it needs a terminal of its own: the test below runs it in one"]
+    fn it_draws_and_then_a_fault_in_drawing_panics() {
+        let mut screen = Screen::open_with_keys().expect("a terminal");
+        screen.draw(|frame| frame.render_widget(Line::from("picture"), frame.area())).expect("drawn");
+        let _ = screen.draw(|_| panic!("a fault in drawing"));
+    }
+
+    #[test]
+    fn a_panic_in_drawing_leaves_the_terminal_as_it_was() {
+        let (mut pty, pts) = pty_process::blocking::open().expect("a pseudo-terminal");
+        pty.resize(pty_process::Size::new(24, 80)).expect("a size");
+        let before = tcgetattr(&pty).expect("its settings");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let name = "cli::screen::tests::it_draws_and_then_a_fault_in_drawing_panics";
+        command.args(["--exact", name, "--ignored", "--nocapture"]).env("TERM", "xterm-256color");
+        let mut child = pty_process::blocking::Command::from(command).spawn(pts).expect("it runs");
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 8_192]);
+        while let Ok(n @ 1..) = pty.read(&mut buffer) {
+            bytes.extend(&buffer[..n]); // it fails when nobody has the terminal any more
+        }
+        assert_eq!(child.wait().expect("it ends").code(), Some(101), "a test that failed");
+        let text = String::from_utf8_lossy(&bytes);
+        let at = |what: &str| text.rfind(what).unwrap_or_else(|| panic!("no {what:?} in {text:?}"));
+        // The screen was taken and drawn on, then given back with its cursor; only then comes what went wrong, where it can be read.
+        assert!(at("\u{1b}[?1049h") < at("picture") && at("picture") < at("\u{1b}[?1049l"), "{text:?}");
+        assert!(text.find("\u{1b}[?1049l") < text.find("a fault in drawing"), "{text:?}");
+        assert!(at("\u{1b}[?25l") < at("\u{1b}[?25h"), "{text:?}");
+        let after = tcgetattr(&pty).expect("its settings");
+        assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
     }
 }

@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use clap::Args;
-use serde_json::json;
-
-use super::moment::of_micros;
 use super::{Exit, Failure, connect, into_file, say};
 use crate::config::Config;
-use crate::store::change::{Settings, Stands};
+use crate::operate::moment::of_micros;
+use crate::operate::settings::{Row, as_json, rows};
+use crate::store::change::Settings;
 use crate::words::duration;
 use crate::words::glob::Glob;
 use crate::words::subject::Subject;
+use clap::Args;
 
 /// List what is set at run time.
 #[derive(Debug, Args)]
@@ -25,14 +24,6 @@ pub(super) struct List {
     /// As [[bucket]] and [[budget]] entries, to put before the others of config.toml; what has no place there becomes comments
     #[arg(long)]
     toml: bool,
-}
-
-/// A value that is set, with all that is known of it.
-struct Row<'a> {
-    subject: Subject<'a>,
-    is_glob: bool,
-    key: &'a str,
-    stands: &'a Stands,
 }
 
 impl List {
@@ -62,13 +53,6 @@ impl List {
     }
 }
 
-fn rows(one: &Settings) -> impl Iterator<Item = Row<'_>> {
-    one.keys.iter().flat_map(move |(key, lies)| {
-        let stands = lies.timed.iter().chain(&lies.lasting);
-        stands.map(move |stands| Row { subject: Subject::of_stored(&one.pattern), is_glob: one.is_glob, key, stands })
-    })
-}
-
 /// `sms:*  rate = "1/s"  until 12:40 (in 9m), set 12:31 by root@web1 (default): carrier down`, in as many lines as it takes.
 fn as_text(row: &Row, now: u64) -> String {
     let what = match row.key {
@@ -94,19 +78,10 @@ fn as_text(row: &Row, now: u64) -> String {
     text
 }
 
-fn as_json(rows: &[Row]) -> serde_json::Value {
-    let one = |row: &Row| {
-        json!({
-            "match": row.subject.pattern, "budget": row.subject.is_budget, "glob": row.is_glob, "key": row.key, "value": row.stands.text, "since": of_micros(&row.stands.since),
-            "until": row.stands.till.as_deref().map(of_micros), "by": row.stands.by, "user": row.stands.user, "reason": row.stands.reason,
-        })
-    };
-    rows.iter().map(one).collect()
-}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::change::Lies;
+    use crate::store::change::{Lies, Stands};
 
     fn set(pattern: &str, is_glob: bool, keys: &[(&str, &str)]) -> Settings {
         let stands = |text: &str| Stands {

@@ -7,8 +7,9 @@ use clap::Args;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::{self, COLUMNS, labelled};
-use super::{Exit, Failure, connect, moment, print};
+use super::{Exit, Failure, connect, print};
 use crate::config::Config;
+use crate::operate::moment;
 use crate::store::ops::WakeUp;
 use crate::store::status::{DaemonStatus, Status, StatusTop};
 use crate::store::top::Row;
@@ -28,6 +29,12 @@ pub(super) struct Show {
 }
 
 impl Show {
+    pub(super) fn tried(&self) -> String {
+        self.bucket
+            .as_ref()
+            .map_or_else(|| "say how all stands".to_owned(), |bucket| format!("say how {bucket} stands"))
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let (json, text) = if let Some(bucket) = &self.bucket {

@@ -329,8 +329,52 @@ pub const LIMITS: &[Key] = &[
     ),
 ];
 
-/// Sections that are to come, with their keys.
-pub const HTTP_TO_COME: &[&str] = &["listen", "hosts", "token"];
+/// `[http]`.
+pub const HTTP: &[Key] = &[
+    key(
+        "listen",
+        "\"127.0.0.1:7380\"",
+        Allowed::Words(
+            "write an address and a port, as in \"127.0.0.1:7380\", \"unix:/path/to/socket\", or \"\" for none",
+        ),
+        "Where the HTTP door listens. Sockets that systemd passes replace it. An address that others reach needs a token. \
+         A port that is taken is an error where it is written here; the default one is a warning, and the daemon serves without HTTP.",
+    ),
+    key(
+        "hosts",
+        "[]",
+        Allowed::Words("write a list of names such as \"drip.example.com\", each with or without a port"),
+        "By which names others reach the door, besides those of loopback: behind a reverse proxy, its name. Requests for other names are refused.",
+    ),
+];
 
-/// Further sections that are to come.
+/// `[[http.token]]`.
+pub const HTTP_TOKEN: &[Key] = &[
+    key(
+        "name",
+        "",
+        Allowed::Words("write a name, at most 100 bytes"),
+        "Who that is, in logs and events. It must be there.",
+    ),
+    key(
+        "file",
+        "",
+        Allowed::Words("write the path of a file whose first line is the token"),
+        "The file whose first line is the token. A relative path may be the name of a credential that systemd passes. It must be there.",
+    ),
+    key(
+        "may",
+        "",
+        Allowed::Words("write push, read or operate"),
+        "`push`: pushes, and their verdict. `read`: every GET. `operate`: all. It must be there.",
+    ),
+    key(
+        "match",
+        "\"*\"",
+        Allowed::Words("write a glob such as \"billing:*\""),
+        "The buckets that it is for. One that is not for all opens only requests that name a bucket.",
+    ),
+];
+
+/// Sections that are to come.
 pub const SECTIONS_TO_COME: &[&str] = &["route"];

@@ -1,6 +1,7 @@
 //! Configuration: from what the operator wrote to what it means, or every problem at once.
 
 mod environment;
+pub mod http;
 pub mod keys;
 mod lines;
 mod nodes;
@@ -14,6 +15,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use environment::Environment;
+use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
 use policies::{check_order, read_limits, read_policy};
 use section::{Problems, Section};
@@ -37,6 +39,8 @@ pub struct Config {
     pub path: Option<PathBuf>,
     /// How to reach Redis, or how to run the built-in one.
     pub redis: RedisSettings,
+    /// The HTTP door.
+    pub http: HttpSettings,
     /// What the functions obey.
     pub record: Record,
     /// Where each part of that stands.
@@ -105,7 +109,7 @@ impl Config {
         let mut root = Section::new("", table, &[]);
         let redis =
             redis_settings(&mut root.section("redis", &[keys::REDIS], &mut problems), environment, &mut problems);
-        root.absent_section("http", keys::HTTP_TO_COME, &mut problems);
+        let http = http_settings(&mut root.section("http", &[keys::HTTP], &mut problems), environment, &mut problems);
         root.absent(keys::SECTIONS_TO_COME, &mut problems);
         let mut defaults = root.section("defaults", &[keys::POLICY], &mut problems);
         let mut default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
@@ -136,7 +140,7 @@ impl Config {
         }
         if problems.is_empty() {
             let record_source = lines::source_of(text, path.as_deref(), &environment.host);
-            Ok(Self { path, redis, record, record_source })
+            Ok(Self { path, redis, http, record, record_source })
         } else {
             Err(BadConfig { source, problems: problems.into_list() })
         }
@@ -176,6 +180,7 @@ impl Config {
             ("redis.data_dir", old.data_dir != changed.data_dir),
             ("redis.port", old.port != changed.port),
             ("redis.fsync", old.fsync != changed.fsync),
+            ("http.listen", self.http.listen != new.http.listen),
         ];
         let problems: Vec<_> = keys
             .into_iter()
@@ -252,7 +257,7 @@ mod tests {
     #[test]
     fn every_problem_is_named_at_once_with_what_would_be_right() {
         let text = "[defaults]\nrate = '5/sec'\ncapcity = 3\nlease = '0s'\nbackoff = { initial = '1h', max = '1s' }\n\
-                    [redis]\npartitions = 4\nurl = 'http://x'\n[http]\nlisten = '127.0.0.1:1'\n[[bucket]]\ncapacity = 0\n";
+                    [redis]\npartitions = 4\nurl = 'http://x'\n[http]\nlisten = '1'\n[[bucket]]\ncapacity = 0\n";
         let shown = parse(text).expect_err("all of it is wrong").to_string();
         for part in [
             "config.toml: 9 problems",
@@ -262,7 +267,7 @@ mod tests {
             "defaults.backoff: initial, 1h, is longer than max, 1s",
             "redis.partitions is not in this version",
             "redis.url: \"http://x\"",
-            "http.listen is not in this version",
+            "http.listen: \"1\" is not allowed",
             "bucket[1].match: missing",
             "bucket[1].capacity: 0",
         ] {
@@ -275,7 +280,6 @@ mod tests {
         let policy = "job_rate = '1/s'\nttl = '1m'\ndedup = '1m'\n";
         let text = format!(
             "[redis]\nuser = 'u'\npartition_by = 1\npartitions = 4\ncluster = ['h:1']\nsentinel = {{}}\ntls = {{}}\n\
-             [http]\nlisten = ''\nhosts = []\n[[http.token]]\nname = 'n'\n\
              [defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
              [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n[[route]]\nname = 'a'\n"
         );
@@ -283,7 +287,7 @@ mod tests {
         let mut missing: Vec<String> =
             ["redis.user", "redis.partition_by", "redis.partitions", "redis.cluster", "redis.sentinel", "redis.tls"]
                 .into_iter()
-                .chain(["http.listen", "http.hosts", "http.token", "budget[1].job_rate", "route"])
+                .chain(["budget[1].job_rate", "route"])
                 .map(str::to_owned)
                 .collect();
         for section in ["defaults", "bucket[1]"] {
@@ -295,18 +299,18 @@ mod tests {
             assert!(shown.contains(&format!("\n  {key} is not in this version")), "{key} is not in\n{shown}");
         }
         assert_eq!(shown.lines().count(), 1 + missing.len(), "and nothing else is wrong\n{shown}");
-        let empty = parse("[http]\n").expect_err("an empty section is refused too").to_string();
-        assert!(empty.contains("\n  http is not in this version"), "{empty}");
+        let empty = parse("[[route]]\n").expect_err("an empty section is refused too").to_string();
+        assert!(empty.contains("\n  route is not in this version"), "{empty}");
     }
 
     #[test]
     fn a_slip_in_a_key_that_is_to_come_says_that_it_is_not_there_yet() {
-        let shown = parse("[redis]\npartitons = 4\n[htp]\n").expect_err("slips").to_string();
+        let shown = parse("[redis]\npartitons = 4\n[[rout]]\n").expect_err("slips").to_string();
         assert!(
             shown.contains("redis.partitons: unknown key; did you mean partitions? it is not in this version"),
             "{shown}"
         );
-        assert!(shown.contains("htp: unknown key; did you mean http? it is not in this version"), "{shown}");
+        assert!(shown.contains("rout: unknown key; did you mean route? it is not in this version"), "{shown}");
     }
 
     #[test]

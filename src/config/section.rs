@@ -191,20 +191,6 @@ impl Section {
         }
     }
 
-    /// A section of which this version has nothing: each of its keys is refused by name, or the section itself.
-    pub fn absent_section(&mut self, key: &'static str, keys: &[&'static str], problems: &mut Problems) {
-        match self.table.get(key) {
-            Some(toml::Value::Table(table)) if !table.is_empty() => {
-                let mut section = self.section(key, &[], problems);
-                section.absent(keys, problems);
-                section.finish(problems);
-                self.known.retain(|known| *known != key);
-                self.absent.push(key);
-            }
-            _ => self.absent(&[key], problems),
-        }
-    }
-
     /// Name the keys that nobody asked for.
     pub fn finish(&mut self, problems: &mut Problems) {
         for key in self.keys.iter().copied().flatten() {

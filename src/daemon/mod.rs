@@ -2,6 +2,7 @@
 //! configuration again when told to (`reload`), and when the connection is lost drops everything and begins again. All
 //! state is in Redis, so there is nothing to mend.
 
+mod door;
 mod ready;
 mod reload;
 
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BadConfig, Config, Environment};
+use crate::http::{self, BadListener};
 use crate::loops::changes::Changes;
 use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
@@ -72,6 +74,9 @@ pub enum DaemonError {
     /// Redis could not be used once.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The HTTP door cannot be opened.
+    #[error(transparent)]
+    Http(#[from] BadListener),
     /// The system does not give what every daemon needs.
     #[error("cannot {what}: {why}")]
     System {
@@ -111,6 +116,8 @@ pub struct Daemon {
     identity: Identity,
     signals: Signals,
     control: Option<Control>,
+    /// The HTTP door, if there is one.
+    door: Option<http::Open>,
     /// The record must replace the one in force: at the start, and while a reload is not through.
     must_put: bool,
     reloads: Reloads,
@@ -141,6 +148,8 @@ impl Daemon {
             None => Address::of(&config.redis)?,
         };
         warn_of(&config);
+        let progress = Arc::new(Progress::default());
+        let door = door::open(&config, &address, &progress, &environment)?;
         let partition = Partition::of(&config.redis);
         let hints = Arc::new(Hints::new(partition.clone()));
         let mut daemon = Self {
@@ -150,11 +159,12 @@ impl Daemon {
             address,
             partition,
             hints,
-            progress: Arc::default(),
+            progress,
             built_in,
             identity: Identity::of_this_process(),
             signals,
             control,
+            door,
             must_put: true,
             reloads: Reloads::default(),
             served: false,
@@ -164,6 +174,9 @@ impl Daemon {
         };
         let ended = daemon.serve_until_stopped().await;
         systemd::stopping();
+        if let Some(door) = daemon.door.take() {
+            door.close().await;
+        }
         if let Some(built_in) = daemon.built_in.take() {
             built_in.stop().await;
         }
@@ -239,6 +252,7 @@ impl Daemon {
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         self.start(&mut tasks, &store, &server, &stop)?;
         self.served = true;
+        self.progress.serving();
         self.waited_for = None;
         info!(redis = self.address.shown(), version = server.version, tracking = server.tracking, "serving");
         systemd::ready();

@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 use super::ready::{look_at_all, put};
 use super::{Daemon, End, Ended};
 use crate::config::Config;
+use crate::http::Keys;
 use crate::loops::progress::Progress;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
@@ -64,7 +65,14 @@ impl Daemon {
         if let Some(why) = self.config.needs_restart(&new) {
             return Err(Answer::Refused { why: why.to_string() });
         }
+        let keys = Keys::read(&new.http, &new.source()).map_err(|why| Answer::Refused { why: why.to_string() })?;
+        if let Some(door) = &self.door {
+            door.may_reload(&keys, &new.source()).map_err(|why| Answer::Refused { why: why.to_string() })?;
+        }
         super::warn_of(&new);
+        if let Some(door) = &self.door {
+            door.reload(new.clone(), keys);
+        }
         self.config = new;
         self.must_put = true;
         self.warned.clear();

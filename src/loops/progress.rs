@@ -32,6 +32,8 @@ struct Inner {
     alive: Alive,
     /// The last change that the log told of; `None`: no look at them yet.
     told: Option<String>,
+    /// How often a connection was made that serves.
+    sessions: u64,
 }
 
 /// What the pacer did since the start.
@@ -90,6 +92,17 @@ impl Progress {
         }
     }
 
+    /// A connection serves.
+    pub fn serving(&self) {
+        self.inner().sessions += 1;
+    }
+
+    /// How often one did that came after another.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.inner().sessions.saturating_sub(1)
+    }
+
     /// No pacer runs: the daemon waits for Redis.
     pub fn waiting_for_redis(&self) {
         let mut inner = self.inner();
@@ -133,6 +146,12 @@ impl Progress {
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.inner().expected_by.is_some_and(|by| Instant::now() > by)
+    }
+
+    /// Whether a pacer runs, and moves.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.inner().expected_by.is_some_and(|by| Instant::now() <= by)
     }
 
     /// The figures so far; the lateness starts anew for this reader.

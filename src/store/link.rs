@@ -1,6 +1,8 @@
 //! A connection that comes back: made when it is needed, and again when it was lost. For calls that may be made again.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 use tokio::time::sleep;
@@ -23,6 +25,22 @@ pub struct Link {
 struct Kept {
     store: Option<Store>,
     made: u64,
+    /// Whether Redis, or the way to it, ended that one.
+    closed: Arc<AtomicBool>,
+    /// Why the last attempt failed, and when: those who waited for it share that.
+    failed: Option<(Instant, StoreError)>,
+}
+
+/// An error that may be one of the store.
+pub trait OfStore {
+    /// What the store said, if it was the store.
+    fn of_store(&self) -> Option<&StoreError>;
+}
+
+impl OfStore for StoreError {
+    fn of_store(&self) -> Option<&StoreError> {
+        Some(self)
+    }
 }
 
 impl Link {
@@ -34,13 +52,48 @@ impl Link {
 
     /// A connection and its number; clones share it.
     async fn store(&self) -> Result<(Store, u64), StoreError> {
+        let asked = Instant::now();
         let mut kept = self.kept.lock().await;
-        if let Some(store) = &kept.store {
+        if let Some(store) = kept.store.as_ref().filter(|_| !kept.closed.load(Ordering::Relaxed)) {
             return Ok((store.clone(), kept.made));
         }
-        let store = Store::connect(&self.address, &self.partition).await?;
-        *kept = Kept { store: Some(store.clone()), made: kept.made + 1 };
-        Ok((store, kept.made))
+        kept.store = None;
+        if let Some((_, why)) = kept.failed.as_ref().filter(|(at, _)| *at > asked) {
+            return Err(why.clone());
+        }
+        let closed = Arc::new(AtomicBool::new(false));
+        match Store::connect_noting_its_end(&self.address, &self.partition, &closed).await {
+            Ok(store) => {
+                *kept = Kept { store: Some(store.clone()), made: kept.made + 1, closed, failed: None };
+                Ok((store, kept.made))
+            }
+            Err(why) => {
+                kept.failed = Some((Instant::now(), why.clone()));
+                Err(why)
+            }
+        }
+    }
+
+    /// Make a call once. One that was lost is never repeated here: it may have run. An error may be one of the caller's own, as long as it
+    /// tells what the store said.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`] and [`StoreError::Loading`]: nothing was sent. [`StoreError::Lost`]: whether it ran is not known.
+    pub async fn once<T, E, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, E>
+    where
+        E: From<StoreError> + OfStore,
+        F: Future<Output = Result<T, E>>,
+    {
+        let (store, number) = self.store().await?;
+        let answer = call(store).await;
+        // What was refused for another reason than being asked says nothing of the connection.
+        if let Err(why) = &answer
+            && let Some(StoreError::Lost { .. } | StoreError::Unusable { .. }) = why.of_store()
+        {
+            self.forget(number).await;
+        }
+        answer
     }
 
     /// A connection was lost. Another one that has taken its place meanwhile stays.

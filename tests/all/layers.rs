@@ -6,8 +6,17 @@
 use std::path::{Path, PathBuf};
 
 /// The layers, the top one first; those of one line do not import each other.
-const LAYERS: [&[&str]; 7] =
-    [&["cli"], &["daemon"], &["loops", "worker"], &["explain", "system"], &["store"], &["config"], &["words"]];
+const LAYERS: [&[&str]; 9] = [
+    &["cli"],
+    &["daemon"],
+    &["http"],
+    &["operate"],
+    &["loops", "worker"],
+    &["explain", "system"],
+    &["store"],
+    &["config"],
+    &["words"],
+];
 
 /// What the loops share; the other files of `loops` are loops.
 const SHARED_BY_LOOPS: [&str; 3] = ["progress", "notes", "turn"];

@@ -2,21 +2,17 @@
 
 use std::io::{ErrorKind, Write as _};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use serde::Serialize;
 
-use super::super::moment::rfc3339;
 use super::super::{Exit, Failure, connect, say_err};
 use super::Which;
 use crate::cli::args::whole;
 use crate::config::Config;
+use crate::operate::dead::{as_json, known_as, others};
+use crate::operate::moment::rfc3339;
 use crate::store::dead::Letter;
-use crate::words::bucket::BucketName;
 use crate::words::entry::EntryId;
-use crate::words::shown::{excerpt, shown, shown_json};
-use crate::worker::identity;
+use crate::words::shown::{excerpt, shown};
 
 /// How much of a job people see, in bytes, and of anything else.
 const JOB_SHOWN: usize = 300;
@@ -42,7 +38,7 @@ impl List {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let (mut left, mut last) = (self.limit, None);
-        if let Some(mut filter) = self.which.filter(&mut store).await? {
+        if let Some(mut filter) = self.which.wanted().filter(&mut store).await? {
             filter.after = self.after;
             loop {
                 // One more than is shown tells whether there is another page.
@@ -53,7 +49,7 @@ impl List {
                         say_err(&format!("more: --after {}", last.expect("one was shown")));
                         return Ok(Exit::Done);
                     }
-                    match write(&if self.json { as_json(letter) } else { in_words(letter) }) {
+                    match write(&if self.json { as_json(letter) + "\n" } else { in_words(letter) }) {
                         Err(why) if why.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Done), // enough was read
                         other => other?,
                     }
@@ -92,96 +88,4 @@ fn in_words(letter: &Letter) -> String {
         out += &format!("    {}: {}\n", shown(name), excerpt(value, JOB_SHOWN));
     }
     out
-}
-
-/// What a job is called outside of its stream.
-fn known_as(letter: &Letter) -> Option<String> {
-    let bucket = BucketName::parse(letter.field("bucket")?).ok()?;
-    let id: EntryId = std::str::from_utf8(letter.field("id")?).ok()?.parse().ok()?;
-    Some(identity(&id.to_string(), &bucket))
-}
-
-/// The fields that no dead letter of dripd's has.
-fn others(letter: &Letter) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let is_ours = |name: &[u8]| [b"bucket".as_slice(), b"job", b"attempt", b"id", b"reason"].contains(&name);
-    let others = letter.fields.iter().filter(move |(name, _)| !is_ours(name));
-    others.map(|(name, value)| (name.as_slice(), value.as_slice()))
-}
-
-/// Bytes in JSON: as text where they are UTF-8, else in base64 in another member.
-struct Text(Option<String>, Option<String>);
-
-impl Text {
-    fn of(bytes: Option<&[u8]>) -> Self {
-        match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
-            None => Self(None, None),
-            Some(Ok(text)) => Self(Some(text.to_owned()), None),
-            Some(Err(bytes)) => Self(None, Some(STANDARD.encode(bytes))),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Object {
-    entry: String,
-    at: Option<String>,
-    malformed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bucket: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bucket_base64: Option<String>,
-    attempt: Option<u64>,
-    id: Option<String>,
-    identity: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job_base64: Option<String>,
-    bytes: Option<usize>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    others: Vec<Other>,
-}
-
-#[derive(Serialize)]
-struct Other {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value_base64: Option<String>,
-}
-
-fn as_json(letter: &Letter) -> String {
-    let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
-    let Text(reason, reason_base64) = Text::of(letter.field("reason"));
-    let Text(job, job_base64) = Text::of(letter.field("job"));
-    let other = |(name, value): (&[u8], &[u8])| {
-        let (Text(field, field_base64), Text(value, value_base64)) = (Text::of(Some(name)), Text::of(Some(value)));
-        Other { field, field_base64, value, value_base64 }
-    };
-    let object = Object {
-        entry: letter.entry.to_string(),
-        at: rfc3339(letter.entry.ms),
-        malformed: letter.malformed,
-        bucket,
-        bucket_base64,
-        attempt: text("attempt").and_then(|n| n.parse().ok()),
-        id: text("id").map(str::to_owned),
-        identity: known_as(letter),
-        reason,
-        reason_base64,
-        job,
-        job_base64,
-        bytes: letter.field("job").map(<[u8]>::len),
-        others: others(letter).map(other).collect(),
-    };
-    shown_json(&serde_json::to_string(&object).expect("texts and numbers")) + "\n"
 }

@@ -72,7 +72,8 @@ impl Load {
     pub(super) async fn close(&mut self, budget: &BucketName, time: Duration) -> Result<(), StoreError> {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let node = format!("{{{}}}", budget.as_str());
-        let end = SlowDown { node, within: None, ms: Some(ms), by: "demo".to_owned(), user: String::new(), reason: None };
+        let end =
+            SlowDown { node, within: None, ms: Some(ms), by: "demo".to_owned(), user: String::new(), reason: None };
         self.store.slow(&end).await.map(drop)
     }
 

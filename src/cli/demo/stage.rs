@@ -55,7 +55,7 @@ impl Stage {
         let home = tempfile::tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let data = home.path().join("data").display().to_string();
-        let toml = format!("[redis]\nport = {port}\ndata_dir = {data:?}\n{policies}");
+        let toml = format!("[redis]\nport = {port}\ndata_dir = {data:?}\n[http]\nlisten = \"\"\n{policies}");
         let path = home.path().join("config.toml");
         std::fs::write(&path, &toml)?;
         let config = Config::parse(&toml, Some(path.clone()), &Environment::default())?;

@@ -379,7 +379,7 @@ do
   -- whose entries need not be read again.
   function record.view(rec, settings_key, globs, names)
     local view = {
-      base = rec, defaults = rec.defaults, buckets = rec.buckets, limits = rec.limits, quarter = rec.quarter, search = search_view,
+      base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits, quarter = rec.quarter, search = search_view,
       shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, budget_globs = {},
       shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},

@@ -69,10 +69,11 @@ do
   -- pays: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
   -- (31_share). `ends` is the end with which the node was picked; nil: it was not.
   function toll.pays(ctx, line, id, p, ends)
-    local open = line.is_open
+    local open, watched = line.is_open, ctx.memory.watched
     if not open then go_on(line) end
     for i = 1, #line do
       local b = line[i]
+      if watched then watch.note(watched.counts, b.id, 1) end
       if open then
         local d, step = b.due, b.step
         if d < b.floor then d = b.floor end

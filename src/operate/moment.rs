@@ -9,7 +9,7 @@ use crate::words::duration;
 
 /// A moment in the past, as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
+pub enum Moment {
     /// Milliseconds since the epoch.
     At(u64),
     /// So long ago, on the server's clock.
@@ -18,7 +18,8 @@ pub(super) enum Moment {
 
 impl Moment {
     /// Milliseconds since the epoch, where it is `now_ms` now.
-    pub(super) fn ms(self, now_ms: u64) -> u64 {
+    #[must_use]
+    pub fn ms(self, now_ms: u64) -> u64 {
         match self {
             Self::At(ms) => ms,
             Self::Ago(ago) => now_ms.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
@@ -37,13 +38,15 @@ impl FromStr for Moment {
 }
 
 /// Milliseconds since the epoch as RFC 3339 in UTC; nothing where no calendar reaches.
-pub(super) fn rfc3339(ms: u64) -> Option<String> {
+#[must_use]
+pub fn rfc3339(ms: u64) -> Option<String> {
     let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
     Some(format!("{time:.3}"))
 }
 
 /// Microseconds since the epoch, as text, in RFC 3339 to the second; the text itself where it is none.
-pub(super) fn of_micros(text: &str) -> String {
+#[must_use]
+pub fn of_micros(text: &str) -> String {
     let seconds = text.parse::<u64>().ok().and_then(|us| i64::try_from(us / 1_000_000).ok());
     let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
     time.map_or_else(|| text.to_owned(), |at| at.to_string())

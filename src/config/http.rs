@@ -1,0 +1,256 @@
+//! The `[http]` section: where the HTTP door listens, by which other names it is known, and whose tokens open it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use super::Environment;
+use super::keys;
+use super::section::{Problems, Section};
+
+/// Where the door listens unless `http.listen` says otherwise.
+pub const HTTP_PORT: u16 = 7380;
+
+/// The credential of systemd that is a token for everything, and the name under which it acts.
+const CREDENTIAL: &str = "http-token";
+
+/// The `[http]` section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// Where the door listens.
+    pub listen: Listen,
+    /// Whether that was written: where it was not, a port that is taken is no reason not to start.
+    pub listen_is_written: bool,
+    /// Names, with or without a port, by which others reach it; small letters.
+    pub hosts: Vec<String>,
+    /// Who may do what.
+    pub tokens: Vec<TokenSettings>,
+}
+
+/// Where the door listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere.
+    Off,
+    /// At an address.
+    Tcp(SocketAddr),
+    /// At a socket in the file system.
+    Unix(PathBuf),
+}
+
+/// A token, as it is named in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenSettings {
+    /// Who that is, in logs and events.
+    pub name: String,
+    /// The file whose first line is the token.
+    pub file: PathBuf,
+    /// What it opens.
+    pub may: May,
+    /// The glob of the buckets that it is for; none: all of them.
+    pub only: Option<String>,
+}
+
+/// What a token opens, each as much as the one before and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum May {
+    /// Pushes, with their verdict.
+    Push,
+    /// Every GET.
+    Read,
+    /// All.
+    Operate,
+}
+
+impl May {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Push => "push",
+            Self::Read => "read",
+            Self::Operate => "operate",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        [Self::Push, Self::Read, Self::Operate].into_iter().find(|may| may.as_str() == text)
+    }
+}
+
+impl Listen {
+    fn parse(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::Off);
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Path::new(path).is_absolute().then(|| Self::Unix(PathBuf::from(path)));
+        }
+        if let Some(port) = text.strip_prefix("localhost:") {
+            return Some(Self::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port.parse().ok()?)));
+        }
+        text.parse().ok().map(Self::Tcp)
+    }
+
+    /// Whether only this machine reaches it.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(address) => is_loopback(address.ip()),
+            Self::Off | Self::Unix(_) => true,
+        }
+    }
+}
+
+/// As it is written.
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => Ok(()),
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Whether an address is one of this machine alone, written as IPv4 in IPv6 too.
+#[must_use]
+pub fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+/// Why a door that others reach is not opened.
+#[must_use]
+pub fn open_to_all(listen: &impl fmt::Display) -> String {
+    format!(
+        "{listen} can be reached from other machines, and no token is named, so anybody could push; name one under \
+         [[http.token]], or listen on 127.0.0.1:{HTTP_PORT}"
+    )
+}
+
+/// Read the section, and what the environment adds to it.
+pub(super) fn http_settings(section: &mut Section, environment: &Environment, problems: &mut Problems) -> HttpSettings {
+    let listen_is_written = section.has("listen");
+    let before = problems.count();
+    let listen = section.read("listen", |v| Listen::parse(v.as_str()?), problems);
+    let listen = listen.unwrap_or(Listen::Tcp(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), HTTP_PORT)));
+    let hosts = section.read("hosts", |v| v.as_array()?.iter().map(host_of).collect::<Option<Vec<_>>>(), problems);
+    let entries = section.sections("token", &[keys::HTTP_TOKEN], problems);
+    let mut tokens: Vec<TokenSettings> =
+        entries.into_iter().filter_map(|mut entry| token(&mut entry, environment, problems)).collect();
+    section.finish(problems);
+    for (at, one) in tokens.iter().enumerate() {
+        if tokens[..at].iter().any(|other| other.name == one.name) {
+            problems.add(format!("http.token[{}].name: another token is named {:?} too", at + 1, one.name));
+        }
+    }
+    let credential = environment.credentials_directory.as_ref().map(|dir| dir.join(CREDENTIAL));
+    if let Some(file) = credential.filter(|path| path.exists()) {
+        tokens.push(TokenSettings { name: CREDENTIAL.to_owned(), file, may: May::Operate, only: None });
+    }
+    if !listen.is_local() && tokens.is_empty() && problems.count() == before {
+        problems.add(format!("http.listen: {}", open_to_all(&listen)));
+    }
+    HttpSettings { listen, listen_is_written, hosts: hosts.unwrap_or_default(), tokens }
+}
+
+/// A name or an address, with or without a port; small letters.
+fn host_of(value: &toml::Value) -> Option<String> {
+    let text = value.as_str()?;
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');
+    (!text.is_empty() && text.chars().all(is_part)).then(|| text.to_ascii_lowercase())
+}
+
+fn token(entry: &mut Section, environment: &Environment, problems: &mut Problems) -> Option<TokenSettings> {
+    let text = |v: &toml::Value| v.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let is_name = |name: &String| name.len() <= 100 && !name.chars().any(char::is_control);
+    let name = entry.must_read("name", |v| text(v).filter(is_name), problems);
+    let file = entry.must_read("file", text, problems).map(PathBuf::from);
+    let may = entry.must_read("may", |v| May::parse(v.as_str()?), problems);
+    let only = entry.read("match", text, problems);
+    entry.finish(problems);
+    // Under systemd a plain name is that of a credential.
+    let file = file?;
+    let credential = environment.credentials_directory.as_ref().map(|dir| dir.join(&file));
+    let file = credential.filter(|path| file.is_relative() && path.exists()).unwrap_or(file);
+    Some(TokenSettings { name: name?, file, may: may?, only: only.filter(|glob| glob != "*") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn read(text: &str) -> Result<HttpSettings, String> {
+        let config = Config::parse(text, None, &Environment::default());
+        config.map(|config| config.http).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn without_a_word_it_listens_on_loopback_and_knows_no_token() {
+        let http = read("").expect("the default");
+        assert_eq!(http.listen.to_string(), "127.0.0.1:7380");
+        assert!(!http.listen_is_written && http.tokens.is_empty() && http.listen.is_local());
+    }
+
+    #[test]
+    fn it_listens_at_an_address_at_a_path_or_nowhere() {
+        let listen = |text: &str| read(&format!("[http]\nlisten = {text:?}\n")).map(|http| http.listen);
+        assert_eq!(listen(""), Ok(Listen::Off));
+        assert_eq!(listen("unix:/run/x.sock"), Ok(Listen::Unix("/run/x.sock".into())));
+        assert_eq!(listen("localhost:80").map(|it| it.to_string()), Ok("127.0.0.1:80".to_owned()));
+        assert_eq!(listen("[::1]:80").map(|it| it.is_local()), Ok(true));
+        for bad in ["7380", "unix:x.sock", "http://127.0.0.1:1", "example.com:80", "127.0.0.1"] {
+            let why = listen(bad).expect_err(bad);
+            assert!(why.contains("http.listen: ") && why.contains("unix:/path"), "{why}");
+        }
+    }
+
+    #[test]
+    fn others_reach_it_only_where_a_token_is_named() {
+        for open in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
+            let text = format!("[http]\nlisten = {open:?}\n");
+            assert!(read(&text).expect_err(open).contains("can be reached from other machines"), "{open}");
+            let token = "[[http.token]]\nname = 'a'\nfile = '/a'\nmay = 'read'\n";
+            assert!(read(&(text + token)).is_ok(), "{open}");
+        }
+        assert!(read("[http]\nlisten = '[::ffff:127.0.0.1]:1'\n").is_ok());
+    }
+
+    #[test]
+    fn a_token_says_who_what_and_for_which_buckets() {
+        let text = "[http]\nhosts = ['Drip.example.com', '10.0.0.1:8443']\n[[http.token]]\nname = 'billing'\n\
+                    file = '/etc/dripd/billing'\nmay = 'push'\nmatch = 'billing:*'\n";
+        let http = read(text).expect("good");
+        assert_eq!(http.hosts, ["drip.example.com", "10.0.0.1:8443"]);
+        let expected = TokenSettings {
+            name: "billing".to_owned(),
+            file: "/etc/dripd/billing".into(),
+            may: May::Push,
+            only: Some("billing:*".to_owned()),
+        };
+        assert_eq!(http.tokens, [expected]);
+        let twice = text.to_owned() + "[[http.token]]\nname = 'billing'\nfile = '/b'\nmay = 'all'\n";
+        let why = read(&twice).expect_err("it may not");
+        assert!(why.contains("http.token[2].may: \"all\" is not allowed; write push, read or operate"), "{why}");
+        let twice = twice.replace("'all'", "'read'");
+        assert!(read(&twice).expect_err("twice").contains("another token is named \"billing\" too"));
+        let why = read("[http]\nhosts = ['http://x']\n[[http.token]]\n").expect_err("nothing is there");
+        for part in ["http.hosts", "http.token[1].name: missing", "http.token[1].file: missing"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_credential_of_systemd_is_a_token() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("http-token"), "secret\n").expect("written");
+        std::fs::write(dir.path().join("billing"), "other\n").expect("written");
+        let environment = Environment { credentials_directory: Some(dir.path().to_owned()), ..Environment::default() };
+        let text = "[[http.token]]\nname = 'b'\nfile = 'billing'\nmay = 'push'\n";
+        let http = Config::parse(text, None, &environment).expect("good").http;
+        let found: Vec<_> = http.tokens.iter().map(|one| (one.name.as_str(), one.file.clone(), one.may)).collect();
+        let file = |name| dir.path().join(name);
+        assert_eq!(found, [("b", file("billing"), May::Push), ("http-token", file("http-token"), May::Operate)]);
+    }
+}

@@ -1,0 +1,436 @@
+//! What changes something of buckets and budgets: `set`, `unset`, `pause`, `resume`, `close`, `open`, `slow` and `purge`, of one name or, where
+//! the path names none, of a glob.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Door;
+use super::at::At;
+use super::body::read_json;
+use super::buckets::{name, query};
+use super::problem::Problem;
+use super::who::Caller;
+use crate::config::settings;
+use crate::operate::change::{ChangeError, make};
+use crate::operate::moment::of_micros;
+use crate::store::change::{Change, SetTo, SlowDown, Told};
+use crate::words::bucket::BucketName;
+use crate::words::duration;
+use crate::words::glob::is_glob;
+use crate::words::subject::Subject;
+
+/// The longest time that something may be set for.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+/// The longest reason, in bytes.
+const REASON_MOST: usize = 1_000;
+
+/// What a request for a glob says in its query.
+#[derive(Deserialize, IntoParams, Default)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Words {
+    /// The glob, where the path names nothing
+    #[serde(rename = "match")]
+    pattern: Option<String>,
+    /// It ends by itself after so long: `10m`
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+    /// Why, for whoever reads the settings later
+    reason: Option<String>,
+}
+
+/// The same in a body, for requests that have nothing else to say.
+#[derive(Deserialize, ToSchema, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stop {
+    /// It ends by itself after so long: `"10m"`
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+    /// Why, for whoever reads the settings later
+    reason: Option<String>,
+}
+
+/// A slow-down.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Slow {
+    /// For how long: `"30s"`
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+    /// It goes on now
+    #[serde(default)]
+    clear: bool,
+    /// A budget above the bucket that is slowed down in its place
+    #[serde(rename = "in")]
+    within: Option<String>,
+    /// Why
+    reason: Option<String>,
+}
+
+/// What is purged.
+#[derive(Deserialize, ToSchema, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Purge {
+    /// Jobs that failed and wait for another try, too
+    #[serde(default)]
+    retries: bool,
+}
+
+/// What a request acts on.
+struct Target {
+    is_budget: bool,
+    pattern: String,
+    is_glob: bool,
+}
+
+impl Target {
+    fn one(is_budget: bool, text: &str) -> Result<Self, Problem> {
+        Ok(Self { is_budget, pattern: name(text)?.as_str().to_owned(), is_glob: false })
+    }
+
+    fn all(is_budget: bool, words: &Words) -> Result<Self, Problem> {
+        let Some(pattern) = words.pattern.clone().filter(|pattern| !pattern.is_empty()) else {
+            return Err(Problem::bad_request("write ?match= and a glob, as in match=sms:*; or name one in the path"));
+        };
+        if is_glob(&pattern) {
+            return Ok(Self { is_budget, pattern, is_glob: true });
+        }
+        Self::one(is_budget, &pattern)
+    }
+
+    fn of(is_budget: bool, named: Option<BucketName>, words: &Words) -> Result<Self, Problem> {
+        match named {
+            Some(_) if words.pattern.is_some() => {
+                Err(Problem::bad_request("the path names one: match= has no place here"))
+            }
+            Some(named) => Ok(Self { is_budget, pattern: named.as_str().to_owned(), is_glob: false }),
+            None => Self::all(is_budget, words),
+        }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject { is_budget: self.is_budget, pattern: &self.pattern }
+    }
+
+    /// Whether the caller may change something of it.
+    fn allowed(&self, caller: &Caller) -> Result<(), Problem> {
+        caller.may_operate((!self.is_glob && !self.is_budget).then_some(self.pattern.as_str()))
+    }
+
+    fn change(&self, what: &'static str, lasts: Option<&str>, reason: Option<&str>) -> Result<Change, Problem> {
+        if reason.is_some_and(|reason| reason.len() > REASON_MOST) {
+            return Err(Problem::bad_request(format!("a reason has at most {REASON_MOST} bytes")));
+        }
+        Ok(Change {
+            what,
+            pattern: self.subject().stored(),
+            is_glob: self.is_glob,
+            for_us: lasts.map(time).transpose()?.map(|time| u64::try_from(time.as_micros()).expect("at most a year")),
+            reason: reason.map(str::to_owned),
+            ..Change::default()
+        })
+    }
+}
+
+fn time(text: &str) -> Result<Duration, Problem> {
+    let fits = |time: &Duration| (Duration::from_millis(1)..=LONGEST).contains(time);
+    let wrong = || {
+        Problem::bad_request(format!(
+            "{text:?} is no time; write a whole number and a unit (ms s m h d), as in 10m: 1ms to 366d"
+        ))
+    };
+    duration::parse(text).filter(fits).ok_or_else(wrong)
+}
+
+/// Make a change and say what became of it.
+async fn done(door: &Door, caller: &Caller, mut change: Change) -> Result<Json<Value>, Problem> {
+    let told = async |mut store: crate::store::Store| {
+        let author = door.author(&mut store, caller).await;
+        (change.by, change.user) = (author.by, author.user);
+        Ok::<_, ChangeError>((make(&mut store, &change).await?, change))
+    };
+    let (told, change) = door.call(told).await?;
+    let subject = Subject::of_stored(&change.pattern);
+    let (is_done, stopped_by, keys, others) = match told {
+        Told::Done { keys, stopped_by, others } => (true, stopped_by, keys, others),
+        Told::Nothing { stopped_by } => (false, stopped_by, Vec::new(), BTreeMap::new()),
+        Told::Busy => unreachable!("make waits for it"),
+    };
+    let keys: Vec<Value> =
+        keys.into_iter().map(|(key, before, after)| json!({ "key": key, "before": before, "after": after })).collect();
+    let others: Map<String, Value> = others
+        .into_iter()
+        .map(|(key, other)| {
+            let of = Subject::of_stored(&other.pattern);
+            let until = other.till.as_deref().map(of_micros);
+            (key, json!({ "value": other.text, "match": of.pattern, "until": until }))
+        })
+        .collect();
+    Ok(Json(json!({
+        "match": subject.pattern, "budget": subject.is_budget, "glob": change.is_glob, "done": is_done, "keys": keys,
+        "in_force_instead": others, "stopped_by": stopped_by.as_deref().map(|by| Subject::of_stored(by).pattern),
+    })))
+}
+
+/// Set keys of a policy.
+async fn set(
+    door: &Door,
+    caller: &Caller,
+    target: Target,
+    words: &Words,
+    given: Map<String, Value>,
+) -> Result<Json<Value>, Problem> {
+    target.allowed(caller)?;
+    if given.is_empty() {
+        return Err(Problem::bad_request("write the keys and their values, as in {\"rate\": \"5/s\"}"));
+    }
+    let given =
+        settings::parse(&words_of(&given)?, &target.subject()).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let mut change = target.change("set", words.lasts.as_deref(), words.reason.as_deref())?;
+    change.set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
+    change.asks = Some("others");
+    done(door, caller, change).await
+}
+
+/// Keys and values as words, as the command takes them.
+pub(super) fn words_of(given: &Map<String, Value>) -> Result<Vec<String>, Problem> {
+    let word = |(key, value): (&String, &Value)| match as_toml(value) {
+        Some(text) => Ok(format!("{key}={text}")),
+        None => Err(Problem::bad_request(format!(
+            "{key}: null sets nothing; DELETE …/settings/{key} takes it back to the file"
+        ))),
+    };
+    given.iter().map(word).collect()
+}
+
+/// A value of JSON as TOML has it, on one line; nothing for null.
+fn as_toml(value: &Value) -> Option<String> {
+    Some(match value {
+        Value::Null => return None,
+        Value::Array(all) => format!("[{}]", all.iter().map(as_toml).collect::<Option<Vec<_>>>()?.join(", ")),
+        Value::Object(all) => {
+            let one = |(key, value): (&String, &Value)| {
+                Some(format!("{} = {}", toml::Value::String(key.clone()), as_toml(value)?))
+            };
+            format!("{{ {} }}", all.iter().map(one).collect::<Option<Vec<_>>>()?.join(", "))
+        }
+        Value::String(text) => toml::Value::String(text.clone()).to_string(),
+        other => other.to_string(),
+    })
+}
+
+/// Take keys back to the file.
+async fn unset(
+    door: &Door,
+    caller: &Caller,
+    target: Target,
+    words: &Words,
+    key: Option<String>,
+) -> Result<Json<Value>, Problem> {
+    target.allowed(caller)?;
+    let keys: Vec<String> = key.into_iter().collect();
+    let keys = settings::parse_keys(&keys, target.is_budget).map_err(|why| Problem::bad_request(why.to_string()))?;
+    let mut change = target.change("unset", None, words.reason.as_deref())?;
+    (change.unset_all, change.unset) = (keys.is_empty(), keys);
+    change.asks = Some("others");
+    done(door, caller, change).await
+}
+
+/// The verbs that stop something or let it go on: the key that each is about, and whether it stops.
+fn stop_of(verb: &str) -> Option<(&'static str, &'static str, bool)> {
+    match verb {
+        "pause" => Some(("pause", "pause", true)),
+        "close" => Some(("close", "close", true)),
+        "resume" => Some(("resume", "pause", false)),
+        "open" => Some(("open", "close", false)),
+        _ => None,
+    }
+}
+
+fn no_such(verb: &str, kind: &str) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "not-found",
+        format!("a {kind} has no {verb:?}; /openapi.json lists what there is"),
+    )
+}
+
+async fn stop(
+    door: &Door,
+    caller: &Caller,
+    target: Target,
+    verb: &str,
+    words: &Words,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let is_known = stop_of(verb).filter(|(_, key, _)| !target.is_budget || *key == "pause");
+    let (what, key, stops) = is_known.ok_or_else(|| no_such(verb, target.subject().kind()))?;
+    target.allowed(caller)?;
+    let more: Stop = read_json(body).await?;
+    let (lasts, reason) = (more.lasts.or(words.lasts.clone()), more.reason.or(words.reason.clone()));
+    if lasts.is_some() && !stops {
+        return Err(Problem::bad_request(format!("{verb} holds from now on: `for` has no place here")));
+    }
+    let mut change = target.change(what, lasts.as_deref(), reason.as_deref())?;
+    if stops {
+        change.set.insert(key.to_owned(), SetTo { text: "yes".to_owned(), policy: json!({}) });
+    } else {
+        change.unset = vec![key.to_owned()];
+        change.asks = Some(if key == "pause" { "paused" } else { "closed" });
+    }
+    let Json(mut said) = done(door, caller, change).await?;
+    if what == "pause" && !target.is_budget {
+        let out = door.call(async |mut store| store.jobs_out(&target.pattern, target.is_glob).await).await?;
+        said["jobs_out"] = json!({ "ready": out.ready, "with_workers": out.with_workers });
+    }
+    Ok(Json(said))
+}
+
+async fn slow(door: &Door, caller: &Caller, target: Target, body: Body) -> Result<Json<Value>, Problem> {
+    target.allowed(caller)?;
+    let asked: Slow = read_json(body).await?;
+    let lasts = match (asked.lasts.as_deref(), asked.clear) {
+        (Some(text), false) => Some(time(text)?),
+        (None, true) => None,
+        _ => return Err(Problem::bad_request("write {\"for\": \"30s\"}, or {\"clear\": true}")),
+    };
+    if let Some(within) = &asked.within {
+        name(within)?;
+        caller.may_operate(None)?;
+        if target.is_budget {
+            return Err(Problem::bad_request("`in` names a budget above a bucket: it has no place here"));
+        }
+    }
+    let call = async |mut store: crate::store::Store| {
+        let author = door.author(&mut store, caller).await;
+        let slow_down = SlowDown {
+            node: target.subject().stored(),
+            within: asked.within.clone(),
+            ms: lasts.map(|lasts| u64::try_from(lasts.as_millis()).expect("at most a year")),
+            by: author.by,
+            user: author.user,
+            reason: asked.reason.clone(),
+        };
+        store.slow(&slow_down).await
+    };
+    let goes_on = door.call(call).await?;
+    Ok(Json(
+        json!({ "match": target.pattern, "budget": target.is_budget, "goes_on_in_ms": u64::try_from(goes_on.as_millis()).unwrap_or(u64::MAX) }),
+    ))
+}
+
+async fn purge(door: &Door, caller: &Caller, target: Target, body: Body) -> Result<Json<Value>, Problem> {
+    target.allowed(caller)?;
+    let asked: Purge = read_json(body).await?;
+    let bucket = name(&target.pattern)?;
+    let call = async |mut store: crate::store::Store| {
+        let author = door.author(&mut store, caller).await;
+        store.purge(&bucket, asked.retries, &author).await
+    };
+    let gone = door.call(call).await?;
+    Ok(Json(
+        json!({ "bucket": bucket.as_str(), "jobs": gone.jobs, "retries": gone.retries, "retries_left": gone.retries_left, "cut": gone.cut }),
+    ))
+}
+
+type Asked = Result<Query<Words>, QueryRejection>;
+
+/// `PATCH …/settings`, and with a key behind it.
+pub(super) async fn set_route(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+    words: Asked,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let words = query(words)?;
+    let target = Target::of(at.is_budget, at.named, &words)?;
+    target.allowed(&caller)?;
+    let given = match at.key {
+        None => read_json(body).await?,
+        Some(key) => Map::from_iter([(key, read_json(body).await?)]),
+    };
+    set(&door, &caller, target, &words, given).await
+}
+
+/// `DELETE …/settings`, and with a key behind it.
+pub(super) async fn unset_route(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+    words: Asked,
+) -> Result<Json<Value>, Problem> {
+    let words = query(words)?;
+    let target = Target::of(at.is_budget, at.named, &words)?;
+    unset(&door, &caller, target, &words, at.key).await
+}
+
+/// `POST …/pause`, `resume`, `close`, `open`.
+pub(super) async fn stop_route(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+    words: Asked,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let words = query(words)?;
+    let target = Target::of(at.is_budget, at.named, &words)?;
+    stop(&door, &caller, target, at.verb, &words, body).await
+}
+
+/// `POST …/slow`.
+pub(super) async fn slow_route(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let target = Target::of(at.is_budget, at.named, &Words::default())?;
+    slow(&door, &caller, target, body).await
+}
+
+/// `POST …/purge`.
+pub(super) async fn purge_route(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    let target = Target::of(false, at.named, &Words::default())?;
+    purge(&door, &caller, target, body).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_json_is_one_of_the_file() {
+        for (json, toml) in [
+            (json!("5/s"), "\"5/s\""),
+            (json!(100), "100"),
+            (json!(true), "true"),
+            (json!({ "initial": "1s", "max": "10m" }), "{ \"initial\" = \"1s\", \"max\" = \"10m\" }"),
+            (json!([{ "limit": 5 }]), "[{ \"limit\" = 5 }]"),
+            (json!("a \"b\"\n"), "\"a \\\"b\\\"\\n\""),
+        ] {
+            let text = as_toml(&json).expect("a value");
+            assert_eq!(
+                format!("x = {text}").parse::<toml::Table>().expect(&text)["x"],
+                format!("x = {toml}").parse::<toml::Table>().expect(toml)["x"]
+            );
+        }
+        assert_eq!(as_toml(&json!([1, null])), None);
+    }
+}

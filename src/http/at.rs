@@ -1,0 +1,96 @@
+//! What a path below `/v1/buckets` and `/v1/budgets` names.
+//!
+//! A bucket may be called like one of the words that stand where a name may stand: what follows decides what is meant.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use percent_encoding::percent_decode_str;
+
+use super::problem::Problem;
+use crate::words::bucket::BucketName;
+
+/// What stands behind a name.
+pub(super) const VERBS: [&str; 7] = ["jobs", "pause", "resume", "close", "open", "slow", "purge"];
+
+/// Behind which a key may stand.
+pub(super) const SETTINGS: &str = "settings";
+
+/// A place in the paths of buckets or budgets.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) is_budget: bool,
+    /// Which one; `None`: those that a glob in the query matches.
+    pub(super) named: Option<BucketName>,
+    /// The word behind the name, or in its place.
+    pub(super) verb: &'static str,
+    /// The key behind `settings`.
+    pub(super) key: Option<String>,
+}
+
+fn verb_of(text: &str) -> Option<&'static str> {
+    VERBS.into_iter().chain([SETTINGS]).find(|verb| *verb == text)
+}
+
+impl At {
+    /// Read a path; `reads`: with a method that only reads, a last word is a name.
+    fn read(path: &str, reads: bool) -> Result<Self, Problem> {
+        let parts: Vec<&str> = path.split('/').skip(2).collect();
+        let (kind, parts) = parts.split_first().expect("the routes are longer");
+        let name = |text: &str| {
+            let bytes: Vec<u8> = percent_decode_str(text).collect();
+            BucketName::parse(&bytes).map(Some).map_err(|why| super::buckets::bad_name(&why))
+        };
+        let key = |text: &str| Some(percent_decode_str(text).decode_utf8_lossy().into_owned());
+        let (named, verb, key) = match parts {
+            [one] => match verb_of(one).filter(|_| !reads) {
+                Some(verb) => (None, verb, None),
+                None => (name(one)?, "", None),
+            },
+            [one, verb] => match verb_of(verb) {
+                Some(verb) => (name(one)?, verb, None),
+                None => (None, SETTINGS, key(verb)),
+            },
+            [one, _, last] => (name(one)?, SETTINGS, key(last)),
+            _ => (None, "", None),
+        };
+        Ok(Self { is_budget: *kind == "budgets", named, verb, key })
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for At {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Self::read(parts.uri.path(), parts.method.is_safe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_a_word_decides_whether_it_is_a_name() {
+        let at = |path: &str, reads| {
+            let At { is_budget, named, verb, key } = At::read(path, reads).ok()?;
+            Some((is_budget, named.map(|name| name.to_string()), verb, key))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        for (path, reads, expected) in [
+            ("/v1/buckets/acme", true, (false, some("acme"), "", None)),
+            ("/v1/buckets/pause", true, (false, some("pause"), "", None)),
+            ("/v1/buckets/pause", false, (false, None, "pause", None)),
+            ("/v1/budgets/a%2Fb%3Ac/slow", false, (true, some("a/b:c"), "slow", None)),
+            ("/v1/buckets/settings", false, (false, None, "settings", None)),
+            ("/v1/buckets/settings/rate", false, (false, None, "settings", some("rate"))),
+            ("/v1/buckets/settings/jobs", false, (false, some("settings"), "jobs", None)),
+            ("/v1/buckets/settings/settings", false, (false, some("settings"), "settings", None)),
+            ("/v1/buckets/acme/settings/rate", false, (false, some("acme"), "settings", some("rate"))),
+        ] {
+            assert_eq!(at(path, reads), Some(expected), "{path}");
+        }
+        for bad in ["/v1/buckets/%ff/jobs", "/v1/buckets/a%00/jobs", "/v1/buckets//jobs", "/v1/buckets/%7Ba%7D"] {
+            assert_eq!(at(bad, false), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Bodies: read whole, up to a limit and within a time, and what of a request they and its query say.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use serde::de::DeserializeOwned;
+
+use super::connection::{InHand, State};
+use super::problem::Problem;
+
+/// How long a body may take.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+
+/// How many bytes a body may have that says what to do, and is no job.
+const WORDS_MOST: usize = 64 * 1_024;
+
+/// Read a body whole. One that is too large is not read on.
+pub(super) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
+        let detail = format!("the body is larger than {most} bytes; nothing was changed");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+    };
+    // Known from its head: then not a byte of it is read.
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_WITHIN, Limited::new(body, most).collect()).await {
+        Ok(Ok(read)) => Ok(read.to_bytes()),
+        Ok(Err(why)) if why.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(why)) => Err(Problem::bad_request(format!("the body ended before it was whole: {why}"))),
+        Err(_) => {
+            let detail = format!("the body took longer than {} s; nothing was changed", BODY_WITHIN.as_secs());
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "too-slow", detail))
+        }
+    }
+}
+
+/// Read a body of JSON; nothing at all counts as an empty object.
+pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+    let bytes = read(body, WORDS_MOST).await?;
+    let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
+    serde_json::from_slice(text).map_err(|why| Problem::bad_request(format!("the body is no JSON of this kind: {why}")))
+}
+
+/// A body of an answer, which keeps its request in hand until it is through.
+pub(super) struct Answering {
+    body: Body,
+    in_hand: Option<InHand>,
+}
+
+impl Answering {
+    pub(super) fn new(body: Body, in_hand: InHand) -> Self {
+        let in_hand = (!body.is_end_stream()).then_some(in_hand);
+        Self { body, in_hand }
+    }
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
+            self.in_hand = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A body of a request, which notes whether it was read to its end.
+pub(super) struct Arriving {
+    body: Incoming,
+    state: Arc<State>,
+}
+
+impl Arriving {
+    pub(super) fn new(body: Incoming, state: Arc<State>) -> Self {
+        state.is_unread.store(!body.is_end_stream(), Ordering::Relaxed);
+        Self { body, state }
+    }
+}
+
+impl HttpBody for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
+            self.state.is_unread.store(false, Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,124 @@
+//! What there is to know of buckets and budgets: the top of all, and one with its explanation.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Query, State};
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use super::Door;
+use super::at::At;
+use super::problem::Problem;
+use super::who::Caller;
+use crate::explain::{BudgetSaid, Explanation, File, Wall};
+use crate::store::StoreError;
+use crate::store::top::{By, KEPT};
+use crate::words::bucket::{BadBucketName, BucketName};
+use crate::words::glob::Glob;
+
+/// How many buckets are shown unless `limit` says otherwise.
+const SHOWN: usize = 100;
+
+/// A name that none can be.
+pub(super) fn bad_name(why: &BadBucketName) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, "bad-name", why.to_string())
+}
+
+/// The name of a bucket or a budget.
+pub(super) fn name(text: &str) -> Result<BucketName, Problem> {
+    BucketName::parse(text.as_bytes()).map_err(|why| bad_name(&why))
+}
+
+/// The one that a path names.
+pub(super) fn named(at: At) -> Result<BucketName, Problem> {
+    at.named.ok_or_else(|| Problem::bad_request("the path names none"))
+}
+
+/// The words of a query, or what is wrong with them.
+pub(super) fn query<T>(read: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
+    read.map(|Query(read)| read).map_err(|why| Problem::bad_request(why.body_text()))
+}
+
+pub(super) fn value(of: &impl serde::Serialize) -> Json<Value> {
+    Json(serde_json::to_value(of).expect("text and numbers"))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only buckets whose names this glob matches
+    #[serde(rename = "match")]
+    only: Option<String>,
+    /// `empty` (longest until empty), `depth`, `rejected` (in the last 10 to 20 minutes) or `late`; `empty` if nothing is said
+    by: Option<String>,
+    /// How many at most, 1 to 1,000; 100 if nothing is said
+    limit: Option<usize>,
+}
+
+/// The first buckets by an order, as the last walk over all of them found them, with how old that is.
+pub(super) async fn top(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    caller.may_read(None)?;
+    let which = query(which)?;
+    let by = which.by.as_deref().unwrap_or("empty");
+    let by: By = by.parse().map_err(|why| Problem::bad_request(format!("by={by:?} is not known; {why}")))?;
+    let limit = which.limit.unwrap_or(SHOWN);
+    if !(1..=KEPT).contains(&limit) {
+        return Err(Problem::bad_request(format!("limit={limit} is not allowed; write 1 to {KEPT}")));
+    }
+    let only = which.only.as_deref().map(Glob::parse);
+    let top = door.call(async |mut store| store.top(by, only.as_ref(), limit).await).await?;
+    Ok(Json(match top {
+        None => json!({ "as_of": null, "by": by.as_str(), "buckets": 0, "rows": [] }),
+        Some(top) => json!({
+            "as_of": crate::operate::moment::rfc3339(top.as_of_us / 1_000), "as_of_us": top.as_of_us, "age_ms": top.age_ms,
+            "took_ms": top.took_ms, "by": by.as_str(), "buckets": top.buckets, "rows": top.rows,
+        }),
+    }))
+}
+
+/// A bucket: how it stands, and why it waits.
+pub(super) async fn bucket(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+) -> Result<Json<Value>, Problem> {
+    let bucket = named(at)?;
+    caller.may_read(Some(bucket.as_str()))?;
+    let config = door.config();
+    let call = async |mut store: crate::store::Store| {
+        let (status, facts) = (store.bucket_status(&bucket).await?, store.explain(&bucket).await?);
+        let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
+        Ok::<_, StoreError>((status, facts, is_in_force))
+    };
+    let (status, facts, is_in_force) = door.call(call).await?;
+    let file = File { name: config.source(), is_in_force };
+    let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
+    Ok(Json(json!({ "status": status, "explanation": explanation })))
+}
+
+/// A budget: what it allows, what waits for it, and what of it is used.
+pub(super) async fn budget(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+) -> Result<Json<Value>, Problem> {
+    let budget = named(at)?;
+    caller.may_read(None)?;
+    let facts = match door.call(async |mut store| store.explain_budget(&budget).await).await {
+        // The name is a good one, so that no other argument can be wrong.
+        Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
+            return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
+        }
+        answer => answer?,
+    };
+    Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
+}

@@ -1,0 +1,206 @@
+//! Dead letters: shown by page, and put back or dropped, exactly those that a filter finds.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Query, State};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Door;
+use super::body::read_json;
+use super::buckets::query;
+use super::problem::Problem;
+use super::who::Caller;
+use crate::operate::dead::{Found, Outcome, Wanted, as_json, count, outcome_as_json, run, short_glob};
+use crate::store::StoreError;
+use crate::store::dead::{Act, Command, PAGE_MOST};
+use crate::store::link::OfStore;
+use crate::words::entry::EntryId;
+
+/// How many letters are shown unless `limit` says otherwise.
+const SHOWN: u64 = 100;
+
+/// How many bytes of letters one answer holds, about.
+const PAGE_BYTES: usize = 8 * 1_048_576;
+
+/// Which letters.
+#[derive(Deserialize, IntoParams, ToSchema, Default)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Of buckets whose names this glob matches
+    bucket: Option<String>,
+    /// Given up for a reason that this glob matches
+    reason: Option<String>,
+    /// One job: its identity, its id in the streams, or its entry here
+    id: Option<String>,
+    /// That died before a time, or so long ago: `2h`
+    before: Option<String>,
+    /// How many at most; of a list 1 to 1,000, and 100 if nothing is said
+    limit: Option<u64>,
+    /// Of a list: only what comes after this entry
+    after: Option<String>,
+    /// Of a change: only count
+    #[serde(default)]
+    dry_run: bool,
+}
+
+impl Which {
+    fn wanted(&self) -> Result<Wanted, Problem> {
+        fn word<T>(
+            name: &str,
+            text: Option<&String>,
+            read: impl Fn(&str) -> Result<T, String>,
+        ) -> Result<Option<T>, Problem> {
+            let wrong = |why| Problem::bad_request(format!("{name}: {why}"));
+            text.map(|text| read(text).map_err(wrong)).transpose()
+        }
+        Ok(Wanted {
+            bucket: word("bucket", self.bucket.as_ref(), short_glob)?,
+            reason: word("reason", self.reason.as_ref(), short_glob)?,
+            id: word("id", self.id.as_ref(), |text| text.parse().map_err(str::to_owned))?,
+            before: word("before", self.before.as_ref(), |text| text.parse().map_err(str::to_owned))?,
+        })
+    }
+}
+
+/// `GET /v1/dead`.
+pub(super) async fn list(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    caller.may_see_jobs(None)?;
+    let which = query(which)?;
+    let (wanted, most) = (which.wanted()?, which.limit.unwrap_or(SHOWN));
+    if which.dry_run || !(1..=PAGE_MOST).contains(&most) {
+        return Err(Problem::bad_request(format!("write a limit of 1 to {PAGE_MOST}, and dry_run only with a change")));
+    }
+    let after: Option<EntryId> = match &which.after {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| Problem::bad_request(format!("after={text:?} is no entry")))?),
+    };
+    let call = async |mut store: crate::store::Store| {
+        let Some(mut filter) = wanted.filter(&mut store).await? else {
+            return Ok::<_, StoreError>((Vec::new(), false));
+        };
+        filter.after = after;
+        let (mut letters, mut bytes) = (Vec::new(), 0);
+        loop {
+            let page = store.dead_page(&filter, most - letters.len() as u64 + 1).await?;
+            for letter in page.letters {
+                if letters.len() as u64 == most || bytes >= PAGE_BYTES {
+                    return Ok((letters, true));
+                }
+                bytes += letter.fields.iter().map(|(_, value)| value.len()).sum::<usize>();
+                letters.push(letter);
+            }
+            let Some(next) = page.next else { return Ok((letters, false)) };
+            filter.after = Some(next);
+        }
+    };
+    let (letters, has_more) = door.call(call).await?;
+    let next = letters.last().filter(|_| has_more).map(|letter| letter.entry.to_string());
+    let letters: Vec<Value> = letters
+        .iter()
+        .map(|letter| serde_json::from_str(&as_json(letter)).expect("it was JSON a moment ago"))
+        .collect();
+    Ok(Json(json!({ "letters": letters, "next": next })))
+}
+
+/// `POST /v1/dead/retry`.
+pub(super) async fn retry(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    change(&door, &caller, Act::Retry, body).await
+}
+
+/// `POST /v1/dead/drop`.
+pub(super) async fn drop_route(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    body: Body,
+) -> Result<Json<Value>, Problem> {
+    change(&door, &caller, Act::Drop, body).await
+}
+
+/// For how long each bucket would be busy with what is put back.
+fn busy(found: &Found) -> Map<String, Value> {
+    let one = |(name, backlog): (&String, &crate::operate::dead::Backlog)| {
+        (name.clone(), json!({ "letters": backlog.letters, "busy_ms": backlog.busy().as_millis() as u64 }))
+    };
+    found.buckets.iter().map(one).collect()
+}
+
+/// What was done before something failed.
+struct Halfway {
+    why: StoreError,
+    done: u64,
+}
+
+impl From<StoreError> for Halfway {
+    fn from(why: StoreError) -> Self {
+        Self { why, done: 0 }
+    }
+}
+
+impl OfStore for Halfway {
+    fn of_store(&self) -> Option<&StoreError> {
+        Some(&self.why)
+    }
+}
+
+impl From<Halfway> for Problem {
+    fn from(Halfway { why, done }: Halfway) -> Self {
+        Self::from(why).with("done", done)
+    }
+}
+
+async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Json<Value>, Problem> {
+    caller.may_operate(None)?;
+    let which: Which = read_json(body).await?;
+    let wanted = which.wanted()?;
+    if which.after.is_some() || which.limit == Some(0) {
+        return Err(Problem::bad_request("`after` belongs to a list, and a limit is at least 1"));
+    }
+    let call = async |mut store: crate::store::Store| {
+        let filter = wanted.filter(&mut store).await?;
+        let mut found = Found::default();
+        let Some(mut filter) = filter else {
+            return Ok((found, Outcome { left: store.dead_length().await?, ..Outcome::default() }));
+        };
+        found = count(&mut store, act, &mut filter, which.limit).await?;
+        let matched = found.affected(act);
+        if which.dry_run || matched == 0 {
+            let outcome =
+                Outcome { malformed: found.malformed, left: store.dead_length().await?, ..Outcome::default() };
+            return Ok((found, outcome));
+        }
+        let author = door.author(&mut store, caller).await;
+        let before = format!("{matched} dead letters{}", wanted.in_words());
+        let mut command = Command::new(act, filter, which.limit, author, before);
+        command.label = wanted.bucket.clone().unwrap_or_default();
+        match run(&mut store, &mut command).await {
+            Ok(outcome) => Ok((found, outcome)),
+            Err(why) => Err(Halfway { why, done: command.done }),
+        }
+    };
+    let (found, outcome) = door.call(call).await?;
+    let matched = found.affected(act);
+    if which.dry_run {
+        return Ok(Json(
+            json!({ "matched": matched, "malformed": found.malformed, "left": outcome.left, "buckets": busy(&found) }),
+        ));
+    }
+    let mut said = outcome_as_json(act, matched, &outcome);
+    if let Some((key, why)) = outcome.why {
+        said["why"] = json!(format!("{key}: {why}"));
+    }
+    Ok(Json(said))
+}

@@ -1,0 +1,35 @@
+//! Whether this daemon is well.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use super::Door;
+use super::problem::Problem;
+
+/// Whether a path is one that anybody may ask.
+pub(super) fn is_health(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
+/// `GET /healthz`: the loops turn. A daemon that waits for Redis is well: to start it again would not help.
+pub(super) async fn healthz(State(door): State<Arc<Door>>) -> Result<&'static str, Problem> {
+    if door.progress.is_stuck() {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stuck",
+            "the pacer should have moved by now and has not",
+        ));
+    }
+    Ok("ok\n")
+}
+
+/// `GET /readyz`: this daemon serves its Redis.
+pub(super) async fn readyz(State(door): State<Arc<Door>>) -> Result<&'static str, Problem> {
+    if door.progress.is_serving() {
+        return Ok("ok\n");
+    }
+    let detail = "this daemon serves no Redis now; its log says why";
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", detail).retry_after_ms(1_000))
+}

@@ -1,0 +1,153 @@
+//! The HTTP door: what the commands can do, for whoever speaks HTTP.
+//!
+//! It runs in a thread of its own with connections of its own, so that nothing it does keeps the pacer waiting, and outlives the
+//! daemon's connection to Redis. A request goes `serve` (a connection) → `who` (who asks) → its file here → `Store`.
+
+mod act;
+mod ask;
+mod at;
+mod body;
+mod buckets;
+mod connection;
+mod dead;
+mod document;
+mod families;
+mod health;
+mod listen;
+mod metrics;
+mod pages;
+mod problem;
+mod push;
+mod routes;
+mod serve;
+mod who;
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+pub use listen::{BadListener, Listeners};
+pub use who::Keys;
+
+use crate::config::http::open_to_all;
+use crate::config::{BadConfig, Config};
+use crate::loops::progress::Progress;
+use crate::store::change::Author;
+use crate::store::link::{Link, OfStore};
+use crate::store::{Address, Partition, Store, StoreError};
+use who::Caller;
+
+/// What the requests share.
+struct Door {
+    /// The connection for calls.
+    link: Link,
+    /// What is in force, of this daemon's own file; it changes with each reload.
+    config: RwLock<Arc<Config>>,
+    keys: RwLock<Arc<Keys>>,
+    progress: Arc<Progress>,
+    /// What the last scrape saw.
+    before: metrics::Before,
+    /// The name of this machine.
+    host: String,
+}
+
+impl Door {
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Make a call, once.
+    async fn call<T, E, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, E>
+    where
+        E: From<StoreError> + OfStore,
+        F: Future<Output = Result<T, E>>,
+    {
+        self.link.once(call).await
+    }
+
+    /// Who does what a caller asks for, as events name it: the token, and this daemon's own machine.
+    async fn author(&self, store: &mut Store, caller: &Caller) -> Author {
+        Author { by: format!("{}@{} over HTTP", caller.name(), self.host), user: store.whoami().await }
+    }
+}
+
+/// The running door. It closes with [`Self::close`].
+pub struct Open {
+    door: Arc<Door>,
+    /// What it listens on, where others reach it.
+    open_to_all: Option<String>,
+    stop: CancellationToken,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Open {
+    /// Open the door in a thread of its own. It needs no Redis yet.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no thread left.
+    pub fn new(
+        listeners: Listeners,
+        config: Config,
+        keys: Keys,
+        address: Address,
+        progress: Arc<Progress>,
+        host: String,
+    ) -> std::io::Result<Self> {
+        let partition = Partition::of(&config.redis);
+        let door = Arc::new(Door {
+            link: Link::new(address, partition),
+            config: RwLock::new(Arc::new(config)),
+            keys: RwLock::new(Arc::new(keys)),
+            progress,
+            before: metrics::Before::default(),
+            host,
+        });
+        let open_to_all = listeners.are_open_to_all().then(|| listeners.to_string());
+        let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
+        let (inside, stopped) = (Arc::clone(&door), stop.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("http".to_owned()).spawn(move || {
+            info!(listen = listeners.to_string(), "the HTTP door is open");
+            if let Err(why) = runtime.block_on(serve::serve(listeners, inside, stopped)) {
+                error!(%why, "the HTTP door is closed: its sockets cannot be used");
+            }
+            runtime.shutdown_timeout(Duration::from_millis(100));
+            let _ = end.send(());
+        })?;
+        Ok(Self { door, open_to_all, stop, ended })
+    }
+
+    /// Whether these tokens are enough for where this door listens.
+    ///
+    /// # Errors
+    ///
+    /// None is named, and others reach the door: systemd may have passed such a socket.
+    pub fn may_reload(&self, keys: &Keys, source: &str) -> Result<(), BadConfig> {
+        match &self.open_to_all {
+            Some(listen) if !keys.has_tokens() => {
+                Err(BadConfig::one(source, format!("http.token: {}", open_to_all(listen))))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on this configuration holds.
+    pub fn reload(&self, config: Config, keys: Keys) {
+        *self.door.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        *self.door.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+    }
+
+    /// Take no more connections, let requests in hand finish, and end.
+    pub async fn close(self) {
+        self.stop.cancel();
+        let _ = self.ended.await;
+    }
+}

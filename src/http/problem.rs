@@ -1,0 +1,142 @@
+//! What a request is told that failed: problem details as RFC 9457 has them, with a word for programs.
+
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::operate::change::ChangeError;
+use crate::store::StoreError;
+
+/// Why a request came to nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Problem {
+    status: StatusCode,
+    error: &'static str,
+    detail: String,
+    more: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// The body of an answer that is no success, as `application/problem+json`.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct ProblemBody {
+    /// A name of this kind of problem.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The same in words.
+    title: String,
+    /// The status of the answer.
+    status: u16,
+    /// The word for it: what a program acts on.
+    error: &'static str,
+    /// What was tried, why it failed, and the way out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    detail: String,
+    /// What else there is to say, by kind: `retry_after_ms`, `depth`, `capacity`.
+    #[serde(flatten)]
+    #[schema(additional_properties)]
+    more: Map<String, Value>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, error: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, error, detail: detail.into(), more: Map::new(), headers: Vec::new() }
+    }
+
+    /// The request itself is wrong.
+    pub(super) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
+    }
+
+    /// A member more.
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    pub(super) fn header(mut self, name: HeaderName, value: &str) -> Self {
+        self.headers.push((name, HeaderValue::from_str(value).expect("plain text")));
+        self
+    }
+
+    /// When it may be tried again, in whole seconds, rounded up.
+    pub(super) fn retry_after_ms(self, ms: u64) -> Self {
+        self.header(header::RETRY_AFTER, &ms.div_ceil(1_000).max(1).to_string())
+    }
+
+    fn title(&self) -> &'static str {
+        match self.error {
+            "full" => "The bucket is full",
+            "limited" => "The limiter refuses it",
+            "unauthorized" => "A token is needed",
+            "forbidden" => "This is not allowed",
+            "misdirected" => "This door is not known by that name",
+            "too-large" => "It is too large",
+            "no-redis" => "Redis cannot be reached, and nothing was sent to it",
+            "unknown-outcome" => "Redis was lost: it is not known whether it was done",
+            "refused" => "Redis refused it",
+            _ => self.status.canonical_reason().unwrap_or("It failed"),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = ProblemBody {
+            kind: format!("urn:dripd:problem:{}", self.error),
+            title: self.title().to_owned(),
+            status: self.status.as_u16(),
+            error: self.error,
+            detail: self.detail,
+            more: self.more,
+        };
+        let mut response = (self.status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        for (name, value) in self.headers {
+            headers.insert(name, value);
+        }
+        response
+    }
+}
+
+/// What Redis or a function said, by what can be done about it.
+impl From<StoreError> for Problem {
+    fn from(why: StoreError) -> Self {
+        match &why {
+            StoreError::Loading { .. } | StoreError::Unusable { .. } => {
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", why.to_string()).retry_after_ms(1_000)
+            }
+            StoreError::Lost { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, "unknown-outcome", why.in_words()),
+            StoreError::Reply { .. } => Self::new(StatusCode::BAD_GATEWAY, "bad-reply", why.in_words()),
+            StoreError::Refused { code, .. } => {
+                let (status, error) = match code.as_str() {
+                    "BADBUCKET" | "BADARG" => (StatusCode::BAD_REQUEST, "bad-request"),
+                    "TOOLARGE" | "TOOMANY" => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
+                    "WRONGTYPE" => (StatusCode::CONFLICT, "wrong-type"),
+                    "OOM" | "TRYAGAIN" | "BUSY" | "MISCONF" | "NOREPLICAS" => {
+                        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why.in_words());
+                        return problem.retry_after_ms(1_000);
+                    }
+                    _ => (StatusCode::BAD_GATEWAY, "refused"),
+                };
+                Self::new(status, error, why.in_words())
+            }
+        }
+    }
+}
+
+impl From<ChangeError> for Problem {
+    fn from(why: ChangeError) -> Self {
+        match why {
+            ChangeError::Store(why) => why.into(),
+            ChangeError::Spreads { .. } => {
+                Self::new(StatusCode::CONFLICT, "spreading", why.to_string()).retry_after_ms(1_000)
+            }
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `POST /v1/buckets/<bucket>/jobs`: the body is the job, or each of its lines is one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Door;
+use super::at::At;
+use super::body::read;
+use super::buckets::named;
+use super::problem::Problem;
+use super::who::Caller;
+use crate::store::reply::Pushed;
+
+/// How many jobs, and how many bytes, one request may bring as lines.
+const LINES_MOST: usize = 1_000;
+const LINES_BYTES_MOST: usize = 8 * 1_048_576;
+
+/// The type of a body whose lines are jobs.
+const NDJSON: &str = "application/x-ndjson";
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct How {
+    /// `lines`: each line of an `application/x-ndjson` body is a job.
+    split: Option<String>,
+}
+
+/// A job went in.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Accepted {
+    /// How many went in: 1.
+    accepted: usize,
+    /// Jobs waiting now.
+    depth: u64,
+    /// How many may.
+    capacity: u64,
+    /// Until the job is due, in milliseconds.
+    eta_ms: i64,
+}
+
+/// Of several jobs the first ones went in.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SomeAccepted {
+    /// How many of the jobs went in: the first ones.
+    accepted: usize,
+    /// Jobs waiting now.
+    depth: u64,
+    /// How many may.
+    capacity: u64,
+    /// Until one place is expected to be free, in milliseconds; -1: all went in.
+    retry_after_ms: i64,
+    /// Until the last accepted job is due, in milliseconds; -1: none went in.
+    eta_ms: i64,
+}
+
+fn ms(time: Option<Duration>) -> i64 {
+    time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Push a job: the body, as it is.
+///
+/// It is never repeated by the door: after a 504 it may have gone in. With `split=lines` each line of the body is a job; the first
+/// lines go in, empty ones are skipped.
+pub(super) async fn push(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+    how: Result<Query<How>, axum::extract::rejection::QueryRejection>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let bucket = named(at)?;
+    caller.may_push(bucket.as_str())?;
+    let Query(how) = how.map_err(|why| Problem::bad_request(why.body_text()))?;
+    let job_most = usize::try_from(door.config().record.limits.max_job_bytes).unwrap_or(usize::MAX);
+    let is_split = match how.split.as_deref() {
+        None => false,
+        Some("lines") => true,
+        Some(other) => return Err(Problem::bad_request(format!("split={other:?} is not known; write split=lines"))),
+    };
+    let jobs = if is_split {
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(NDJSON) {
+            let detail = format!("split=lines takes a body of Content-Type {NDJSON}");
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail));
+        }
+        lines(&read(body, LINES_BYTES_MOST).await?, job_most)?
+    } else {
+        vec![read(body, job_most).await?.to_vec()]
+    };
+    let pushed = door.call(async |mut store| store.push(&bucket, &jobs).await).await?;
+    Ok(answer(pushed, is_split))
+}
+
+/// The jobs of a body of lines.
+fn lines(body: &Bytes, job_most: usize) -> Result<Vec<Vec<u8>>, Problem> {
+    let too_large = |detail: String| Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
+    let mut jobs = Vec::new();
+    for (number, line) in (1..).zip(body.split(|byte| *byte == b'\n')) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            continue;
+        }
+        if line.len() > job_most {
+            let bytes = line.len();
+            return too_large(format!(
+                "line {number} has {bytes} bytes, limits.max_job_bytes is {job_most}; nothing was changed"
+            ));
+        }
+        if jobs.len() == LINES_MOST {
+            return too_large(format!("there are more than {LINES_MOST} lines; split the push; nothing was changed"));
+        }
+        jobs.push(line.to_vec());
+    }
+    if jobs.is_empty() { Err(Problem::bad_request("there is no line that is not empty")) } else { Ok(jobs) }
+}
+
+fn answer(pushed: Pushed, is_split: bool) -> Response {
+    let Pushed { accepted, depth, capacity, .. } = pushed;
+    let (retry_after_ms, eta_ms) = (ms(pushed.retry_after), ms(pushed.eta));
+    if accepted == 0 {
+        let mut full = Problem::new(StatusCode::TOO_MANY_REQUESTS, "full", "")
+            .with("retry_after_ms", retry_after_ms)
+            .with("depth", depth)
+            .with("capacity", capacity);
+        if is_split {
+            full = full.with("accepted", 0).with("eta_ms", eta_ms);
+        }
+        return match u64::try_from(retry_after_ms) {
+            Ok(ms) => full.retry_after_ms(ms).into_response(),
+            Err(_) => full.into_response(),
+        };
+    }
+    if is_split {
+        return Json(SomeAccepted { accepted, depth, capacity, retry_after_ms, eta_ms }).into_response();
+    }
+    (StatusCode::ACCEPTED, Json(Accepted { accepted, depth, capacity, eta_ms })).into_response()
+}

@@ -1,0 +1,243 @@
+//! The requests that the door answers: one table, of which both the router and `/openapi.json` are made.
+
+use std::sync::Arc;
+
+use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::{Router, middleware};
+use utoipa::IntoParams;
+use utoipa::openapi::path::{Parameter, ParameterIn};
+use utoipa::openapi::{HttpMethod, Required};
+
+use super::at::SETTINGS;
+use super::document::document;
+use super::{Door, act, ask, buckets, dead, health, metrics, push, who};
+
+type Handler = MethodRouter<Arc<Door>>;
+
+/// What a body is.
+pub(super) enum Body {
+    None,
+    /// Any bytes.
+    Job,
+    /// A schema of the components, by its name.
+    Words(&'static str),
+    /// An object with any members.
+    Object,
+    /// Any value.
+    Any,
+}
+
+/// What an answer that is a success is.
+pub(super) enum Answer {
+    Text,
+    /// An object, or a list, as the documents show it.
+    Json(&'static str),
+    /// A schema of the components, by its name.
+    Of(&'static str),
+}
+
+/// A request.
+pub(super) struct Route {
+    pub(super) method: HttpMethod,
+    pub(super) path: String,
+    pub(super) says: String,
+    handler: Handler,
+    pub(super) query: Vec<Parameter>,
+    pub(super) body: Body,
+    pub(super) answers: Vec<(u16, Answer)>,
+    /// Other answers than those that any request may get.
+    pub(super) problems: &'static [u16],
+}
+
+impl Route {
+    fn new(
+        method: HttpMethod,
+        path: impl Into<String>,
+        says: impl Into<String>,
+        handler: Handler,
+        answer: Answer,
+    ) -> Self {
+        let (path, says, answers) = (path.into(), says.into(), vec![(200, answer)]);
+        Self { method, path, says, handler, query: Vec::new(), body: Body::None, answers, problems: &[] }
+    }
+
+    fn query<T: IntoParams>(mut self) -> Self {
+        self.query = T::into_params(|| Some(ParameterIn::Query));
+        self
+    }
+
+    fn body(self, body: Body) -> Self {
+        Self { body, ..self }
+    }
+
+    fn problems(self, problems: &'static [u16]) -> Self {
+        Self { problems, ..self }
+    }
+}
+
+const MAY_WAIT: &str = "What was changed, with each key before and after";
+
+/// The requests about buckets, or about budgets, that change something: about the one that is named, or those that a glob matches.
+fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
+    let mut routes = Vec::new();
+    for (base, of, is_glob) in [
+        (format!("/v1/{kind}/{{{one}}}"), format!("a {one}"), false),
+        (format!("/v1/{kind}"), format!("all {kind} that a glob matches"), true),
+    ] {
+        let settings = format!("{base}/{SETTINGS}");
+        let with = |route: Route| {
+            let mut route = route.query::<act::Words>();
+            // A glob must be given where the path names nothing, and must not where it does.
+            route.query.retain(|parameter| is_glob || parameter.name != "match");
+            for parameter in route.query.iter_mut().filter(|parameter| parameter.name == "match") {
+                parameter.required = Required::True;
+            }
+            route
+        };
+        routes.push(with(
+            Route::new(
+                HttpMethod::Patch,
+                &settings,
+                format!("Set keys of the policy of {of}"),
+                patch(act::set_route),
+                Answer::Json(MAY_WAIT),
+            )
+            .body(Body::Object),
+        ));
+        routes.push(with(
+            Route::new(
+                HttpMethod::Patch,
+                format!("{settings}/{{key}}"),
+                format!("Set a key of {of}"),
+                patch(act::set_route),
+                Answer::Json(MAY_WAIT),
+            )
+            .body(Body::Any),
+        ));
+        let back = format!("Take what is set of {of} back to the file");
+        let unset = |path: String, says: String| {
+            with(Route::new(HttpMethod::Delete, path, says, delete(act::unset_route), Answer::Json(MAY_WAIT)))
+        };
+        routes.push(unset(settings.clone(), back));
+        routes.push(unset(format!("{settings}/{{key}}"), format!("Take a key of {of} back to the file")));
+        for verb in verbs {
+            let says = match *verb {
+                "pause" => format!("Let nothing leave {of}"),
+                "resume" => format!("Let {of} go on"),
+                "close" => format!("Take nothing into {of}"),
+                _ => format!("Take jobs into {of} again"),
+            };
+            let route = Route::new(
+                HttpMethod::Post,
+                format!("{base}/{verb}"),
+                says,
+                post(act::stop_route),
+                Answer::Json(MAY_WAIT),
+            );
+            routes.push(with(route.body(Body::Words("Stop"))));
+        }
+        if !is_glob {
+            let says = format!("Slow down {of} for a while, or end that");
+            let answer = Answer::Json("When it goes on");
+            routes.push(
+                Route::new(HttpMethod::Post, format!("{base}/slow"), says, post(act::slow_route), answer)
+                    .body(Body::Words("Slow")),
+            );
+        }
+    }
+    routes
+}
+
+/// All requests.
+pub(super) fn all() -> Vec<Route> {
+    let get_of = |path: &str, says: &str, handler: Handler, about: &'static str| {
+        Route::new(HttpMethod::Get, path, says, handler, Answer::Json(about))
+    };
+    let mut routes = vec![
+        Route {
+            answers: vec![(202, Answer::Of("Accepted")), (200, Answer::Of("SomeAccepted"))],
+            ..Route::new(
+                HttpMethod::Post,
+                "/v1/buckets/{bucket}/jobs",
+                "Push a job: the body, as it is; or each of its lines is one. It is never repeated by the door: after a 504 it may have gone in",
+                post(push::push),
+                Answer::Text,
+            )
+        }
+        .query::<push::How>()
+        .body(Body::Job)
+        .problems(&[415, 429]),
+        get_of("/v1/buckets", "The first buckets by an order, as the last walk found them", get(buckets::top), "The rows, and how old they are")
+            .query::<buckets::Which>(),
+        get_of("/v1/buckets/{bucket}", "How a bucket stands, and why it waits", get(buckets::bucket), "`status` and `explanation`"),
+        get_of("/v1/budgets/{budget}", "What a budget allows, what waits for it, what of it is used", get(buckets::budget), "As `dripd explain --budget --json`").problems(&[404]),
+        Route::new(HttpMethod::Post, "/v1/buckets/{bucket}/purge", "Throw away what waits in a bucket", post(act::purge_route), Answer::Json("How many there were"))
+            .body(Body::Words("Purge")),
+        get_of("/v1/dead", "Dead letters, the oldest first", get(dead::list), "`letters`, and `next`: the `after` of the next page").query::<dead::Which>(),
+        Route::new(HttpMethod::Post, "/v1/dead/retry", "Put dead letters back through their buckets", post(dead::retry), Answer::Json("How many"))
+            .body(Body::Words("DeadLetters")),
+        Route::new(HttpMethod::Post, "/v1/dead/drop", "Delete dead letters for good", post(dead::drop_route), Answer::Json("How many"))
+            .body(Body::Words("DeadLetters")),
+        get_of("/v1/status", "How things stand", get(ask::status), "As `dripd status --json`"),
+        get_of("/v1/settings", "What is set at run time", get(ask::all_settings), "As `dripd settings --json`").query::<ask::Which>(),
+        Route::new(HttpMethod::Post, "/v1/what-if", "What a change or a push would do; it changes nothing", post(ask::what_if), Answer::Json("As `dripd what-if --json`"))
+            .body(Body::Words("WhatIf")),
+        Route::new(HttpMethod::Post, "/v1/limit/{limiter}/{key}", "Ask a limiter at a key, and charge it if it allows", post(ask::limit), Answer::Json("The verdict"))
+            .body(Body::Words("Limit"))
+            .problems(&[404, 429]),
+        Route::new(HttpMethod::Get, "/healthz", "Whether the loops of this daemon turn", get(health::healthz), Answer::Text).problems(&[503]),
+        Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis", get(health::readyz), Answer::Text).problems(&[503]),
+        Route::new(HttpMethod::Get, "/metrics", "What is measured, for Prometheus", get(metrics::all), Answer::Text),
+        Route::new(HttpMethod::Get, "/metrics/buckets", "The same of the buckets that come first, or of one", get(metrics::buckets), Answer::Text)
+            .query::<metrics::Which>(),
+        get_of("/openapi.json", "This document", get(document), "OpenAPI 3.1"),
+    ];
+    routes.extend(changes("buckets", "bucket", &["pause", "resume", "close", "open"]));
+    routes.extend(changes("budgets", "budget", &["pause", "resume"]));
+    // One may be called like a word that stands where a name may stand: here the path has other methods, too.
+    for word in ["pause", "resume", "close", "open", SETTINGS] {
+        let says = format!("How the bucket called {word} stands, and why it waits");
+        let answer = Answer::Json("`status` and `explanation`");
+        routes.push(Route::new(HttpMethod::Get, format!("/v1/buckets/{word}"), says, get(buckets::bucket), answer));
+    }
+    for word in ["pause", "resume", SETTINGS] {
+        let says = format!("What the budget called {word} allows");
+        let answer = Answer::Json("As `dripd explain --budget --json`");
+        let route = Route::new(HttpMethod::Get, format!("/v1/budgets/{word}"), says, get(buckets::budget), answer);
+        routes.push(route.problems(&[404]));
+    }
+    routes
+}
+
+/// The routes, and behind them what every answer has.
+pub(super) fn router(door: &Arc<Door>) -> Router {
+    let of_table = all().into_iter().map(|route| (route.path, route.handler));
+    let of_words = names_like_words().into_iter().map(|(_, path, handler)| (path, handler));
+    let router = of_table.chain(of_words).fold(Router::new(), |router, (path, handler)| router.route(&path, handler));
+    router
+        .fallback(ask::nothing)
+        .method_not_allowed_fallback(ask::wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(door), who::know))
+        .with_state(Arc::clone(door))
+}
+
+/// A bucket may be called like a word that stands where a name may stand: `/v1/buckets/settings/jobs` takes jobs for one called
+/// `settings`. In the document it is a name like all others.
+pub(super) fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
+    let mut routes: Vec<(HttpMethod, String, Handler)> = Vec::new();
+    let mut add = |method, path: String, handler: Handler| routes.push((method, path, handler));
+    for (kind, verbs) in [("buckets", &["pause", "resume", "close", "open"][..]), ("budgets", &["pause", "resume"])] {
+        let named = format!("/v1/{kind}/{SETTINGS}");
+        for verb in verbs {
+            add(HttpMethod::Post, format!("{named}/{verb}"), post(act::stop_route));
+        }
+        add(HttpMethod::Post, format!("{named}/slow"), post(act::slow_route));
+        for path in [format!("{named}/{SETTINGS}"), format!("{named}/{SETTINGS}/{{key}}")] {
+            add(HttpMethod::Patch, path.clone(), patch(act::set_route));
+            add(HttpMethod::Delete, path, delete(act::unset_route));
+        }
+    }
+    add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push));
+    add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route));
+    routes
+}

@@ -1,0 +1,340 @@
+//! Dead letters: which ones are meant, how many those are, what is done with them, and how one is shown.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use serde_json::json;
+
+use super::moment::{Moment, rfc3339};
+use crate::store::dead::{Act, Changed, Command, Filter, LONGEST_GLOB, Letter, PAGE_MOST};
+use crate::store::{Store, StoreError};
+use crate::words::bucket::BucketName;
+use crate::words::entry::EntryId;
+use crate::words::glob;
+use crate::words::shown::shown_json;
+use crate::worker::identity;
+
+/// Which dead letters: those that all of it finds; without any of it, all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Of buckets whose names a glob matches.
+    pub bucket: Option<String>,
+    /// Given up for a reason that a glob matches.
+    pub reason: Option<String>,
+    /// One job.
+    pub id: Option<Id>,
+    /// That died before a time.
+    pub before: Option<Moment>,
+}
+
+/// How a job is named: by an id in a stream, and for one that is known outside of it the digest of its bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Id {
+    /// The id in a stream.
+    pub entry: EntryId,
+    /// The whole identity.
+    pub known_as: Option<String>,
+}
+
+impl std::str::FromStr for Id {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "write 1750000000000-0, or with the digest of its bucket 1750000000000-0-822b33ad87c148a0";
+        let is_digest = |digest: &str| digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let (entry, known_as) = match text.rsplit_once('-') {
+            Some((entry, digest)) if is_digest(digest) && entry.contains('-') => (entry, Some(text.to_owned())),
+            _ => (text, None),
+        };
+        Ok(Self { entry: entry.parse().map_err(|_| WRONG)?, known_as })
+    }
+}
+
+/// A glob that the functions take. An empty one would match nothing, and is more likely a variable without a value.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn short_glob(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty; leave the option out for all".to_owned());
+    }
+    if text.len() > LONGEST_GLOB {
+        return Err(format!("it has {} bytes; {LONGEST_GLOB} are allowed", text.len()));
+    }
+    Ok(text.to_owned())
+}
+
+impl Wanted {
+    /// The filter that it stands for; `None` where nothing can be found.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn filter(&self, store: &mut Store) -> Result<Option<Filter>, StoreError> {
+        let mut filter = Filter {
+            bucket: self.bucket.clone(),
+            reason: self.reason.clone(),
+            id: self.id.as_ref().map(|id| id.entry),
+            ..Filter::default()
+        };
+        if let Some(before) = self.before {
+            let now_ms = if let Moment::Ago(_) = before { store.time_ms().await? } else { 0 };
+            filter.upto = Some(EntryId::before(before.ms(now_ms)));
+        }
+        let Some(known_as) = self.id.as_ref().and_then(|id| id.known_as.as_deref()) else { return Ok(Some(filter)) };
+        let Some(bucket) = bucket_of(store, &filter, known_as).await? else { return Ok(None) };
+        filter.bucket = Some(glob::of_name(bucket.as_str()));
+        Ok(Some(filter))
+    }
+
+    /// In words, for the event.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let id = self.id.as_ref().map(|id| id.known_as.clone().unwrap_or_else(|| id.entry.to_string()));
+        let bucket = self.bucket.as_ref().map(|glob| format!(" of {glob}"));
+        let reason = self.reason.as_ref().map(|glob| format!(" with reason {glob}"));
+        [bucket, reason, id.map(|id| format!(" with id {id}"))].into_iter().flatten().collect()
+    }
+}
+
+/// The bucket of the job that is known outside of its stream by this identity.
+async fn bucket_of(store: &mut Store, filter: &Filter, known_as: &str) -> Result<Option<BucketName>, StoreError> {
+    let mut filter = filter.clone();
+    loop {
+        let page = store.dead_page(&filter, PAGE_MOST).await?;
+        for letter in page.letters {
+            let bucket = letter.field("bucket").and_then(|name| BucketName::parse(name).ok());
+            let id = letter.field("id").map(String::from_utf8_lossy);
+            if let (Some(bucket), Some(id)) = (bucket, id)
+                && identity(&id, &bucket).eq_ignore_ascii_case(known_as)
+            {
+                return Ok(Some(bucket));
+            }
+        }
+        let Some(next) = page.next else { return Ok(None) };
+        filter.after = Some(next);
+    }
+}
+
+/// What was found before anything is done.
+#[derive(Default)]
+pub struct Found {
+    /// Letters that hold a job.
+    pub letters: u64,
+    /// Others.
+    pub malformed: u64,
+    /// How many of each bucket, and the time in which it lets one out.
+    pub buckets: HashMap<String, Backlog>,
+}
+
+/// The letters of a bucket, and its rate.
+pub struct Backlog {
+    /// How many letters.
+    pub letters: u64,
+    /// Jobs in a period.
+    pub count: u32,
+    /// The length of a period.
+    pub period: Duration,
+}
+
+impl Found {
+    /// How many of them would be changed: what is malformed cannot go back.
+    #[must_use]
+    pub fn affected(&self, act: Act) -> u64 {
+        match act {
+            Act::Retry => self.letters,
+            Act::Drop => self.letters + self.malformed,
+        }
+    }
+}
+
+impl Backlog {
+    /// For how long the bucket will be busy with them.
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        self.period.mul_f64(self.letters as f64 / f64::from(self.count))
+    }
+}
+
+/// What was done in the end.
+#[derive(Default)]
+pub struct Outcome {
+    /// Letters that were changed.
+    pub done: u64,
+    /// Letters that hold no job and were left alone.
+    pub malformed: u64,
+    /// Letters that could not be put back.
+    pub kept: u64,
+    /// Letters in the stream now.
+    pub left: u64,
+    /// Why some could not be put back: a key, and what Redis said of it.
+    pub why: Option<(String, String)>,
+}
+
+/// Count what the filter finds, by bucket, and end the filter with the newest entry that there is now.
+///
+/// # Errors
+///
+/// As any call.
+pub async fn count(store: &mut Store, act: Act, filter: &mut Filter, limit: Option<u64>) -> Result<Found, StoreError> {
+    let (mut found, mut at) = (Found::default(), filter.clone());
+    loop {
+        let most = limit.map(|limit| limit - found.affected(act));
+        let part = store.dead_count(&at, most, act == Act::Drop).await?;
+        found.malformed += part.malformed;
+        for one in part.buckets {
+            found.letters += one.letters;
+            let fresh = Backlog { letters: 0, count: one.count, period: one.period };
+            found.buckets.entry(one.bucket).or_insert(fresh).letters += one.letters;
+        }
+        (filter.upto, at.upto) = (Some(part.upto), Some(part.upto));
+        let is_enough = limit.is_some_and(|limit| found.affected(act) >= limit);
+        let Some(next) = part.next.filter(|_| !is_enough) else { return Ok(found) };
+        at.after = Some(next);
+    }
+}
+
+/// All calls of a command.
+///
+/// # Errors
+///
+/// What a call met; `command.done` says how many were done by then.
+pub async fn run(store: &mut Store, command: &mut Command) -> Result<Outcome, StoreError> {
+    let mut outcome = Outcome::default();
+    loop {
+        let Changed { goes_on, malformed, kept, left, why } = store.dead_change(command).await?;
+        outcome.malformed += malformed;
+        outcome.kept += kept;
+        outcome.why = outcome.why.or(why);
+        if !goes_on {
+            return Ok(Outcome { done: command.done, left, ..outcome });
+        }
+    }
+}
+
+/// What was done, of so many that were found before.
+#[must_use]
+pub fn outcome_as_json(act: Act, matched: u64, outcome: &Outcome) -> serde_json::Value {
+    let Outcome { done, malformed, kept, left, .. } = outcome;
+    let verb = if act == Act::Retry { "put_back" } else { "dropped" };
+    let gone = matched.saturating_sub(done + kept);
+    json!({ "matched": matched, verb: done, "gone": gone, "kept": kept, "malformed": malformed, "left": left })
+}
+
+/// What a job is called outside of its stream.
+#[must_use]
+pub fn known_as(letter: &Letter) -> Option<String> {
+    let bucket = BucketName::parse(letter.field("bucket")?).ok()?;
+    let id: EntryId = std::str::from_utf8(letter.field("id")?).ok()?.parse().ok()?;
+    Some(identity(&id.to_string(), &bucket))
+}
+
+/// The fields that no dead letter of dripd's has.
+pub fn others(letter: &Letter) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let is_ours = |name: &[u8]| [b"bucket".as_slice(), b"job", b"attempt", b"id", b"reason"].contains(&name);
+    let others = letter.fields.iter().filter(move |(name, _)| !is_ours(name));
+    others.map(|(name, value)| (name.as_slice(), value.as_slice()))
+}
+
+/// Bytes in JSON: as text where they are UTF-8, else in base64 in another member.
+struct Text(Option<String>, Option<String>);
+
+impl Text {
+    fn of(bytes: Option<&[u8]>) -> Self {
+        match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
+            None => Self(None, None),
+            Some(Ok(text)) => Self(Some(text.to_owned()), None),
+            Some(Err(bytes)) => Self(None, Some(STANDARD.encode(bytes))),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Object {
+    entry: String,
+    at: Option<String>,
+    malformed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bucket: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bucket_base64: Option<String>,
+    attempt: Option<u64>,
+    id: Option<String>,
+    identity: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_base64: Option<String>,
+    bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<Other>,
+}
+
+#[derive(Serialize)]
+struct Other {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+}
+
+/// A letter as JSON: what is no UTF-8 in base64; every character that a terminal or a reader could take amiss is escaped.
+#[must_use]
+pub fn as_json(letter: &Letter) -> String {
+    let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
+    let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
+    let Text(reason, reason_base64) = Text::of(letter.field("reason"));
+    let Text(job, job_base64) = Text::of(letter.field("job"));
+    let other = |(name, value): (&[u8], &[u8])| {
+        let (Text(field, field_base64), Text(value, value_base64)) = (Text::of(Some(name)), Text::of(Some(value)));
+        Other { field, field_base64, value, value_base64 }
+    };
+    let object = Object {
+        entry: letter.entry.to_string(),
+        at: rfc3339(letter.entry.ms),
+        malformed: letter.malformed,
+        bucket,
+        bucket_base64,
+        attempt: text("attempt").and_then(|n| n.parse().ok()),
+        id: text("id").map(str::to_owned),
+        identity: known_as(letter),
+        reason,
+        reason_base64,
+        job,
+        job_base64,
+        bytes: letter.field("job").map(<[u8]>::len),
+        others: others(letter).map(other).collect(),
+    };
+    shown_json(&serde_json::to_string(&object).expect("texts and numbers"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_by_an_id_in_a_stream_or_by_its_identity_outside() {
+        let entry = EntryId { ms: 1_750_000_000_000, seq: 7 };
+        assert_eq!("1750000000000-7".parse(), Ok(Id { entry, known_as: None }));
+        let outside = "1750000000000-7-822b33ad87c148a0";
+        assert_eq!(outside.parse(), Ok(Id { entry, known_as: Some(outside.to_owned()) }));
+        // 16 digits behind one dash are a number, however much they look like a digest.
+        let long = EntryId { ms: 1, seq: 1_234_567_890_123_456 };
+        assert_eq!("1-1234567890123456".parse(), Ok(Id { entry: long, known_as: None }));
+        for bad in ["", "x", "1750000000000", "1-2-3", "1-2-822b33ad87c148ag"] {
+            assert!(bad.parse::<Id>().is_err(), "{bad}");
+        }
+    }
+}

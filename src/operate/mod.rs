@@ -1,0 +1,7 @@
+//! What operators do and ask, whichever door they come through: the commands and the HTTP door.
+
+pub mod change;
+pub mod dead;
+pub mod limit;
+pub mod moment;
+pub mod settings;
