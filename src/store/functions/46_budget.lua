@@ -70,12 +70,12 @@ do
   local function put_right(ctx, b)
     local p = b.p
     if not p then return end
-    local old = p.over
-    if ctx.prev then old, b.spreads = bucket.before(ctx, b.id, p) end
-    if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
+    local old, spreads = p.over, false
+    if ctx.prev then old, spreads = bucket.before(ctx, b.id, p) end
+    if ctx.was and ctx.was[b.id] then old, spreads = ctx.was[b.id], ctx.prev ~= nil end
     if b.place == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
     if old then
-      b.fresh = true -- it is marked where it is written
+      b.fresh, b.spreads = true, spreads -- it is marked where it is written
       change(ctx, b)
       if not p.count then
         b.due = 0
@@ -105,7 +105,7 @@ do
     if all and all.call == ctx.calls then return all end
     if not all or share.is_full(all.shares) then
       memory.forget_budgets(m, share.none())
-    elseif ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1] or all.rec ~= ctx.rec then
+    elseif ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1] or all.rec and all.rec ~= ctx.rec then
       memory.distrust(m)
     end
     all = m.budgets
@@ -150,7 +150,8 @@ do
   end
 
   function budget.get(ctx, id)
-    local b = known(ctx).of[id]
+    local all = ctx.memory.budgets
+    local b = all and all.call == ctx.calls and all.of[id]
     if not b then
       budget.load(ctx, { id })
       b = ctx.memory.budgets.of[id]
@@ -204,8 +205,11 @@ do
     end
     if not line or all.lines[parent] ~= line then
       local b = budget.get(ctx, parent)
-      local up = b.p and b.p.parent
-      line = { b, is_open = false, call = 0, unpack(up and above(ctx, up) or {}) }
+      line = { b, is_open = false, call = 0 }
+      while b.p and b.p.parent do
+        b = budget.get(ctx, b.p.parent)
+        line[#line + 1] = b
+      end
       all.lines[parent] = line
     end
     line.call = calls
@@ -251,7 +255,10 @@ do
   local function met_by(ctx, list, i)
     local b = list[i]
     local due = max(b.due, b.went_on)
-    for k = i + 1, #list do due = max(due, min(list[k].went_on, ctx.now)) end -- what is still to come is the place of that one
+    for k = i + 1, #list do
+      local went_on = list[k].went_on
+      if went_on > due then due = max(due, min(went_on, ctx.now)) end -- what is still to come is the place of that one
+    end
     return max(due, b.p.count and ctx.now - b.p.catch_up_us or ctx.now)
   end
 

@@ -25,8 +25,8 @@ do
     return met, due
   end
 
-  -- asks: whether a job may leave through a line: the latest due of its chain, and its bucket's own, which may be later by now; nil where
-  -- something keeps it.
+  -- asks: whether a job of a bucket that is due may leave through a line: the latest due of its chain, and its bucket's own, which may be
+  -- later by now; nil where something keeps it.
   function toll.asks(ctx, line, due)
     local now, met = ctx.now, due
     for i = 1, #line do

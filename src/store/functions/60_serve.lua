@@ -72,7 +72,9 @@ do
       bucket.stick(ctx, s)
       ctx.picked = nil
     end
-    for _, b in pairs(ctx.memory.budgets.of) do budget.serves(b, false) end
+    for _, b in pairs(ctx.memory.budgets.of) do
+      if b.serving then budget.serves(b, false) end
+    end
     budget.settle(ctx, budget.get(ctx, id))
   end
 end
