@@ -11,6 +11,7 @@ pub mod change;
 pub mod dead;
 mod error;
 pub mod explain;
+pub mod figures;
 pub mod keys;
 pub mod library;
 pub mod link;
@@ -22,6 +23,7 @@ pub mod reply;
 pub mod rows;
 pub mod server;
 pub mod status;
+pub mod timing;
 pub mod top;
 pub mod view;
 pub mod wake;
@@ -30,7 +32,7 @@ pub mod what_if;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ToRedisArgs, Value};
@@ -148,8 +150,10 @@ impl Store {
     }
 
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
-        let address = &self.address;
-        command.query_async(&mut self.connection).await.map_err(|why| StoreError::of_call(address.shown(), name, &why))
+        let (address, began) = (&self.address, Instant::now());
+        let answer = command.query_async(&mut self.connection).await;
+        timing::took(name, began.elapsed());
+        answer.map_err(|why| StoreError::of_call(address.shown(), name, &why))
     }
 
     /// The same, with the reply decoded.

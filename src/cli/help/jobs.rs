@@ -68,7 +68,7 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[
             (0, "ended by q, Esc or Ctrl-C"),
             (1, "failed"),
-            (2, "the command line is wrong, or there is no terminal: `dripd status --json` is for scripts"),
+            (2, "the command line is wrong, or there is no terminal to draw on"),
             NO_REDIS,
             BAD_CONFIG,
             (130, "ended by TERM, INT or HUP"),
@@ -77,7 +77,10 @@ pub(super) const NOTES: &[Notes] = &[
             "KEYS",
             &[
                 ("q, Esc, Ctrl-C", "end"),
-                ("Up, Down, k, j, PgUp, PgDn, Home, End", "select a row; the selection keeps its name when the order changes"),
+                (
+                    "Up, Down, k, j, PgUp, PgDn, Home, End",
+                    "select a row; the selection keeps its name when the order changes",
+                ),
                 ("e, d, r, l; s", "the order: empty, depth, rejected, late; the next one"),
                 ("/", "filter by a glob, or by a part of the name; an empty one shows all"),
                 ("Space", "freeze the picture, go on"),
@@ -87,7 +90,6 @@ pub(super) const NOTES: &[Notes] = &[
                 ("?", "the keys"),
             ],
         )],
-        ..NONE
     },
     Notes {
         name: "limit",

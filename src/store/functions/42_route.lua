@@ -58,7 +58,7 @@ do
   function route.room(ctx, name, exact)
     local r = ctx.rooms[name]
     if not r then
-      r = { stream = keys.ready(ctx.prefix, name), left = 0 }
+      r = { stream = keys.ready(ctx.prefix, name), left = 0, out = 0 }
       ctx.rooms[name] = r
       local length = pcall_redis('XLEN', r.stream)
       local err = is_error(length)

@@ -67,7 +67,10 @@ do
       local before = d.till
       local is_new = slow.incident(d, p.slow, ctx.now, id, left_us, how.retry_after_us, p.count ~= nil)
       if d.till > before then because(d, how) end
-      if is_new then tell(ctx, id, before, d, p, how) end
+      if is_new then
+        context.count(ctx, 'slow:' .. (p.match and find(p.match, '[*?%[\\]') and p.match or p.match and '(named)' or '(defaults)'), 1)
+        tell(ctx, id, before, d, p, how)
+      end
       return d.begun
     end)
   end

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Server, dripd};
+use crate::rig::{Case, Server, dripd, without_door};
 use daemon::configure;
 
 mod built_in_redis;
@@ -18,10 +18,19 @@ mod examples;
 mod explain;
 mod faults;
 mod help;
+mod http;
+mod http_connections;
+mod http_openapi;
+mod http_operate;
+mod http_push;
+mod http_redis;
+mod http_sockets;
+mod http_who;
 mod library;
 mod limit;
 mod link;
 mod log;
+mod metrics;
 mod operate;
 mod polling;
 mod purge;
@@ -36,6 +45,7 @@ mod stop;
 mod systemd;
 mod terminal;
 mod top;
+mod top_screen;
 mod tree;
 mod waking;
 mod work;
@@ -62,7 +72,7 @@ impl Shell {
     pub fn on(server: &Server, toml: &str) -> Self {
         let (case, home) = (Case::on(server, toml), tempfile::tempdir().expect("a directory"));
         let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server.url(), case.prefix);
-        std::fs::write(home.path().join("config.toml"), text).expect("a configuration");
+        std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("a configuration");
         Self { case, home }
     }
 
@@ -158,6 +168,22 @@ pub fn said(output: &Output) -> (i32, String, String) {
 pub fn signal(pid: u32, name: &str) {
     let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
     assert!(done.expect("sh runs").success(), "kill -{name} {pid}");
+}
+
+/// A stopped process, which goes on when this is dropped, whatever becomes of the test.
+pub struct Stopped(u32);
+
+impl Stopped {
+    pub fn stop(pid: u32) -> Self {
+        signal(pid, "STOP");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
+    }
 }
 
 /// A line of `/proc/<pid>/<file>` that begins with a name, as a number; `None` when the program is gone.
