@@ -67,9 +67,19 @@ impl For {
 }
 
 impl Target {
+    /// One bucket or budget, whatever its name looks like.
+    pub(super) fn of_name(subject: &Subject) -> Self {
+        Self { pattern: glob::of_name(subject.pattern), reason: None, yes: false, is_budget: subject.is_budget }
+    }
+
     /// The same of buckets or of budgets.
     pub(super) fn of(self, kind: &Kind) -> Self {
         Self { is_budget: kind.budget, ..self }
+    }
+
+    /// How people call what is meant.
+    pub(super) fn named(&self, kind: &Kind) -> String {
+        Subject { is_budget: kind.budget, pattern: &self.pattern }.to_string()
     }
 
     /// Which buckets or budgets are meant.

@@ -11,8 +11,10 @@ mod buckets;
 mod connection;
 mod dead;
 mod document;
+mod families;
 mod health;
 mod listen;
+mod metrics;
 mod pages;
 mod problem;
 mod push;
@@ -46,6 +48,8 @@ struct Door {
     config: RwLock<Arc<Config>>,
     keys: RwLock<Arc<Keys>>,
     progress: Arc<Progress>,
+    /// What the last scrape saw.
+    before: metrics::Before,
     /// The name of this machine.
     host: String,
 }
@@ -103,6 +107,7 @@ impl Open {
             config: RwLock::new(Arc::new(config)),
             keys: RwLock::new(Arc::new(keys)),
             progress,
+            before: metrics::Before::default(),
             host,
         });
         let open_to_all = listeners.are_open_to_all().then(|| listeners.to_string());

@@ -10,7 +10,7 @@ use utoipa::openapi::{HttpMethod, Required};
 
 use super::at::SETTINGS;
 use super::document::document;
-use super::{Door, act, ask, buckets, dead, health, push, who};
+use super::{Door, act, ask, buckets, dead, health, metrics, push, who};
 
 type Handler = MethodRouter<Arc<Door>>;
 
@@ -187,6 +187,9 @@ pub(super) fn all() -> Vec<Route> {
             .problems(&[404, 429]),
         Route::new(HttpMethod::Get, "/healthz", "Whether the loops of this daemon turn", get(health::healthz), Answer::Text).problems(&[503]),
         Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis", get(health::readyz), Answer::Text).problems(&[503]),
+        Route::new(HttpMethod::Get, "/metrics", "What is measured, for Prometheus", get(metrics::all), Answer::Text),
+        Route::new(HttpMethod::Get, "/metrics/buckets", "The same of the buckets that come first, or of one", get(metrics::buckets), Answer::Text)
+            .query::<metrics::Which>(),
         get_of("/openapi.json", "This document", get(document), "OpenAPI 3.1"),
     ];
     routes.extend(changes("buckets", "bucket", &["pause", "resume", "close", "open"]));

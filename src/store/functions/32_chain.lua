@@ -12,6 +12,8 @@ do
   local RESOLVED_MOST = 10000 -- policies that are remembered, of one record
   local CATCH_UP_US = 20000 -- what is made up for outside of budgets
 
+  chain.LEVELS_MOST = LEVELS_MOST
+
   -- budget_of: the name of the budget that an id stands for, or nil.
   function chain.budget_of(id)
     if byte(id, 1) == 123 then return sub(id, 2, -2) end
@@ -19,6 +21,12 @@ do
 
   function chain.id_of(budget)
     return '{' .. budget .. '}'
+  end
+
+  -- unknown: the refusal of a budget that no entry matches.
+  function chain.unknown(budget)
+    return base.refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. budget .. '; `dripd check` lists those of a file,'
+      .. ' and `dripd reload` puts it into force')
   end
 
   -- parent_of: the id of the budget that `within` names. Of each node that has the same policy it is another one where it is a

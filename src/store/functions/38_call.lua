@@ -157,7 +157,12 @@ do
   -- flush_counts: write the figures of the last second.
   function context.flush_counts(ctx)
     local m = ctx.memory
-    if ctx.dispatched > 0 then context.count(ctx, 'dispatched', ctx.dispatched) end
+    if ctx.dispatched > 0 then
+      context.count(ctx, 'dispatched', ctx.dispatched)
+      for name, r in pairs(ctx.rooms) do
+        if r.out > 0 then context.count(ctx, 'dispatched:' .. name, r.out) end
+      end
+    end
     if next(m.counts) == nil or ctx.now - m.flushed_us < 1000000 and ctx.now >= m.flushed_us then return end
     for counter, n in pairs(m.counts) do call('HINCRBY', ctx.k.stats, counter, n) end
     for k, n in pairs(m.lates) do call('HINCRBY', ctx.k.stats, 'late:' .. k, n) end
