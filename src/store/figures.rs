@@ -22,7 +22,7 @@ pub struct Figures {
     pub settings: BTreeMap<String, u64>,
     /// The ready streams.
     pub routes: Vec<RouteFigures>,
-    /// Entries of the rejected and of the dead stream, and daemons that are alive.
+    /// Entries of the rejected and of the dead stream, daemons that are alive, and how many of those that wait are budgets.
     pub counts: BTreeMap<String, u64>,
 }
 
@@ -46,6 +46,19 @@ impl Figures {
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// How many buckets wait, wherever that is.
+    #[must_use]
+    pub fn buckets_waiting(&self) -> u64 {
+        let all: u64 = self.waiting.iter().filter(|(place, _)| *place != "retrying").map(|(_, n)| n).sum();
+        all.saturating_sub(self.count("budgets"))
+    }
+
+    /// One of `counts`.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
     }
 
     /// The counters whose names begin so, by the rest of their names.

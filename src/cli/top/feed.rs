@@ -11,7 +11,8 @@ use crate::cli::change::by;
 use crate::cli::stop::{Go, Stop, Way};
 use crate::config::Config;
 use crate::explain::{BudgetSaid, Explanation, File, Wall};
-use crate::store::rows::{BucketNow, BudgetNow, MOST, Now, Totals};
+use crate::store::figures::Figures;
+use crate::store::rows::{BucketNow, BudgetNow, MOST, Now};
 use crate::store::top::{By, KEPT, Top};
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
@@ -68,7 +69,7 @@ pub(super) struct Said {
 
 /// What came.
 pub(super) enum News {
-    Totals(Totals),
+    Figures(Figures),
     /// The ranking, or how old it is now; `None`: there is none yet. With its order, for another one may be wanted by now.
     Ranking(By, Option<Ranked>),
     Buckets(Now<BucketNow>),
@@ -148,8 +149,8 @@ impl Feed<'_> {
             tokio::select! {
                 _ = tick.tick() => {
                     if !self.wants.borrow().frozen {
-                        let totals = store.totals().await?;
-                        self.tell(News::Totals(totals)).await;
+                        let figures = store.figures().await?;
+                        self.tell(News::Figures(figures)).await;
                         self.look(store).await?;
                     }
                 }

@@ -87,7 +87,8 @@ do
   -- args   now_us
   -- reply  { now_us (a text), counters, sizes, overdue in us, settings by kind (each of these: name, figure, ...),
   --          { route, undelivered, with workers, entries, ms of the oldest that is undelivered, ... },
-  --          { name, figure, ... }: rejected and dead (entries of those streams), daemons }
+  --          { name, figure, ... }: rejected and dead (entries of those streams), daemons, and budgets: how
+  --          many of the nodes that wait are budgets }
   -- cost   O(routes, daemons, held routes)
   function figures.read(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -95,6 +96,6 @@ do
     local ctx = context.open(prefix, args[1])
     return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), routes(ctx),
       { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
-        'daemons', daemons.count(ctx.k.daemons, ctx.now) } }
+        'daemons', daemons.count(ctx.k.daemons, ctx.now), 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }
   end
 end

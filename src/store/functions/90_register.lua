@@ -76,7 +76,6 @@ do
   internal('top', walk.top, { 'no-writes' })
   internal('rows', rows.buckets, { 'no-writes' })
   internal('budget_rows', rows.budgets, { 'no-writes' })
-  internal('totals', rows.totals, { 'no-writes' })
   internal('figures', figures.read, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 
