@@ -82,7 +82,7 @@ impl Route {
     /// What it may be answered where it comes to nothing. Any request may be a wrong one, or not be allowed.
     fn refusals(&self) -> BTreeSet<u16> {
         let reads_body = !matches!(self.body, Body::None);
-        let asks_redis = self.path.starts_with("/v1/");
+        let asks_redis = self.path.starts_with("/v1/") || self.path.starts_with("/metrics");
         let of = |are: &'static [u16], may: bool| are.iter().copied().filter(move |_| may);
         of(&[400, 401, 403, 421], true)
             .chain(of(&[408, 413], reads_body))

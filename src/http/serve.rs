@@ -34,7 +34,7 @@ const LAST_CALL: Duration = Duration::from_millis(100);
 /// The wait before another try to accept, where the system has no file descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How much of a connection is read ahead; a head is at most so long.
+/// How much of a connection is read ahead; a head that is much longer is refused.
 const READ_AHEAD: usize = 64 * 1_024;
 
 /// Serve until stopped.
@@ -142,8 +142,13 @@ impl Serves {
             stop: stop.clone(),
         };
         let stream = TokioIo::new(Watched::new(stream, Arc::clone(&state)));
-        let mut connection =
-            http1::Builder::new().header_read_timeout(None).max_buf_size(READ_AHEAD).serve_connection(stream, service);
+        let mut connection = http1::Builder::new()
+            .header_read_timeout(None) // `connection` sees to it
+            .max_buf_size(READ_AHEAD)
+            .max_header_size(READ_AHEAD)
+            // A client may close its side when it has said all. Without this it would get no answer, and its request would be cut off.
+            .half_close(true)
+            .serve_connection(stream, service);
         tokio::spawn(async move {
             let last_call = async {
                 stop.cancelled().await;
