@@ -67,6 +67,11 @@ impl For {
 }
 
 impl Target {
+    /// One bucket or budget, whatever its name looks like.
+    pub(super) fn of_name(subject: &Subject) -> Self {
+        Self { pattern: glob::of_name(subject.pattern), reason: None, yes: false, is_budget: subject.is_budget }
+    }
+
     /// The same of buckets or of budgets.
     pub(super) fn of(self, kind: &Kind) -> Self {
         Self { is_budget: kind.budget, ..self }

@@ -24,6 +24,7 @@ mod settings;
 mod slow;
 mod status;
 mod stop;
+mod top;
 mod work;
 
 use std::io::{ErrorKind, Write as _};
@@ -69,6 +70,8 @@ enum Command {
     Work(work::Work),
     /// Say how things stand, with everything or with one bucket
     Status(status::Show),
+    /// Watch the buckets that come first, and pause them, on the whole terminal
+    Top(top::Show),
     /// Throw away what waits in a bucket
     Purge(purge::Purge),
     /// Look at jobs that were given up, put them back, or drop them
@@ -249,6 +252,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Push(push) => push.run(&load()?).await,
         Command::Work(work) => work.run(load).await,
         Command::Status(show) => show.run(&load()?).await,
+        Command::Top(show) => show.run(&load()?).await,
         Command::Purge(purge) => purge.run(&load()?).await,
         Command::Dead(dead) => dead.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,

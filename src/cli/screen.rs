@@ -2,9 +2,19 @@
 
 use std::io::IsTerminal as _;
 
-use crossterm::event::{Event, EventStream, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use futures_util::StreamExt as _;
 use ratatui::{DefaultTerminal, Frame};
+
+/// A variable that is set to something.
+fn set(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Whether the user wants colours.
+pub(super) fn has_colors() -> bool {
+    set("NO_COLOR").is_none()
+}
 
 /// The terminal while a command draws on it. It is given back when this is dropped.
 pub(super) struct Screen(DefaultTerminal);
@@ -13,9 +23,17 @@ impl Screen {
     /// Take the terminal. `None` where there is none that can be drawn on, or where the user wants plain lines: a pipe,
     /// `TERM=dumb`, `NO_COLOR`.
     pub(super) fn open() -> Option<Self> {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let can_draw = set("TERM").is_some_and(|term| term != "dumb") && set("NO_COLOR").is_none();
-        if !can_draw || !std::io::stdout().is_terminal() {
+        if has_colors() { Self::open_with_keys() } else { None }
+    }
+
+    /// Whether there is one that can be drawn on.
+    pub(super) fn can_open() -> bool {
+        set("TERM").is_some_and(|term| term != "dumb") && std::io::stdout().is_terminal()
+    }
+
+    /// Take it for a command that is nothing without it: without colours it draws all the same.
+    pub(super) fn open_with_keys() -> Option<Self> {
+        if !Self::can_open() {
             return None;
         }
         // It fails where no keys can be read, for one. It may have done a part of its work by then.
@@ -38,6 +56,18 @@ impl Drop for Screen {
 /// What is typed while a command draws: the terminal makes no signals then.
 pub(super) struct Keys(EventStream);
 
+/// Something that came from the terminal.
+pub(super) enum Typed {
+    Key(KeyEvent),
+    /// It has another size, for one.
+    Other,
+}
+
+/// Whether a key is Ctrl-C.
+pub(super) fn interrupts(key: &KeyEvent) -> bool {
+    key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
 impl Keys {
     pub(super) fn listen() -> Self {
         Self(EventStream::new())
@@ -45,13 +75,20 @@ impl Keys {
 
     /// Wait for Ctrl-C or `q`.
     pub(super) async fn quit(&mut self) {
-        while let Some(event) = self.0.next().await {
-            let Ok(Event::Key(key)) = event else { continue };
-            let interrupts = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-            if key.kind == KeyEventKind::Press && (interrupts || key.code == KeyCode::Char('q')) {
+        while let Some(typed) = self.next().await {
+            if matches!(typed, Typed::Key(key) if interrupts(&key) || key.code == KeyCode::Char('q')) {
                 return;
             }
         }
         std::future::pending::<()>().await; // no more keys; a signal still ends the command
+    }
+
+    /// Wait for what is typed next; `None`: the terminal is gone.
+    pub(super) async fn next(&mut self) -> Option<Typed> {
+        match self.0.next().await? {
+            Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => Some(Typed::Key(key)),
+            Ok(_) => Some(Typed::Other),
+            Err(_) => None,
+        }
     }
 }

@@ -81,13 +81,23 @@ impl Resume {
 }
 
 impl Stop {
+    /// One name, until somebody takes that back.
+    pub(super) fn of(subject: &Subject) -> Self {
+        Self { target: Target::of_name(subject), lasts: For { lasts: None } }
+    }
+
     pub(super) async fn run(self, config: &Config, way: Way) -> Result<Exit, Failure> {
         self.target.is_glob()?;
-        let subject = self.target.subject();
-        let (pattern, kind) = (subject.pattern, subject.kind());
+        let (pattern, kind) = (self.target.subject().pattern, self.target.subject().kind());
         self.target.confirm(&format!("{pattern:?} means every {kind}: {} all of them?", way.key()))?;
-        let mut store = connect(config).await?;
-        let mut change = self.target.change(&mut store, way.key()).await?;
+        say(&self.make(&mut connect(config).await?, way).await?);
+        Ok(Exit::Done)
+    }
+
+    /// Do it. Replies what there is to say.
+    pub(super) async fn make(&self, store: &mut Store, way: Way) -> Result<String, Failure> {
+        let subject = self.target.subject();
+        let mut change = self.target.change(store, way.key()).await?;
         change.for_us = self.lasts.micros();
         let to = SetTo { text: "yes".to_owned(), policy: serde_json::json!({}) };
         change.set.insert(way.key().to_owned(), to);
@@ -96,9 +106,8 @@ impl Stop {
         } else {
             None
         };
-        make(&mut store, &change).await?;
-        say(&stopped(&mut store, &change, met, way).await);
-        Ok(Exit::Done)
+        make(store, &change).await?;
+        Ok(stopped(store, &change, met, way).await)
     }
 }
 
@@ -140,15 +149,26 @@ fn plural(n: u64, word: &str) -> String {
 }
 
 impl Go {
+    /// One name.
+    pub(super) fn of(subject: &Subject) -> Self {
+        Self { target: Target::of_name(subject) }
+    }
+
     pub(super) async fn run(self, config: &Config, way: Way) -> Result<Exit, Failure> {
         self.target.is_glob()?;
+        let (pattern, kind) = (self.target.subject().pattern, self.target.subject().kind());
+        let question = format!("{pattern:?} is every {kind}: {} what was {} under it?", way.back(), way.state());
+        self.target.confirm(&question)?;
+        say(&self.make(&mut connect(config).await?, way).await?);
+        Ok(Exit::Done)
+    }
+
+    /// Do it. Replies what there is to say.
+    pub(super) async fn make(&self, store: &mut Store, way: Way) -> Result<String, Failure> {
         let (subject, state) = (self.target.subject(), way.state());
-        let (pattern, kind, back) = (subject.pattern, subject.kind(), way.back());
-        self.target.confirm(&format!("{pattern:?} is every {kind}: {back} what was {state} under it?"))?;
-        let mut store = connect(config).await?;
-        let mut change = self.target.change(&mut store, back).await?;
+        let mut change = self.target.change(store, way.back()).await?;
         (change.unset, change.asks) = (vec![way.key().to_owned()], Some(state));
-        let told = make(&mut store, &change).await?;
+        let told = make(store, &change).await?;
         let (done, other) = match told {
             Told::Done { stopped_by, .. } => (true, stopped_by),
             Told::Nothing { stopped_by } => (false, stopped_by),
@@ -156,10 +176,7 @@ impl Go {
         };
         let nothing = format!("nothing is {state} under {}", subject.quoted());
         let line = match (done, other.as_deref().map(Subject::of_stored)) {
-            (true, None) => {
-                say(&format!("{subject}: {state} no more"));
-                return Ok(Exit::Done);
-            }
+            (true, None) => return Ok(format!("{subject}: {state} no more")),
             (true, Some(by)) => format!(
                 "{subject}: its own is taken away, but {} still has it {state}; {}",
                 by.quoted(),

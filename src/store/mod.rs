@@ -3,7 +3,7 @@
 //! A [`Store`] is a connection to the server at an [`Address`], for the keys of a [`Partition`]. `connect` makes one that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew.
 //! `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
-//! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `purge` and
+//! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `wake` keeps what Redis reports.
 
 mod address;
@@ -19,6 +19,7 @@ mod partition;
 pub mod purge;
 mod record;
 pub mod reply;
+pub mod rows;
 pub mod server;
 pub mod status;
 pub mod top;

@@ -27,10 +27,12 @@ pub enum By {
     Rejected,
     /// How long its next job has been due, of those that wait for nothing but their due.
     Late,
+    /// Budgets, by how many wait for a share of each. The name of one stands in braces, and its depth is how many wait.
+    Budgets,
 }
 
 impl By {
-    /// All of them.
+    /// Those by which buckets are ranked.
     pub const ALL: [Self; 4] = [Self::Empty, Self::Depth, Self::Rejected, Self::Late];
 
     /// The word for it.
@@ -41,6 +43,7 @@ impl By {
             Self::Depth => "depth",
             Self::Rejected => "rejected",
             Self::Late => "late",
+            Self::Budgets => "budgets",
         }
     }
 }
@@ -73,6 +76,8 @@ pub enum Place {
     Held,
     /// An operator stopped it.
     Paused,
+    /// For a budget that cannot be found.
+    Refused,
     /// It has no work.
     Idle,
 }
@@ -87,12 +92,13 @@ impl Place {
             Self::Full => "full",
             Self::Held => "held",
             Self::Paused => "paused",
+            Self::Refused => "refused",
             Self::Idle => "idle",
         }
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        [Self::Due, Self::Share, Self::Full, Self::Held, Self::Paused, Self::Idle]
+        [Self::Due, Self::Share, Self::Full, Self::Held, Self::Paused, Self::Refused, Self::Idle]
             .into_iter()
             .find(|place| place.as_str() == text)
     }

@@ -10,6 +10,7 @@ use super::library::is_missing_function;
 use super::reply::{list, text, unexpected};
 use super::top::{By, KEPT, PART, Place, Row};
 use super::{Store, StoreError};
+use crate::words::subject::Subject;
 
 /// How many values make a row.
 const COLUMNS: usize = 11;
@@ -55,6 +56,7 @@ fn value(by: By, row: &Row) -> u64 {
         By::Depth => row.depth,
         By::Rejected => row.rejected,
         By::Late => row.late_us,
+        By::Budgets => row.depth,
     }
 }
 
@@ -87,14 +89,15 @@ impl First {
 /// What a walk has found so far: the first rows of each order, in bounded memory.
 #[derive(Debug)]
 pub struct Ranking {
-    orders: [First; 4],
+    orders: [First; 5],
     began_us: Option<u64>,
     passed: u64,
 }
 
 impl Default for Ranking {
     fn default() -> Self {
-        let orders = By::ALL.map(|by| First { by, rows: Vec::new(), floor: None });
+        let [empty, depth, rejected, late] = By::ALL;
+        let orders = [empty, depth, rejected, late, By::Budgets].map(|by| First { by, rows: Vec::new(), floor: None });
         Self { orders, began_us: None, passed: 0 }
     }
 }
@@ -105,8 +108,9 @@ impl Ranking {
         self.began_us.get_or_insert(page.now_us);
         self.passed += page.passed;
         for row in page.rows {
-            let row = Arc::new(row);
-            for first in self.orders.iter_mut().filter(|first| first.by != By::Rejected) {
+            let (is_budget, row) = (Subject::of_stored(&row.bucket).is_budget, Arc::new(row));
+            let takes = |by| if is_budget { by == By::Budgets } else { by != By::Rejected && by != By::Budgets };
+            for first in self.orders.iter_mut().filter(|first| takes(first.by)) {
                 first.add(&row);
             }
         }
@@ -145,7 +149,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn walk(&mut self, at: &At, most: u64, so_far: &Ranking) -> Result<Page, StoreError> {
-        let floors = [By::Depth, By::Empty, By::Late, By::Rejected].map(|by| so_far.floor(by).to_string());
+        let floors = [By::Depth, By::Empty, By::Late, By::Rejected, By::Budgets].map(|by| so_far.floor(by).to_string());
         let most = most.to_string();
         let mut args = vec![b"".as_slice(), at.place.as_bytes(), at.cursor.as_bytes(), most.as_bytes()];
         args.extend(floors.iter().map(String::as_bytes));
@@ -214,7 +218,7 @@ fn page(reply: &Value, cost: Duration) -> Option<Page> {
     })
 }
 
-fn rows_of(values: &Value) -> Option<Vec<Row>> {
+pub(super) fn rows_of(values: &Value) -> Option<Vec<Row>> {
     let (rows, []) = list(values)?.as_chunks::<COLUMNS>() else { return None };
     rows.iter().map(row).collect()
 }

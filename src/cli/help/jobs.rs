@@ -55,6 +55,41 @@ pub(super) const NOTES: &[Notes] = &[
         ..NONE
     },
     Notes {
+        name: "top",
+        about: "The order is that of the last walk over all buckets, and the title says how old that is; the figures in the rows \
+                are asked for each second. That is at most five short calls of Redis, whatever the number of buckets, and one more \
+                for each 64 rows that a terminal has beyond the first. The first thousand of each order can be reached. \
+                Keys: ? lists them, q ends.",
+        examples: &[
+            ("Which buckets take longest to be empty?", "dripd top"),
+            ("Which of a customer's reject most?", "dripd top --match 'acme:*' --by rejected"),
+            ("Which budgets hold others back?", "dripd top --budgets"),
+        ],
+        exits: &[
+            (0, "ended by q, Esc or Ctrl-C"),
+            (1, "failed"),
+            (2, "the command line is wrong, or there is no terminal: `dripd status --json` is for scripts"),
+            NO_REDIS,
+            BAD_CONFIG,
+            (130, "ended by TERM, INT or HUP"),
+        ],
+        more: &[(
+            "KEYS",
+            &[
+                ("q, Esc, Ctrl-C", "end"),
+                ("Up, Down, k, j, PgUp, PgDn, Home, End", "select a row; the selection keeps its name when the order changes"),
+                ("e, d, r, l; s", "the order: empty, depth, rejected, late; the next one"),
+                ("/", "filter by a glob, or by a part of the name; an empty one shows all"),
+                ("Space", "freeze the picture, go on"),
+                ("p", "pause the selected one, or resume it; asks first"),
+                ("Enter", "why it waits, whole, as `dripd explain` says it"),
+                ("b", "budgets, and back"),
+                ("?", "the keys"),
+            ],
+        )],
+        ..NONE
+    },
+    Notes {
         name: "limit",
         examples: &[
             ("At most five logins a minute", "dripd limit sliding-window login:alice 5/60s && login alice"),

@@ -18,6 +18,7 @@
 -- heal      where the pass over the slots stands                          75_heal
 -- rejecting how many jobs of which bucket were rejected lately           48_rejecting
 -- top       the last ranking of the buckets                              86_walk
+-- watched   what leaves the nodes that somebody looks at                 45_watch
 --
 -- All of it is forgotten with the record (but for what `hand_over` keeps), and with the server.
 

@@ -260,8 +260,10 @@ do
       if b.went_on > went_on then went_on = b.went_on end
       b.charged = went_on
     end
+    local watched = ctx.memory.watched
     for i = 1, #line do
       local b = line[i]
+      if watched then watch.note(watched.counts, b.id, 1) end
       local of, d, tag, weight = b.p, b.due, b.shares.tags[id], p.weight
       if of.count then
         if d < b.charged then d = b.charged end

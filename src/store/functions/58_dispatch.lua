@@ -5,7 +5,7 @@
 local dispatch = {}
 do
   local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
-  local note, room = context.note, route.room
+  local note, room, watched_in, watch_note = context.note, route.room, watch.of, watch.note
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
   local from_right = {}
@@ -163,13 +163,15 @@ do
   -- turn: what becomes of a bucket that is due. Replies what is left of its quota.
   -- reads, writes  its queue and retries, its ready stream, what `settle` and `commit` write      cost  O(quota)
   function dispatch.turn(ctx, s, quota, announced)
-    local rest = quota
+    local rest, dispatched_before = quota, ctx.dispatched
     if rejected.settle(ctx, s) then
       if s.p.paused or s.p.refused then
         s.retry_ready = announced
       else
         if announced then rest = from_retries(ctx, s, rest) end
         if s.len > 0 and not retry_first(ctx, s, announced) then rest = from_queue(ctx, s, rest) end
+        local counts = ctx.memory.watched and watched_in(ctx.memory, ctx.now)
+        if counts then watch_note(counts, s.bucket, ctx.dispatched - dispatched_before) end
       end
       if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
     else
@@ -196,7 +198,7 @@ do
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left
-  local due_before, text_before
+  local due_before, text_before, watched
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
   -- is_plain: whether the buckets of this call may go the plain way.
@@ -235,6 +237,7 @@ do
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
     slowed = ctx.slowed -- of the buckets that this call was to expect
+    watched = m.watched and watched_in(m, now)
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -370,6 +373,7 @@ do
     end
     -- RPOP is a little less work for a small job, but replies it once more.
     if out == 1 and size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', -(out + 1)) end
+    if watched then watch_note(watched, name, out) end
     local is_due = len > out and due <= now
     if is_due and out < most then return out, due end
     wait_at(name, len - out, place, due)
@@ -396,6 +400,7 @@ do
     local size = #job
     if size > now_limit or not put(ctx, name, job, digits(met)) then return false end
     budget.pays(ctx, line, name, p, one.ends)
+    if watched then watch_note(watched, name, 1) end
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     waiting.leave(ctx, key, name, one.due)

@@ -1,27 +1,26 @@
 -- The walk: it passes every bucket by, a page a call, for the ranking that `dripd status` and `dripd top` show. One daemon calls, and
 -- rests between two pages; it keeps the first of each order, and what it has kept at the end is left here for whoever asks.
 --
--- The order   ranks buckets by
+-- The order   ranks buckets by (and `budgets` the budgets, by how many wait for a share of each)
 --   empty     how long until the bucket is empty, at its rate        depth     how many jobs wait
 --   late      how long its next job has been due                     rejected  how many of its jobs were rejected lately (48_rejecting)
 -- What is left here stands in the memory of this server: written to Redis, it would grow the append-only file by megabytes a minute.
 --
--- A row of a bucket: its name, where it waits (due, share, full, held, paused; idle: it has no work), its route, depth, capacity, count and
--- period_us of its rate, us until its next job is due, ms until it is empty, us that its next job is late, and how many were rejected.
--- Retries are left out, and a pause or a full route is taken to end now, as in what the doors say (70_push).
+-- A row is one of 85_rows. Retries are left out of it, and a pause or a full route is taken to end now, as in what the doors say (70_push).
+-- Of a budget it has the id, where it waits, how many wait for a share of it in place of the depth, and its rate (0: it has none).
 
 local walk = {}
 do
   local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
-  local glance, eta_ms = record.glance, rate.eta_ms
+  local glance, eta_ms, add, waits_at = record.glance, rate.eta_ms, rows.add, rows.waits_at
 
   local PAGE_MOST = 1000
   local PLACES_MOST = 16       -- places that one call looks into
-  local PARTS_MOST = 40        -- of a ranking
+  local PARTS_MOST = 50        -- of a ranking
   local PART_BYTES = 131072
   local KEPT_US = 86400000000  -- a ranking is of no use any more after a day
 
-  local ORDERS = { empty = true, depth = true, late = true, rejected = true }
+  local ORDERS = { empty = true, depth = true, late = true, rejected = true, budgets = true }
 
   -- after_held: the first held route whose name comes after `name`; they come and go while the walk is under way.
   local function after_held(ctx, name)
@@ -41,14 +40,6 @@ do
     return after_held(ctx, at == 'due' and '' or sub(at, 6)) or 'rejected'
   end
 
-  -- add: a row.
-  local function add(rows, ctx, p, name, waits, due, len, empty, late, rejected_n)
-    local n = #rows
-    rows[n + 1], rows[n + 2], rows[n + 3], rows[n + 4], rows[n + 5] = name, waits, p.route, len, p.capacity
-    rows[n + 6], rows[n + 7], rows[n + 8], rows[n + 9] = p.count, p.period_us, max(0, due - ctx.now), empty
-    rows[n + 10], rows[n + 11] = late, rejected_n
-  end
-
   -- due_of: when the next job of a bucket may leave, as far as its rate goes, and how late it is.
   local function due_of(p, waits, due, now)
     if due > now + p.interval_us then return now + p.interval_us, 0 end -- the clock stepped back: a drain puts it right
@@ -66,7 +57,7 @@ do
 
   -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, how many names were passed, and
   -- how many of those are buckets. Of all buckets but few are told of, so what only those need is reckoned after the floors.
-  local function page_of_place(ctx, at, cursor, most, floors, rows)
+  local function page_of_place(ctx, at, cursor, most, floors, list)
     local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
     if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
     local page
@@ -84,42 +75,41 @@ do
       local name = found[i]
       local is_budget = byte(name, 1) == 123
       if is_budget then buckets = buckets - 1 end
-      local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), policy or glance(rec, name)
+      local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), not is_budget and policy or glance(rec, name)
       if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
       local due, late = now, 0
       if not is_budget then due, late = due_of(p, waits, sub(found[i + 1], 1, 16) + 0, now) end
       local empty = len > 0 and eta_ms(p, due, now, len) or 0
       if len > least_depth or late > least_late or len > 0 and empty > least_empty then
-        add(rows, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
+        add(list, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
+      elseif is_budget and floors.waiting then
+        local sharing = waiting.count(ctx, waiting.key(ctx, name))
+        if sharing > floors.waiting then add(list, ctx, p or {}, name, waits, now, sharing, 0, 0, 0) end
       end
     end
     return page[1], #found / 2, buckets
   end
 
   -- page_of_rejected: a page of the buckets that reject, wherever they wait.
-  local function page_of_rejected(ctx, cursor, most, floors, rows)
+  local function page_of_rejected(ctx, cursor, most, floors, list)
     local names, counts, on = rejecting.page(ctx, max(1, whole(cursor) or 1), most, floors.rejected)
     local stands, dues = places.load(ctx, names)
     for i, name in ipairs(names) do
-      local place, waits = stands[i], 'idle'
-      if place == ctx.k.schedule then waits = 'due'
-      elseif place == ctx.k.paused then waits = 'paused'
-      elseif place == ctx.k.full then waits = 'full'
-      elseif places.is_held(ctx, place) then waits = 'held'
-      elseif waiting.budget(ctx, place) then waits = 'share' end
+      local waits = waits_at(ctx, stands[i])
       local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
       local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
-      add(rows, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
+      add(list, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
     end
     return on and digits(on) or '0'
   end
 
   -- drip__walk: a page of the walk.
   -- keys   <prefix>:policy
-  -- args   now_us, place and cursor to go on from ('' '' = from the beginning), how many buckets at most, about, and four
-  --        floors: what does not exceed one is left out: depth, ms until empty, us late, rejected jobs
+  -- args   now_us, place and cursor to go on from ('' '' = from the beginning), how many buckets at most, about, and five
+  --        floors: what does not exceed one is left out: depth, ms until empty, us late, rejected jobs, children that wait for a share
+  --        of a budget (left out: no budget is told of)
   -- reply  { place and cursor to go on from ('' '' = that was all), now, buckets passed, rows that may rank by depth,
-  --          empty or late, rows that may rank by rejected }
+  --          empty or late, and those of budgets; rows that may rank by rejected }
   -- cost   O(how many)
   function walk.page(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -129,23 +119,24 @@ do
     end
     local floors = {
       depth = tonumber(args[5]) or 0, empty = tonumber(args[6]) or -1, late = tonumber(args[7]) or 0, rejected = tonumber(args[8]) or 0,
+      waiting = tonumber(args[9] or ''),
     }
     local ctx, at, cursor = context.open(prefix, args[1]), args[2], args[3]
     if at == '' then at, cursor = 'paused', '0' end
-    local passed, buckets, rows, rejecting_rows = 0, 0, {}, {}
+    local passed, buckets, list, rejecting_rows = 0, 0, {}, {}
     for _ = 1, PLACES_MOST do
       if not at or passed >= most then break end
       if at == 'rejected' then
         cursor = page_of_rejected(ctx, cursor, most, floors, rejecting_rows)
       else
         local n, k
-        cursor, n, k = page_of_place(ctx, at, cursor, most, floors, rows)
+        cursor, n, k = page_of_place(ctx, at, cursor, most, floors, list)
         passed, buckets = passed + n, buckets + k
       end
       if cursor ~= '0' then break end
       at = next_place(ctx, at)
     end
-    return { at or '', at and cursor or '', ctx.now_text, buckets, rows, rejecting_rows }
+    return { at or '', at and cursor or '', ctx.now_text, buckets, list, rejecting_rows }
   end
 
   -- drip__rank: keep a ranking, in place of the last one.

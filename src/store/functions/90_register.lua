@@ -74,6 +74,9 @@ do
   internal('walk', walk.page, { 'no-writes' })
   internal('rank', walk.rank, { 'no-writes' })
   internal('top', walk.top, { 'no-writes' })
+  internal('rows', rows.buckets, { 'no-writes' })
+  internal('budget_rows', rows.budgets, { 'no-writes' })
+  internal('totals', rows.totals, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.

@@ -1,0 +1,113 @@
+//! The lines above the table: what is shown and how old it is, and the figures of everything.
+
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::table::{colored, short};
+use super::view::View;
+use crate::cli::columns;
+use crate::store::top::By;
+use crate::words::duration::rough;
+
+/// What stands between two figures.
+const GAP: &str = "  ";
+
+/// Spans side by side, as many as there is room for.
+fn side_by_side(spans: Vec<Span<'static>>, width: usize) -> Line<'static> {
+    let (mut line, mut used) = (Vec::new(), 0);
+    for span in spans {
+        let gap = if line.is_empty() { 0 } else { GAP.len() };
+        if used + gap + span.width() > width {
+            continue; // a shorter one may fit
+        }
+        if gap > 0 {
+            line.push(Span::raw(GAP));
+        }
+        used += gap + span.width();
+        line.push(span);
+    }
+    Line::from(line)
+}
+
+fn pace(per_second: Option<f64>) -> String {
+    match per_second {
+        None => "…".to_owned(),
+        Some(n) if n == 0.0 || n >= 99.95 => format!("{n:.0}/s"),
+        Some(n) => format!("{n:.1}/s"),
+    }
+}
+
+impl View {
+    /// By what the rows are ranked, which are shown, and how old the ranking is.
+    pub(super) fn title(&self, width: usize) -> Line<'static> {
+        let bold = Style::new().add_modifier(Modifier::BOLD);
+        let by = match self.order() {
+            By::Empty => "by time until empty",
+            By::Depth => "by depth",
+            By::Rejected => "by rejected",
+            By::Late => "by lateness",
+            By::Budgets => "budgets",
+        };
+        let mut left = vec![Span::styled("dripd top", bold), Span::raw(by)];
+        if let Some(frozen) = self.frozen {
+            let frozen = format!("FROZEN {}", rough(frozen.elapsed()));
+            left.insert(1, Span::styled(frozen, colored(Some(Color::Cyan)).add_modifier(Modifier::BOLD)));
+        }
+        if let Some(only) = &self.only {
+            left.push(Span::raw(format!("match {}", columns::name(&only.text, 24))));
+        }
+        let age = self.age().map(|age| format!("ranked {} ago", rough(age)));
+        let place = match self.place() {
+            (_, 0) => None,
+            (at, all) => Some(format!("{at} of {all}")),
+        };
+        let both = [place, age.clone()].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let age = age.unwrap_or_default();
+        // How old it is comes before all else but the name of the command.
+        let room = width.saturating_sub(GAP.len());
+        let reserved = if age.width() + 9 <= room { age.width() + GAP.len() } else { 0 };
+        let left = side_by_side(left, width - reserved);
+        let right = if left.width() + both.width() <= room { both } else { age };
+        let gap = width.saturating_sub(left.width() + right.width());
+        let mut spans = left.spans;
+        if reserved == 0 {
+            return Line::from(spans);
+        }
+        spans.extend([Span::raw(" ".repeat(gap)), Span::raw(right)]);
+        Line::from(spans)
+    }
+
+    /// The figures of everything, the ones that say most first; or that Redis does not answer.
+    pub(super) fn figures(&self, width: usize) -> Line<'static> {
+        let alarm = |text: String| Span::styled(text, colored(Some(Color::Red)).add_modifier(Modifier::BOLD));
+        if let Some((since, _)) = &self.lost {
+            let text = format!("REDIS DOES NOT ANSWER for {}; shown is what was known before", rough(since.elapsed()));
+            let short = "REDIS DOES NOT ANSWER";
+            return Line::from(alarm(if text.width() <= width { text } else { short.to_owned() }));
+        }
+        let Some(totals) = &self.totals else { return Line::from("asking Redis …") };
+        let [out, rejected] = self.pace_of_all();
+        let plain = |text: String| Span::raw(text);
+        let mut parts = vec![plain(format!("out {}", pace(out)))];
+        parts.push(match totals.daemons {
+            0 => alarm("NO DAEMON RUNS".to_owned()),
+            1 => plain("1 daemon".to_owned()),
+            n => plain(format!("{n} daemons")),
+        });
+        parts.push(plain(format!("{} waiting", short(totals.waiting))));
+        let rejects = rejected.is_some_and(|n| n > 0.0);
+        let rejected = format!("rejected {}", pace(rejected));
+        parts.push(if rejects { Span::styled(rejected, colored(Some(Color::Red))) } else { plain(rejected) });
+        parts.push(plain(format!("{} dead", short(totals.dead))));
+        let more = [
+            (totals.refused, "refused"),
+            (totals.held, "held"),
+            (totals.paused, "paused"),
+            (totals.retrying, "retrying"),
+            (totals.full, "without a slot"),
+        ];
+        parts.extend(more.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| plain(format!("{} {what}", short(n)))));
+        side_by_side(parts, width)
+    }
+}

@@ -1,0 +1,334 @@
+//! What is known, and what is looked at: the ranking, how those on the screen stand, which one is selected, and what is open over it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::feed::{Deed, News, Ranked, Said, Wants};
+use super::pace::Paces;
+use crate::store::rows::{BucketNow, BudgetNow, Totals, Why};
+use crate::store::top::{By, Place, Row, Top};
+use crate::words::glob::{self, Glob};
+use crate::words::subject::Subject;
+
+/// The name under which the pace of everything is kept: none can be the name of a bucket.
+const ALL: &str = "";
+const REJECTED: &str = "{}";
+const A_SECOND: (u64, u64) = (1_000, 1_000_000);
+
+/// How long it is shown what became of a deed.
+const TOLD_FOR: Duration = Duration::from_secs(20);
+
+/// Which names are shown.
+pub(super) struct Only {
+    pub(super) text: String,
+    glob: Glob,
+}
+
+impl Only {
+    /// Those that a glob means.
+    pub(super) fn glob(text: String) -> Self {
+        Self { glob: Glob::parse(&text), text }
+    }
+
+    /// The same as somebody types it: what is no glob means every name that it is a part of. `None`: all of them.
+    pub(super) fn typed(text: &str) -> Option<Self> {
+        match text {
+            "" => None,
+            text if glob::is_glob(text) => Some(Self::glob(text.to_owned())),
+            text => Some(Self::glob(format!("*{text}*"))),
+        }
+    }
+
+    fn is_met_by(&self, name: &str) -> bool {
+        self.glob.matches(name.as_bytes())
+    }
+}
+
+/// What is open.
+pub(super) enum Mode {
+    /// Only the table.
+    Table,
+    /// A filter is typed.
+    Filter(String),
+    /// A deed waits for a yes.
+    Confirm(Deed),
+    /// Why the selected one waits, whole; so many lines are above the edge.
+    Explain(usize),
+    /// Which keys there are.
+    Help(usize),
+}
+
+/// Everything that is drawn.
+pub(super) struct View {
+    by: By,
+    is_of_budgets: bool,
+    pub(super) only: Option<Only>,
+    pub(super) mode: Mode,
+    pub(super) frozen: Option<Instant>,
+    /// The ranking, with when it came; the outer `None`: nobody has said yet.
+    pub(super) top: Option<Option<(Top, Instant)>>,
+    buckets: HashMap<String, BucketNow>,
+    budgets: Vec<BudgetNow>,
+    pub(super) totals: Option<Totals>,
+    pub(super) paces: Paces,
+    /// Since when Redis does not answer, and why.
+    pub(super) lost: Option<(Instant, String)>,
+    pub(super) said: Option<Said>,
+    /// What became of a deed.
+    told: Option<(Result<String, String>, Instant)>,
+    /// The names that may be selected, in their order.
+    items: Vec<String>,
+    selected: Option<String>,
+    at: usize,
+    offset: usize,
+    height: usize,
+}
+
+impl View {
+    pub(super) fn new(by: By, is_of_budgets: bool, only: Option<Only>) -> Self {
+        Self {
+            by,
+            is_of_budgets,
+            only,
+            mode: Mode::Table,
+            frozen: None,
+            top: None,
+            buckets: HashMap::new(),
+            budgets: Vec::new(),
+            totals: None,
+            paces: Paces::default(),
+            lost: None,
+            said: None,
+            told: None,
+            items: Vec::new(),
+            selected: None,
+            at: 0,
+            offset: 0,
+            height: 0,
+        }
+    }
+
+    // ---- what it asks for ----
+
+    /// By what the rows are ranked.
+    pub(super) fn order(&self) -> By {
+        if self.is_of_budgets { By::Budgets } else { self.by }
+    }
+
+    pub(super) fn is_of_budgets(&self) -> bool {
+        self.is_of_budgets
+    }
+
+    pub(super) fn wants(&self) -> Wants {
+        Wants {
+            by: self.order(),
+            names: self.shown().to_vec(),
+            selected: self.selected.clone(),
+            frozen: self.frozen.is_some(),
+        }
+    }
+
+    // ---- what comes ----
+
+    pub(super) fn take(&mut self, news: News) {
+        if !matches!(news, News::Lost(_) | News::Done(_)) {
+            self.lost = None;
+        }
+        // What was on its way when the picture was frozen.
+        if self.frozen.is_some() && !matches!(news, News::Lost(_) | News::Done(_) | News::Said(_)) {
+            return;
+        }
+        match news {
+            News::Totals(totals) => {
+                self.paces.note(ALL, totals.at_us, totals.dispatched, A_SECOND);
+                self.paces.note(REJECTED, totals.at_us, totals.rejected, A_SECOND);
+                self.paces.forget(totals.at_us);
+                self.totals = Some(totals);
+            }
+            News::Ranking(by, _) if by != self.order() => return,
+            News::Ranking(_, ranked) => self.take_ranking(ranked),
+            News::Buckets(now) => {
+                for bucket in now.rows {
+                    let (row, left) = (&bucket.row, bucket.left);
+                    self.paces.note(&row.bucket, now.at_us, left, (row.count, row.period_us));
+                    self.buckets.insert(row.bucket.clone(), bucket);
+                }
+            }
+            News::Budgets(now) => {
+                for budget in &now.rows {
+                    let name = Subject { is_budget: true, pattern: &budget.budget }.stored();
+                    self.paces.note(&name, now.at_us, budget.passed, budget.rate.unwrap_or(A_SECOND));
+                }
+                self.budgets = now.rows;
+            }
+            News::Said(said) => self.said = Some(said),
+            News::Done(told) => self.told = Some((told, Instant::now())),
+            News::Lost(why) => {
+                let since = self.lost.take().map_or_else(Instant::now, |(since, _)| since);
+                self.lost = Some((since, why));
+            }
+        }
+        self.list();
+    }
+
+    fn take_ranking(&mut self, ranked: Option<Ranked>) {
+        match ranked {
+            None => self.top = Some(None),
+            Some(Ranked::New(top)) => {
+                let shown = self.shown().to_vec();
+                self.buckets.retain(|name, _| shown.contains(name)); // the others come again when they are shown
+                self.top = Some(Some((top, Instant::now())));
+            }
+            Some(Ranked::Same { age_ms }) => {
+                if let Some(Some((top, at))) = &mut self.top {
+                    (top.age_ms, *at) = (age_ms, Instant::now());
+                }
+            }
+        }
+    }
+
+    /// The names in their order, and the selected one among them: it keeps its name, not its place. One that is gone leaves its place to
+    /// the next one.
+    fn list(&mut self) {
+        let ranked = self.top.iter().flatten().flat_map(|(top, _)| &top.rows);
+        let ranked = ranked.map(|row| Subject::of_stored(&row.bucket).pattern.to_owned());
+        let mut items: Vec<String> = ranked.collect();
+        if self.is_of_budgets {
+            let named: Vec<_> = self.budgets.iter().map(|budget| &budget.budget).collect();
+            let more: Vec<String> = named.into_iter().filter(|name| !items.contains(name)).cloned().collect();
+            items.extend(more);
+        }
+        items.retain(|name| self.only.as_ref().is_none_or(|only| only.is_met_by(name)));
+        self.items = items;
+        let kept = self.selected.as_ref().and_then(|name| self.items.iter().position(|item| item == name));
+        self.select(kept.unwrap_or(self.at));
+    }
+
+    // ---- where it looks ----
+
+    pub(super) fn select(&mut self, at: usize) {
+        self.at = at.min(self.items.len().saturating_sub(1));
+        self.selected = self.items.get(self.at).cloned();
+        self.scroll();
+    }
+
+    fn scroll(&mut self) {
+        let height = self.height.max(1);
+        self.offset = self.offset.clamp((self.at + 1).saturating_sub(height), self.at);
+        self.offset = self.offset.min(self.items.len().saturating_sub(height));
+    }
+
+    /// So many rows are drawn.
+    pub(super) fn has_rows(&mut self, height: usize) {
+        self.height = height;
+        self.scroll();
+    }
+
+    pub(super) fn move_by(&mut self, rows: isize) {
+        self.select(self.at.saturating_add_signed(rows));
+    }
+
+    /// How many rows a page has.
+    pub(super) fn page(&self) -> isize {
+        isize::try_from(self.height.max(1)).unwrap_or(1)
+    }
+
+    /// The names on the screen.
+    pub(super) fn shown(&self) -> &[String] {
+        let from = self.offset.min(self.items.len());
+        &self.items[from..self.items.len().min(from + self.height)]
+    }
+
+    pub(super) fn selected(&self) -> Option<&str> {
+        self.selected.as_deref()
+    }
+
+    /// Which of how many is selected.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.at + 1, self.items.len())
+    }
+
+    /// Buckets by another order, or budgets.
+    pub(super) fn sort_by(&mut self, by: By) {
+        (self.by, self.is_of_budgets) = (by, false);
+        self.turn();
+    }
+
+    pub(super) fn turn_to_budgets(&mut self, budgets: bool) {
+        self.is_of_budgets = budgets;
+        self.turn();
+    }
+
+    /// Something else is shown: from its beginning, and not frozen.
+    fn turn(&mut self) {
+        (self.top, self.said, self.frozen, self.selected) = (None, None, None, None);
+        self.budgets.clear();
+        (self.at, self.offset) = (0, 0);
+        self.list();
+    }
+
+    /// Only names that match.
+    pub(super) fn filter(&mut self, only: Option<Only>) {
+        self.only = only;
+        self.list();
+    }
+
+    // ---- what is known ----
+
+    /// How a bucket stands: as it is now, or as long as that has not come, as the walk found it.
+    pub(super) fn bucket(&self, name: &str) -> Option<BucketNow> {
+        self.buckets.get(name).cloned().or_else(|| {
+            let found = self.top.as_ref()?.as_ref()?.0.rows.iter().find(|row| row.bucket == name)?;
+            Some(BucketNow { why: why_of(found), row: found.clone(), closed_by: None, left: 0 })
+        })
+    }
+
+    pub(super) fn budget(&self, name: &str) -> Option<&BudgetNow> {
+        self.budgets.iter().find(|budget| budget.budget == name)
+    }
+
+    /// Whether the selected one is paused, as far as that is known.
+    pub(super) fn is_paused(&self, name: &str) -> bool {
+        let why = if self.is_of_budgets {
+            self.budget(name).map(|budget| budget.why.clone())
+        } else {
+            self.bucket(name).map(|bucket| bucket.why)
+        };
+        matches!(why, Some(Why::Paused(_)))
+    }
+
+    /// Jobs a second that leave all buckets, and that are rejected.
+    pub(super) fn pace_of_all(&self) -> [Option<f64>; 2] {
+        [ALL, REJECTED].map(|name| self.paces.per_second(name, A_SECOND))
+    }
+
+    /// How old the ranking is.
+    pub(super) fn age(&self) -> Option<Duration> {
+        let (top, at) = self.top.as_ref()?.as_ref()?;
+        let since = self.frozen.unwrap_or_else(Instant::now).saturating_duration_since(*at);
+        Some(Duration::from_millis(top.age_ms) + since)
+    }
+
+    /// What became of a deed, for a while.
+    pub(super) fn told(&self) -> Option<&Result<String, String>> {
+        self.told.as_ref().filter(|(_, at)| at.elapsed() < TOLD_FOR).map(|(told, _)| told)
+    }
+
+    pub(super) fn forget_told(&mut self) {
+        self.told = None;
+    }
+}
+
+/// What the walk knows of why a bucket waits.
+fn why_of(row: &Row) -> Why {
+    match row.place {
+        Place::Due if row.due_in_us > 0 => Why::Rate,
+        Place::Due => Why::Due,
+        Place::Share => Why::Share(String::new()),
+        Place::Full => Why::Slots(String::new()),
+        Place::Held => Why::Held(row.route.clone()),
+        Place::Paused => Why::Paused(row.bucket.clone()),
+        Place::Refused => Why::Refused(String::new()),
+        Place::Idle => Why::Empty,
+    }
+}

@@ -1,0 +1,83 @@
+//! Why something waits, in as few words as a column has room for. The whole sentence is what `explain` says.
+
+use std::time::Duration;
+
+use ratatui::style::Color;
+
+use crate::cli::columns;
+use crate::store::rows::{BucketNow, BudgetNow, Why};
+use crate::words::duration::rough;
+
+/// What is late by more than this is worth a word.
+const LATE_US: u64 = 1_000_000;
+
+/// A wait that is longer than this is worth saying.
+const LONG_US: u64 = 2_000_000;
+
+/// Few words, and how they are coloured.
+pub(super) type Few = (String, Option<Color>);
+
+fn us(us: u64) -> String {
+    rough(Duration::from_micros(us))
+}
+
+fn about(word: &str, of: &str, name: &str) -> String {
+    if name.is_empty() { word.to_owned() } else { format!("{word}{of}{}", columns::name(name, 40)) }
+}
+
+/// Why a node waits whose next job may leave after so long. `own` is its name.
+fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
+    let timed = |word: &str| if due_in_us > LONG_US { format!("{word} {}", us(due_in_us)) } else { word.to_owned() };
+    let plain = |text: String| (text, None);
+    match why {
+        Why::WrongType(holds) => (about("WRONG TYPE", ": a ", holds), Some(Color::Red)),
+        Why::Refused(_) => ("REFUSED".to_owned(), Some(Color::Red)),
+        Why::Paused(by) if by == own => ("paused".to_owned(), Some(Color::Magenta)),
+        Why::Paused(by) => (about("paused", " by ", by), Some(Color::Magenta)),
+        Why::Slots(taken) => (about("slots", " ", taken), Some(Color::Yellow)),
+        Why::Slow => (timed("slowed"), Some(Color::Yellow)),
+        Why::Slowed(percent) => (format!("at {percent} % rate"), Some(Color::Yellow)),
+        Why::Quota => (timed("quota"), Some(Color::Yellow)),
+        Why::Rate => plain(if due_in_us > LONG_US { timed("rate, in") } else { "at its rate".to_owned() }),
+        Why::Share(of) => plain(about("share", " of ", of)),
+        Why::Held(route) => (about("workers", ": ", route), Some(Color::Red)),
+        Why::BackingOff => (timed("backs off"), Some(Color::Yellow)),
+        Why::Due if late_us > LATE_US => (format!("late {}", us(late_us)), Some(Color::Red)),
+        Why::Due => plain("at its rate".to_owned()), // between two looks its time has come
+        Why::Empty => plain("empty".to_owned()),
+        Why::Other(word) => plain(word.clone()),
+    }
+}
+
+/// Whether a daemon could do something about it.
+fn is_the_daemons_part(why: &Why) -> bool {
+    matches!(why, Why::Rate | Why::Share(_) | Why::Due | Why::BackingOff | Why::Slow | Why::Slowed(_) | Why::Quota)
+}
+
+/// Why a bucket waits; with no daemon, that comes before all that it could do.
+pub(super) fn of_bucket(bucket: &BucketNow, has_daemon: bool) -> Few {
+    let row = &bucket.row;
+    let (mut text, mut color) = few(&bucket.why, &row.bucket, row.due_in_us, row.late_us);
+    if !has_daemon && is_the_daemons_part(&bucket.why) {
+        (text, color) = ("no daemon".to_owned(), Some(Color::Red));
+    }
+    if bucket.closed_by.is_some() {
+        text = format!("closed, {text}");
+    } else if row.capacity > 0 && row.depth >= row.capacity {
+        let text_of_rate = matches!(bucket.why, Why::Rate | Why::Due) && has_daemon;
+        text = if text_of_rate { "full, at rate".to_owned() } else { format!("full, {text}") };
+        color = color.or(Some(Color::Red));
+    }
+    (text, color)
+}
+
+/// Why what is below a budget waits.
+pub(super) fn of_budget(budget: &BudgetNow, has_daemon: bool) -> Few {
+    if !has_daemon && is_the_daemons_part(&budget.why) {
+        return ("no daemon".to_owned(), Some(Color::Red));
+    }
+    match budget.why {
+        Why::Empty => ("nothing waits".to_owned(), None),
+        ref why => few(why, &budget.budget, budget.due_in_us, 0),
+    }
+}

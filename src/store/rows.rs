@@ -1,0 +1,251 @@
+//! How buckets and budgets stand now: those that are named, and the figures of everything. What is asked for is bounded by the one
+//! who asks, whatever the number of buckets. `dripd top` asks once a second.
+
+use std::collections::BTreeMap;
+
+use redis::{FromRedisValue as _, Value};
+
+use super::explain::Slots;
+use super::reply::{list, text, unexpected};
+use super::top::Row;
+use super::walk::rows_of;
+use super::{Store, StoreError};
+
+/// How many rows a call tells of.
+pub const MOST: usize = 64;
+
+/// Why something waits: the first reason of those that `explain` would tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Its key holds something else than a list.
+    WrongType(String),
+    /// Its budgets cannot be found.
+    Refused(String),
+    /// An operator stopped it, under this name or glob.
+    Paused(String),
+    /// As many jobs are in flight as may be: `3 of 3`.
+    Slots(String),
+    /// The other side asked for a pause.
+    Slow,
+    /// It is at what a slow-down left of its rate, in percent.
+    Slowed(String),
+    /// As many have left as may in a window of the calendar.
+    Quota,
+    /// It is at its rate.
+    Rate,
+    /// For its share of this budget.
+    Share(String),
+    /// Its route is full: workers are away.
+    Held(String),
+    /// Only failed jobs wait, and their back-off runs.
+    BackingOff,
+    /// It does not: its next job may leave now.
+    Due,
+    /// Nothing waits.
+    Empty,
+    /// Something that only a newer version knows.
+    Other(String),
+}
+
+impl Why {
+    fn read(word: String, about: String) -> Self {
+        match word.as_str() {
+            "wrong-type" => Self::WrongType(about),
+            "refused" => Self::Refused(about),
+            "paused" => Self::Paused(about),
+            "slots" => Self::Slots(about),
+            "slow" => Self::Slow,
+            "slowed" => Self::Slowed(about),
+            "quota" => Self::Quota,
+            "rate" => Self::Rate,
+            "share" => Self::Share(about),
+            "held" => Self::Held(about),
+            "backing-off" => Self::BackingOff,
+            "due" => Self::Due,
+            "empty" => Self::Empty,
+            _ => Self::Other(word),
+        }
+    }
+}
+
+/// How a bucket stands now. Here the times of its row know of pauses by order, and of slow-downs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketNow {
+    /// As the walk tells it.
+    pub row: Row,
+    /// Why it waits.
+    pub why: Why,
+    /// The name or glob that closes it: it takes nothing in.
+    pub closed_by: Option<String>,
+    /// How many jobs have left it since somebody looks at it.
+    pub left: u64,
+}
+
+/// How a budget stands now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetNow {
+    /// Its name.
+    pub budget: String,
+    /// How many buckets and budgets wait for a share of it.
+    pub waiting: u64,
+    /// Its rate, jobs in a period of so many microseconds; `None`: it has none.
+    pub rate: Option<(u64, u64)>,
+    /// Until its next job may leave; 0: now.
+    pub due_in_us: u64,
+    /// Its jobs in flight, where they are limited.
+    pub slots: Option<Slots>,
+    /// The quota of which most is used, where it has any: used, and how many may.
+    pub quota: Option<(u64, u64)>,
+    /// Why it waits.
+    pub why: Why,
+    /// How many jobs have passed through it since somebody looks at it.
+    pub passed: u64,
+}
+
+/// What was asked for, at one moment of the server's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Now<T> {
+    /// That moment, in microseconds since the epoch.
+    pub at_us: u64,
+    /// In the order in which it was asked for.
+    pub rows: Vec<T>,
+}
+
+/// The figures of everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// The server's time, in microseconds since the epoch.
+    pub at_us: u64,
+    /// Jobs that have left their buckets since the keys were made.
+    pub dispatched: u64,
+    /// Jobs that did not fit, likewise; those that a newer one pushed out too.
+    pub rejected: u64,
+    /// How many buckets wait. (The numbers below count budgets too.)
+    pub waiting: u64,
+    /// For their due.
+    pub due: u64,
+    /// For a share of a budget.
+    pub share: u64,
+    /// For a slot.
+    pub full: u64,
+    /// For workers: their route is full.
+    pub held: u64,
+    /// For whoever paused them.
+    pub paused: u64,
+    /// For a budget that cannot be found.
+    pub refused: u64,
+    /// Buckets whose jobs wait for another try.
+    pub retrying: u64,
+    /// Jobs that were given up.
+    pub dead: u64,
+    /// Daemons that are alive.
+    pub daemons: u64,
+}
+
+impl Store {
+    /// How some buckets stand, at most [`MOST`] of them. It is counted what leaves them, as long as somebody asks.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn rows_now(&mut self, buckets: &[String]) -> Result<Now<BucketNow>, StoreError> {
+        let reply = self.named("drip__rows", buckets).await?;
+        buckets_of(&reply).ok_or_else(|| unexpected("drip__rows", &reply))
+    }
+
+    /// How some budgets stand, at most [`MOST`] of them, and then, as far as there is room for them, those that the configuration names
+    /// without a glob.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn budgets_now(&mut self, budgets: &[String]) -> Result<Now<BudgetNow>, StoreError> {
+        let reply = self.named("drip__budget_rows", budgets).await?;
+        budgets_of(&reply).ok_or_else(|| unexpected("drip__budget_rows", &reply))
+    }
+
+    async fn named(&mut self, function: &'static str, names: &[String]) -> Result<Value, StoreError> {
+        let args: Vec<&[u8]> = std::iter::once("").chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
+        self.function(function, &[self.keys().policy()], &args).await
+    }
+
+    /// The figures of everything.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn totals(&mut self) -> Result<Totals, StoreError> {
+        let reply = self.named("drip__totals", &[]).await?;
+        totals_of(&reply).ok_or_else(|| unexpected("drip__totals", &reply))
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    u64::from_redis_value_ref(value).ok()
+}
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn buckets_of(reply: &Value) -> Option<Now<BucketNow>> {
+    let [now, rows, more, left] = list(reply)? else { return None };
+    let (more, []) = list(more)?.as_chunks::<3>() else { return None };
+    let (rows, left) = (rows_of(rows)?, list(left)?);
+    if rows.len() != more.len() || rows.len() != left.len() {
+        return None;
+    }
+    let stands = rows.into_iter().zip(more).zip(left).map(|((row, [why, about, closed]), left)| {
+        let why = Why::read(text(why)?, text(about)?);
+        Some(BucketNow { row, why, closed_by: some(text(closed)?), left: number(left)? })
+    });
+    Some(Now { at_us: text(now)?.parse().ok()?, rows: stands.collect::<Option<_>>()? })
+}
+
+fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
+    let [now, rows, passed] = list(reply)? else { return None };
+    let (rows, []) = list(rows)?.as_chunks::<11>() else { return None };
+    let passed = list(passed)?;
+    if rows.len() != passed.len() {
+        return None;
+    }
+    let stands = rows.iter().zip(passed).map(|(row, passed)| {
+        let [budget, waiting, count, period_us, due_in_us, taken, slots, used, quota, why, about] = row;
+        let (count, slots, quota) = (number(count)?, number(slots)?, number(quota)?);
+        let (period_us, taken, used) = (number(period_us)?, number(taken)?, number(used)?);
+        Some(BudgetNow {
+            budget: text(budget)?,
+            waiting: number(waiting)?,
+            rate: (count > 0).then_some((count, period_us)),
+            due_in_us: number(due_in_us)?,
+            slots: (slots > 0).then_some(Slots { taken, of: slots }),
+            quota: (quota > 0).then_some((used, quota)),
+            why: Why::read(text(why)?, text(about)?),
+            passed: number(passed)?,
+        })
+    });
+    Some(Now { at_us: text(now)?.parse().ok()?, rows: stands.collect::<Option<_>>()? })
+}
+
+fn totals_of(reply: &Value) -> Option<Totals> {
+    let (now, figures) = list(reply)?.split_first()?;
+    let (figures, []) = figures.as_chunks::<2>() else { return None };
+    let figures = figures.iter().map(|[name, n]| Some((text(name)?, number(n)?))).collect::<Option<BTreeMap<_, _>>>()?;
+    let figure = |name: &str| figures.get(name).copied().unwrap_or(0);
+    let places: u64 = ["due", "share", "full", "held", "paused", "refused"].into_iter().map(figure).sum();
+    Some(Totals {
+        waiting: places.saturating_sub(figure("budgets")),
+        at_us: text(now)?.parse().ok()?,
+        dispatched: figure("dispatched"),
+        rejected: figure("rejected") + figure("dropped"),
+        due: figure("due"),
+        share: figure("share"),
+        full: figure("full"),
+        held: figure("held"),
+        paused: figure("paused"),
+        refused: figure("refused"),
+        retrying: figure("retries"),
+        dead: figure("dead"),
+        daemons: figure("daemons"),
+    })
+}
