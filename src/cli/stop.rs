@@ -101,8 +101,8 @@ impl Stop {
         change.for_us = self.lasts.micros();
         let to = SetTo { text: "yes".to_owned(), policy: serde_json::json!({}) };
         change.set.insert(way.key().to_owned(), to);
-        let met = if change.is_glob && !subject.is_budget {
-            Some(store.buckets_met(&change.pattern, true).await?)
+        let met = if change.is_glob || subject.is_budget {
+            Some(store.buckets_met(&change.pattern, change.is_glob).await?)
         } else {
             None
         };
@@ -111,15 +111,13 @@ impl Stop {
     }
 }
 
-/// What was stopped, how many buckets a glob met; and, of a pause, which jobs it cannot call back.
+/// What was stopped, how many buckets a glob met or are below a budget; and, of a pause, which jobs it cannot call back.
 async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> String {
     let subject = Subject::of_stored(&change.pattern);
     let mut line = format!("{subject}: {}", way.state());
-    if subject.is_budget {
-        return line + "; jobs that are out already are not called back";
-    }
     if let Some(buckets) = met {
-        line += &format!("; {} with work now", plural(buckets, "bucket"));
+        let below = if subject.is_budget { " below" } else { "" };
+        line += &format!("; {}{below} with work now", plural(buckets, "bucket"));
     }
     if way == Way::Out {
         line += &match store.jobs_out(&change.pattern, change.is_glob).await {

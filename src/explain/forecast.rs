@@ -33,6 +33,9 @@ fn reason(word: &str) -> &str {
         "retries" => "failed jobs wait for another try, and may fail again",
         "paused" => "it is paused: reckoned as if that ended now",
         "quota" => "a quota may be used up before then",
+        "slots" => {
+            "jobs in flight are limited by `concurrency`: reckoned as if each slot were free when a job's turn comes"
+        }
         "slow" => "its rate is lowered since a slow-down: reckoned as if it were back",
         "budget" => "a budget above it may keep it from going: reckoned as if none did",
         "held" => "its route is full: reckoned as if workers took jobs now",

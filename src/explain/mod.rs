@@ -65,6 +65,9 @@ pub struct Explanation {
     file: File,
     spreading: bool,
     wrong_keys: Vec<Wrong>,
+    /// When its next job may leave, in words.
+    #[serde(skip)]
+    due: Option<String>,
 }
 
 /// Which level of the chain.
@@ -195,6 +198,7 @@ impl Explanation {
             file,
             spreading: facts.spreading,
             wrong_keys: facts.wrong.clone(),
+            due: due(bucket, wall),
         }
     }
 
@@ -212,8 +216,8 @@ impl Explanation {
         let mut line = |label: &str, text: String| out += &format!("{label:<LABEL$}{text}\n");
         let over = if self.over > 0 { format!(", {} more are to be rejected", self.over) } else { String::new() };
         line("waiting", format!("{} of {}{over}", self.depth, self.capacity));
-        if let Some(due) = self.due_in_us {
-            line("due", if due == 0 { self.overdue() } else { format!("in {}", say(Duration::from_micros(due))) });
+        if let Some(due) = &self.due {
+            line("due", due.clone());
         }
         if self.retries.waiting > 0 {
             line("retries", self.retries.text());
@@ -240,13 +244,30 @@ impl Explanation {
         out += &values_text(self.chain[..1].iter().flat_map(|link| &link.policy).chain(&self.limits));
         out + "\n" + &self.says.join("\n") + "\n"
     }
+}
 
-    fn overdue(&self) -> String {
-        if self.overdue_ms == 0 {
-            return "now".to_owned();
-        }
-        format!("{} ago", say(Duration::from_millis(self.overdue_ms)))
+/// When the next job of a bucket may leave. One that waits by order is not late (what it waits for is the last line of all).
+fn due(bucket: &Level, wall: &Wall) -> Option<String> {
+    let due = bucket.due_us?;
+    if due > 0 {
+        return Some(format!("in {}", say(Duration::from_micros(due))));
     }
+    if bucket.paused.is_some() {
+        let since = origin::Hand::of_key(bucket, "pause").map_or_else(String::new, |hand| hand.since(wall));
+        return Some(format!("now, but it is paused since {since}"));
+    }
+    let waits = match (bucket.place, &bucket.share) {
+        (Place::Full, _) if bucket.slots.is_some_and(|slots| slots.taken < slots.of) => "but a failed job goes first",
+        (Place::Full, _) => "but no slot is free",
+        (Place::Held, _) => "but its route is full",
+        (Place::Refused, _) => "but its budgets cannot be found",
+        (_, Some(share)) => return Some(format!("now, but it waits for its share of budget {}", plain(&share.of))),
+        _ => {
+            let late = bucket.late_ms.filter(|ms| *ms > 0);
+            return Some(late.map_or_else(|| "now".to_owned(), |ms| format!("{} ago", say(Duration::from_millis(ms)))));
+        }
+    };
+    Some(format!("now, {waits}"))
 }
 
 /// A line a level: its rate and where that comes from; and what else is true of it.

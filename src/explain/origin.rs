@@ -105,6 +105,12 @@ impl Hand {
         level.set.iter().find(|set| set.key == key).map(of)
     }
 
+    /// Since when it holds, by the clock on the wall.
+    #[must_use]
+    pub fn since(&self, wall: &Wall) -> String {
+        wall.say(self.since_us)
+    }
+
     /// When it ends, by the clock on the wall.
     #[must_use]
     pub fn until(&self, wall: &Wall) -> Option<String> {

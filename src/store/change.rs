@@ -233,8 +233,8 @@ impl Store {
         }
     }
 
-    /// How many buckets that are not idle a name or a glob meets. It is asked for before a change: while one spreads, buckets move from
-    /// place to place, and some would be counted twice or not at all.
+    /// How many buckets that are not idle a name or a glob meets, or, of one of budgets, are below those. It is asked for before a change:
+    /// while one spreads, buckets move from place to place, and some would be counted twice or not at all.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl Store {
         Ok(self.count(pattern, is_glob, b"buckets").await?.0)
     }
 
-    /// How many jobs of the buckets that a name or a glob meets are out already.
+    /// How many jobs of the buckets that a name or a glob meets, likewise, are out already.
     ///
     /// # Errors
     ///

@@ -12,6 +12,8 @@ do
   local RESOLVED_MOST = 10000 -- policies that are remembered, of one record
   local CATCH_UP_US = 20000 -- what is made up for outside of budgets
 
+  chain.LEVELS_MOST = LEVELS_MOST
+
   -- budget_of: the name of the budget that an id stands for, or nil.
   function chain.budget_of(id)
     if byte(id, 1) == 123 then return sub(id, 2, -2) end

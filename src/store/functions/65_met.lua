@@ -1,14 +1,17 @@
--- Met: which buckets that are not idle a name or a glob meets, and how many of their jobs are out already.
+-- Met: which buckets that are not idle a name or a glob meets, and how many of their jobs are out already. One of budgets meets the
+-- buckets below those.
 
 local met = {}
 do
   local refuse, is_error = base.refuse, base.is_error
+  local glance, policy_of = record.glance, record.policy_of
 
   local PAGE = 1000 -- entries in a call; of names a batch
 
   -- sets_of: where buckets with work stand.
   local function sets_of(ctx)
-    local list = { ctx.k.schedule, ctx.k.paused, ctx.k.full }
+    local list = { ctx.k.schedule, ctx.k.paused, ctx.k.full, ctx.k.refused }
+    if ctx.has_budgets then list[#list + 1] = ctx.k.waiting end
     for _, name in ipairs(route.names_of(ctx.held)) do list[#list + 1] = ctx.k.held .. name end
     return list
   end
@@ -22,14 +25,33 @@ do
     return list
   end
 
-  -- in_set: how many names of a page match. Replies that and where the next page begins, '0' at the end.
-  local function in_set(ctx, key, cursor, matches)
-    local page, n = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), 0
-    if is_error(page) then return 0, '0' end
-    for i = 1, #page[2], 2 do
-      if not chain.budget_of(page[2][i]) and matches(page[2][i]) then n = n + 1 end
+  -- page_of: a page of what stands somewhere: ids, and where the next page begins, '0' at the end. Of what cannot be read nothing.
+  local function page_of(ctx, key, cursor)
+    if key == ctx.k.waiting then
+      ctx.page = ctx.limits.batch
+      local ok, ids, _, next_cursor = pcall(waiting.page, ctx, cursor)
+      return ok and ids or {}, ok and next_cursor or '0'
     end
-    return n, page[1]
+    local page, ids = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), {}
+    if is_error(page) then return ids, '0' end
+    for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
+    return ids, page[1]
+  end
+
+  -- in_sets: how many buckets match, from a place and a cursor on: a batch or so, so that few are counted in one step, in which none
+  -- moves. Replies that, and where the next page begins; no place at the end.
+  local function in_sets(ctx, all, at, cursor, meets)
+    local buckets, seen = 0, 0
+    while all[at] and seen < ctx.limits.batch do
+      local ids, next_cursor = page_of(ctx, all[at], cursor)
+      meets.expect(ids)
+      for _, id in ipairs(ids) do
+        if not chain.budget_of(id) and meets.bucket(id) then buckets = buckets + 1 end
+      end
+      seen, cursor = seen + #ids, next_cursor
+      if cursor == '0' then at = at + 1 end
+    end
+    return buckets, at, cursor
   end
 
   -- entries_after: entries of a stream from an id on, at most PAGE, and no more once a MiB was read. They are read one by one, then
@@ -51,57 +73,88 @@ do
     return list
   end
 
+  -- distinct: the names in a table, each once.
+  local function distinct(of)
+    local list, seen = {}, {}
+    for _, name in pairs(of) do
+      if not seen[name] then list[#list + 1], seen[name] = name, true end
+    end
+    return list
+  end
+
   -- in_stream: how many entries of a page of buckets that match are undelivered, and with workers. Replies these and where the next
   -- page begins, '0' at the end.
-  local function in_stream(stream, cursor, matches)
+  local function in_stream(stream, cursor, meets)
     if is_error(pcall_redis('XLEN', stream)) or call('EXISTS', stream) == 0 then return 0, 0, '0' end
     local group = route.group_of(stream)
     local entries = group and entries_after(stream, cursor == '0' and '-' or '(' .. cursor) or {}
     if #entries == 0 then return 0, 0, '0' end
     local first, last, pending = entries[1][1], entries[#entries][1], {}
     for _, row in ipairs(call('XPENDING', stream, 'workers', first, last, #entries)) do pending[row[1]] = true end
-    local ready, held = 0, 0
+    local ready, held, of = 0, 0, {}
     for _, entry in ipairs(entries) do
-      local fields = entry[2]
-      for i = 1, #fields, 2 do
-        if fields[i] == 'bucket' and matches(fields[i + 1]) then
-          if pending[entry[1]] then
-            held = held + 1
-          elseif names.is_after(entry[1], group['last-delivered-id']) then
-            ready = ready + 1
-          end
-        end
+      for i = 1, #entry[2], 2 do
+        if entry[2][i] == 'bucket' then of[entry[1]] = entry[2][i + 1] end
+      end
+    end
+    meets.expect(distinct(of))
+    for entry, name in pairs(of) do
+      local is_met = meets.bucket(name)
+      if is_met and pending[entry] then
+        held = held + 1
+      elseif is_met and names.is_after(entry, group['last-delivered-id']) then
+        ready = ready + 1
       end
     end
     return ready, held, last
   end
 
+  -- meets_of: whom a name or a glob meets: `bucket(name)` says whether it meets a bucket; `expect(names)`: these are asked for next.
+  -- What is met by one of budgets is found from below, by the budgets above a bucket: nobody keeps lists of what is below one.
+  local function meets_of(ctx, text, is_glob)
+    local budgets = chain.budget_of(text)
+    local pieces = is_glob and glob.compile(budgets or text)
+    local function matches(name)
+      if pieces then return glob.matches(pieces, name) end
+      return name == (budgets or text)
+    end
+    if not budgets then return { bucket = matches, expect = function() end } end
+    local known = {} -- by the id of a budget: whether it matches, or one above it does
+    local function is_met(id, levels)
+      if not id or levels > chain.LEVELS_MOST then return false end -- a circle is no chain
+      if known[id] == nil then
+        local up = policy_of(ctx.rec, id)
+        known[id] = matches(chain.budget_of(id)) or is_met(up and up.parent, levels + 1)
+      end
+      return known[id]
+    end
+    return {
+      bucket = function(name) return names.is_bucket(name) and is_met(glance(ctx.rec, name).parent, 1) end,
+      expect = function(list) record.expect(ctx.rec, list, true) end,
+    }
+  end
+
   -- drip__met: a page of the count.
   -- keys   <prefix>:policy
-  -- args   now_us, name or glob, "1": it is a glob, what: "buckets" | "jobs", cursor ('' = from the beginning)
+  -- args   now_us, name or glob (of budgets in braces: their buckets), "1": it is a glob, what: "buckets" | "jobs", cursor ('' = from the
+  --        beginning)
   -- reply  { the next cursor ('' = that was all), buckets (0 with "jobs"), ready jobs, jobs with workers (0 with "buckets") }, of this page
   -- cost   O(batch) names; or O(PAGE) entries, at most 1 MiB of jobs or one job
   function met.count(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
     if not prefix or not args[2] then return refuse('BADARG', 'met takes the policy key, and a name or a glob') end
     local ctx, at, cursor = context.open(prefix, args[1]), match(args[5] or '', '^(%d+) (%S+)$')
-    local pieces = args[3] == '1' and glob.compile(args[2])
-    local function matches(name)
-      if pieces then return glob.matches(pieces, name) end
-      return name == args[2]
-    end
-    local counts_buckets = args[4] == 'buckets'
+    local meets, counts_buckets = meets_of(ctx, args[2], args[3] == '1'), args[4] == 'buckets'
     local all = counts_buckets and sets_of(ctx) or streams_of(ctx)
     at, cursor = tonumber(at or '1'), cursor or '0'
-    local place = all[at]
-    if not place then return { '', 0, 0, 0 } end
+    if not all[at] then return { '', 0, 0, 0 } end
     local buckets, ready, held = 0, 0, 0
     if counts_buckets then
-      buckets, cursor = in_set(ctx, place, cursor, matches)
+      buckets, at, cursor = in_sets(ctx, all, at, cursor, meets)
     else
-      ready, held, cursor = in_stream(place, cursor, matches)
+      ready, held, cursor = in_stream(all[at], cursor, meets)
+      if cursor == '0' then at = at + 1 end
     end
-    if cursor == '0' then at = at + 1 end
     return { all[at] and at .. ' ' .. cursor or '', buckets, ready, held }
   end
 end

@@ -209,16 +209,24 @@ do
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '' }
   end
 
+  -- note_limits: what a forecast under a policy cannot know of: it reckons with the pace alone.
+  local function note_limits(met, p)
+    if p.quotas then met.quota = true end
+    if p.concurrency or p.limited then met.slots = true end
+    if p.parent then met.budget = true end
+  end
+
   -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends when it ends. `entry` is what
   -- is set for its name, `till` when something of all that is set ends. A pause that does not end by itself is taken as over.
-  -- Replies a time on the server's clock, and whether there was such a pause.
-  local function run(ctx, s, entry, till, n)
-    local last, lasting
+  -- Replies a time on the server's clock; `met` gets the word of each such pause and limit on the way.
+  local function run(ctx, s, entry, till, n, met)
+    local last
     ctx.prev = nil
     while true do
       local p, k = s.p, n
       local is_paused = p.paused and p.set.pause.setting.till
-      lasting = lasting or p.paused and not is_paused
+      if p.paused and not is_paused then met.paused = true end
+      note_limits(met, p)
       if not is_paused then
         -- Lateness up to catch_up is made up, more is not, and none of a pause.
         local due = max(s.due, p.paused and ctx.now or ctx.now - p.catch_up_us)
@@ -227,7 +235,7 @@ do
           last, s.due, n = max(ctx.now, rate.nth(p, due, k)), rate.nth(p, due, k + 1), n - k
         end
       end
-      if n == 0 then return last, lasting end
+      if n == 0 then return last end
       local level, place, due = s.level, p.paused and ctx.k.paused or ctx.k.schedule, s.due
       ctx.now, ctx.was = till, { [s.bucket] = p }
       p, till = record.policy_at(ctx.rec, s.bucket, entry, till)
@@ -237,15 +245,16 @@ do
   end
 
   -- forecast: how many jobs wait, when the last of them leaves, and when no retry waits any more either, both in us from now (-1:
-  -- there is none). It counts the retries in as if each succeeded. The second reply is that of `run`.
-  local function forecast(ctx, s, entry, till, retry)
-    local now, reply, lasting = ctx.now, { s.len, -1, -1 }, false
+  -- there is none). It counts the retries in as if each succeeded. `met` is that of `run`.
+  local function forecast(ctx, s, entry, till, retry, met)
+    local now, reply = ctx.now, { s.len, -1, -1 }
     local function leaves(n)
-      local state, at = {}, nil
+      local state = {}
       for key, value in pairs(s) do state[key] = value end
       state.due = s.due or now
-      if places.is_held(ctx, s.place) then state.due = max(state.due, now) end
-      at, lasting = run(ctx, state, entry, till, n)
+      -- A wait for its route or for a slot gives no credit.
+      if places.is_held(ctx, s.place) or s.place == ctx.k.full then state.due = max(state.due, now) end
+      local at = run(ctx, state, entry, till, n, met)
       ctx.now, ctx.was = now, false
       return min(at - now, FAR)
     end
@@ -255,17 +264,18 @@ do
       local last = call('ZRANGE', ctx.k.retry .. s.bucket, '-1', '-1', 'WITHSCORES')[2] + 0
       reply[3] = max(leaves(s.len + retry.waiting), last - now)
     end
-    return reply, lasting
+    return reply
   end
 
-  -- why_not_exact: what the forecast of some jobs cannot know of, a word each.
-  local function why_not_exact(ctx, s, retry, n, lasting)
+  -- why_not_exact: what the forecast of some jobs cannot know of, a word each; `met` are those of the policies that it met.
+  local function why_not_exact(ctx, s, retry, n, met)
     local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
     if retry.waiting > 0 then why[#why + 1] = 'retries' end
-    if lasting then why[#why + 1] = 'paused' end
-    if s.p.quotas then why[#why + 1] = 'quota' end
-    if s.brake and brake.factor(s.brake, s.p) < 1 then why[#why + 1] = 'slow' end
-    if s.p.parent then why[#why + 1] = 'budget' end
+    if s.brake and brake.factor(s.brake, s.p) < 1 then met.slow = true end
+    note_limits(met, s.p)
+    for _, word in ipairs({ 'paused', 'quota', 'slots', 'slow', 'budget' }) do
+      if met[word] then why[#why + 1] = word end
+    end
     local left = ctx.limits.max_ready - r.ready
     if r.wrong then why[#why + 1] = 'wrong-type' elseif left <= 0 then why[#why + 1] = 'held' elseif left < n then
       why[#why + 1] = 'room'
@@ -292,8 +302,8 @@ do
   -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
   --          { jobs that wait, us until the last leaves, us until no retry waits any more } as things stand,
   --          the same with the change and the push,
-  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, quota, slow, budget,
-  --          held, room, no-daemon, wrong-type }
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, quota, slots, slow,
+  --          budget, held, room, no-daemon, wrong-type }
   -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
   -- cost   O(settings that apply to the bucket), and the bytes of one job
   function explain.what_if(redis_keys, args)
@@ -308,7 +318,8 @@ do
     local s, retry = decide(ctx, b), retries_of(ctx, b.name)
     local prev, was, own = ctx.prev, bucket.was(ctx, b.name), settings.of_name(ctx, b.name)
     local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)
-    local before = forecast(ctx, s, own, own_till, retry)
+    local met = {}
+    local before = forecast(ctx, s, own, own_till, retry, met)
     ctx.prev, ctx.was = prev, { [b.name] = was }
     s = decide(ctx, b, p)
     ctx.was = false
@@ -326,7 +337,7 @@ do
       end
       verdict = push.verdict(ctx, s, gates, n, accepted)
     end
-    local after, lasting = forecast(ctx, s, entry, till, retry)
-    return { verdict, dropped, before, after, why_not_exact(ctx, s, retry, s.len, lasting) }
+    local after = forecast(ctx, s, entry, till, retry, met)
+    return { verdict, dropped, before, after, why_not_exact(ctx, s, retry, s.len, met) }
   end
 end

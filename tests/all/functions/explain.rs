@@ -16,7 +16,7 @@ fn facts(case: &mut Case, now: u64, bucket: &str) -> Facts {
     Facts::read(reply).expect("facts")
 }
 
-fn explain_with(case: &mut Case, now: u64, bucket: &str, is_in_force: Option<bool>) -> Explanation {
+pub fn explain_with(case: &mut Case, now: u64, bucket: &str, is_in_force: Option<bool>) -> Explanation {
     let file = File { name: "/home/me/config.toml".to_owned(), is_in_force };
     Explanation::of(&facts(case, now, bucket), file, &Wall::of(now, TimeZone::UTC))
 }
@@ -35,7 +35,7 @@ pub fn beat(case: &mut Case, now: u64) {
     let _: Vec<i64> = case.fcall("drip__beat", &["daemons"], &[now.to_string(), "d".to_owned(), "{}".to_owned()]);
 }
 
-fn stop(case: &mut Case, now: u64, key: &str, name: &str, for_us: Option<u64>, reason: &str) {
+pub fn stop(case: &mut Case, now: u64, key: &str, name: &str, for_us: Option<u64>, reason: &str) {
     let mut c = json!({
         "what": key, "match": name, "is_glob": name.contains('*'), "by": "root@web1", "user": "default",
         "set": { key: { "text": "yes", "policy": {} } },

@@ -302,3 +302,37 @@ fn a_forecast_counts_in_a_slow_down_and_says_what_it_cannot_know_of_quotas() {
     assert_eq!(told.before.1, (last - T0 - MS) as i64);
     assert_eq!(what_if(&mut case, T0, "q", &[], 5).why, ["quota"]);
 }
+
+#[test]
+fn slots_of_a_bucket_or_of_a_budget_above_it_make_a_forecast_a_lower_bound_that_says_so() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '1/s'\ncapacity = 100\n[[budget]]\nmatch = 'slots'\nconcurrency = 1\n\
+         [[budget]]\nmatch = 'low'\nrate = '100/s'\nwithin = 'slots'\n[[budget]]\nmatch = 'paced'\nrate = '100/s'\n\
+         [[bucket]]\nmatch = 'own*'\nconcurrency = 1\n[[bucket]]\nmatch = 'below'\nwithin = 'low'\n\
+         [[bucket]]\nmatch = 'paced'\nwithin = 'paced'\n",
+    );
+    beat(&mut case, T0);
+    for bucket in ["own", "own, for now without", "below", "paced", "plain"] {
+        case.push_at(T0, bucket, &["1", "2", "3"]);
+    }
+    assert_eq!(what_if(&mut case, T0, "own", &[], 0).why, ["slots"]);
+    assert_eq!(what_if(&mut case, T0, "below", &[], 0).why, ["slots", "budget"], "two levels up");
+    assert_eq!(what_if(&mut case, T0, "paced", &[], 0).why, ["budget"]);
+    assert_eq!(what_if(&mut case, T0, "plain", &["concurrency=2"], 0).why, ["slots"], "it would have some");
+    assert_eq!(what_if(&mut case, T0, "own", &["concurrency=none"], 0).why, ["slots"], "as it is, it has");
+    assert_eq!(what_if(&mut case, T0, "plain", &["within=slots"], 0).why, ["slots", "budget"]);
+    let free = "own, for now without";
+    set_for(&mut case, T0, free, &["concurrency=none"], Some(S));
+    assert_eq!(what_if(&mut case, T0, free, &[], 0).why, ["slots"], "what is set ends before the last one leaves");
+
+    // Whoever waits for a slot since long has earned nothing by it: the forecast counts from now, and the job leaves later still.
+    assert_eq!(case.settle_at(T0).dispatched, 5, "one of each");
+    let late = T0 + 60 * S;
+    beat(&mut case, late);
+    case.settle_at(late);
+    let told = what_if(&mut case, late, "own", &[], 0);
+    assert_eq!(told.before, (2, S as i64, S as i64), "reckoned as if the slot were free now");
+    case.settle_at(late + S);
+    let left = case.stream("ready").iter().filter(|entry| entry.text("bucket") == "own").count();
+    assert_eq!(left, 1, "which it is not");
+}

@@ -195,6 +195,12 @@ fn what_if_says_what_a_change_or_a_push_would_do() {
     done(&shell, &["pause", "acme"]);
     let out = done(&shell, &["what-if", "acme", "rate=1/s"]);
     assert!(out.ends_with("at least    it is paused: reckoned as if that ended now\n"), "{out}");
+    let out = done(&shell, &["what-if", "idle", "concurrency=2", "--push", "3"]);
+    let why = "at least    jobs in flight are limited by `concurrency`: reckoned as if each slot were free when a job's turn comes\n";
+    assert!(out.ends_with(why), "{out}");
+    let out = done(&shell, &["what-if", "idle", "concurrency=2", "--push", "3", "--json"]);
+    let told: Json = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&told["exact"], &told["because"]), (&false.into(), &serde_json::json!(["slots"])));
 }
 
 fn server_time(shell: &mut Shell) -> u64 {

@@ -184,6 +184,46 @@ fn one_tenant_is_stopped_and_goes_on() {
 }
 
 #[test]
+fn a_pause_of_budgets_says_how_many_buckets_below_them_have_work_and_which_jobs_it_cannot_call_back() {
+    let mut shell = Shell::new(
+        "[defaults]\nrate = '1/h'\n[[budget]]\nmatch = 'sms'\nrate = '100/s'\n\
+         [[budget]]\nmatch = 'sms:*'\nrate = '1/h'\nwithin = 'sms'\ncatch_up = '0s'\n[[bucket]]\nmatch = 'sms:*:*'\nwithin = 'sms:{1}'\n",
+    );
+    let none = "; 0 buckets below with work now; none of their jobs is out\n";
+    assert_eq!(done(&shell, &["pause", "sms", "--budget", "--for", "1ms"]), format!("budget sms: paused{none}"));
+    let _daemon = Daemon::start(shell.home());
+    // Of each account one job leaves; two of its buckets wait for their shares. Of one bucket nothing waits any more.
+    for bucket in ["sms:a:1", "sms:a:2", "sms:a:3", "sms:b:1", "sms:b:2", "sms:b:3", "sms:c:1", "mail"] {
+        let jobs: &[&str] = if bucket == "sms:c:1" { &["1"] } else { &["1", "2"] };
+        shell.case.lpush(bucket, jobs);
+    }
+    eventually("one of each leaves", || shell.case.stream("ready").len() == 4);
+    let waiting = shell.case.key("waiting");
+    eventually("the others wait", || shell.case.cmd::<i64>(&["HLEN", &waiting]) == 4);
+    shell.case.take("ready", 10);
+    shell.case.lpush("sms:d:1", &["1"]);
+    eventually("one more leaves", || shell.case.stream("ready").len() == 5);
+    let pause = |name: &str| done(&shell, &["pause", name, "--budget", "--reason", "their gateway is down"]);
+    assert_eq!(
+        pause("sms:a"),
+        "budget sms:a: paused; 3 buckets below with work now; 1 job is out already and not called back: 0 ready, 1 with workers\n"
+    );
+    assert_eq!(
+        pause("sms:[ad]"),
+        "budget sms:[ad]: paused; 3 buckets below with work now; 2 jobs are out already and not called back: 1 ready, 1 with workers\n"
+    );
+    assert_eq!(
+        pause("sms"),
+        "budget sms: paused; 6 buckets below with work now; 4 jobs are out already and not called back: 1 ready, 3 with workers\n"
+    );
+    let out = done(&shell, &["pause", "sms:*"]);
+    assert!(
+        out.starts_with("sms:*: paused; 6 buckets with work now; 4 jobs"),
+        "those that wait for a share count: {out}"
+    );
+}
+
+#[test]
 fn a_closed_bucket_rejects_at_every_door() {
     let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
     let _daemon = Daemon::start(shell.home());
