@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::who::Came;
-use super::{Door, routes};
+use super::{Door, feed, routes};
 use crate::config::http::{HttpSettings, Listen, is_loopback, open_to_all};
 
 /// How many connections there may be at a time.
@@ -152,7 +152,7 @@ fn bind_path(path: &Path) -> std::io::Result<std::os::unix::net::UnixListener> {
 /// Serve until stopped.
 pub(super) async fn serve(listeners: Listeners, door: Arc<Door>, stop: CancellationToken) -> std::io::Result<()> {
     let (router, connections) = (routes::router(&door), Arc::new(Connections::default()));
-    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = Vec::new();
+    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed::run(Arc::clone(&door), stop.clone()))];
     for listener in listeners.all {
         let serves = Serves {
             came: Came { is_local: listener.is_local() },
@@ -269,6 +269,17 @@ struct State {
     close: Notify,
 }
 
+/// The connection that a request came by, for one whose answer does not end by itself.
+#[derive(Clone)]
+pub(super) struct Connection(Arc<State>);
+
+impl Connection {
+    /// Close it, whatever is under way.
+    pub(super) fn close(&self) {
+        self.0.close.notify_one();
+    }
+}
+
 /// The connections that there are.
 #[derive(Default)]
 struct Connections {
@@ -373,6 +384,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
 
     fn call(&self, mut request: hyper::Request<hyper::body::Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.came);
+        request.extensions_mut().insert(Connection(Arc::clone(&self.state)));
         let (in_hand, answer) = (InHand::new(&self.state), self.inner.call(request));
         Box::pin(async move {
             let response = answer.await?;

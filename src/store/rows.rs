@@ -7,6 +7,7 @@ use redis::{FromRedisValue as _, Value};
 
 use super::explain::Slots;
 use super::reply::{list, text, unexpected};
+use super::status::Lates;
 use super::top::Row;
 use super::walk::rows_of;
 use super::{Store, StoreError};
@@ -82,7 +83,7 @@ pub struct BucketNow {
 }
 
 /// How a budget stands now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BudgetNow {
     /// Its name.
     pub budget: String,
@@ -98,6 +99,10 @@ pub struct BudgetNow {
     pub quota: Option<(u64, u64)>,
     /// Why it waits.
     pub why: Why,
+    /// The budget above it.
+    pub parent: Option<String>,
+    /// Its weight there.
+    pub weight: f64,
     /// How many jobs have passed through it since somebody looks at it.
     pub passed: u64,
 }
@@ -140,6 +145,8 @@ pub struct Totals {
     pub dead: u64,
     /// Daemons that are alive.
     pub daemons: u64,
+    /// How many jobs left how late since the keys were made, where that was asked for.
+    pub lates: Lates,
 }
 
 impl Store {
@@ -178,6 +185,16 @@ impl Store {
         let reply = self.named("drip__totals", &[]).await?;
         totals_of(&reply).ok_or_else(|| unexpected("drip__totals", &reply))
     }
+
+    /// The same with how late jobs left.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn totals_and_lateness(&mut self) -> Result<Totals, StoreError> {
+        let reply = self.named("drip__totals", &["late".to_owned()]).await?;
+        totals_of(&reply).ok_or_else(|| unexpected("drip__totals", &reply))
+    }
 }
 
 fn number(value: &Value) -> Option<u64> {
@@ -204,13 +221,13 @@ fn buckets_of(reply: &Value) -> Option<Now<BucketNow>> {
 
 fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
     let [now, rows, passed] = list(reply)? else { return None };
-    let (rows, []) = list(rows)?.as_chunks::<11>() else { return None };
+    let (rows, []) = list(rows)?.as_chunks::<13>() else { return None };
     let passed = list(passed)?;
     if rows.len() != passed.len() {
         return None;
     }
     let stands = rows.iter().zip(passed).map(|(row, passed)| {
-        let [budget, waiting, count, period_us, due_in_us, taken, slots, used, quota, why, about] = row;
+        let [budget, waiting, count, period_us, due_in_us, taken, slots, used, quota, why, about, parent, weight] = row;
         let (count, slots, quota) = (number(count)?, number(slots)?, number(quota)?);
         let (period_us, taken, used) = (number(period_us)?, number(taken)?, number(used)?);
         Some(BudgetNow {
@@ -221,6 +238,8 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
             slots: (slots > 0).then_some(Slots { taken, of: slots }),
             quota: (quota > 0).then_some((used, quota)),
             why: Why::read(text(why)?, text(about)?),
+            parent: some(text(parent)?),
+            weight: text(weight)?.parse().ok()?,
             passed: number(passed)?,
         })
     });
@@ -247,5 +266,6 @@ fn totals_of(reply: &Value) -> Option<Totals> {
         retrying: figure("retries"),
         dead: figure("dead"),
         daemons: figure("daemons"),
+        lates: figures.iter().filter_map(|(name, n)| Some((name.strip_prefix("late:")?.parse().ok()?, *n))).collect(),
     })
 }

@@ -141,6 +141,7 @@ do
     list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now)
     list[n + 6], list[n + 7] = p.concurrency and slots.count(ctx, b.id) or 0, p.concurrency or 0
     list[n + 8], list[n + 9], list[n + 10], list[n + 11] = used, most, word or 'due', about or ''
+    list[n + 12], list[n + 13] = p.parent and bare(p.parent) or '', format('%.17g', p.weight or 1)
   end
 
   -- drip__budget_rows: how some budgets stand, and those that the configuration names without a glob; counted as by drip__rows.
@@ -148,7 +149,7 @@ do
   -- args   now_us, budget ... (at most 64)
   -- reply  { now_us (a text), { budget, how many wait for a share of it, count and period_us of its rate (0: it has none), us until its
   --          next job is due, slots taken, slots (0: no bound), used of the fullest quota, that quota (0: it has none), why, about what,
-  --          ... }, { jobs that have passed since it is counted, ... } }
+  --          the budget above it ('': none), its weight there, ... }, { jobs that have passed since it is counted, ... } }
   -- errors BADARG
   -- cost   O(budgets)
   function rows.budgets(redis_keys, args)
@@ -166,11 +167,27 @@ do
     return { ctx.now_text, found, watch.ask(ctx.memory, ids, ctx.now) }
   end
 
+  -- lates: how many jobs left how late, what is not written yet too.
+  local function lates(ctx, add)
+    local not_written, written = ctx.memory.lates, pcall_redis('HGETALL', ctx.k.stats)
+    local counts = {}
+    for i = 1, is_error(written) and 0 or #written, 2 do
+      local k = match(written[i], '^late:(%d+)$')
+      if k then counts[k] = tonumber(written[i + 1]) end
+    end
+    for k, n in pairs(not_written) do
+      k = digits(k)
+      counts[k] = (counts[k] or 0) + n
+    end
+    for k, n in pairs(counts) do add('late:' .. k, n) end
+  end
+
   -- drip__totals: the figures of everything.
   -- keys   <prefix>:policy
-  -- args   now_us
+  -- args   now_us, 'late': the lateness of all jobs that left too (left out: not)
   -- reply  { now_us (a text), name, figure, ... }: dispatched, rejected and dropped (jobs since the keys were made), due, share, full, held,
-  --        paused, refused (how many nodes wait there), budgets (how many of those are budgets), retries, dead, daemons
+  --        paused, refused (how many nodes wait there), budgets (how many of those are budgets), retries, dead, daemons, and late:<k>
+  --        (58_dispatch) as far as jobs left so late
   -- cost   O(daemons, held routes)
   function rows.totals(redis_keys, args)
     local prefix = keys.prefix_of(redis_keys[1], 'policy')
@@ -197,6 +214,7 @@ do
     add('held', held)
     add('dead', pcall_redis('XLEN', ctx.k.dead))
     add('daemons', daemons.count(ctx.k.daemons, ctx.now))
+    if args[2] == 'late' then lates(ctx, add) end
     return reply
   end
 end

@@ -1,0 +1,51 @@
+// Elements and texts. Whatever comes from outside becomes a text node here and nothing else.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** An element with attributes, listeners (`onclick`) and children. */
+export function h(name, attributes, ...children) {
+  return fill(document.createElement(name), attributes, children);
+}
+
+/** The same in a drawing. */
+export function s(name, attributes, ...children) {
+  return fill(document.createElementNS(SVG, name), attributes, children);
+}
+
+// Control characters, and marks that cannot be seen or that turn the reading direction.
+const HIDDEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\\]/gu;
+
+function escaped(character) {
+  if (character === "\\") return "\\\\";
+  return `\\u{${character.codePointAt(0).toString(16)}}`;
+}
+
+/** A text from outside with everything visible, as the command line shows it: `a\u{202e}b`. */
+export function shown(text) {
+  return String(text ?? "").replace(HIDDEN, escaped);
+}
+
+/** A name from outside, kept apart from the text around it. */
+export function name(text, attributes) {
+  return h("bdi", { class: "name", ...attributes }, shown(text));
+}
+
+/** Change a text only where it is another one: a screen reader and the layout are left alone. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Put these children into a place of old ones. */
+export function put(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+}
