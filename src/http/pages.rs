@@ -40,11 +40,18 @@ static FILES: &[File] = &[
     file!("uplot.min.css", CSS),
     file!("uplot.min.js", SCRIPT),
     file!("app.js", SCRIPT),
+    file!("actions.js", SCRIPT),
     file!("api.js", SCRIPT),
+    file!("budgets.js", SCRIPT),
+    file!("changes.js", SCRIPT),
     file!("charts.js", SCRIPT),
+    file!("dead.js", SCRIPT),
+    file!("dialog.js", SCRIPT),
     file!("dom.js", SCRIPT),
+    file!("drips.js", SCRIPT),
     file!("format.js", SCRIPT),
     file!("live.js", SCRIPT),
+    file!("node.js", SCRIPT),
     file!("overview.js", SCRIPT),
 ];
 

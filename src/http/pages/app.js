@@ -1,14 +1,21 @@
 // The frame of all pages: which one is shown, whether the connection is there, and the token.
 
-import { token } from "./api.js";
-import { h, put, say, shown } from "./dom.js";
-import { start, live } from "./live.js";
+import { budgets } from "./budgets.js";
+import { changes } from "./changes.js";
+import { dead } from "./dead.js";
+import { tokenButton } from "./dialog.js";
+import { say, shown } from "./dom.js";
+import { live, start } from "./live.js";
+import { bucket, budget } from "./node.js";
 import { overview } from "./overview.js";
 
 const main = document.getElementById("main");
 
 /** The pages by the first word behind the #; each gets the rest as a name. */
-const PAGES = { "": ["Overview", overview] };
+const PAGES = {
+  "": ["Overview", overview], bucket: ["Bucket", bucket], budgets: ["Budgets", budgets], budget: ["Budget", budget],
+  changes: ["Changes", changes], dead: ["Dead letters", dead],
+};
 
 let leave = new AbortController();
 
@@ -16,7 +23,7 @@ function show(isFirst) {
   leave.abort();
   leave = new AbortController();
   const [, word = "", rest = ""] = location.hash.split("/");
-  const [title, page] = PAGES[word] ?? PAGES[""];
+  const [title, page] = Object.hasOwn(PAGES, word) ? PAGES[word] : PAGES[""];
   let subject = "";
   try {
     subject = decodeURIComponent(rest);
@@ -48,5 +55,6 @@ function drawLink() {
 
 addEventListener("hashchange", () => show(false));
 live.addEventListener("link", drawLink);
+tokenButton(document.getElementById("token"));
 show(true);
 start();
