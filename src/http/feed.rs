@@ -298,11 +298,28 @@ mod tests {
 
     #[test]
     fn a_second_is_what_was_counted_between_two_looks() {
-        let before = Totals { at_us: 10_000_000, dispatched: 100, rejected: 7, lates: Lates::from([(0, 100)]), ..Totals::default() };
-        let after = Totals { at_us: 12_000_000, dispatched: 130, rejected: 8, lates: Lates::from([(0, 100), (28, 30)]), waiting: 4, ..before.clone() };
+        let before = Totals {
+            at_us: 10_000_000,
+            dispatched: 100,
+            rejected: 7,
+            lates: Lates::from([(0, 100)]),
+            ..Totals::default()
+        };
+        let after = Totals {
+            at_us: 12_000_000,
+            dispatched: 130,
+            rejected: 8,
+            lates: Lates::from([(0, 100), (28, 30)]),
+            waiting: 4,
+            ..before.clone()
+        };
         let second = Second::between(&before, &after);
         assert_eq!(second.row(), json!([12_000, 15.0, 0.5, 152, 152, 4]));
         let emptied = Totals { at_us: 13_000_000, ..Totals::default() };
-        assert_eq!(Second::between(&after, &emptied).row(), json!([13_000, 0.0, 0.0, null, null, 0]), "somebody emptied Redis");
+        assert_eq!(
+            Second::between(&after, &emptied).row(),
+            json!([13_000, 0.0, 0.0, null, null, 0]),
+            "somebody emptied Redis"
+        );
     }
 }

@@ -135,7 +135,9 @@ impl Passed {
 
 fn budget_as_json(row: &BudgetNow, per_s: Option<f64>) -> Value {
     let part = |used: u64, of: u64| used as f64 / of.max(1) as f64;
-    let of_rate = row.rate.zip(per_s).map(|((count, period_us), per_s)| per_s * period_us as f64 / 1e6 / f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+    let of_rate = row.rate.zip(per_s).map(|((count, period_us), per_s)| {
+        per_s * period_us as f64 / 1e6 / f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+    });
     let of_slots = row.slots.as_ref().map(|slots| part(slots.taken, slots.of));
     let of_quota = row.quota.map(|(used, of)| part(used, of));
     let highest = [of_rate, of_slots, of_quota].into_iter().flatten().reduce(f64::max);
@@ -162,7 +164,8 @@ pub(super) async fn budgets(
         let mut now = store.budgets_now(&names).await?;
         // A budget with a glob has expansions; one that stands above a ranked one may be none of the ranked.
         let known = |name: &String| now.rows.iter().any(|row| row.budget == *name);
-        let mut above: Vec<String> = now.rows.iter().filter_map(|row| row.parent.clone()).filter(|name| !known(name)).collect();
+        let mut above: Vec<String> =
+            now.rows.iter().filter_map(|row| row.parent.clone()).filter(|name| !known(name)).collect();
         above.sort();
         above.dedup();
         above.truncate(MOST);

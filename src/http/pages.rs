@@ -118,7 +118,9 @@ mod tests {
     fn every_script_that_the_page_names_is_one_of_its_files() {
         for file in FILES {
             let Ok(text) = std::str::from_utf8(file.2) else { continue };
-            let quoted = text.split(['"', '\'']).filter_map(|part| part.strip_prefix("./").or_else(|| part.strip_prefix(ASSETS)));
+            let quoted = text
+                .split(['"', '\''])
+                .filter_map(|part| part.strip_prefix("./").or_else(|| part.strip_prefix(ASSETS)));
             for name in quoted.filter(|name| !file.0.starts_with("uplot") && !name.is_empty()) {
                 assert!(super::file(name).is_some(), "{} names {name}", file.0);
             }
@@ -130,7 +132,10 @@ mod tests {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/pages");
         for entry in std::fs::read_dir(folder).expect("the folder") {
             let name = entry.expect("an entry").file_name().into_string().expect("text");
-            assert!(is_page(&format!("{ASSETS}{name}")) || name.starts_with("uplot.LICENSE") || name == "uplot.md", "{name}");
+            assert!(
+                is_page(&format!("{ASSETS}{name}")) || name.starts_with("uplot.LICENSE") || name == "uplot.md",
+                "{name}"
+            );
         }
         assert!(is_page("/") && !is_page("/assets/") && !is_page("/assets/x.js") && !is_page("/v1/status"));
     }

@@ -249,7 +249,8 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
 fn totals_of(reply: &Value) -> Option<Totals> {
     let (now, figures) = list(reply)?.split_first()?;
     let (figures, []) = figures.as_chunks::<2>() else { return None };
-    let figures = figures.iter().map(|[name, n]| Some((text(name)?, number(n)?))).collect::<Option<BTreeMap<_, _>>>()?;
+    let figures =
+        figures.iter().map(|[name, n]| Some((text(name)?, number(n)?))).collect::<Option<BTreeMap<_, _>>>()?;
     let figure = |name: &str| figures.get(name).copied().unwrap_or(0);
     let places: u64 = ["due", "share", "full", "held", "paused", "refused"].into_iter().map(figure).sum();
     Some(Totals {

@@ -77,7 +77,10 @@ pub(super) const NOTES: &[Notes] = &[
             "KEYS",
             &[
                 ("q, Esc, Ctrl-C", "end"),
-                ("Up, Down, k, j, PgUp, PgDn, Home, End", "select a row; the selection keeps its name when the order changes"),
+                (
+                    "Up, Down, k, j, PgUp, PgDn, Home, End",
+                    "select a row; the selection keeps its name when the order changes",
+                ),
                 ("e, d, r, l; s", "the order: empty, depth, rejected, late; the next one"),
                 ("/", "filter by a glob, or by a part of the name; an empty one shows all"),
                 ("Space", "freeze the picture, go on"),

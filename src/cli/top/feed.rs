@@ -203,7 +203,9 @@ impl Feed<'_> {
 
     async fn explain(&mut self, store: &mut Store) -> Result<(), StoreError> {
         let wants = self.wants.borrow_and_update().clone();
-        let Some(name) = wants.selected.as_ref().and_then(|name| BucketName::parse(name.as_bytes()).ok()) else { return Ok(()) };
+        let Some(name) = wants.selected.as_ref().and_then(|name| BucketName::parse(name.as_bytes()).ok()) else {
+            return Ok(());
+        };
         let said = if wants.is_of_budgets() {
             match store.explain_budget(&name).await {
                 Err(StoreError::Refused { message, .. }) => (message.clone(), message), // it is none any more

@@ -37,7 +37,8 @@ const LONGEST: usize = 2_000;
 
 pub(super) fn draw(frame: &mut Frame, view: &mut View) {
     let area = frame.area();
-    let (width, detail) = (usize::from(area.width), if area.height >= ROOMY { 2 } else { u16::from(area.height >= LOW) });
+    let (width, detail) =
+        (usize::from(area.width), if area.height >= ROOMY { 2 } else { u16::from(area.height >= LOW) });
     let figures = u16::from(area.height >= LOW);
     let rows = [1, figures, 1].map(Constraint::Length).into_iter().chain([Constraint::Min(0)]);
     let rows = rows.chain([detail, u16::from(area.height >= 4)].map(Constraint::Length));

@@ -95,30 +95,15 @@ fn columns_of(by: By, width: usize) -> Vec<(Column, usize)> {
         _ => Empty,
     };
     let mut columns = match (by, width) {
-        (By::Budgets, WIDE..) => vec![
-            (Name, 0),
-            (Bar, 12),
-            (Waiting, 7),
-            (Now, 9),
-            (Set, 9),
-            (Slots, 9),
-            (Quota, 9),
-            (Why, 0),
-        ],
+        (By::Budgets, WIDE..) => {
+            vec![(Name, 0), (Bar, 12), (Waiting, 7), (Now, 9), (Set, 9), (Slots, 9), (Quota, 9), (Why, 0)]
+        }
         (By::Budgets, USUAL..) => vec![(Name, 0), (Bar, 6), (Waiting, 7), (Now, 7), (Set, 8), (Slots, 9), (Why, 0)],
         (By::Budgets, NARROW..) => vec![(Name, 0), (Waiting, 7), (Now, 7), (Set, 8), (Why, 0)],
         (By::Budgets, _) => vec![(Name, 0), (Waiting, 7), (Why, 0)],
-        (_, WIDE..) => vec![
-            (Name, 0),
-            (Bar, 12),
-            (Depth, 9),
-            (Empty, 8),
-            (Rejected, 8),
-            (Late, 7),
-            (Now, 9),
-            (Set, 9),
-            (Why, 0),
-        ],
+        (_, WIDE..) => {
+            vec![(Name, 0), (Bar, 12), (Depth, 9), (Empty, 8), (Rejected, 8), (Late, 7), (Now, 9), (Set, 9), (Why, 0)]
+        }
         (_, USUAL..) => vec![(Name, 0), (Bar, 6), (Depth, 9), (figure, 8), (Now, 7), (Set, 8), (Why, 0)],
         (_, NARROW..) => vec![(Name, 0), (Depth, 9), (figure, 8), (Why, 0)],
         _ => vec![(Name, 0), (Depth, 5), (Why, 0)],
@@ -267,7 +252,8 @@ impl View {
             return Cell::plain(if column == Column::Name { name } else { "" });
         };
         let id = Subject { is_budget: true, pattern: name }.stored();
-        let of = |part: Option<(u64, u64)>| part.map_or("-".to_owned(), |(n, all)| format!("{}/{}", short(n), short(all)));
+        let of =
+            |part: Option<(u64, u64)>| part.map_or("-".to_owned(), |(n, all)| format!("{}/{}", short(n), short(all)));
         Cell::plain(match column {
             Column::Name => name.to_owned(),
             Column::Bar => match self.used(&id, budget) {
@@ -336,7 +322,8 @@ mod tests {
 
     #[test]
     fn a_cell_takes_its_columns_whatever_stands_in_it() {
-        for text in ["", "a", "短信短信", "sms:\u{202e}gro", "x\u{1b}[2Jy", "e\u{301}e\u{301}", "very long indeed"] {
+        for text in ["", "a", "短信短信", "sms:\u{202e}gro", "x\u{1b}[2Jy", "e\u{301}e\u{301}", "very long indeed"]
+        {
             for width in 1..20 {
                 assert_eq!(fit(text, width, true).width(), width, "{text:?}");
                 assert_eq!(fit(text, width, false).width(), width, "{text:?}");

@@ -28,7 +28,7 @@ function more(level) {
   if (level.slow_us) all.push(`slow for ${lasts(level.slow_us)}`);
   if (level.slots) all.push(`slots ${level.slots.taken} of ${level.slots.of}`);
   for (const quota of level.quotas) all.push(`quota ${count(quota.used)} of ${count(quota.count)}, ends in ${lasts(quota.ends_us)}`);
-  if (level.share) all.push(`waits for a share of ${shown(level.share.of)}: ${count(level.share.ahead)} of ${count(level.share.waiting)} go first`);
+  if (level.share) all.push(`waits for a share of ${shown(level.share.of)}: ${count(level.share.ahead)} of ${count(level.share.waiting)} before it`);
   if (level.waiting) all.push(`${count(level.waiting)} wait for a share of it`);
   return all.join(", ") || "–";
 }
