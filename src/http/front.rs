@@ -198,7 +198,7 @@ mod tests {
             quota: Some((5, 10)),
             why: Why::Rate,
             parent: None,
-            weight: 1.0,
+            weight: 1,
             passed,
         }
     }

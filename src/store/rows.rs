@@ -83,7 +83,7 @@ pub struct BucketNow {
 }
 
 /// How a budget stands now.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetNow {
     /// Its name.
     pub budget: String,
@@ -102,7 +102,7 @@ pub struct BudgetNow {
     /// The budget above it.
     pub parent: Option<String>,
     /// Its weight there.
-    pub weight: f64,
+    pub weight: u64,
     /// How many jobs have passed through it since somebody looks at it.
     pub passed: u64,
 }
@@ -239,7 +239,7 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
             quota: (quota > 0).then_some((used, quota)),
             why: Why::read(text(why)?, text(about)?),
             parent: some(text(parent)?),
-            weight: text(weight)?.parse().ok()?,
+            weight: number(weight)?,
             passed: number(passed)?,
         })
     });

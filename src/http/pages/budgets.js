@@ -2,7 +2,7 @@
 
 import { every, get } from "./api.js";
 import { h, name, put, say, shown } from "./dom.js";
-import { ago, count, lasts, number, percent, rate, why } from "./format.js";
+import { ago, count, lasts, many, number, percent, rate, why } from "./format.js";
 
 /** The part of the budget above that one gets while all that are shown there wait. */
 function share(row, siblings) {
@@ -46,7 +46,7 @@ export function budgets(main, signal) {
       const roots = order(said.rows.filter((row) => !row.parent || !names.has(row.parent)));
       const below = (parent) => order(said.rows.filter((row) => row.parent === parent && row.budget !== parent));
       say(state, said.rows.length === 0 ? "The configuration in force names no budget that is in use."
-        : `${count(said.rows.length)} budgets: those for whose shares most wait${said.as_of ? ` (ranked ${ago(said.age_ms)})` : ""}, those that are named without a glob, and those above them.`);
+        : `${many(said.rows.length, "budget")}: those for whose shares most wait${said.as_of ? ` (ranked ${ago(said.age_ms)})` : ""}, those that are named without a glob, and those above them.`);
       const now = JSON.stringify(said.rows);
       if (now === last) return;
       last = now;

@@ -2,7 +2,7 @@
 
 import { get, send, token } from "./api.js";
 import { confirm, tell } from "./dialog.js";
-import { h, name, put, say, shown } from "./dom.js";
+import { field, h, name, put, say, shown } from "./dom.js";
 import { lasts, many, moment } from "./format.js";
 
 const PAGE = 50;
@@ -107,7 +107,7 @@ export function dead(main, signal) {
       filter = Object.fromEntries(inputs.filter((input) => input.value.trim()).map((input) => [input.name, input.value.trim()]));
       look();
     },
-  }, FIELDS.map(([id, label], at) => h("label", { for: `f-${id}` }, label, inputs[at])), h("button", { type: "submit" }, "Show"));
+  }, FIELDS.map(([, label], at) => field(label, inputs[at])), h("button", { type: "submit" }, "Show"));
   const heads = ["Bucket", "Died", "Attempts", "Reason", "Job", "Do"];
   put(main, h("h1", {}, "Dead letters"), h("section", { class: "card", "aria-label": "Dead letters" }, form, state, h("div", { class: "row" }, retry, drop),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of dead letters" },

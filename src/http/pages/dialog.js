@@ -1,7 +1,7 @@
 // One dialog: for the token, and before anything is changed. Nothing is done without it.
 
 import { Problem, ask, token } from "./api.js";
-import { h, put, shown } from "./dom.js";
+import { field, h, put, shown } from "./dom.js";
 
 const dialog = document.getElementById("dialog");
 
@@ -14,9 +14,8 @@ export function tell(words) {
   tell.timer = setTimeout(() => (place.hidden = true), 8_000);
 }
 
-function field({ id, label, type = "text", hint = "", value = "", required = false }) {
-  return h("label", { for: `d-${id}` }, label,
-    h("input", { id: `d-${id}`, name: id, type, value, placeholder: hint, required, autocomplete: "off", spellcheck: "false" }));
+function input({ id, label, type = "text", hint = "", value = "", required = false }) {
+  return field(label, h("input", { id: `d-${id}`, name: id, type, value, placeholder: hint, required, autocomplete: "off", spellcheck: "false" }));
 }
 
 /**
@@ -41,7 +40,7 @@ export function confirm({ title, words = [], fields = [], go, isBad = false, act
           button.disabled = false;
         }
       },
-    }, h("h2", { id: "dialog-title" }, title), words.map((text) => h("p", {}, text)), fields.map(field), wrong,
+    }, h("h2", { id: "dialog-title" }, title), words.map((text) => h("p", {}, text)), fields.map(input), wrong,
     h("div", { class: "row" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), button));
     put(dialog, form);
     dialog.addEventListener("close", () => resolve(done), { once: true });

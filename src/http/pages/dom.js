@@ -40,6 +40,11 @@ export function name(text, attributes) {
   return h("bdi", { class: "name", ...attributes }, shown(text));
 }
 
+/** A control that has an id, below its label. */
+export function field(label, control) {
+  return h("div", { class: "field" }, h("label", { for: control.id }, label), control);
+}
+
 /** Change a text only where it is another one: a screen reader and the layout are left alone. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

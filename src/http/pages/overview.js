@@ -2,8 +2,8 @@
 
 import { every, get } from "./api.js";
 import { charts } from "./charts.js";
-import { h, name, put, say, shown } from "./dom.js";
-import { ago, brief, count, lasts, rate, why } from "./format.js";
+import { field, h, name, put, say, shown } from "./dom.js";
+import { ago, brief, count, lasts, many, rate, why } from "./format.js";
 import { live } from "./live.js";
 
 const TILES = [
@@ -30,10 +30,12 @@ function tiles(signal) {
 
 const ORDERS = [["empty", "longest until empty"], ["depth", "most jobs waiting"], ["rejected", "most rejected lately"], ["late", "latest"]];
 
+/** So many are ranked by each order. */
+const KEPT = 1_000;
+
 /** A word is looked for anywhere in a name; a glob stays one. */
-function glob(text) {
-  return /[*?[\\]/.test(text) ? text : `*${text}*`;
-}
+const isGlob = (text) => /[*?[\\]/.test(text);
+const glob = (text) => (isGlob(text) ? text : `*${text}*`);
 
 /** A row of the table. It stays where it is and only what changed of it is drawn: a thousand of them are. */
 function makeRow() {
@@ -70,6 +72,7 @@ function top(signal) {
   const only = h("input", { id: "match", type: "search", placeholder: "name, or a glob: sms:*", autocomplete: "off", spellcheck: "false" });
   const limit = h("select", { id: "limit" }, [100, 1_000].map((n) => h("option", { value: n }, count(n))));
   const state = h("p", { class: "soft small", id: "as-of" }, "Loading…");
+  const direct = h("p", { class: "small", hidden: true });
   const body = h("tbody");
   const heads = ["Bucket", "Jobs", "Empty in", "Rate", "Late", "Rejected", "Why it waits"];
   const kinds = ["", "n", "n", "n wide", "n wide", "n wide", ""];
@@ -77,6 +80,12 @@ function top(signal) {
     h("thead", {}, h("tr", {}, heads.map((text, at) => h("th", { scope: "col", class: kinds[at] }, text)))), body);
   const rows = [];
   let asked = 0;
+  // The ranking knows the first thousand of each order; a page can be opened by any name.
+  const offer = () => {
+    const text = only.value.trim();
+    direct.hidden = !text || isGlob(text);
+    if (!direct.hidden) put(direct, h("a", { href: `#/bucket/${encodeURIComponent(text)}` }, "Open the bucket called ", name(text)));
+  };
   const look = async () => {
     const query = new URLSearchParams({ by: by.value, limit: limit.value, now: "true" });
     if (only.value) query.set("match", glob(only.value));
@@ -94,21 +103,24 @@ function top(signal) {
   };
   const words = (found) => {
     if (found.as_of === null) return "The first walk over all buckets is not over yet.";
-    const some = found.rows.length === 0 ? (only.value ? "No bucket with work matches. " : "No bucket has work. ") : `${count(found.rows.length)} of ${count(found.buckets)} buckets with work. `;
+    const among = only.value && found.buckets > KEPT ? `Among the first ${count(KEPT)}: ` : "";
+    const some = found.rows.length === 0 ? (only.value ? `${among}none matches. ` : "No bucket has work. ")
+      : `${among}${count(found.rows.length)} of ${many(found.buckets, "bucket")} with work. `;
     return `${some}Ranked ${ago(found.age_ms)}; the first 64 as they stand now.`;
   };
   let typing = 0;
   by.addEventListener("change", look);
   limit.addEventListener("change", look);
   only.addEventListener("input", () => {
+    offer();
     clearTimeout(typing);
     typing = setTimeout(look, 150);
   });
   every(2_000, signal, look);
   return h("section", { class: "card", "aria-labelledby": "top-title" }, h("h2", { id: "top-title" }, "Buckets"),
     h("form", { class: "row", onsubmit: (event) => event.preventDefault() },
-      h("label", { for: "by" }, "Order", by), h("label", { for: "match" }, "Filter", only), h("label", { for: "limit" }, "At most", limit)),
-    state, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of buckets" }, table));
+      [["Order", by], ["Filter", only], ["At most", limit]].map(([text, control]) => field(text, control))),
+    direct, state, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of buckets" }, table));
 }
 
 /** Show it until the page is left. */

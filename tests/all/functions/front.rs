@@ -70,24 +70,25 @@ fn dispatches_are_remembered_from_the_first_question_on_and_the_last_100_of_them
     case.settle_at(T0);
     assert_eq!(drips(&mut case, T0, "acme"), Some((0, vec![])), "the one that left before is not known");
     case.settle_at(T0 + 100 * MS);
-    case.settle_at(T0 + 203 * MS);
+    case.settle_at(T0 + 200 * MS);
     let due = |n: u64| T0 + n * 100 * MS;
-    let expected = vec![(due(1), due(1)), (due(2), due(2) + 3 * MS)];
+    let expected = vec![(due(1), due(1)), (due(2), due(2))];
     assert_eq!(drips(&mut case, T0 + S, "acme"), Some((2, expected)));
-    for n in 3..150 {
+    for n in 3..149 {
         case.settle_at(due(n));
         drips(&mut case, due(n), "acme");
     }
+    case.settle_at(due(149) + 3 * MS);
     let (n, all) = drips(&mut case, due(150), "acme").expect("remembered");
     assert_eq!((n, all.len()), (149, 100));
-    assert_eq!((all[0], all[99]), ((due(50), due(50)), (due(149), due(149))));
+    assert_eq!((all[0], all[99]), ((due(50), due(50)), (due(149), due(149) + 3 * MS)));
     assert_eq!(drips(&mut case, due(150), "other"), Some((0, vec![])), "nobody asked for the other one");
 }
 
 #[test]
 fn dispatches_of_retries_and_of_buckets_below_a_budget_are_remembered_too() {
     let mut case = Case::with(
-        "[defaults]\nrate = '10/s'\ncatch_up = '0s'\n[[budget]]\nmatch = 'all'\nrate = '5/s'\n[[bucket]]\nmatch = 'sms'\nwithin = 'all'\n",
+        "[defaults]\nrate = '10/s'\ncatch_up = '0s'\n[[budget]]\nmatch = 'all'\nrate = '5/s'\ncatch_up = '0s'\n[[bucket]]\nmatch = 'sms'\nwithin = 'all'\n",
     );
     assert_eq!(drips(&mut case, T0, "sms"), Some((0, vec![])));
     assert_eq!(drips(&mut case, T0, "mail"), Some((0, vec![])));
@@ -118,4 +119,23 @@ fn what_nobody_asks_for_any_more_is_forgotten_and_at_most_64_buckets_are_remembe
     case.push_at(T0 + 100 * S, "b0", &["y"]);
     case.settle_at(T0 + 100 * S);
     assert_eq!(drips(&mut case, T0 + 101 * S, "b0"), Some((0, vec![])), "nobody asked for a minute");
+}
+
+#[test]
+fn the_budgets_that_are_named_are_told_of_also_while_something_is_set_with_their_place_in_the_tree() {
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'all'\nrate = '5/s'\n[[budget]]\nmatch = 'all:eu'\nwithin = 'all'\nrate = '1/s'\nweight = 3\n[[budget]]\nmatch = 'x:*'\nrate = '1/s'\n",
+    );
+    let rows = |case: &mut Case| -> Vec<(String, String, String)> {
+        let reply: Vec<Value> = case.fcall("drip__budget_rows", &["policy"], &[T0.to_string()]);
+        let rows: Vec<Value> = get(&reply[1]);
+        rows.chunks(13).map(|row| (get(&row[0]), get(&row[11]), get(&row[12]))).collect()
+    };
+    let expected =
+        [("all", "", "1"), ("all:eu", "all", "3")].map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+    assert_eq!(rows(&mut case), expected);
+    let change = r#"{"what":"set","match":"sms:*","is_glob":true,"set":{"rate":{"text":"1/s","policy":{"count":1,"period_us":1000000}}},"unset":[],"unset_all":false,"by":"ada","user":""}"#;
+    let told: Vec<Value> = case.fcall("drip__set", &["policy"], &[T0.to_string().as_str(), change]);
+    assert_eq!(get::<i64>(&told[0]), 1);
+    assert_eq!(rows(&mut case), expected);
 }

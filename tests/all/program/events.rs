@@ -102,7 +102,7 @@ fn changes_and_slow_downs_are_told_as_they_come_and_those_before_at_first() {
         (&first[0]["what"], &first[0]["match"], &first[0]["reason"]),
         (&"pause".into(), &"before".into(), &"it was before".into())
     );
-    assert_eq!(shell.run(&["slow", "acme", "--for", "10m"]).0, 0);
+    assert_eq!(shell.run(&["slow", "acme", "10m"]).0, 0);
     let next = events.until("changes", |_| true);
     assert_eq!(next.as_array().map(Vec::len), Some(1), "each once: {next}");
     assert_eq!(

@@ -90,14 +90,14 @@ fn a_rate_is_set_with_the_present_one_in_view_and_taken_back() {
     browser.click("button", "Set the rate of acme");
     browser.sees("The rate of acme is 1000/s.");
     eventually("the others leave", || door.shell.case.stream("ready").len() == 3);
-    browser.sees("The last 2 jobs: half left at most");
+    browser.sees("The last 3 jobs: half left at most");
     assert!(door.settings().contains("acme: rate = \"1000/s\""));
     browser.click("button", "Rate of the file…");
     browser.click("button", "Take the rate of acme back");
     browser.sees("The rate of acme is that of the file.");
     assert_eq!(door.settings(), "nothing is set: the file and its defaults hold\n");
     browser.goto(&door.page("changes"));
-    browser.sees("before: rate = \"1000/s\"");
+    browser.sees("before: rate=\"1000/s\"");
 }
 
 #[test]
