@@ -2,7 +2,7 @@
 
 import { every, get } from "./api.js";
 import { h, name, put, say, shown } from "./dom.js";
-import { moment } from "./format.js";
+import { lasts, moment } from "./format.js";
 import { live } from "./live.js";
 
 const WORDS = {
@@ -18,6 +18,9 @@ function subject(row) {
   return h("a", { href: `#/${is}/${encodeURIComponent(text)}` }, name(text));
 }
 
+/** Times in milliseconds, as slow-downs tell them, in a larger unit. */
+const inUnits = (text) => shown(text).replace(/\b(\d+)ms\b/g, (_, ms) => lasts(ms * 1_000));
+
 function entry(change) {
   const isOver = change.what === "slow" && change.after === "over";
   const words = isOver ? "slow-down over" : WORDS[change.what] ?? shown(change.what);
@@ -25,8 +28,8 @@ function entry(change) {
   return h("li", { class: kind },
     h("p", {}, h("time", { datetime: new Date(change.at_ms).toISOString() }, moment(change.at_ms)), " ", h("strong", {}, words), " ",
       change.budget ? "budget " : "", subject(change)),
-    h("p", { class: "small" }, change.before ? `before: ${shown(change.before)}` : "", change.before && change.after ? " → " : "",
-      change.after && !isOver ? `after: ${shown(change.after)}` : ""),
+    h("p", { class: "small" }, change.before ? `before: ${inUnits(change.before)}` : "", change.before && change.after ? " → " : "",
+      change.after && !isOver ? `after: ${inUnits(change.after)}` : ""),
     h("p", { class: "small soft" }, `by ${change.by ? shown(change.by) : "the other side"}`, change.user ? `, Redis user ${shown(change.user)}` : "",
       change.reason ? `: ${shown(change.reason)}` : ""));
 }

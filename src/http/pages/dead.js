@@ -2,7 +2,7 @@
 
 import { get, send, token } from "./api.js";
 import { confirm, tell } from "./dialog.js";
-import { field, h, name, put, say, shown } from "./dom.js";
+import { field, h, name, put, say, shown, shownBytes } from "./dom.js";
 import { lasts, many, moment } from "./format.js";
 
 const PAGE = 50;
@@ -18,9 +18,7 @@ function inWords(filter) {
 
 function text(plain, base64) {
   if (plain !== null && plain !== undefined) return shown(plain);
-  const bytes = Uint8Array.from(atob(base64 ?? ""), (c) => c.charCodeAt(0));
-  const read = new TextDecoder("utf-8").decode(bytes.slice(0, FIRST));
-  return shown(read).replaceAll("\u{fffd}", "\\x??");
+  return shownBytes(Uint8Array.from(atob(base64 ?? ""), (c) => c.charCodeAt(0)).subarray(0, FIRST));
 }
 
 /** Put back or drop what a filter finds. The number is found and shown first, and no more than that are touched. */

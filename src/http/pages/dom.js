@@ -35,6 +35,32 @@ export function shown(text) {
   return String(text ?? "").replace(HIDDEN, escaped);
 }
 
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** How many bytes from here on are one character; 0: they are none. */
+function character(bytes, at) {
+  for (let length = 1; length <= 4 && at + length <= bytes.length; length += 1) {
+    try {
+      strict.decode(bytes.subarray(at, at + length));
+      return length;
+    } catch {
+      // It may be longer.
+    }
+  }
+  return 0;
+}
+
+/** Bytes from outside: what is no text among them is shown as `\xff`. */
+export function shownBytes(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length;) {
+    const length = character(bytes, at);
+    text += length ? shown(strict.decode(bytes.subarray(at, at + length))) : `\\x${bytes[at].toString(16).padStart(2, "0")}`;
+    at += length || 1;
+  }
+  return text;
+}
+
 /** A name from outside, kept apart from the text around it. */
 export function name(text, attributes) {
   return h("bdi", { class: "name", ...attributes }, shown(text));

@@ -19,17 +19,19 @@ export function drips(bucket, signal) {
   const drawing = s("svg", { class: "drips", viewBox: `0 0 ${WIDTH} 130`, preserveAspectRatio: "none", role: "img", "aria-label": "No job has left yet" });
   const words = h("p", { class: "small soft" }, "Jobs that leave from now on are shown.");
   const [from, to] = [h("span"), h("span")];
+  const times = h("p", { class: "soft small", "aria-hidden": "true", hidden: true }, from, " → ", to);
   const body = h("tbody");
   const table = h("details", {}, h("summary", {}, "As a table"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of the last jobs" },
     h("table", {}, h("thead", {}, h("tr", {}, ["Due", "Left", "Late"].map((text) => h("th", { scope: "col" }, text)))), body)));
   const card = h("section", { class: "card", "aria-labelledby": "drip" }, h("h2", { id: "drip" }, "The last jobs: due against left"),
     h("ul", { class: "legend" }, h("li", { class: "is-hidden" }, "above: due"), h("li", {}, "below: left"), h("li", { class: "is-red" }, "left late: by more than half an interval")),
-    drawing, h("div", { class: "legend is-hidden", "aria-hidden": "true" }, from, h("span", {}, "→"), to), words, table);
+    drawing, times, words, table);
   let last = -1;
   const look = async (intervalUs) => {
     const said = await get(`${pathOf("bucket", bucket)}/drips`, signal);
     if (said.left === null) return say(words, "Too many other buckets are looked at just now.");
     if (said.drips.length === 0) return null;
+    times.hidden = false;
     const begin = Math.min(...said.drips.map(([due]) => due)), length = Math.max(1, said.at_us - begin);
     const x = (us) => 4 + ((us - begin) / length) * (WIDTH - 8);
     const marks = said.drips.flatMap(([due, left]) => {

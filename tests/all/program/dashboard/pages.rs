@@ -97,6 +97,7 @@ fn any_name_and_any_job_is_shown_as_text() {
     browser.sees("<img src=x onerror=window.pwned=1>");
     browser.goto(&door.page("dead"));
     browser.sees("<b>bold</b>");
+    browser.sees(r"\xff\u{0}");
     browser.sees(r"\u{202e}x");
     assert_eq!(browser.run("document.querySelectorAll('main img, main b, main script').length"), json!(0));
     assert_eq!(browser.run("window.pwned ?? null"), Value::Null);
