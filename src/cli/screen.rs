@@ -92,3 +92,46 @@ impl Keys {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::process::Command;
+
+    use ratatui::text::Line;
+    use rustix::termios::tcgetattr;
+
+    use super::*;
+
+    #[test]
+    #[ignore = "it needs a terminal of its own: the test below runs it in one"]
+    fn it_draws_and_then_a_fault_in_drawing_panics() {
+        let mut screen = Screen::open_with_keys().expect("a terminal");
+        screen.draw(|frame| frame.render_widget(Line::from("picture"), frame.area())).expect("drawn");
+        let _ = screen.draw(|_| panic!("a fault in drawing"));
+    }
+
+    #[test]
+    fn a_panic_in_drawing_leaves_the_terminal_as_it_was() {
+        let (mut pty, pts) = pty_process::blocking::open().expect("a pseudo-terminal");
+        pty.resize(pty_process::Size::new(24, 80)).expect("a size");
+        let before = tcgetattr(&pty).expect("its settings");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let name = "cli::screen::tests::it_draws_and_then_a_fault_in_drawing_panics";
+        command.args(["--exact", name, "--ignored", "--nocapture"]).env("TERM", "xterm-256color");
+        let mut child = pty_process::blocking::Command::from(command).spawn(pts).expect("it runs");
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 8_192]);
+        while let Ok(n @ 1..) = pty.read(&mut buffer) {
+            bytes.extend(&buffer[..n]); // it fails when nobody has the terminal any more
+        }
+        assert_eq!(child.wait().expect("it ends").code(), Some(101), "a test that failed");
+        let text = String::from_utf8_lossy(&bytes);
+        let at = |what: &str| text.rfind(what).unwrap_or_else(|| panic!("no {what:?} in {text:?}"));
+        // The screen was taken and drawn on, then given back with its cursor; only then comes what went wrong, where it can be read.
+        assert!(at("\u{1b}[?1049h") < at("picture") && at("picture") < at("\u{1b}[?1049l"), "{text:?}");
+        assert!(text.find("\u{1b}[?1049l") < text.find("a fault in drawing"), "{text:?}");
+        assert!(at("\u{1b}[?25l") < at("\u{1b}[?25h"), "{text:?}");
+        let after = tcgetattr(&pty).expect("its settings");
+        assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
+    }
+}

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::Door;
 use super::listen::Connection;
 use crate::store::change::Event;
-use crate::store::rows::Totals;
-use crate::store::status::Lateness;
+use crate::store::figures::Figures;
+use crate::store::status::{Lateness, Lates};
 use crate::store::{Store, StoreError};
 use crate::words::subject::Subject;
 
@@ -75,16 +75,26 @@ struct Second {
     waiting: u64,
 }
 
+/// How many jobs left how late, since the keys were made.
+fn lates(figures: &Figures) -> Lates {
+    figures.counters_of("late:").filter_map(|(quarter, n)| Some((quarter.parse().ok()?, n))).collect()
+}
+
+/// Jobs that did not fit; those that a newer one pushed out too.
+fn rejected(figures: &Figures) -> u64 {
+    figures.counter("rejected") + figures.counter("dropped")
+}
+
 impl Second {
-    fn between(before: &Totals, after: &Totals) -> Self {
+    fn between(before: &Figures, after: &Figures) -> Self {
         let seconds = after.at_us.saturating_sub(before.at_us).max(1) as f64 / 1e6;
         let per_s = |before: u64, after: u64| (after.saturating_sub(before) as f64 / seconds * 10.0).round() / 10.0;
         Self {
             at_ms: after.at_us / 1_000,
-            dispatched_per_s: per_s(before.dispatched, after.dispatched),
-            rejected_per_s: per_s(before.rejected, after.rejected),
-            lateness: Lateness::between(&before.lates, &after.lates),
-            waiting: after.waiting,
+            dispatched_per_s: per_s(before.counter("dispatched"), after.counter("dispatched")),
+            rejected_per_s: per_s(rejected(before), rejected(after)),
+            lateness: Lateness::between(&lates(before), &lates(after)),
+            waiting: after.buckets_waiting(),
         }
     }
 
@@ -109,13 +119,14 @@ fn event(name: &str, data: &Value) -> Arc<str> {
     text.into()
 }
 
-fn totals_event(second: &Second, now: &Totals) -> Arc<str> {
+fn totals_event(second: &Second, now: &Figures) -> Arc<str> {
+    let place = |name: &str| now.waiting.get(name).copied().unwrap_or(0);
     let data = json!({
         "at_ms": second.at_ms, "dispatched_per_s": second.dispatched_per_s, "rejected_per_s": second.rejected_per_s,
         "late_p50_us": second.lateness.map(|l| l.p50_us), "late_p99_us": second.lateness.map(|l| l.p99_us),
-        "dispatched": now.dispatched, "rejected": now.rejected, "waiting": now.waiting, "due": now.due, "share": now.share,
-        "full": now.full, "held": now.held, "paused": now.paused, "refused": now.refused, "retrying": now.retrying,
-        "dead": now.dead, "daemons": now.daemons,
+        "dispatched": now.counter("dispatched"), "rejected": rejected(now), "waiting": second.waiting, "due": place("due"),
+        "share": place("share"), "slots": place("slots"), "held": place("held"), "paused": place("paused"),
+        "refused": place("refused"), "retrying": place("retrying"), "dead": now.count("dead"), "daemons": now.count("daemons"),
     });
     event("totals", &data)
 }
@@ -196,7 +207,7 @@ impl Feed {
         let _ = self.news.send(said); // nobody listens
     }
 
-    fn answered(&self, second: Option<Second>, now: &Totals) {
+    fn answered(&self, second: Option<Second>, now: &Figures) {
         let mut past = self.past();
         if past.lost.take().is_some() {
             self.tell(redis_event(None));
@@ -257,13 +268,13 @@ impl Feed {
 pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before: Option<Totals> = None;
-    let step = async {
+    let mut before: Option<Figures> = None;
+    let looks = async {
         loop {
             tick.tick().await;
             let feed = &door.feed;
             let look = async |mut store: Store| {
-                let now = store.totals_and_lateness().await?;
+                let now = store.figures().await?;
                 feed.changes(&mut store).await?;
                 Ok(now)
             };
@@ -282,7 +293,7 @@ pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
     };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = step => {}
+        () = looks => {}
     }
     let since = Instant::now();
     while !door.feed.past().listeners.is_empty() && since.elapsed() < END_WITHIN {
@@ -294,28 +305,23 @@ pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::status::Lates;
 
     #[test]
     fn a_second_is_what_was_counted_between_two_looks() {
-        let before = Totals {
-            at_us: 10_000_000,
-            dispatched: 100,
-            rejected: 7,
-            lates: Lates::from([(0, 100)]),
-            ..Totals::default()
+        let figures = |at_us, counters: &[(&str, u64)], due| Figures {
+            at_us,
+            counters: counters.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
+            waiting: [("due".to_owned(), due)].into(),
+            ..Figures::default()
         };
-        let after = Totals {
-            at_us: 12_000_000,
-            dispatched: 130,
-            rejected: 8,
-            lates: Lates::from([(0, 100), (28, 30)]),
-            waiting: 4,
-            ..before.clone()
-        };
-        let second = Second::between(&before, &after);
-        assert_eq!(second.row(), json!([12_000, 15.0, 0.5, 152, 152, 4]));
-        let emptied = Totals { at_us: 13_000_000, ..Totals::default() };
+        let before = figures(10_000_000, &[("dispatched", 100), ("rejected", 7), ("late:0", 100)], 0);
+        let after = figures(
+            12_000_000,
+            &[("dispatched", 130), ("rejected", 7), ("dropped", 1), ("late:0", 100), ("late:28", 30)],
+            4,
+        );
+        assert_eq!(Second::between(&before, &after).row(), json!([12_000, 15.0, 0.5, 152, 152, 4]));
+        let emptied = figures(13_000_000, &[], 0);
         assert_eq!(
             Second::between(&after, &emptied).row(),
             json!([13_000, 0.0, 0.0, null, null, 0]),

@@ -11,10 +11,12 @@ mod body;
 mod buckets;
 mod dead;
 mod events;
+mod families;
 mod feed;
 mod front;
 mod health;
 mod listen;
+mod metrics;
 mod pages;
 mod problem;
 mod push;
@@ -46,6 +48,8 @@ struct Door {
     config: RwLock<Arc<Config>>,
     keys: RwLock<Arc<Keys>>,
     progress: Arc<Progress>,
+    /// What the last scrape saw.
+    before: metrics::Before,
     /// The name of this machine.
     host: String,
     /// What is going on, for whoever listens.
@@ -112,6 +116,7 @@ impl Open {
             config: RwLock::new(Arc::new(config)),
             keys: RwLock::new(Arc::new(keys)),
             progress,
+            before: metrics::Before::default(),
             host,
             feed: feed::Feed::new(),
             until_reload: RwLock::new(stop.child_token()),

@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::at::SETTINGS;
 use super::problem::ProblemBody;
-use super::{Door, act, ask, buckets, dead, events, front, health, pages, push, who};
+use super::{Door, act, ask, buckets, dead, events, front, health, metrics, pages, push, who};
 
 type Handler = MethodRouter<Arc<Door>>;
 
@@ -286,6 +286,9 @@ fn all() -> Vec<Route> {
             .problems(&[429]),
         Route::new(HttpMethod::Get, "/healthz", "Whether the loops of this daemon turn", get(health::healthz), Answer::Text),
         Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis", get(health::readyz), Answer::Text),
+        Route::new(HttpMethod::Get, "/metrics", "What is measured, for Prometheus", get(metrics::all), Answer::Text),
+        Route::new(HttpMethod::Get, "/metrics/buckets", "The same of the buckets that come first, or of one", get(metrics::buckets), Answer::Text)
+            .query::<metrics::Which>(),
         get_of("/openapi.json", "This document", get(document), "OpenAPI 3.1"),
     ];
     routes.extend(changes("buckets", "bucket", &["pause", "resume", "close", "open"]));

@@ -32,6 +32,8 @@ struct Inner {
     alive: Alive,
     /// The last change that the log told of; `None`: no look at them yet.
     told: Option<String>,
+    /// How often a connection was made that serves.
+    sessions: u64,
 }
 
 /// What the pacer did since the start.
@@ -88,6 +90,17 @@ impl Progress {
         for latest in &mut inner.latest {
             *latest = drained.latest.max(*latest);
         }
+    }
+
+    /// A connection serves.
+    pub fn serving(&self) {
+        self.inner().sessions += 1;
+    }
+
+    /// How often one did that came after another.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.inner().sessions.saturating_sub(1)
     }
 
     /// No pacer runs: the daemon waits for Redis.

@@ -5,11 +5,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::store::timing::WAKES_BY_POLL;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
@@ -154,6 +156,7 @@ impl Reconciler {
     async fn hand_over(&mut self, queues: &[Vec<u8>]) {
         for queue in queues {
             self.hints.wait_for_room().await;
+            WAKES_BY_POLL.fetch_add(1, Ordering::Relaxed);
             self.hints.add_queue(queue);
         }
     }

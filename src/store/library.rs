@@ -33,6 +33,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/45_bucket.lua"),
     include_str!("functions/45_watch.lua"),
     include_str!("functions/46_budget.lua"),
+    include_str!("functions/47_toll.lua"),
     include_str!("functions/48_rejecting.lua"),
     include_str!("functions/50_rejected.lua"),
     include_str!("functions/52_retries.lua"),
@@ -53,6 +54,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/78_daemons.lua"),
     include_str!("functions/80_purge.lua"),
     include_str!("functions/82_dead.lua"),
+    include_str!("functions/83_figures.lua"),
     include_str!("functions/84_explain.lua"),
     include_str!("functions/85_front.lua"),
     include_str!("functions/85_rows.lua"),
@@ -63,7 +65,7 @@ pub const SOURCE: &str = concat!(
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 7;
+pub const VERSION: i64 = 8;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]

@@ -11,6 +11,7 @@ pub mod change;
 pub mod dead;
 mod error;
 pub mod explain;
+pub mod figures;
 pub mod front;
 pub mod keys;
 pub mod library;
@@ -23,6 +24,7 @@ pub mod reply;
 pub mod rows;
 pub mod server;
 pub mod status;
+pub mod timing;
 pub mod top;
 pub mod view;
 pub mod wake;
@@ -31,7 +33,7 @@ pub mod what_if;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, ToRedisArgs, Value};
@@ -149,8 +151,10 @@ impl Store {
     }
 
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
-        let address = &self.address;
-        command.query_async(&mut self.connection).await.map_err(|why| StoreError::of_call(address.shown(), name, &why))
+        let (address, began) = (&self.address, Instant::now());
+        let answer = command.query_async(&mut self.connection).await;
+        timing::took(name, began.elapsed());
+        answer.map_err(|why| StoreError::of_call(address.shown(), name, &why))
     }
 
     /// The same, with the reply decoded.
@@ -164,7 +168,8 @@ impl Store {
     }
 
     /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made
-    /// once more: a function that was not found has done nothing.
+    /// once more: a function that was not found has done nothing. Where it met a key of another type, which Redis does not name,
+    /// that is looked for.
     async fn function(
         &mut self,
         name: &'static str,
@@ -177,6 +182,13 @@ impl Store {
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
                 self.load_library(&library::CURRENT).await?;
                 self.call(name, &command).await
+            }
+            Err(StoreError::Refused { call, code, message }) if code == "WRONGTYPE" => {
+                let wrong = if error::names_no_key(&message) { self.wrong_key().await? } else { None };
+                let message = wrong.map_or(message, |(key, found, wanted)| {
+                    format!("{key} holds a {found} and must hold a {wanted}: rename or delete it")
+                });
+                Err(StoreError::Refused { call, code, message })
             }
             other => other,
         }

@@ -1,13 +1,10 @@
-//! How buckets and budgets stand now: those that are named, and the figures of everything. What is asked for is bounded by the one
-//! who asks, whatever the number of buckets. `dripd top` asks once a second.
-
-use std::collections::BTreeMap;
+//! How buckets and budgets stand now: those that are named. What is asked for is bounded by the one who asks, whatever the
+//! number of buckets. `dripd top` asks once a second.
 
 use redis::{FromRedisValue as _, Value};
 
 use super::explain::Slots;
 use super::reply::{list, text, unexpected};
-use super::status::Lates;
 use super::top::Row;
 use super::walk::rows_of;
 use super::{Store, StoreError};
@@ -116,37 +113,26 @@ pub struct Now<T> {
     pub rows: Vec<T>,
 }
 
-/// The figures of everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// The server's time, in microseconds since the epoch.
-    pub at_us: u64,
-    /// Jobs that have left their buckets since the keys were made.
-    pub dispatched: u64,
-    /// Jobs that did not fit, likewise; those that a newer one pushed out too.
-    pub rejected: u64,
-    /// How many buckets wait. (The numbers below count budgets too.)
-    pub waiting: u64,
-    /// For their due.
-    pub due: u64,
-    /// For a share of a budget.
-    pub share: u64,
-    /// For a slot.
-    pub full: u64,
-    /// For workers: their route is full.
-    pub held: u64,
-    /// For whoever paused them.
-    pub paused: u64,
-    /// For a budget that cannot be found.
-    pub refused: u64,
-    /// Buckets whose jobs wait for another try.
-    pub retrying: u64,
-    /// Jobs that were given up.
-    pub dead: u64,
-    /// Daemons that are alive.
-    pub daemons: u64,
-    /// How many jobs left how late since the keys were made, where that was asked for.
-    pub lates: Lates,
+impl Now<BucketNow> {
+    /// Read what the function replied.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Reply`], with the reply.
+    pub fn read(reply: &Value) -> Result<Self, StoreError> {
+        buckets_of(reply).ok_or_else(|| unexpected("drip__rows", reply))
+    }
+}
+
+impl Now<BudgetNow> {
+    /// Likewise.
+    ///
+    /// # Errors
+    ///
+    /// Likewise.
+    pub fn read(reply: &Value) -> Result<Self, StoreError> {
+        budgets_of(reply).ok_or_else(|| unexpected("drip__budget_rows", reply))
+    }
 }
 
 impl Store {
@@ -156,8 +142,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn rows_now(&mut self, buckets: &[String]) -> Result<Now<BucketNow>, StoreError> {
-        let reply = self.named("drip__rows", buckets).await?;
-        buckets_of(&reply).ok_or_else(|| unexpected("drip__rows", &reply))
+        Now::<BucketNow>::read(&self.named("drip__rows", buckets).await?)
     }
 
     /// How some budgets stand, at most [`MOST`] of them, and then, as far as there is room for them, those that the configuration names
@@ -167,33 +152,12 @@ impl Store {
     ///
     /// As any call.
     pub async fn budgets_now(&mut self, budgets: &[String]) -> Result<Now<BudgetNow>, StoreError> {
-        let reply = self.named("drip__budget_rows", budgets).await?;
-        budgets_of(&reply).ok_or_else(|| unexpected("drip__budget_rows", &reply))
+        Now::<BudgetNow>::read(&self.named("drip__budget_rows", budgets).await?)
     }
 
     async fn named(&mut self, function: &'static str, names: &[String]) -> Result<Value, StoreError> {
         let args: Vec<&[u8]> = std::iter::once("").chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
         self.function(function, &[self.keys().policy()], &args).await
-    }
-
-    /// The figures of everything.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn totals(&mut self) -> Result<Totals, StoreError> {
-        let reply = self.named("drip__totals", &[]).await?;
-        totals_of(&reply).ok_or_else(|| unexpected("drip__totals", &reply))
-    }
-
-    /// The same with how late jobs left.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn totals_and_lateness(&mut self) -> Result<Totals, StoreError> {
-        let reply = self.named("drip__totals", &["late".to_owned()]).await?;
-        totals_of(&reply).ok_or_else(|| unexpected("drip__totals", &reply))
     }
 }
 
@@ -244,29 +208,4 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
         })
     });
     Some(Now { at_us: text(now)?.parse().ok()?, rows: stands.collect::<Option<_>>()? })
-}
-
-fn totals_of(reply: &Value) -> Option<Totals> {
-    let (now, figures) = list(reply)?.split_first()?;
-    let (figures, []) = figures.as_chunks::<2>() else { return None };
-    let figures =
-        figures.iter().map(|[name, n]| Some((text(name)?, number(n)?))).collect::<Option<BTreeMap<_, _>>>()?;
-    let figure = |name: &str| figures.get(name).copied().unwrap_or(0);
-    let places: u64 = ["due", "share", "full", "held", "paused", "refused"].into_iter().map(figure).sum();
-    Some(Totals {
-        waiting: places.saturating_sub(figure("budgets")),
-        at_us: text(now)?.parse().ok()?,
-        dispatched: figure("dispatched"),
-        rejected: figure("rejected") + figure("dropped"),
-        due: figure("due"),
-        share: figure("share"),
-        full: figure("full"),
-        held: figure("held"),
-        paused: figure("paused"),
-        refused: figure("refused"),
-        retrying: figure("retries"),
-        dead: figure("dead"),
-        daemons: figure("daemons"),
-        lates: figures.iter().filter_map(|(name, n)| Some((name.strip_prefix("late:")?.parse().ok()?, *n))).collect(),
-    })
 }

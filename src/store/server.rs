@@ -49,29 +49,39 @@ impl Store {
 
     /// What the server lacks to keep the promises: each a sentence with the way out.
     pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
+        let lacking = self.lacking().await?;
+        let sentence = |what: &str| match what {
+            "appendonly" => "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf",
+            _ => "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction",
+        };
+        Ok(lacking.into_iter().filter(|(_, lacks)| *lacks).map(|(what, _)| sentence(what).to_owned()).collect())
+    }
+
+    /// What the server should have to keep the promises, in a word each, and whether it lacks that.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Loading`] while it loads its data: what it says of that is not true until then.
+    pub async fn lacking(&mut self) -> Result<[(&'static str, bool); 2], StoreError> {
         let (persistence, memory) = (self.info("persistence").await?, self.info("memory").await?);
         let says = |info: &str, line: &str| info.lines().any(|have| have == line);
         if says(&persistence, "loading:1") {
-            // What it says of the append-only file is not true until it has read it.
             return Err(StoreError::Loading { address: self.address().shown().to_owned() });
         }
-        let mut lacks = Vec::new();
-        if !says(&persistence, "aof_enabled:1") {
-            lacks.push(
-                "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf".to_owned(),
-            );
-        }
-        if !says(&memory, "maxmemory_policy:noeviction") {
-            lacks.push(
-                "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction"
-                    .to_owned(),
-            );
-        }
-        Ok(lacks)
+        let (appends, keeps) = (says(&persistence, "aof_enabled:1"), says(&memory, "maxmemory_policy:noeviction"));
+        Ok([("appendonly", !appends), ("noeviction", !keeps)])
     }
 
     /// Refuse a key of ours that has the wrong type.
     pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
+        let Some((key, found, wanted)) = self.wrong_key().await? else { return Ok(()) };
+        Err(self.unusable(format!(
+            "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"
+        )))
+    }
+
+    /// A key of ours that has the wrong type, with that type and the right one.
+    pub(super) async fn wrong_key(&mut self) -> Result<Option<(String, String, &'static str)>, StoreError> {
         let typed = self.keys().typed();
         let mut pipeline = redis::pipe();
         for (key, _) in &typed {
@@ -81,14 +91,9 @@ impl Store {
             .query_async(&mut self.connection)
             .await
             .map_err(|why| StoreError::of_call(self.address.shown(), "TYPE", &why))?;
-        for ((key, wanted), found) in typed.iter().zip(&found) {
-            if found != wanted && found != "none" {
-                return Err(self.unusable(format!(
-                    "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"
-                )));
-            }
-        }
-        Ok(())
+        let keys = typed.into_iter().zip(found);
+        let mut wrong = keys.filter(|((_, wanted), found)| found != wanted && found != "none");
+        Ok(wrong.next().map(|((key, wanted), found)| (key, found, wanted)))
     }
 
     pub(super) async fn check_version(&mut self) -> Result<(), StoreError> {

@@ -8,13 +8,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::Partition;
+use super::{Partition, timing};
 use crate::words::bucket::BucketName;
 
 /// The most names kept; one more asks for a reconcile.
@@ -164,6 +165,7 @@ impl Hints {
                 Some(Value::Array(keys)) => {
                     for key in keys {
                         if let Value::BulkString(key) = key {
+                            timing::WAKES_BY_TRACKING.fetch_add(1, Ordering::Relaxed);
                             self.on_key(key);
                         }
                     }

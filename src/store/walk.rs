@@ -53,10 +53,9 @@ struct First {
 fn value(by: By, row: &Row) -> u64 {
     match by {
         By::Empty => row.empty_in_ms,
-        By::Depth => row.depth,
         By::Rejected => row.rejected,
         By::Late => row.late_us,
-        By::Budgets => row.depth,
+        By::Depth | By::Budgets => row.depth,
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[
             (0, "ended by q, Esc or Ctrl-C"),
             (1, "failed"),
-            (2, "the command line is wrong, or there is no terminal: `dripd status --json` is for scripts"),
+            (2, "the command line is wrong, or there is no terminal to draw on"),
             NO_REDIS,
             BAD_CONFIG,
             (130, "ended by TERM, INT or HUP"),
@@ -90,7 +90,6 @@ pub(super) const NOTES: &[Notes] = &[
                 ("?", "the keys"),
             ],
         )],
-        ..NONE
     },
     Notes {
         name: "limit",

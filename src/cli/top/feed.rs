@@ -11,7 +11,8 @@ use crate::cli::change::by;
 use crate::cli::stop::{Go, Stop, Way};
 use crate::config::Config;
 use crate::explain::{BudgetSaid, Explanation, File, Wall};
-use crate::store::rows::{BucketNow, BudgetNow, MOST, Now, Totals};
+use crate::store::figures::Figures;
+use crate::store::rows::{BucketNow, BudgetNow, MOST, Now};
 use crate::store::top::{By, KEPT, Top};
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
@@ -68,7 +69,7 @@ pub(super) struct Said {
 
 /// What came.
 pub(super) enum News {
-    Totals(Totals),
+    Figures(Figures),
     /// The ranking, or how old it is now; `None`: there is none yet. With its order, for another one may be wanted by now.
     Ranking(By, Option<Ranked>),
     Buckets(Now<BucketNow>),
@@ -116,7 +117,7 @@ impl Feed<'_> {
             };
             let why = lost.expect("it asks until that fails");
             (store, self.has) = (None, None); // a Redis that was started anew has another ranking
-            self.tell(News::Lost(why.to_string())).await;
+            self.tell(News::Lost(why.in_words())).await;
             self.pass_time().await;
         }
     }
@@ -148,8 +149,8 @@ impl Feed<'_> {
             tokio::select! {
                 _ = tick.tick() => {
                     if !self.wants.borrow().frozen {
-                        let totals = store.totals().await?;
-                        self.tell(News::Totals(totals)).await;
+                        let figures = store.figures().await?;
+                        self.tell(News::Figures(figures)).await;
                         self.look(store).await?;
                     }
                 }
@@ -230,10 +231,11 @@ impl Feed<'_> {
 /// Pause or resume, as the commands do it. Replies what there is to say, with who did it.
 async fn do_it(store: &mut Store, deed: &Deed) -> Result<String, String> {
     let subject = deed.subject();
+    let tried = format!("{} {subject}", if deed.resumes { "resume" } else { "pause" });
     let done = if deed.resumes {
         Go::of(&subject).make(store, Way::Out).await
     } else {
         Stop::of(&subject).make(store, Way::Out).await
     };
-    done.map(|line| format!("{line}; by {}", by())).map_err(|why| why.message)
+    done.map(|line| format!("{line}; by {}", by())).map_err(|why| why.said(&tried))
 }

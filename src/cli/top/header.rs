@@ -79,35 +79,32 @@ impl View {
     }
 
     /// The figures of everything, the ones that say most first; or that Redis does not answer.
-    pub(super) fn figures(&self, width: usize) -> Line<'static> {
+    pub(super) fn totals(&self, width: usize) -> Line<'static> {
         let alarm = |text: String| Span::styled(text, colored(Some(Color::Red)).add_modifier(Modifier::BOLD));
         if let Some((since, _)) = &self.lost {
             let text = format!("REDIS DOES NOT ANSWER for {}; shown is what was known before", rough(since.elapsed()));
             let short = "REDIS DOES NOT ANSWER";
             return Line::from(alarm(if text.width() <= width { text } else { short.to_owned() }));
         }
-        let Some(totals) = &self.totals else { return Line::from("asking Redis …") };
+        let Some(figures) = &self.figures else { return Line::from("asking Redis …") };
         let [out, rejected] = self.pace_of_all();
         let plain = |text: String| Span::raw(text);
         let mut parts = vec![plain(format!("out {}", pace(out)))];
-        parts.push(match totals.daemons {
+        parts.push(match figures.count("daemons") {
             0 => alarm("NO DAEMON RUNS".to_owned()),
             1 => plain("1 daemon".to_owned()),
             n => plain(format!("{n} daemons")),
         });
-        parts.push(plain(format!("{} waiting", short(totals.waiting))));
+        parts.push(plain(format!("{} waiting", short(figures.buckets_waiting()))));
         let rejects = rejected.is_some_and(|n| n > 0.0);
         let rejected = format!("rejected {}", pace(rejected));
         parts.push(if rejects { Span::styled(rejected, colored(Some(Color::Red))) } else { plain(rejected) });
-        parts.push(plain(format!("{} dead", short(totals.dead))));
-        let more = [
-            (totals.refused, "refused"),
-            (totals.held, "held"),
-            (totals.paused, "paused"),
-            (totals.retrying, "retrying"),
-            (totals.full, "without a slot"),
-        ];
-        parts.extend(more.into_iter().filter(|(n, _)| *n > 0).map(|(n, what)| plain(format!("{} {what}", short(n)))));
+        parts.push(plain(format!("{} dead", short(figures.count("dead")))));
+        let more = ["refused", "held", "paused", "retrying"].map(|place| (place, place));
+        for (place, what) in more.into_iter().chain([("slots", "without a slot")]) {
+            let n = figures.waiting.get(place).copied().unwrap_or(0);
+            parts.extend((n > 0).then(|| plain(format!("{} {what}", short(n)))));
+        }
         side_by_side(parts, width)
     }
 }

@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::keys::KEYS;
 use super::table::colored;
-use super::view::{Mode, View};
+use super::view::{Mode, Ranking, View};
 use crate::cli::change::by;
 use crate::cli::columns;
 use crate::store::top::By;
@@ -32,7 +32,7 @@ const HINTS: [&str; 9] = [
 const ROOMY: u16 = 14;
 const LOW: u16 = 9;
 
-/// What can be cut at the edge of a row that is too long.
+/// So much of a sentence is looked at: more than two lines of the widest terminal.
 const LONGEST: usize = 2_000;
 
 pub(super) fn draw(frame: &mut Frame, view: &mut View) {
@@ -45,7 +45,7 @@ pub(super) fn draw(frame: &mut Frame, view: &mut View) {
     let [title, figures, heads, table, detail, keys] = Layout::vertical(rows).areas(area);
     view.has_rows(usize::from(table.height));
     frame.render_widget(view.title(width), title);
-    frame.render_widget(view.figures(width), figures);
+    frame.render_widget(view.totals(width), figures);
     let whole = Rect { y: heads.y, height: heads.height + table.height, ..table };
     match view.mode {
         Mode::Explain(above) => {
@@ -118,12 +118,11 @@ fn nothing(view: &View) -> Option<String> {
     if !view.shown().is_empty() {
         return None;
     }
-    let has_daemon = view.totals.as_ref().is_none_or(|totals| totals.daemons > 0);
     let is_filtered = view.only.as_ref().map(|only| columns::name(&only.text, 40));
-    Some(match (&view.top, is_filtered) {
-        (None, _) => "asking Redis …".to_owned(),
-        (Some(None), _) if has_daemon => "No ranking yet: a daemon is looking at all buckets.".to_owned(),
-        (Some(None), _) => "No ranking: no daemon runs. Start one with `dripd run`.".to_owned(),
+    Some(match (&view.ranking, is_filtered) {
+        (Ranking::Asked, _) => "asking Redis …".to_owned(),
+        (Ranking::None, _) if view.has_daemon() => "No ranking yet: a daemon is looking at all buckets.".to_owned(),
+        (Ranking::None, _) => "No ranking: no daemon runs. Start one with `dripd run`.".to_owned(),
         (_, Some(only)) => format!("None of those that are ranked matches {only}. `/` and Enter show all."),
         (_, None) => match view.order() {
             By::Empty | By::Depth => "No bucket has work.",

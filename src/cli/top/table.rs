@@ -202,10 +202,6 @@ impl View {
         self.shown().iter().map(line).collect()
     }
 
-    fn has_daemon(&self) -> bool {
-        self.totals.as_ref().is_none_or(|totals| totals.daemons > 0)
-    }
-
     fn pace(&self, name: &str, rate: (u64, u64)) -> Cell {
         match self.paces.per_second(name, rate) {
             Some(pace) => Cell(shown(pace, rate.1), (pace > 0.0).then_some(Color::Green)),

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::feed::{Deed, News, Ranked, Said, Wants};
 use super::pace::Paces;
-use crate::store::rows::{BucketNow, BudgetNow, Totals, Why};
+use crate::store::figures::Figures;
+use crate::store::rows::{BucketNow, BudgetNow, Why};
 use crate::store::top::{By, Place, Row, Top};
 use crate::words::glob::{self, Glob};
 use crate::words::subject::Subject;
@@ -58,6 +59,16 @@ pub(super) enum Mode {
     Help(usize),
 }
 
+/// What is known of the ranking.
+pub(super) enum Ranking {
+    /// Redis has not answered yet.
+    Asked,
+    /// There is none: no walk is over.
+    None,
+    /// The ranking, and when it came.
+    Of(Top, Instant),
+}
+
 /// Everything that is drawn.
 pub(super) struct View {
     by: By,
@@ -65,11 +76,10 @@ pub(super) struct View {
     pub(super) only: Option<Only>,
     pub(super) mode: Mode,
     pub(super) frozen: Option<Instant>,
-    /// The ranking, with when it came; the outer `None`: nobody has said yet.
-    pub(super) top: Option<Option<(Top, Instant)>>,
+    pub(super) ranking: Ranking,
     buckets: HashMap<String, BucketNow>,
     budgets: Vec<BudgetNow>,
-    pub(super) totals: Option<Totals>,
+    pub(super) figures: Option<Figures>,
     pub(super) paces: Paces,
     /// Since when Redis does not answer, and why.
     pub(super) lost: Option<(Instant, String)>,
@@ -92,10 +102,10 @@ impl View {
             only,
             mode: Mode::Table,
             frozen: None,
-            top: None,
+            ranking: Ranking::Asked,
             buckets: HashMap::new(),
             budgets: Vec::new(),
-            totals: None,
+            figures: None,
             paces: Paces::default(),
             lost: None,
             said: None,
@@ -139,11 +149,12 @@ impl View {
             return;
         }
         match news {
-            News::Totals(totals) => {
-                self.paces.note(ALL, totals.at_us, totals.dispatched, A_SECOND);
-                self.paces.note(REJECTED, totals.at_us, totals.rejected, A_SECOND);
-                self.paces.forget(totals.at_us);
-                self.totals = Some(totals);
+            News::Figures(figures) => {
+                let rejected = figures.counter("rejected") + figures.counter("dropped");
+                self.paces.note(ALL, figures.at_us, figures.counter("dispatched"), A_SECOND);
+                self.paces.note(REJECTED, figures.at_us, rejected, A_SECOND);
+                self.paces.forget(figures.at_us);
+                self.figures = Some(figures);
             }
             News::Ranking(by, _) if by != self.order() => return,
             News::Ranking(_, ranked) => self.take_ranking(ranked),
@@ -173,14 +184,14 @@ impl View {
 
     fn take_ranking(&mut self, ranked: Option<Ranked>) {
         match ranked {
-            None => self.top = Some(None),
+            None => self.ranking = Ranking::None,
             Some(Ranked::New(top)) => {
                 let shown = self.shown().to_vec();
                 self.buckets.retain(|name, _| shown.contains(name)); // the others come again when they are shown
-                self.top = Some(Some((top, Instant::now())));
+                self.ranking = Ranking::Of(top, Instant::now());
             }
             Some(Ranked::Same { age_ms }) => {
-                if let Some(Some((top, at))) = &mut self.top {
+                if let Ranking::Of(top, at) = &mut self.ranking {
                     (top.age_ms, *at) = (age_ms, Instant::now());
                 }
             }
@@ -190,8 +201,7 @@ impl View {
     /// The names in their order, and the selected one among them: it keeps its name, not its place. One that is gone leaves its place to
     /// the next one.
     fn list(&mut self) {
-        let ranked = self.top.iter().flatten().flat_map(|(top, _)| &top.rows);
-        let ranked = ranked.map(|row| Subject::of_stored(&row.bucket).pattern.to_owned());
+        let ranked = self.ranked().iter().map(|row| Subject::of_stored(&row.bucket).pattern.to_owned());
         let mut items: Vec<String> = ranked.collect();
         if self.is_of_budgets {
             let named: Vec<_> = self.budgets.iter().map(|budget| &budget.budget).collect();
@@ -261,7 +271,8 @@ impl View {
 
     /// Something else is shown: from its beginning, and not frozen.
     fn turn(&mut self) {
-        (self.top, self.said, self.frozen, self.selected) = (None, None, None, None);
+        self.ranking = Ranking::Asked;
+        (self.said, self.frozen, self.selected) = (None, None, None);
         self.budgets.clear();
         (self.at, self.offset) = (0, 0);
         self.list();
@@ -275,16 +286,29 @@ impl View {
 
     // ---- what is known ----
 
+    /// The rows of the ranking, in its order.
+    fn ranked(&self) -> &[Row] {
+        match &self.ranking {
+            Ranking::Of(top, _) => &top.rows,
+            Ranking::Asked | Ranking::None => &[],
+        }
+    }
+
     /// How a bucket stands: as it is now, or as long as that has not come, as the walk found it.
     pub(super) fn bucket(&self, name: &str) -> Option<BucketNow> {
         self.buckets.get(name).cloned().or_else(|| {
-            let found = self.top.as_ref()?.as_ref()?.0.rows.iter().find(|row| row.bucket == name)?;
+            let found = self.ranked().iter().find(|row| row.bucket == name)?;
             Some(BucketNow { why: why_of(found), row: found.clone(), closed_by: None, left: 0 })
         })
     }
 
     pub(super) fn budget(&self, name: &str) -> Option<&BudgetNow> {
         self.budgets.iter().find(|budget| budget.budget == name)
+    }
+
+    /// Whether any daemon is alive, as far as that is known.
+    pub(super) fn has_daemon(&self) -> bool {
+        self.figures.as_ref().is_none_or(|figures| figures.count("daemons") > 0)
     }
 
     /// Whether the selected one is paused, as far as that is known.
@@ -304,7 +328,7 @@ impl View {
 
     /// How old the ranking is.
     pub(super) fn age(&self) -> Option<Duration> {
-        let (top, at) = self.top.as_ref()?.as_ref()?;
+        let Ranking::Of(top, at) = &self.ranking else { return None };
         let since = self.frozen.unwrap_or_else(Instant::now).saturating_duration_since(*at);
         Some(Duration::from_millis(top.age_ms) + since)
     }

@@ -8,7 +8,7 @@ import { live } from "./live.js";
 
 const TILES = [
   ["dispatched_per_s", "dispatched/s"], ["rejected_per_s", "rejected/s", (n) => n > 0], ["waiting", "buckets wait"], ["share", "for a share"],
-  ["full", "for a slot"], ["held", "for workers", (n) => n > 0], ["paused", "paused"], ["refused", "refused", (n) => n > 0],
+  ["slots", "for a slot"], ["held", "for workers", (n) => n > 0], ["paused", "paused"], ["refused", "refused", (n) => n > 0],
   ["retrying", "retrying"], ["dead", "dead letters"], ["daemons", "daemons", (n) => n === 0],
 ];
 

@@ -14,6 +14,13 @@ do
     call('SADD', keys.of(prefix).routes, name)
   end
 
+  -- refuse: the refusal of what needs a stream that could not be made.
+  function route.refuse(prefix, name, err)
+    local key = keys.ready(prefix, name)
+    if find(err, 'WRONGTYPE', 1, true) then return base.wrong_type(key, 'stream') end
+    return base.refuse('WRONGTYPE', 'route ' .. name .. ' has no stream ' .. key .. ': ' .. err)
+  end
+
   -- group_of: what Redis says of the group `workers` of a stream, or nil where it is missing.
   function route.group_of(stream)
     for _, list in ipairs(call('XINFO', 'GROUPS', stream)) do
@@ -51,7 +58,7 @@ do
   function route.room(ctx, name, exact)
     local r = ctx.rooms[name]
     if not r then
-      r = { stream = keys.ready(ctx.prefix, name), left = 0 }
+      r = { stream = keys.ready(ctx.prefix, name), left = 0, out = 0 }
       ctx.rooms[name] = r
       local length = pcall_redis('XLEN', r.stream)
       local err = is_error(length)

@@ -53,6 +53,7 @@ do
     if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
     ctx.rejected = ctx.rejected + over
     count(ctx, oldest_first and 'dropped' or 'rejected', over)
+    if reason == 'closed' then count(ctx, 'closed', over) end
     rejecting.add(ctx, s.bucket, over)
     s.over = 0
     return true

@@ -103,8 +103,11 @@ do
     -- checks end here
     rejected.settle(ctx, s)
     local accepted = push.fits(s, gates, #jobs)
+    if accepted > 0 then context.count(ctx, 'pushed', accepted) end
     if accepted < #jobs then
       context.count(ctx, 'rejected', #jobs - accepted)
+      context.count(ctx, 'turned_away', #jobs - accepted)
+      if s.p.closed then context.count(ctx, 'closed', #jobs - accepted) end
       rejecting.add(ctx, s.bucket, #jobs - accepted)
     end
     if accepted > 0 then

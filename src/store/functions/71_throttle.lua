@@ -27,7 +27,7 @@ do
     if not budget_name then return name end
     local id = above(ctx, name, budget_name)
     if id then return id end
-    return nil, refuse('BADARG', 'IN names "' .. sub(budget_name, 1, 200) .. '", which is no budget above ' .. name)
+    return nil, refuse('BADARG', '"' .. sub(budget_name, 1, 200) .. '" is no budget above ' .. name .. '; `dripd explain` lists those that are')
   end
 
   -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node; `how` says who and why. It is written,
@@ -67,7 +67,10 @@ do
       local before = d.till
       local is_new = slow.incident(d, p.slow, ctx.now, id, left_us, how.retry_after_us, p.count ~= nil)
       if d.till > before then because(d, how) end
-      if is_new then tell(ctx, id, before, d, p, how) end
+      if is_new then
+        context.count(ctx, 'slow:' .. (p.match and find(p.match, '[*?%[\\]') and p.match or p.match and '(named)' or '(defaults)'), 1)
+        tell(ctx, id, before, d, p, how)
+      end
       return d.begun
     end)
   end
@@ -159,7 +162,7 @@ do
     local ctx = context.open(prefix, args[1])
     ctx.told = nil
     if not policy_of(ctx.rec, how.node) then
-      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. budget_name)
+      return chain.unknown(budget_name)
     end
     local id, err = throttle.node_of(ctx, how.node, how['in'])
     if err then return err end

@@ -116,6 +116,7 @@ do
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
     finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
+    if how.first_us then count(ctx, 'throttled', 1) end
     if earlier and ends < places.first_due(ctx) then ctx.earlier = true end
     return 1
   end

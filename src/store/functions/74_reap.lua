@@ -59,6 +59,7 @@ do
       if is_error(outcome) then return note(ctx, 'refused', stream, is_error(outcome)) end
       pass.taken_back = pass.taken_back + 1
       count(ctx, 'lease_expired', 1)
+      if outcome == 2 then count(ctx, 'expired_dead', 1) end
     end
   end
 

@@ -1,4 +1,4 @@
--- Rows: how buckets and budgets stand now, a row each, for `dripd top`; and the totals above them. A call tells of those that are named, so
+-- Rows: how buckets and budgets stand now, a row each, for `dripd top`. A call tells of those that are named, so
 -- what it costs does not depend on how many there are. Nothing is written.
 --
 -- A row of a bucket: its name, where it waits (due, share, full, held, paused, refused; idle: it has no work), its route, depth, capacity,
@@ -49,9 +49,10 @@ do
   local function stopped(ctx, id, p)
     if p.refused then return 'refused', p.refused end
     if p.paused then return 'paused', bare(p.paused) end
-    if p.concurrency and slots.is_full(ctx, id, p) then
-      return 'slots', digits(slots.count(ctx, id)) .. ' of ' .. digits(p.concurrency)
-    end
+    if not p.concurrency or not slots.is_full(ctx, id, p) then return nil end
+    local taken = slots.count(ctx, id)
+    if taken < p.concurrency then return 'backing-off', '' end -- it keeps the order of its jobs
+    return 'slots', digits(taken) .. ' of ' .. digits(p.concurrency)
   end
 
   -- why: why a bucket waits, the first reason of those that `explain` would tell.
@@ -165,56 +166,5 @@ do
     budget.expect(ctx, ids)
     for _, id in ipairs(ids) do budget_now(ctx, found, budget.get(ctx, id)) end
     return { ctx.now_text, found, watch.ask(ctx.memory, ids, ctx.now) }
-  end
-
-  -- lates: how many jobs left how late, what is not written yet too.
-  local function lates(ctx, add)
-    local not_written, written = ctx.memory.lates, pcall_redis('HGETALL', ctx.k.stats)
-    local counts = {}
-    for i = 1, is_error(written) and 0 or #written, 2 do
-      local k = match(written[i], '^late:(%d+)$')
-      if k then counts[k] = tonumber(written[i + 1]) end
-    end
-    for k, n in pairs(not_written) do
-      k = digits(k)
-      counts[k] = (counts[k] or 0) + n
-    end
-    for k, n in pairs(counts) do add('late:' .. k, n) end
-  end
-
-  -- drip__totals: the figures of everything.
-  -- keys   <prefix>:policy
-  -- args   now_us, 'late': the lateness of all jobs that left too (left out: not)
-  -- reply  { now_us (a text), name, figure, ... }: dispatched, rejected and dropped (jobs since the keys were made), due, share, full, held,
-  --        paused, refused (how many nodes wait there), budgets (how many of those are budgets), retries, dead, daemons, and late:<k>
-  --        (58_dispatch) as far as jobs left so late
-  -- cost   O(daemons, held routes)
-  function rows.totals(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix then return refuse('BADARG', 'totals takes the policy key') end
-    local ctx, reply = context.open(prefix, args[1]), nil
-    reply = { ctx.now_text }
-    local function add(name, n)
-      reply[#reply + 1], reply[#reply + 2] = name, type(n) == 'number' and n or 0
-    end
-    -- What was counted within the last second is not written yet.
-    for _, name in ipairs({ 'dispatched', 'rejected', 'dropped' }) do
-      local written = pcall_redis('HGET', ctx.k.stats, name)
-      add(name, (type(written) == 'string' and tonumber(written) or 0) + (ctx.memory.counts[name] or 0))
-    end
-    add('due', pcall_redis('ZCARD', ctx.k.schedule))
-    add('share', pcall_redis('HLEN', ctx.k.waiting))
-    add('budgets', pcall_redis('HLEN', ctx.k.budgets))
-    for _, name in ipairs({ 'full', 'paused', 'refused', 'retries' }) do add(name, pcall_redis('ZCARD', ctx.k[name])) end
-    local held = 0
-    for _, name in ipairs(route.names_of(ctx.held)) do
-      local n = pcall_redis('ZCARD', ctx.k.held .. name)
-      if type(n) == 'number' then held = held + n end
-    end
-    add('held', held)
-    add('dead', pcall_redis('XLEN', ctx.k.dead))
-    add('daemons', daemons.count(ctx.k.daemons, ctx.now))
-    if args[2] == 'late' then lates(ctx, add) end
-    return reply
   end
 end

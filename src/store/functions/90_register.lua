@@ -78,7 +78,7 @@ do
   internal('budget_rows', rows.budgets, { 'no-writes' })
   internal('front', front.jobs, { 'no-writes' })
   internal('drips', front.drips, { 'no-writes' })
-  internal('totals', rows.totals, { 'no-writes' })
+  internal('figures', figures.read, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.

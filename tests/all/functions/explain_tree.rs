@@ -170,6 +170,8 @@ fn each_number_of_a_chain_says_which_line_of_the_file_it_comes_from() {
     set(&mut case, T0, "{twilio:a}", "rate", "\"1/s\"", &json!({ "count": 1, "period_us": S }));
     let text = explain(&mut case, T0, "twilio:a:1").text();
     assert!(text.contains("twilio:a  1/s         set by root@web1 08:00\n"), "{text}");
+    let other = "web1:/etc/dripd/config.toml:2 [[budget]] match \"twilio\"\n";
+    assert!(text.contains(other), "what is set elsewhere changes nothing of where this comes from\n{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 

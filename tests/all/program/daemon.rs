@@ -27,7 +27,7 @@ fn is_live(case: &mut Case, bucket: &str, capacity: i64) -> bool {
 }
 
 /// How long `LPUSH` to a blocked `BRPOP` takes on the shared server now: what no relay can be faster than.
-fn bare_relay(case: &mut Case) -> Duration {
+pub fn bare_relay(case: &mut Case) -> Duration {
     let key = case.key("relay");
     let (list, mut worker) = (key.clone(), server().connect());
     let reader = std::thread::spawn(move || {
@@ -41,7 +41,7 @@ fn bare_relay(case: &mut Case) -> Duration {
     reader.join().expect("the reader ends").duration_since(pushed)
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+pub fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
 }

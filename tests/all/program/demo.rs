@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::terminal::{Picture, Terminal};
-use super::{said, signal};
+use super::{Stopped, said, signal};
 use crate::rig::{dripd, eventually};
 
 /// The demo, its throw-away directory below another.
@@ -243,23 +243,13 @@ fn in_a_pipe_the_demo_of_budgets_writes_a_line_a_second_and_the_verdict() {
     assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
 }
 
-/// Lets a stopped process go on, whatever becomes of the test.
-struct Stopped(u32);
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal(self.0, "CONT");
-    }
-}
-
 #[test]
 fn when_the_second_daemon_does_not_go_on_the_demo_fails_and_says_why() {
     let home = tempfile::tempdir().expect("a directory");
     let mut terminal = Terminal::start(demo(home.path()), 80, 24);
     eventually("the kill is announced", || terminal.text().contains("daemon 1 is killed with kill -9"));
     let second = process(&terminal.text(), 2).expect("its process");
-    signal(second, "STOP");
-    let stopped = Stopped(second);
+    let stopped = Stopped::stop(second);
     eventually("daemon 1 is dead", || terminal.text().contains("Daemon 1 is dead"));
     let since = Instant::now();
     while since.elapsed() < Duration::from_millis(1_500) {

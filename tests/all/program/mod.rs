@@ -24,11 +24,13 @@ mod library;
 mod limit;
 mod link;
 mod log;
+mod metrics;
 mod operate;
 mod polling;
 mod purge;
 mod push;
 mod push_file;
+mod refusals;
 mod reload;
 mod slots;
 mod slow;
@@ -37,7 +39,9 @@ mod stop;
 mod systemd;
 mod terminal;
 mod top;
+mod top_screen;
 mod tree;
+mod waking;
 mod work;
 mod work_http;
 mod work_receivers;
@@ -158,6 +162,22 @@ pub fn said(output: &Output) -> (i32, String, String) {
 pub fn signal(pid: u32, name: &str) {
     let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
     assert!(done.expect("sh runs").success(), "kill -{name} {pid}");
+}
+
+/// A stopped process, which goes on when this is dropped, whatever becomes of the test.
+pub struct Stopped(u32);
+
+impl Stopped {
+    pub fn stop(pid: u32) -> Self {
+        signal(pid, "STOP");
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
+    }
 }
 
 /// A line of `/proc/<pid>/<file>` that begins with a name, as a number; `None` when the program is gone.

@@ -97,6 +97,10 @@ impl Terminal {
         })
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it is a child").is_some()
     }

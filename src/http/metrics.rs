@@ -1,0 +1,336 @@
+//! `/metrics` and `/metrics/buckets`: what is measured, for Prometheus. No label grows with the number of buckets.
+//!
+//! What is counted in Redis is the same from every daemon; what is of this process says so in its help.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Query, State};
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Door;
+use super::buckets::query;
+use super::families::Families;
+use super::problem::Problem;
+use super::who::Caller;
+use crate::config::Config;
+use crate::store::figures::Figures;
+use crate::store::rows::{BudgetNow, MOST, Now};
+use crate::store::timing::{self, BOUNDS};
+use crate::store::top::{By, KEPT};
+use crate::words::glob::{self, Glob};
+
+/// The type of the text.
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// How many values a label of policies has.
+const POLICIES: usize = 200;
+
+/// The quarters of an octave at which lateness is told apart: from 52 us to 14 s, an octave each.
+const QUARTERS: std::ops::RangeInclusive<u32> = 22..=94;
+
+/// How many buckets `/metrics/buckets` tells of unless `top` says otherwise.
+const SHOWN: usize = 100;
+
+/// What the last scrape saw: rates are told from two of them.
+#[derive(Default)]
+pub(super) struct Before(Mutex<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    at_us: u64,
+    passed: BTreeMap<String, u64>,
+    /// Jobs that were acknowledged, so far: a counter never goes back.
+    acked: u64,
+    dispatched: u64,
+}
+
+/// `GET /metrics`.
+pub(super) async fn all(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.may_read(None)?;
+    let mut families = Families::default();
+    let read = async |mut store: crate::store::Store| {
+        let figures = store.figures().await?;
+        let ranked = store.top(By::Budgets, None, MOST).await?;
+        let names: Vec<String> =
+            ranked.into_iter().flat_map(|top| top.rows).map(|row| budget_of(&row.bucket)).collect();
+        let budgets =
+            if door.config().record.budgets.is_empty() { None } else { Some(store.budgets_now(&names).await?) };
+        Ok((figures, budgets, store.lacking().await?))
+    };
+    let (read, config) = (door.call(read).await, door.config());
+    of_process(&mut families, &door, read.is_ok());
+    if let Ok((figures, budgets, lacks)) = read {
+        let mut seen = door.before.0.lock().unwrap_or_else(PoisonError::into_inner);
+        of_jobs(&mut families, &figures, &mut seen);
+        of_places(&mut families, &figures);
+        if let Some(budgets) = budgets {
+            of_budgets(&mut families, &config, &budgets, &mut seen);
+        }
+        seen.at_us = figures.at_us;
+        for (what, lacks) in lacks {
+            let help = "1: Redis lacks this to keep every promise.";
+            families.gauge("dripd_redis_lacks", help, &[("what", what)], f64::from(u8::from(lacks)));
+        }
+    }
+    Ok(([(header::CONTENT_TYPE, TEXT)], families.text()))
+}
+
+/// The name of a budget in a row of the ranking, which stands in braces.
+fn budget_of(stored: &str) -> String {
+    crate::words::subject::Subject::of_stored(stored).pattern.to_owned()
+}
+
+/// What is of this process.
+fn of_process(families: &mut Families, door: &Door, is_up: bool) {
+    let progress = &door.progress;
+    let one = |yes: bool| f64::from(u8::from(yes));
+    families.gauge(
+        "dripd_build_info",
+        "1, with the version of this daemon.",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+        1.0,
+    );
+    families.gauge("dripd_redis_up", "1: Redis answered the question behind this scrape.", &[], one(is_up));
+    let serves = progress.is_serving();
+    for (state, yes) in [("served", serves), ("waiting", !serves)] {
+        let help = "Partitions of this daemon: served, or waiting for their Redis.";
+        families.gauge("dripd_partitions", help, &[("state", state)], one(yes));
+    }
+    let help = "1: the policies in force are those of this daemon's own file.";
+    families.gauge("dripd_policy_in_force", help, &[], one(progress.obeys_own_record()));
+    let help = "Connections that this daemon made anew after one was lost.";
+    families.counter("dripd_redis_reconnects_total", help, &[], progress.reconnects() as f64);
+    let help = "What woke this daemon: keys that Redis reported, and queues found by looking.";
+    for (by, count) in [("poll", &timing::WAKES_BY_POLL), ("tracking", &timing::WAKES_BY_TRACKING)] {
+        families.counter("dripd_wakeups_total", help, &[("by", by)], count.load(Ordering::Relaxed) as f64);
+    }
+    for (call, times) in timing::calls() {
+        let within: Vec<(f64, u64)> = BOUNDS.into_iter().zip(times.within).collect();
+        let help = "How long calls of this daemon to Redis took, the way there and back included.";
+        let sum = times.sum.as_secs_f64();
+        families.histogram("dripd_redis_call_seconds", help, &[("call", call)], &within, times.count, sum);
+    }
+}
+
+/// What became of jobs, and how late they left.
+fn of_jobs(families: &mut Families, figures: &Figures, seen: &mut Seen) {
+    let count = |name: &str| figures.counter(name);
+    let help =
+        "Jobs of atomic pushes: by the function, dripd push or HTTP. Plain pushes run no code and are not counted.";
+    for (verdict, n) in [("accepted", count("pushed")), ("rejected", count("turned_away"))] {
+        families.counter("dripd_jobs_pushed_atomically_total", help, &[("verdict", verdict)], n as f64);
+    }
+    let closed = count("closed");
+    let help = "Jobs that did not go in, or were thrown out, by why.";
+    for (reason, n) in [
+        ("closed", closed),
+        ("dropped", count("dropped")),
+        ("full", count("rejected").saturating_sub(closed)),
+        ("too_large", count("too_large")),
+    ] {
+        families.counter("dripd_jobs_rejected_total", help, &[("reason", reason)], n as f64);
+    }
+    let help = "Jobs that left their buckets, retries included.";
+    let mut routes: BTreeMap<&str, u64> = figures.routes.iter().map(|route| (route.route.as_str(), 0)).collect();
+    routes.extend(figures.counters_of("dispatched:"));
+    for (route, n) in routes {
+        families.counter("dripd_jobs_dispatched_total", help, &[("route", route)], n as f64);
+    }
+    let help = "Jobs that are done with a dispatch: acknowledged (by any worker), to be tried again, dead, given back, turned away by the other side, or taken back when their lease ended.";
+    let expired = count("lease_expired").saturating_sub(count("expired_dead"));
+    let throttled = count("throttled");
+    for (outcome, n) in [
+        ("ack", acked(figures, seen)),
+        ("dead", count("dead")),
+        ("expired", expired),
+        ("kept", count("kept").saturating_sub(throttled)),
+        ("retry", count("failed").saturating_sub(expired)),
+        ("throttled", throttled),
+    ] {
+        families.counter("dripd_jobs_finished_total", help, &[("outcome", outcome)], n as f64);
+    }
+    lateness(families, figures);
+    let help = "How often a policy's other side said that it is too fast.";
+    let mut policies: BTreeMap<&str, u64> = BTreeMap::new();
+    for (at, (policy, n)) in figures.counters_of("slow:").enumerate() {
+        *policies.entry(if at < POLICIES { policy } else { "(other)" }).or_default() += n;
+    }
+    for (policy, n) in policies {
+        families.counter("dripd_slow_incidents_total", help, &[("policy", policy)], n as f64);
+    }
+}
+
+/// How many jobs were acknowledged. Nothing of dripd's runs at a plain XACK, so it is what left, is in no stream any more, and did not go
+/// another way. A counter never goes back, but for keys that begin anew.
+fn acked(figures: &Figures, seen: &mut Seen) -> u64 {
+    let dispatched = figures.counter("dispatched");
+    let in_streams: u64 = figures.routes.iter().map(|route| route.entries).sum();
+    let others: u64 = ["failed", "kept", "dead"].into_iter().map(|name| figures.counter(name)).sum();
+    let now = dispatched.saturating_sub(in_streams + others);
+    seen.acked = if dispatched < seen.dispatched { now } else { now.max(seen.acked) };
+    seen.dispatched = dispatched;
+    seen.acked
+}
+
+/// How late jobs left, from counts in quarters of an octave. The sum is told from those, to within a tenth.
+fn lateness(families: &mut Families, figures: &Figures) {
+    let counts: BTreeMap<u32, u64> =
+        figures.counters_of("late:").filter_map(|(quarter, n)| Some((quarter.parse().ok()?, n))).collect();
+    let end = |quarter: u32| (2_f64.powf(f64::from(quarter + 1) / 4.0) - 1.0).floor() / 1e6; // whole microseconds are counted
+    let middle = |quarter: u32| (2_f64.powf((f64::from(quarter) + 0.5) / 4.0) - 1.0) / 1e6;
+    let (mut within, mut from) = (Vec::new(), 0);
+    for quarter in QUARTERS.step_by(4) {
+        within.push((end(quarter), counts.range(from..=quarter).map(|(_, n)| n).sum()));
+        from = quarter + 1;
+    }
+    let (count, sum) = (counts.values().sum(), counts.iter().map(|(quarter, n)| middle(*quarter) * *n as f64).sum());
+    let help = "How long after their due jobs left; the sum is told from finer buckets, to within a tenth.";
+    families.histogram("dripd_lateness_seconds", help, &[], &within, count, sum);
+}
+
+/// What waits where.
+fn of_places(families: &mut Families, figures: &Figures) {
+    let help = "Buckets and budgets that wait: for their due, a share, a slot, their route, an operator, or a budget that cannot be found; and buckets with failed jobs.";
+    for (state, n) in &figures.waiting {
+        families.gauge("dripd_buckets", help, &[("state", state)], *n as f64);
+    }
+    let help = "Names and globs that have settings, and buckets and budgets of which a slow-down is known.";
+    for (kind, n) in &figures.settings {
+        families.gauge("dripd_settings", help, &[("kind", kind)], *n as f64);
+    }
+    let help = "For how long the first one there has been due.";
+    for (place, us) in &figures.overdue_us {
+        families.gauge("dripd_overdue_seconds", help, &[("place", place)], *us as f64 / 1e6);
+    }
+    let routes = &figures.routes;
+    for route in routes {
+        let help = "Jobs that have left their buckets and that no worker has taken.";
+        families.gauge("dripd_ready_undelivered", help, &[("route", &route.route)], route.undelivered as f64);
+    }
+    for route in routes {
+        let help = "How long the oldest of those has been there.";
+        families.gauge("dripd_ready_oldest_seconds", help, &[("route", &route.route)], route.oldest_ms as f64 / 1e3);
+    }
+    for route in routes {
+        families.gauge(
+            "dripd_in_flight",
+            "Jobs that workers hold.",
+            &[("route", &route.route)],
+            route.in_flight as f64,
+        );
+    }
+    let count = |name: &str| figures.count(name) as f64;
+    families.gauge("dripd_dead_jobs", "Jobs that were given up.", &[], count("dead"));
+    families.gauge("dripd_daemons", "Daemons that are alive.", &[], count("daemons"));
+}
+
+/// What waits for budgets, and how much of them is used: of the expansions of an entry that have most waiting, and of those that are named
+/// without a glob.
+fn of_budgets(families: &mut Families, config: &Config, budgets: &Now<BudgetNow>, seen: &mut Seen) {
+    let seconds = budgets.at_us.saturating_sub(seen.at_us) as f64 / 1e6;
+    let globs: Vec<(&str, Glob)> =
+        config.record.budgets.iter().map(|entry| (entry.glob.as_str(), Glob::parse(&entry.glob))).collect();
+    let (mut waiting, mut used): (BTreeMap<&str, u64>, BTreeMap<&str, f64>) = (BTreeMap::new(), BTreeMap::new());
+    let mut passed = BTreeMap::new();
+    for one in &budgets.rows {
+        let entry =
+            globs.iter().find(|(_, glob)| glob.matches(one.budget.as_bytes())).map_or("(other)", |(text, _)| *text);
+        *waiting.entry(entry).or_default() += one.waiting;
+        passed.insert(one.budget.clone(), one.passed);
+        let before = seen.passed.get(&one.budget).filter(|before| seen.at_us > 0 && **before <= one.passed);
+        let of_rate = match (one.rate, before) {
+            (Some((count, period_us)), Some(before)) if seconds > 0.0 => {
+                Some((one.passed - before) as f64 / seconds / (count as f64 * 1e6 / period_us as f64))
+            }
+            _ => None,
+        };
+        let of_slots = one.slots.as_ref().map(|slots| slots.taken as f64 / slots.of as f64);
+        if let Some(most) = of_rate.into_iter().chain(of_slots).reduce(f64::max) {
+            let known = used.entry(entry).or_default();
+            *known = known.max(most);
+        }
+    }
+    seen.passed = passed;
+    let help = "Of the budgets of an entry that have most waiting, the highest use: jobs since the last scrape against the rate, or slots taken.";
+    for (entry, ratio) in used {
+        families.gauge("dripd_budget_utilization_ratio", help, &[("budget", entry)], ratio);
+    }
+    let help = "Buckets and budgets that wait for a share of the budgets of an entry.";
+    for (entry, n) in waiting {
+        families.gauge("dripd_budget_waiting", help, &[("budget", entry)], n as f64);
+    }
+}
+
+/// Which buckets.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only buckets whose names this glob matches
+    #[serde(rename = "match")]
+    only: Option<String>,
+    /// How many at most, those in which most jobs wait: 1 to 1,000; 100 if nothing is said
+    top: Option<usize>,
+}
+
+/// `GET /metrics/buckets`: the same of buckets that come first, or of one that is named. Here a label is the name of a bucket, so it is asked for
+/// by itself.
+pub(super) async fn buckets(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    which: Result<Query<Which>, QueryRejection>,
+) -> Result<impl IntoResponse, Problem> {
+    let which = query(which)?;
+    let most = which.top.unwrap_or(SHOWN);
+    if !(1..=KEPT).contains(&most) {
+        return Err(Problem::bad_request(format!("top={most} is not allowed; write 1 to {KEPT}")));
+    }
+    let named = which.only.as_deref().filter(|only| !glob::is_glob(only)).map(super::buckets::name).transpose()?;
+    caller.may_read(named.as_ref().map(|name| name.as_str()))?;
+    let rows = match &named {
+        Some(name) => {
+            let names = [name.as_str().to_owned()];
+            let now = door.call(async |mut store| store.rows_now(&names).await).await?;
+            now.rows.into_iter().map(|now| now.row).collect()
+        }
+        None => {
+            let only = which.only.as_deref().map(Glob::parse);
+            let top = door.call(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
+            top.map(|top| top.rows).unwrap_or_default()
+        }
+    };
+    let mut families = Families::default();
+    let in_seconds = |ms: u64| ms as f64 / 1e3;
+    for row in &rows {
+        families.gauge("dripd_bucket_depth", "Jobs that wait.", &[("bucket", &row.bucket)], row.depth as f64);
+    }
+    for row in &rows {
+        families.gauge("dripd_bucket_capacity", "How many may wait.", &[("bucket", &row.bucket)], row.capacity as f64);
+    }
+    for row in &rows {
+        let rate = row.count as f64 * 1e6 / row.period_us.max(1) as f64;
+        families.gauge("dripd_bucket_rate", "Its rate, in jobs a second.", &[("bucket", &row.bucket)], rate);
+    }
+    for row in &rows {
+        let help = "Until it is empty, if nothing more comes.";
+        families.gauge("dripd_bucket_empty_in_seconds", help, &[("bucket", &row.bucket)], in_seconds(row.empty_in_ms));
+    }
+    for row in &rows {
+        let help = "For how long its next job has been due; 0 where it waits for something else.";
+        families.gauge("dripd_bucket_late_seconds", help, &[("bucket", &row.bucket)], row.late_us as f64 / 1e6);
+    }
+    for row in &rows {
+        let help = "Jobs of it that were rejected in the last 10 to 20 minutes, about.";
+        families.gauge("dripd_bucket_rejected_recently", help, &[("bucket", &row.bucket)], row.rejected as f64);
+    }
+    Ok(([(header::CONTENT_TYPE, TEXT)], families.text()))
+}

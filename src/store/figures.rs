@@ -1,0 +1,103 @@
+//! What is measured under a prefix, for monitoring.
+
+use std::collections::BTreeMap;
+
+use redis::{FromRedisValue, Value};
+
+use super::reply::unexpected;
+use super::{Store, StoreError};
+
+/// What is measured, at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// That moment on the server's clock, in microseconds since the epoch.
+    pub at_us: u64,
+    /// What was counted since the keys were made, by name.
+    pub counters: BTreeMap<String, u64>,
+    /// How many buckets and budgets wait, by place.
+    pub waiting: BTreeMap<String, u64>,
+    /// For how long the first one there has been due, in microseconds.
+    pub overdue_us: BTreeMap<String, u64>,
+    /// How many names and globs have settings, and how many nodes a slow-down.
+    pub settings: BTreeMap<String, u64>,
+    /// The ready streams.
+    pub routes: Vec<RouteFigures>,
+    /// Entries of the rejected and of the dead stream, daemons that are alive, and how many of those that wait are budgets.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// A ready stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteFigures {
+    /// Its name.
+    pub route: String,
+    /// Jobs that no worker has taken yet.
+    pub undelivered: u64,
+    /// Jobs that workers hold.
+    pub in_flight: u64,
+    /// Entries, finished ones among them.
+    pub entries: u64,
+    /// How long the oldest job that no worker has taken has been there, in milliseconds.
+    pub oldest_ms: u64,
+}
+
+impl Figures {
+    /// A counter; 0 where it never counted.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// How many buckets wait, wherever that is.
+    #[must_use]
+    pub fn buckets_waiting(&self) -> u64 {
+        let all: u64 = self.waiting.iter().filter(|(place, _)| *place != "retrying").map(|(_, n)| n).sum();
+        all.saturating_sub(self.count("budgets"))
+    }
+
+    /// One of `counts`.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
+    }
+
+    /// The counters whose names begin so, by the rest of their names.
+    pub fn counters_of<'a>(&'a self, head: &'a str) -> impl Iterator<Item = (&'a str, u64)> {
+        self.counters.iter().filter_map(move |(name, n)| Some((name.strip_prefix(head)?, *n)))
+    }
+}
+
+impl Store {
+    /// What is measured; it costs the same whatever the number of buckets.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn figures(&mut self) -> Result<Figures, StoreError> {
+        let reply = self.function("drip__figures", &[self.keys().policy()], &[b""]).await?;
+        decode(&reply).ok_or_else(|| unexpected("drip__figures", &reply))
+    }
+}
+
+fn decode(reply: &Value) -> Option<Figures> {
+    type Flat = Vec<(String, u64)>;
+    type Reply = (String, Flat, Flat, Flat, Flat, Vec<(String, u64, u64, u64, u64)>, Flat);
+    let (now, counters, waiting, overdue, settings, routes, counts): Reply = Reply::from_redis_value_ref(reply).ok()?;
+    let map = |flat: Flat| flat.into_iter().collect();
+    let route = |(route, undelivered, in_flight, entries, oldest_ms)| RouteFigures {
+        route,
+        undelivered,
+        in_flight,
+        entries,
+        oldest_ms,
+    };
+    Some(Figures {
+        at_us: now.parse().ok()?,
+        counters: map(counters),
+        waiting: map(waiting),
+        overdue_us: map(overdue),
+        settings: map(settings),
+        routes: routes.into_iter().map(route).collect(),
+        counts: map(counts),
+    })
+}

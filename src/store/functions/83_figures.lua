@@ -1,0 +1,101 @@
+-- Figures: what is measured under a prefix, for monitoring: counters, sizes and ages, in one call that costs the same whatever the number of
+-- buckets. Nothing is written.
+
+local figures = {}
+do
+  local refuse, digits = base.refuse, base.digits
+
+  local ROUTES = 1000 -- of which figures are told, at most
+
+  local function number(n)
+    return type(n) == 'number' and n or 0
+  end
+
+  -- counters: what was counted since the keys were made, what is not written yet among it.
+  local function counters(ctx)
+    local of = {}
+    local written = pcall_redis('HGETALL', ctx.k.stats)
+    for i = 1, written.err and 0 or #written, 2 do of[written[i]] = tonumber(written[i + 1]) or 0 end
+    for name, n in pairs(ctx.memory.counts) do of[name] = (of[name] or 0) + n end
+    for quarter, n in pairs(ctx.memory.lates) do of['late:' .. quarter] = (of['late:' .. quarter] or 0) + n end
+    local list = {}
+    for name, n in pairs(of) do list[#list + 1], list[#list + 2] = name, digits(n) end
+    return list
+  end
+
+  -- held_sets: the sets in which buckets wait for their route.
+  local function held_sets(ctx)
+    local sets = {}
+    for _, name in ipairs(route.names_of(ctx.held)) do sets[#sets + 1] = ctx.k.held .. name end
+    return sets
+  end
+
+  -- sizes: how many nodes wait in which place.
+  local function sizes(ctx)
+    local held = 0
+    for _, set in ipairs(held_sets(ctx)) do held = held + number(pcall_redis('ZCARD', set)) end
+    local function size(key) return number(pcall_redis('ZCARD', key)) end
+    return { 'due', size(ctx.k.schedule), 'share', number(pcall_redis('HLEN', ctx.k.waiting)), 'slots', size(ctx.k.full),
+      'held', held, 'paused', size(ctx.k.paused), 'refused', size(ctx.k.refused), 'retrying', size(ctx.k.retries) }
+  end
+
+  -- overdue: for how long the first of each place has been due, in us.
+  local function overdue(ctx)
+    local function late(key)
+      local first = pcall_redis('ZRANGE', key, '0', '0', 'WITHSCORES')
+      return not first.err and first[2] and max(0, ctx.now - first[2]) or 0
+    end
+    local held = 0
+    for _, set in ipairs(held_sets(ctx)) do held = max(held, late(set)) end
+    return { 'due', digits(late(ctx.k.schedule)), 'slots', digits(late(ctx.k.full)), 'held', digits(held),
+      'paused', digits(late(ctx.k.paused)), 'refused', digits(late(ctx.k.refused)) }
+  end
+
+  -- routes: of each ready stream how many entries no worker has taken, how many workers hold, how many there are, and for how many ms the
+  -- oldest that nobody has taken has been there.
+  local function routes(ctx)
+    local list, n = {}, 0
+    local known = pcall_redis('SMEMBERS', ctx.k.routes)
+    if known.err then return list end
+    table.sort(known)
+    for i = 1, min(#known, ROUTES) do
+      local found = route.look(ctx, known[i])
+      if not found.wrong then
+        local oldest, group = 0, found.group
+        if found.ready > 0 then
+          local first = call('XRANGE', found.stream, group and '(' .. group['last-delivered-id'] or '-', '+', 'COUNT', 1)[1]
+          if first then oldest = max(0, floor(ctx.now / 1000) - match(first[1], '^%d+')) end
+        end
+        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
+          known[i], found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
+        n = n + 5
+      end
+    end
+    return list
+  end
+
+  -- set_things: how many names and globs have settings, and how many nodes a slow-down.
+  local function set_things(ctx)
+    local globs = 0
+    for _ in pairs(ctx.rec.globs or {}) do globs = globs + 1 end
+    for _ in pairs(ctx.rec.budget_globs or {}) do globs = globs + 1 end
+    return { 'name', number(pcall_redis('HLEN', ctx.k.settings)), 'glob', globs, 'slow', number(pcall_redis('HLEN', ctx.k.slow)) }
+  end
+
+  -- drip__figures: what is measured.
+  -- keys   <prefix>:policy
+  -- args   now_us
+  -- reply  { now_us (a text), counters, sizes, overdue in us, settings by kind (each of these: name, figure, ...),
+  --          { route, undelivered, with workers, entries, ms of the oldest that is undelivered, ... },
+  --          { name, figure, ... }: rejected and dead (entries of those streams), daemons, and budgets: how
+  --          many of the nodes that wait are budgets }
+  -- cost   O(routes, daemons, held routes)
+  function figures.read(redis_keys, args)
+    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    if not prefix then return refuse('BADARG', 'figures takes the policy key') end
+    local ctx = context.open(prefix, args[1])
+    return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), routes(ctx),
+      { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
+        'daemons', daemons.count(ctx.k.daemons, ctx.now), 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }
+  end
+end
