@@ -53,8 +53,22 @@ pub(super) struct State {
     since: Mutex<Since>,
     /// A request's body was not read to its end.
     pub(super) is_unread: AtomicBool,
+    /// It is to be closed whatever is under way.
+    is_given_up: AtomicBool,
     close: Notify,
     changed: Arc<Notify>,
+}
+
+/// The connection that a request came by, for one whose answer does not end by itself.
+#[derive(Clone)]
+pub(super) struct Connection(pub(super) Arc<State>);
+
+impl Connection {
+    /// Close it, whatever is under way.
+    pub(super) fn close(&self) {
+        self.0.is_given_up.store(true, Ordering::Relaxed);
+        self.0.close.notify_one();
+    }
 }
 
 impl State {
@@ -93,7 +107,8 @@ impl State {
         loop {
             self.close.notified().await;
             // A request may have come since that was decided.
-            if !self.has_request() || self.is_overdue(Instant::now()) {
+            let is_given_up = self.is_given_up.load(Ordering::Relaxed);
+            if is_given_up || !self.has_request() || self.is_overdue(Instant::now()) {
                 return;
             }
         }
@@ -165,6 +180,7 @@ impl Connections {
             requests: AtomicUsize::new(0),
             since: Mutex::new(Since { head: Some(now), idle: now, stalled: None }),
             is_unread: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
             close: Notify::new(),
             changed: Arc::clone(&self.changed),
         });

@@ -96,6 +96,10 @@ pub struct BudgetNow {
     pub quota: Option<(u64, u64)>,
     /// Why it waits.
     pub why: Why,
+    /// The budget above it.
+    pub parent: Option<String>,
+    /// Its weight there.
+    pub weight: u64,
     /// How many jobs have passed through it since somebody looks at it.
     pub passed: u64,
 }
@@ -181,13 +185,13 @@ fn buckets_of(reply: &Value) -> Option<Now<BucketNow>> {
 
 fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
     let [now, rows, passed] = list(reply)? else { return None };
-    let (rows, []) = list(rows)?.as_chunks::<11>() else { return None };
+    let (rows, []) = list(rows)?.as_chunks::<13>() else { return None };
     let passed = list(passed)?;
     if rows.len() != passed.len() {
         return None;
     }
     let stands = rows.iter().zip(passed).map(|(row, passed)| {
-        let [budget, waiting, count, period_us, due_in_us, taken, slots, used, quota, why, about] = row;
+        let [budget, waiting, count, period_us, due_in_us, taken, slots, used, quota, why, about, parent, weight] = row;
         let (count, slots, quota) = (number(count)?, number(slots)?, number(quota)?);
         let (period_us, taken, used) = (number(period_us)?, number(taken)?, number(used)?);
         Some(BudgetNow {
@@ -198,6 +202,8 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
             slots: (slots > 0).then_some(Slots { taken, of: slots }),
             quota: (quota > 0).then_some((used, quota)),
             why: Why::read(text(why)?, text(about)?),
+            parent: some(text(parent)?),
+            weight: number(weight)?,
             passed: number(passed)?,
         })
     });

@@ -118,7 +118,7 @@ do
   local function named(ctx, list)
     local seen = {}
     for _, id in ipairs(list) do seen[id] = true end
-    for i, entry in ipairs(ctx.rec.budgets or {}) do
+    for i, entry in ipairs((ctx.rec.base or ctx.rec).budgets or {}) do -- a view of what is set has none of its own
       local id = i <= NAMED and not find(entry.match, '[*?%[\\]') and chain.id_of(entry.match)
       if id and not seen[id] and #list < MOST then seen[id], list[#list + 1] = true, id end
     end
@@ -142,6 +142,7 @@ do
     list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now)
     list[n + 6], list[n + 7] = p.concurrency and slots.count(ctx, b.id) or 0, p.concurrency or 0
     list[n + 8], list[n + 9], list[n + 10], list[n + 11] = used, most, word or 'due', about or ''
+    list[n + 12], list[n + 13] = p.parent and bare(p.parent) or '', p.weight or 1
   end
 
   -- drip__budget_rows: how some budgets stand, and those that the configuration names without a glob; counted as by drip__rows.
@@ -149,7 +150,7 @@ do
   -- args   now_us, budget ... (at most 64)
   -- reply  { now_us (a text), { budget, how many wait for a share of it, count and period_us of its rate (0: it has none), us until its
   --          next job is due, slots taken, slots (0: no bound), used of the fullest quota, that quota (0: it has none), why, about what,
-  --          ... }, { jobs that have passed since it is counted, ... } }
+  --          the budget above it ('': none), its weight there, ... }, { jobs that have passed since it is counted, ... } }
   -- errors BADARG
   -- cost   O(budgets)
   function rows.budgets(redis_keys, args)
