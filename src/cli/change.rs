@@ -77,6 +77,11 @@ impl Target {
         Self { is_budget: kind.budget, ..self }
     }
 
+    /// How people call what is meant.
+    pub(super) fn named(&self, kind: &Kind) -> String {
+        Subject { is_budget: kind.budget, pattern: &self.pattern }.to_string()
+    }
+
     /// Which buckets or budgets are meant.
     pub(super) fn subject(&self) -> Subject<'_> {
         Subject { is_budget: self.is_budget, pattern: &self.pattern }

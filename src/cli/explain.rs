@@ -41,6 +41,10 @@ pub(super) struct Ask {
 }
 
 impl Explain {
+    pub(super) fn tried(&self) -> String {
+        format!("explain {}", Subject { is_budget: self.kind.budget, pattern: self.bucket.as_str() })
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         if self.kind.budget {
@@ -65,6 +69,10 @@ impl Explain {
 }
 
 impl Ask {
+    pub(super) fn tried(&self) -> String {
+        format!("say what would become of {}", self.bucket)
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let subject = Subject { is_budget: false, pattern: self.bucket.as_str() };
         let given = settings::parse(&self.keys, &subject).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;

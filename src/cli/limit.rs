@@ -54,6 +54,10 @@ fn rate(text: &str) -> Result<(u32, Duration), &'static str> {
 }
 
 impl Limit {
+    pub(super) fn tried(&self) -> String {
+        format!("ask the {} {}", self.limiter, String::from_utf8_lossy(self.key.as_bytes()))
+    }
+
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
         let asked = Asked {
             kind: self.limiter,
@@ -72,7 +76,7 @@ impl Limit {
             let verdict = verdict.map_err(|why| match why.code() {
                 Some("WRONGTYPE") => Failure::new(
                     Exit::Failed,
-                    format!("{}: {why}; use another key, or delete this one", key.escape_ascii()),
+                    format!("{}: {}; use another key, or delete this one", key.escape_ascii(), why.in_words()),
                 ),
                 _ => why.into(),
             })?;

@@ -52,7 +52,7 @@ impl Log {
     pub(super) fn end(self, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
         match done {
             Err(failure) if self.log_format == Format::Json => {
-                tracing::error!(why = failure.message, "failed");
+                tracing::error!(why = failure.record(), "failed");
                 Ok(failure.exit)
             }
             done => done,

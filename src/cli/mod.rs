@@ -8,6 +8,7 @@ mod columns;
 mod dead;
 mod demo;
 mod explain;
+mod failure;
 mod functions;
 mod help;
 mod into_file;
@@ -34,13 +35,11 @@ use std::time::{Duration, Instant};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+use failure::Failure;
 use help::Notes;
 
 use crate::config::{Config, Environment};
-use crate::daemon::DaemonError;
-use crate::operate::change::ChangeError;
-use crate::store::{Address, Partition, Store, StoreError};
-use crate::system::built_in_redis::BuiltInRedisError;
+use crate::store::{Address, Partition, Store};
 
 /// How long a command tries to reach Redis.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -146,64 +145,32 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// An error as the user sees it: a line, and an exit code.
-#[derive(Debug)]
-struct Failure {
-    exit: Exit,
-    message: String,
-}
-
-impl Failure {
-    fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
-    }
-}
-
-impl From<crate::config::BadConfig> for Failure {
-    fn from(why: crate::config::BadConfig) -> Self {
-        Self::new(Exit::BadConfig, why.to_string())
-    }
-}
-
-impl From<ChangeError> for Failure {
-    fn from(why: ChangeError) -> Self {
-        match why {
-            ChangeError::Store(why) => why.into(),
-            ChangeError::Spreads { .. } => Self::new(Exit::Failed, why.to_string()),
+impl Command {
+    /// What it tries, in the words of whoever asks for it: what follows `cannot`.
+    fn tried(&self) -> String {
+        match self {
+            Self::Push(push) => push.tried(),
+            Self::Work(work) => work.tried(),
+            Self::Status(show) => show.tried(),
+            Self::Purge(purge) => purge.tried(),
+            Self::Dead(dead) => dead.tried().to_owned(),
+            Self::Limit(limit) => limit.tried(),
+            Self::Set(set) => set.tried(),
+            Self::Unset(unset) => unset.tried(),
+            Self::Pause(pause) => pause.tried(),
+            Self::Resume(resume) => resume.tried(),
+            Self::Slow(slow) => slow.tried(),
+            Self::Close(stop) => stop.tried(stop::Way::In),
+            Self::Open(go) => go.tried(stop::Way::In),
+            Self::Settings(_) => "list what is set".to_owned(),
+            Self::Explain(explain) => explain.tried(),
+            Self::Top(_) => "show the buckets".to_owned(),
+            Self::WhatIf(ask) => ask.tried(),
+            Self::Run(_) => "run".to_owned(),
+            Self::Reload => "reload".to_owned(),
+            Self::Demo(_) => "show it".to_owned(),
+            Self::Check(_) | Self::Functions | Self::Completions(_) | Self::Man(_) => "print it".to_owned(),
         }
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(why: StoreError) -> Self {
-        let unusable = why.is_unusable() || why.code() == Some("WRONGTYPE");
-        Self::new(if unusable { Exit::Unavailable } else { Exit::Failed }, why.to_string())
-    }
-}
-
-impl From<BuiltInRedisError> for Failure {
-    fn from(why: BuiltInRedisError) -> Self {
-        match why {
-            BuiltInRedisError::Address(why) => why.into(),
-            why => Self::new(Exit::Unavailable, why.to_string()),
-        }
-    }
-}
-
-impl From<DaemonError> for Failure {
-    fn from(why: DaemonError) -> Self {
-        match why {
-            DaemonError::Config(why) => why.into(),
-            DaemonError::BuiltInRedis(why) => why.into(),
-            DaemonError::Store(why) => Self::new(Exit::Unavailable, why.to_string()),
-            why @ (DaemonError::System { .. } | DaemonError::Http(_)) => Self::new(Exit::Failed, why.to_string()),
-        }
-    }
-}
-
-impl From<std::io::Error> for Failure {
-    fn from(why: std::io::Error) -> Self {
-        Self::new(Exit::Failed, why.to_string())
     }
 }
 
@@ -236,8 +203,9 @@ pub fn main() -> ExitCode {
             return Exit::Failed.into();
         }
     };
+    let tried = cli.command.tried();
     let exit = runtime.block_on(dispatch(cli)).unwrap_or_else(|failure| {
-        say_err(&format!("dripd {name}: {}", failure.message));
+        say_err(&format!("dripd {name}: {}", failure.said(&tried)));
         failure.exit
     });
     runtime.shutdown_background(); // a read of standard input may still be pending

@@ -30,6 +30,10 @@ fn retries(n: u64) -> String {
 }
 
 impl Purge {
+    pub(super) fn tried(&self) -> String {
+        format!("purge {}", self.bucket)
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let (mut store, name) = (connect(config).await?, shown(self.bucket.as_str().as_bytes()));
         let found = store.bucket_status(&self.bucket).await?;

@@ -40,6 +40,10 @@ fn usage(why: &impl ToString) -> Failure {
 }
 
 impl Set {
+    pub(super) fn tried(&self) -> String {
+        format!("set {} for {}", self.keys.join(" "), self.target.named(&self.kind))
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let target = self.target.of(&self.kind);
         let subject = target.subject();
@@ -58,6 +62,11 @@ impl Set {
 }
 
 impl Unset {
+    pub(super) fn tried(&self) -> String {
+        let what = if self.keys.is_empty() { "what is set".to_owned() } else { self.keys.join(" ") };
+        format!("take back {what} for {}", self.target.named(&self.kind))
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let target = self.target.of(&self.kind);
         let subject = target.subject();

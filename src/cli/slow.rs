@@ -50,6 +50,22 @@ fn how_long(text: &str) -> Result<HowLong, String> {
 }
 
 impl Slow {
+    /// What is slowed down.
+    fn slowed(&self) -> Subject<'_> {
+        match &self.within {
+            Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
+            None => Subject { is_budget: self.budget, pattern: self.name.as_str() },
+        }
+    }
+
+    pub(super) fn tried(&self) -> String {
+        let above = self.within.as_ref().map_or_else(String::new, |_| format!(" above {}", self.name));
+        match self.how_long {
+            HowLong::Clear => format!("end the slow-down of {}{above}", self.slowed()),
+            HowLong::For(_) => format!("slow down {}{above}", self.slowed()),
+        }
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let Author { by, user } = author(&mut store).await;
@@ -64,14 +80,10 @@ impl Slow {
             ms: asked.map(|asked| u64::try_from(asked.as_millis()).expect("at most 366 days")),
             by,
             user,
-            reason: self.reason,
+            reason: self.reason.clone(),
         };
         let goes_on = store.slow(&slow_down).await?;
-        let slowed = match &self.within {
-            Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
-            None => named,
-        };
-        say(&said(&slowed, asked, goes_on));
+        say(&said(&self.slowed(), asked, goes_on));
         Ok(Exit::Done)
     }
 }

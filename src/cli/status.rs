@@ -29,6 +29,12 @@ pub(super) struct Show {
 }
 
 impl Show {
+    pub(super) fn tried(&self) -> String {
+        self.bucket
+            .as_ref()
+            .map_or_else(|| "say how all stands".to_owned(), |bucket| format!("say how {bucket} stands"))
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let (json, text) = if let Some(bucket) = &self.bucket {

@@ -68,6 +68,10 @@ impl Way {
 }
 
 impl Pause {
+    pub(super) fn tried(&self) -> String {
+        format!("pause {}", self.stop.target.named(&self.kind))
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let target = self.stop.target.of(&self.kind);
         Stop { target, ..self.stop }.run(config, Way::Out).await
@@ -75,12 +79,20 @@ impl Pause {
 }
 
 impl Resume {
+    pub(super) fn tried(&self) -> String {
+        format!("resume {}", self.go.target.named(&self.kind))
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         Go { target: self.go.target.of(&self.kind) }.run(config, Way::Out).await
     }
 }
 
 impl Stop {
+    pub(super) fn tried(&self, way: Way) -> String {
+        format!("{} {}", way.key(), self.target.subject())
+    }
+
     /// One name, until somebody takes that back.
     pub(super) fn of(subject: &Subject) -> Self {
         Self { target: Target::of_name(subject), lasts: For { lasts: None } }
@@ -122,7 +134,7 @@ async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way)
     if way == Way::Out {
         line += &match store.jobs_out(&change.pattern, change.is_glob).await {
             Ok(jobs) => out_already(jobs),
-            Err(why) => format!("; how many of their jobs are out is not known: {why}"),
+            Err(why) => format!("; how many of their jobs are out is not known: {}", why.in_words()),
         };
     }
     line
@@ -147,6 +159,10 @@ fn plural(n: u64, word: &str) -> String {
 }
 
 impl Go {
+    pub(super) fn tried(&self, way: Way) -> String {
+        format!("{} {}", way.back(), self.target.subject())
+    }
+
     /// One name.
     pub(super) fn of(subject: &Subject) -> Self {
         Self { target: Target::of_name(subject) }

@@ -68,6 +68,10 @@ fn budget(text: &str) -> Result<BucketName, String> {
 }
 
 impl Work {
+    pub(super) fn tried(&self) -> String {
+        format!("take jobs of route {}", self.route.as_str())
+    }
+
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
         let log = self.log;
         log.start();

@@ -2,6 +2,7 @@
 //! configuration again when told to (`reload`), and when the connection is lost drops everything and begins again. All
 //! state is in Redis, so there is nothing to mend.
 
+mod door;
 mod ready;
 mod reload;
 
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BadConfig, Config, Environment};
-use crate::http::{self, BadListener, Keys, Listeners};
+use crate::http::{self, BadListener};
 use crate::loops::changes::Changes;
 use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
@@ -148,7 +149,7 @@ impl Daemon {
         };
         warn_of(&config);
         let progress = Arc::new(Progress::default());
-        let door = open_door(&config, &address, &progress, &environment)?;
+        let door = door::open(&config, &address, &progress, &environment)?;
         let partition = Partition::of(&config.redis);
         let hints = Arc::new(Hints::new(partition.clone()));
         let mut daemon = Self {
@@ -410,28 +411,6 @@ fn warn_of(config: &Config) {
     for warning in config.warnings() {
         warn!("{warning}");
     }
-}
-
-/// Open the HTTP door. Where the default port is taken, most likely by another daemon of this machine, this one serves without.
-fn open_door(
-    config: &Config,
-    address: &Address,
-    progress: &Arc<Progress>,
-    environment: &Environment,
-) -> Result<Option<http::Open>, DaemonError> {
-    let keys = Keys::read(&config.http, &config.source())?;
-    let listeners = match Listeners::open(&config.http, keys.has_tokens()) {
-        Ok(Some(listeners)) => listeners,
-        Ok(None) => return Ok(None),
-        Err(why @ BadListener::Taken { .. }) if !config.http.listen_is_written => {
-            warn!(%why, "this daemon serves without HTTP; http.listen names another place, or \"\" for none");
-            return Ok(None);
-        }
-        Err(why) => return Err(why.into()),
-    };
-    let (progress, host) = (Arc::clone(progress), environment.host.clone());
-    let door = http::Open::new(listeners, config.clone(), keys, address.clone(), progress, host);
-    door.map(Some).map_err(|why| DaemonError::System { what: "start the HTTP door", why })
 }
 
 /// Whether the record in force is that of `config`; where none is stored it is stored now. (Somebody flushed Redis: without a record

@@ -15,6 +15,7 @@ use super::at::At;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::explain::{BudgetSaid, Explanation, File, Wall};
+use crate::store::StoreError;
 use crate::store::top::{By, KEPT};
 use crate::words::bucket::{BadBucketName, BucketName};
 use crate::words::glob::Glob;
@@ -96,7 +97,7 @@ pub(super) async fn bucket(
     let call = async |mut store: crate::store::Store| {
         let (status, facts) = (store.bucket_status(&bucket).await?, store.explain(&bucket).await?);
         let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
-        Ok((status, facts, is_in_force))
+        Ok::<_, StoreError>((status, facts, is_in_force))
     };
     let (status, facts, is_in_force) = door.call(call).await?;
     let file = File { name: config.source(), is_in_force };
@@ -112,6 +113,12 @@ pub(super) async fn budget(
 ) -> Result<Json<Value>, Problem> {
     let budget = named(at)?;
     caller.may_read(None)?;
-    let facts = door.call(async |mut store| store.explain_budget(&budget).await).await?;
+    let facts = match door.call(async |mut store| store.explain_budget(&budget).await).await {
+        // The name is a good one, so that no other argument can be wrong.
+        Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
+            return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
+        }
+        answer => answer?,
+    };
     Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
 }

@@ -19,6 +19,7 @@ use super::families::Families;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::config::Config;
+use crate::store::StoreError;
 use crate::store::figures::Figures;
 use crate::store::rows::{BudgetNow, MOST, Now};
 use crate::store::timing::{self, BOUNDS};
@@ -64,7 +65,7 @@ pub(super) async fn all(
             ranked.into_iter().flat_map(|top| top.rows).map(|row| budget_of(&row.bucket)).collect();
         let budgets =
             if door.config().record.budgets.is_empty() { None } else { Some(store.budgets_now(&names).await?) };
-        Ok((figures, budgets, store.lacking().await?))
+        Ok::<_, StoreError>((figures, budgets, store.lacking().await?))
     };
     let (read, config) = (door.call(read).await, door.config());
     of_process(&mut families, &door, read.is_ok());
@@ -124,7 +125,8 @@ fn of_process(families: &mut Families, door: &Door, is_up: bool) {
 /// What became of jobs, and how late they left.
 fn of_jobs(families: &mut Families, figures: &Figures, seen: &mut Seen) {
     let count = |name: &str| figures.counter(name);
-    let help = "Jobs of atomic pushes (drip_push, dripd push, HTTP). Plain pushes run no code and are not counted.";
+    let help =
+        "Jobs of atomic pushes: by the function, dripd push or HTTP. Plain pushes run no code and are not counted.";
     for (verdict, n) in [("accepted", count("pushed")), ("rejected", count("turned_away"))] {
         families.counter("dripd_jobs_pushed_atomically_total", help, &[("verdict", verdict)], n as f64);
     }

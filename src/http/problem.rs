@@ -111,23 +111,20 @@ impl From<StoreError> for Problem {
             StoreError::Loading { .. } | StoreError::Unusable { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", why.to_string()).retry_after_ms(1_000)
             }
-            StoreError::Lost { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, "unknown-outcome", why.to_string()),
-            StoreError::Reply { .. } => Self::new(StatusCode::BAD_GATEWAY, "bad-reply", why.to_string()),
-            StoreError::Refused { code, message, .. } => {
+            StoreError::Lost { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, "unknown-outcome", why.in_words()),
+            StoreError::Reply { .. } => Self::new(StatusCode::BAD_GATEWAY, "bad-reply", why.in_words()),
+            StoreError::Refused { code, .. } => {
                 let (status, error) = match code.as_str() {
                     "BADBUCKET" | "BADARG" => (StatusCode::BAD_REQUEST, "bad-request"),
                     "TOOLARGE" | "TOOMANY" => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
                     "WRONGTYPE" => (StatusCode::CONFLICT, "wrong-type"),
                     "OOM" | "TRYAGAIN" | "BUSY" | "MISCONF" | "NOREPLICAS" => {
-                        let problem =
-                            Self::new(StatusCode::SERVICE_UNAVAILABLE, "refused", format!("{code} {message}"));
+                        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why.in_words());
                         return problem.retry_after_ms(1_000);
                     }
                     _ => (StatusCode::BAD_GATEWAY, "refused"),
                 };
-                let detail =
-                    if status == StatusCode::BAD_GATEWAY { format!("{code} {message}") } else { message.clone() };
-                Self::new(status, error, detail)
+                Self::new(status, error, why.in_words())
             }
         }
     }

@@ -94,6 +94,19 @@ impl StoreError {
         Self::Unusable { address: address.to_owned(), why }
     }
 
+    /// For a person: why, and the way out, without the names of calls and codes, which are for a log.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        match self {
+            Self::Refused { code, message, .. } => refused(code, without_place(message)),
+            Self::Lost { address, why, .. } => format!("lost redis at {address} before it answered: {why}"),
+            Self::Reply { reply, .. } => format!(
+                "the answer means nothing to this version of dripd ({reply}); use the version of the daemons, which `dripd status` names"
+            ),
+            Self::Loading { .. } | Self::Unusable { .. } => self.to_string(),
+        }
+    }
+
     /// Whether Redis itself cannot be used (exit code 69), as opposed to one call that failed.
     #[must_use]
     pub fn is_unusable(&self) -> bool {
@@ -107,5 +120,34 @@ impl StoreError {
             Self::Refused { code, .. } => Some(code),
             _ => None,
         }
+    }
+}
+
+/// What Redis adds to an error inside a function: which one it was.
+fn without_place(message: &str) -> &str {
+    message.rfind(" script: ").filter(|at| message[*at..].contains(", on @")).map_or(message, |at| &message[..at])
+}
+
+/// Whether it is what Redis itself says of a key of another type.
+pub(super) fn names_no_key(message: &str) -> bool {
+    message.starts_with("Operation against a key")
+}
+
+/// A refusal in words. The functions say why, and the way out; what Redis says is for whoever knows Redis.
+fn refused(code: &str, message: &str) -> String {
+    match code {
+        "OOM" => "redis is full; free memory or raise its maxmemory".to_owned(),
+        "BUSY" => {
+            "somebody's script keeps redis busy; try again, or end it with SCRIPT KILL or FUNCTION KILL".to_owned()
+        }
+        "MISCONF" => format!("redis takes no writes while it cannot save its data, see its log: {message}"),
+        "NOREPLICAS" => format!("redis takes no writes without its replicas, try again when they are back: {message}"),
+        "NOPERM" => format!("the user that redis.url names lacks a right, give it that (ACL SETUSER): {message}"),
+        "WRONGTYPE" if names_no_key(message) => {
+            "a key of dripd's holds something else than it must: see the TYPE of those that belong to it, then rename or delete that one"
+                .to_owned()
+        }
+        "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "TRYAGAIN" | "WRONGTYPE" => message.to_owned(),
+        code => format!("redis answers {code} {message}"),
     }
 }

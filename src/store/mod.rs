@@ -167,7 +167,8 @@ impl Store {
     }
 
     /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made
-    /// once more: a function that was not found has done nothing.
+    /// once more: a function that was not found has done nothing. Where it met a key of another type, which Redis does not name,
+    /// that is looked for.
     async fn function(
         &mut self,
         name: &'static str,
@@ -180,6 +181,13 @@ impl Store {
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
                 self.load_library(&library::CURRENT).await?;
                 self.call(name, &command).await
+            }
+            Err(StoreError::Refused { call, code, message }) if code == "WRONGTYPE" => {
+                let wrong = if error::names_no_key(&message) { self.wrong_key().await? } else { None };
+                let message = wrong.map_or(message, |(key, found, wanted)| {
+                    format!("{key} holds a {found} and must hold a {wanted}: rename or delete it")
+                });
+                Err(StoreError::Refused { call, code, message })
             }
             other => other,
         }

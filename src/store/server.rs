@@ -74,6 +74,14 @@ impl Store {
 
     /// Refuse a key of ours that has the wrong type.
     pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
+        let Some((key, found, wanted)) = self.wrong_key().await? else { return Ok(()) };
+        Err(self.unusable(format!(
+            "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"
+        )))
+    }
+
+    /// A key of ours that has the wrong type, with that type and the right one.
+    pub(super) async fn wrong_key(&mut self) -> Result<Option<(String, String, &'static str)>, StoreError> {
         let typed = self.keys().typed();
         let mut pipeline = redis::pipe();
         for (key, _) in &typed {
@@ -83,14 +91,9 @@ impl Store {
             .query_async(&mut self.connection)
             .await
             .map_err(|why| StoreError::of_call(self.address.shown(), "TYPE", &why))?;
-        for ((key, wanted), found) in typed.iter().zip(&found) {
-            if found != wanted && found != "none" {
-                return Err(self.unusable(format!(
-                    "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"
-                )));
-            }
-        }
-        Ok(())
+        let keys = typed.into_iter().zip(found);
+        let mut wrong = keys.filter(|((_, wanted), found)| found != wanted && found != "none");
+        Ok(wrong.next().map(|((key, wanted), found)| (key, found, wanted)))
     }
 
     pub(super) async fn check_version(&mut self) -> Result<(), StoreError> {

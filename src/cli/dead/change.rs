@@ -63,9 +63,8 @@ impl Change {
         let mut command = Command::new(act, filter, self.limit, author, before);
         command.label = self.which.bucket.clone().unwrap_or_default();
         let outcome = run(&mut store, &mut command).await.map_err(|why| {
-            let Failure { exit, message } = why.into();
             let done = letters(command.done);
-            Failure::new(exit, format!("{message}; {done} were done by then: run it again for the rest"))
+            Failure::from(why).adding(&format!("; {done} were done by then: run it again for the rest"))
         })?;
         self.say_outcome(act, found.affected(act), &outcome);
         if act == Act::Retry && outcome.done > 0 && store.daemons().await.is_ok_and(|daemons| daemons.is_empty()) {

@@ -52,6 +52,14 @@ impl Which {
 }
 
 impl Dead {
+    pub(super) fn tried(&self) -> &'static str {
+        match self.what {
+            What::List(_) => "list dead letters",
+            What::Retry(_) => "put dead letters back",
+            What::Drop(_) => "delete dead letters",
+        }
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         use crate::store::dead::Act;
         match self.what {

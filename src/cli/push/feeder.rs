@@ -255,8 +255,10 @@ impl Feeder {
         match self.store.push(bucket, jobs).await {
             Ok(pushed) => Ok(Some(pushed)),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
-            Err(why @ StoreError::Lost { .. }) => Err(format!("{}: the outcome is unknown: {why}", lines())),
-            Err(why) => Err(format!("{}: not pushed: {why}", lines())),
+            Err(why @ StoreError::Lost { .. }) => {
+                Err(format!("{}: the outcome is unknown: {}", lines(), why.in_words()))
+            }
+            Err(why) => Err(format!("{}: not pushed: {}", lines(), why.in_words())),
         }
     }
 

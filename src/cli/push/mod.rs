@@ -98,6 +98,14 @@ struct Order {
 }
 
 impl Push {
+    pub(super) fn tried(&self) -> String {
+        match (&self.bucket, &self.file) {
+            (_, Some(file)) => format!("push the lines of {}", file.display()),
+            (Some(bucket), None) => format!("push to {bucket}"),
+            (None, None) => "push".to_owned(),
+        }
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut signals = Signals::listen()?;
         match (self.bucket, self.job, self.file) {

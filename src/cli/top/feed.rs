@@ -117,7 +117,7 @@ impl Feed<'_> {
             };
             let why = lost.expect("it asks until that fails");
             (store, self.has) = (None, None); // a Redis that was started anew has another ranking
-            self.tell(News::Lost(why.to_string())).await;
+            self.tell(News::Lost(why.in_words())).await;
             self.pass_time().await;
         }
     }
@@ -231,10 +231,11 @@ impl Feed<'_> {
 /// Pause or resume, as the commands do it. Replies what there is to say, with who did it.
 async fn do_it(store: &mut Store, deed: &Deed) -> Result<String, String> {
     let subject = deed.subject();
+    let tried = format!("{} {subject}", if deed.resumes { "resume" } else { "pause" });
     let done = if deed.resumes {
         Go::of(&subject).make(store, Way::Out).await
     } else {
         Stop::of(&subject).make(store, Way::Out).await
     };
-    done.map(|line| format!("{line}; by {}", by())).map_err(|why| why.message)
+    done.map(|line| format!("{line}; by {}", by())).map_err(|why| why.said(&tried))
 }

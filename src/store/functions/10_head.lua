@@ -52,12 +52,26 @@ do
     if type(text) == 'string' and #text <= 16 and find(text, '^[0-9]+$') then return tonumber(text) end
   end
 
-  -- digits: a whole number as text. %d is a C long: twice as fast as a float, but too short for a time on 32 bits.
-  local whole_format
-  at_first_call[2] = function() whole_format = format('%d', 2 ^ 40) == '1099511627776' and '%d' or '%.0f' end
+  -- digits: a whole number as text. padded: the same in at least 16 digits. %d is a C long: twice as fast as a float, but too short for a
+  -- time on 32 bits.
+  local whole_format, padded_format
+  at_first_call[2] = function()
+    local is_long = format('%d', 2 ^ 40) == '1099511627776'
+    whole_format, padded_format = is_long and '%d' or '%.0f', is_long and '%016d' or '%016.0f'
+  end
 
   function base.digits(number)
     return format(whole_format, number)
+  end
+
+  function base.padded(number)
+    return format(padded_format, number)
+  end
+
+  -- exact: a text that reads as exactly this number. Most are whole.
+  function base.exact(number)
+    if number % 1 == 0 and number < 2 ^ 53 then return format(whole_format, number) end
+    return format('%.17g', number)
   end
 
   -- is_error: the message of a reply that is an error, or nil.

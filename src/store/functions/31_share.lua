@@ -13,9 +13,9 @@ do
   local BUDGETS_MOST = 50000 -- of which tags are remembered
   local TAGS_MOST = 200000   -- of all of them together
 
-  -- none: the memory of shares, empty. is_full: whether it knows more budgets than it should, and is to be begun anew.
+  -- none: the memory of shares, empty. is_full: whether it knows more than it should, and is to be begun anew.
   function share.none() return { of = {}, count = 0, tag_count = 0 } end
-  function share.is_full(memory) return memory.count > BUDGETS_MOST end
+  function share.is_full(memory) return memory.count > BUDGETS_MOST or memory.tag_count > TAGS_MOST end
 
   -- known: the tags of a budget's children, and the now that they belong to. A stored now that is behind it was written by a server that
   -- knows nothing of these tags.
@@ -26,16 +26,6 @@ do
     it = { now = stored_now or 0, tags = {} }
     memory.of[id] = it
     return it
-  end
-
-  -- set_tag: the first tag of a child.
-  function share.set_tag(memory, shares, id, tag)
-    if memory.tag_count >= TAGS_MOST then
-      for _, it in pairs(memory.of) do it.tags = {} end
-      memory.tag_count = 0
-    end
-    memory.tag_count = memory.tag_count + 1
-    shares.tags[id] = tag
   end
 
   -- step: how far the tag of a child grows with a job.

@@ -23,6 +23,12 @@ do
     return '{' .. budget .. '}'
   end
 
+  -- unknown: the refusal of a budget that no entry matches.
+  function chain.unknown(budget)
+    return base.refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. budget .. '; `dripd check` lists those of a file,'
+      .. ' and `dripd reload` puts it into force')
+  end
+
   -- parent_of: the id of the budget that `within` names. Of each node that has the same policy it is another one where it is a
   -- template: {n} is what the n-th star of its entry's match stands for.
   local function parent_of(p, name)

@@ -35,10 +35,14 @@ do
     return prefix .. '\0' .. (id or '')
   end
 
-  -- distrust: what is remembered of budgets may not be what is stored any more. Their shares are kept (31_share).
+  -- forget_budgets: nothing but these shares of their children is remembered of budgets. distrust: what is remembered of them may not be
+  -- what is stored any more. Their shares are kept (31_share).
+  function memory.forget_budgets(m, shares)
+    m.budgets = { of = {}, lines = {}, count = 0, shares = shares, changed = {}, call = 0, rec = nil }
+  end
+
   function memory.distrust(m)
-    local all = m.budgets
-    if all then m.budgets = { of = {}, count = 0, shares = all.shares, changed = {}, call = 0 } end
+    if m.budgets then memory.forget_budgets(m, m.budgets.shares) end
   end
 
   -- of: the memory of a prefix under a record.

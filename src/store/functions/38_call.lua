@@ -73,7 +73,7 @@ do
 
   -- begin_tree: what a call needs to know of budgets, slots and brakes: nothing, as long as there are none.
   local function begin_tree(ctx, rec, brakes)
-    ctx.waits, ctx.waiting_at, ctx.chains, ctx.write_budgets, ctx.announced = false, false, false, false, false
+    ctx.waits, ctx.waiting_at, ctx.write_budgets, ctx.announced = false, false, false, false
     ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.prev or false
     ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
@@ -106,7 +106,7 @@ do
     ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls = false, false, false, false, calls
     local rec, brakes = ctx.rec, head[5]
     local is_simple = not (rec.has_more or rec.version or ctx.prev or brakes)
-    if not is_simple or not ctx.is_simple or ctx.waits or ctx.inflight or ctx.chains or ctx.write_budgets or ctx.brakes or ctx.braked then
+    if not is_simple or not ctx.is_simple or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.brakes or ctx.braked then
       begin_tree(ctx, rec, brakes)
     end
     ctx.is_simple = is_simple

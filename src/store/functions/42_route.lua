@@ -14,6 +14,13 @@ do
     call('SADD', keys.of(prefix).routes, name)
   end
 
+  -- refuse: the refusal of what needs a stream that could not be made.
+  function route.refuse(prefix, name, err)
+    local key = keys.ready(prefix, name)
+    if find(err, 'WRONGTYPE', 1, true) then return base.wrong_type(key, 'stream') end
+    return base.refuse('WRONGTYPE', 'route ' .. name .. ' has no stream ' .. key .. ': ' .. err)
+  end
+
   -- group_of: what Redis says of the group `workers` of a stream, or nil where it is missing.
   function route.group_of(stream)
     for _, list in ipairs(call('XINFO', 'GROUPS', stream)) do

@@ -6,13 +6,11 @@
 
 local waiting = {}
 do
-  local FIRST_PAGE = 4     -- children that are read at first, for many calls serve few; then four times as many each time
+  local FIRST_PAGE = 4     -- children that are read at first, at least
   local PAGE = 100         -- and at most so many at once
   local AGAIN_US = 1000000 -- where a set cannot be written, its children are looked at again later
 
-  local function member_of(id, due)
-    return format('%016.0f', due) .. id
-  end
+  local padded, exact = base.padded, base.exact
 
   -- key: the set of a budget. budget: the id of the budget that a set belongs to, or nil for any other place.
   function waiting.key(ctx, parent)
@@ -24,72 +22,100 @@ do
     if place and sub(place, 1, #head) == head then return chain.id_of(sub(place, #head + 1)) end
   end
 
+  -- set_of: a set in this call: `changes` are what it has to write, member -> end, or false for one that leaves. `list` is the part that was
+  -- read, from the front of the set, the first child last; where it is not all, it ends with `bound`.
   local function set_of(ctx, key)
-    ctx.waits = ctx.waits or {}
-    local set = ctx.waits[key]
+    local sets = ctx.waits
+    if not sets then
+      sets = {}
+      ctx.waits = sets
+    end
+    local set = sets[key]
     if not set then
-      set = { key = key, changes = {}, changed = false }
-      ctx.waits[key] = set
+      set = { key = key, of = sub(key, #ctx.k.wait + 1), changes = {}, changed = false, list = nil, bound = nil, page = nil }
+      sets[key] = set
     end
     return set
   end
 
-  -- is_before: the order of Redis.
-  local function is_before(a, b)
-    if a.ends ~= b.ends then return a.ends < b.ends end
-    return a.member < b.member
+  -- is_before: whether a child with this end and member comes before another one, in the order of Redis.
+  local function is_before(ends, member, other)
+    if ends ~= other.ends then return ends < other.ends end
+    return member < other.member
   end
 
-  -- insert: a child into the part of a set that was read; what comes behind that part is read later.
-  local function insert(set, one)
-    local list = set.list
-    if not list or set.bound and not is_before(one, set.bound) then return end
+  -- insert: a child into the part of a set that was read.
+  local function insert(list, one)
     local low, high = 1, #list + 1
     while low < high do
       local middle = floor((low + high) / 2)
-      if is_before(one, list[middle]) then high = middle else low = middle + 1 end
+      if is_before(one.ends, one.member, list[middle]) then low = middle + 1 else high = middle end
     end
     table.insert(list, low, one)
   end
 
   local function remove(set, member)
-    for i, one in ipairs(set.list or {}) do
-      if one.member == member then
-        table.remove(set.list, i)
+    local list = set.list or {}
+    for i = #list, 1, -1 do
+      if list[i].member == member then
+        table.remove(list, i)
         return
       end
     end
   end
 
+  -- note_place: where a child waits, as <prefix>:waiting has it; false: it waits no more.
   local function note_place(ctx, id, text)
-    ctx.waiting_at = ctx.waiting_at or {}
-    ctx.waiting_at[id] = text
+    local at = ctx.waiting_at
+    if not at then
+      at = {}
+      ctx.waiting_at = at
+    end
+    at[id] = text
   end
 
-  -- join: a child waits in a set from now on.
-  function waiting.join(ctx, key, id, due, ends)
-    local set, member = set_of(ctx, key), member_of(id, due)
+  -- put: a child waits in a set from now on. What comes behind the part that was read is read later.
+  local function put(ctx, set, id, due, ends)
+    local at, list, bound = padded(due), set.list, set.bound
+    local member = at .. id
     set.changes[member], set.changed = ends, true
-    insert(set, { id = id, due = due, ends = ends, member = member })
-    note_place(ctx, id, format('%016.0f ', due) .. sub(key, #ctx.k.wait + 1))
+    if list and (not bound or is_before(ends, member, bound)) then
+      insert(list, { id = id, due = due, ends = ends, member = member })
+    end
+    note_place(ctx, id, at .. ' ' .. set.of)
   end
 
-  -- leave: it waits there no more.
+  -- join: a child waits in a set from now on. leave: it waits there no more.
+  function waiting.join(ctx, key, id, due, ends)
+    put(ctx, set_of(ctx, key), id, due, ends)
+  end
+
   function waiting.leave(ctx, key, id, due)
-    local set, member = set_of(ctx, key), member_of(id, due)
+    local set, member = set_of(ctx, key), padded(due) .. id
     set.changes[member], set.changed = false, true
     remove(set, member)
     note_place(ctx, id, false)
   end
 
+  -- served: the first child of a set had its turn, and waits for the next one with this due and end; without them it waits no more.
+  function waiting.served(ctx, key, one, due, ends)
+    local set = set_of(ctx, key)
+    local list = set.list
+    set.changes[one.member], set.changed, list[#list] = false, true, nil
+    if ends then return put(ctx, set, one.id, due, ends) end
+    note_place(ctx, one.id, false)
+  end
+
   -- flush_set: write what changed of one set.
   local function flush_set(ctx, set)
-    local add, gone = {}, {}
+    local add, gone, added, left = {}, {}, 0, 0
     for member, ends in pairs(set.changes) do
       if ends then
-        add[#add + 1], add[#add + 2] = format('%.17g', ends), member
+        add[added + 1], add[added + 2] = exact(ends), member
+        added = added + 2
       else
-        gone[#gone + 1] = member
+        left = left + 1
+        gone[left] = member
       end
     end
     set.changes, set.changed = {}, false
@@ -110,9 +136,14 @@ do
       if set.changed then flush_set(ctx, set) end
     end
     if not ctx.waiting_at then return end
-    local add, gone = {}, {}
+    local add, gone, added = {}, {}, 0
     for id, text in pairs(ctx.waiting_at) do
-      if text then add[#add + 1], add[#add + 2] = id, text else gone[#gone + 1] = id end
+      if text then
+        add[added + 1], add[added + 2] = id, text
+        added = added + 2
+      else
+        gone[#gone + 1] = id
+      end
     end
     ctx.waiting_at = false
     local failed = gone[1] and base.is_error(pcall_redis('HDEL', ctx.k.waiting, unpack(gone)))
@@ -120,25 +151,32 @@ do
     if failed then context.note(ctx, 'wrong-type', ctx.k.waiting) end
   end
 
-  -- read: a part of a set, from its front.
-  local function read(ctx, set)
+  -- read: a part of a set, from its front: at first so many children as are wanted, and one more, then four times as many each time.
+  local function read(ctx, set, wanted)
     if set.changed then flush_set(ctx, set) end
-    local most = min(PAGE, set.page and 4 * set.page or FIRST_PAGE)
+    local most = min(PAGE, max(FIRST_PAGE, set.page and 4 * set.page or wanted + 1))
     local found = pcall_redis('ZRANGE', set.key, '0', most - 1, 'WITHSCORES')
-    set.list, set.bound, set.page = {}, nil, most
+    local list = {}
+    set.list, set.bound, set.page = list, nil, most
     if found.err then return context.note(ctx, 'wrong-type', set.key) end
-    for i = 1, #found, 2 do
+    local n = 0
+    for i = #found - 1, 1, -2 do
       local member = found[i]
-      set.list[#set.list + 1] = { member = member, ends = found[i + 1] + 0, due = sub(member, 1, 16) + 0, id = sub(member, 17) }
+      n = n + 1
+      list[n] = { member = member, ends = found[i + 1] + 0, due = sub(member, 1, 16) + 0, id = sub(member, 17) }
     end
-    if #set.list == most then set.bound = set.list[most] end
+    if n == most then set.bound = list[1] end
   end
 
-  -- first: the child whose turn it is, { id, due, ends }, or nil. It stays where it is.
-  function waiting.first(ctx, key)
+  -- first: the child whose turn it is, { id, due, ends }, or nil. It stays where it is. `wanted` says how many are to be served.
+  function waiting.first(ctx, key, wanted)
     local set = set_of(ctx, key)
-    if not set.list or #set.list == 0 and set.bound then read(ctx, set) end
-    return set.list[1]
+    local list = set.list
+    if not list or not list[1] and set.bound then
+      read(ctx, set, wanted or 1)
+      list = set.list
+    end
+    return list[#list]
   end
 
   -- count: how many wait, at least.
@@ -182,12 +220,12 @@ do
   function waiting.ahead(ctx, key, id, due)
     local set = set_of(ctx, key)
     if set.changed then flush_set(ctx, set) end
-    return call('ZRANK', key, member_of(id, due)) or 0
+    return call('ZRANK', key, padded(due) .. id) or 0
   end
 
   -- ends_of: the end with which a child waits.
   function waiting.ends_of(ctx, key, id, due)
-    local set, member = set_of(ctx, key), member_of(id, due)
+    local set, member = set_of(ctx, key), padded(due) .. id
     local ends = set.changes[member]
     if ends == nil then ends = tonumber(call('ZSCORE', key, member) or nil) end
     return ends or nil

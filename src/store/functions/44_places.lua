@@ -96,6 +96,28 @@ do
     return list
   end
 
+  -- note: a node leaves one of the sets, waiting sets aside, for another one, in which it stands with this due; nil: none. `refused` says
+  -- why its budgets cannot be found, where they cannot.
+  function places.note(ctx, id, from, to, due, refused)
+    local moves = ctx.moves
+    if not moves then
+      moves = { add = {}, remove = {} }
+      ctx.moves = moves
+    end
+    if from and from ~= to then
+      local list = list_of(moves.remove, from)
+      list[#list + 1] = id
+    end
+    if to then
+      local list = list_of(moves.add, to)
+      local n = #list
+      if due ~= moves.due then moves.due, moves.due_text = due, digits(due) end -- many have the same
+      list[n + 1], list[n + 2] = moves.due_text, id
+      if to == ctx.k.rest and due < ctx.memory.rest_us then ctx.memory.rest_us = due end
+      if to == ctx.k.refused and from ~= to then context.note(ctx, 'no-budget', id, refused) end
+    end
+  end
+
   -- commit: note where a bucket waits from now on, with its due. It is written by `flush`, with all others of the call.
   function places.commit(ctx, s, place)
     local from, due = s.place, s.due
@@ -112,20 +134,7 @@ do
       end
       s.ends = false
     end
-    if place == ctx.k.refused and s.place ~= place then context.note(ctx, 'no-budget', s.bucket, s.p and s.p.refused) end
-    local moves = ctx.moves or { add = {}, remove = {} }
-    ctx.moves = moves
-    if from and from ~= place then
-      local list = list_of(moves.remove, from)
-      list[#list + 1] = s.bucket
-    end
-    if place then
-      local list, n = list_of(moves.add, place), nil
-      n = #list
-      if due ~= moves.due then moves.due, moves.due_text = due, digits(due) end -- many have the same
-      list[n + 1], list[n + 2] = moves.due_text, s.bucket
-      if place == ctx.k.rest and due < ctx.memory.rest_us then ctx.memory.rest_us = due end
-    end
+    places.note(ctx, s.bucket, from, place, due, s.p and s.p.refused)
   end
 
   -- commit_all: the same for many plain buckets (58_dispatch): lists of dues and names that are added, and of names that leave.

@@ -1,5 +1,5 @@
 -- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. What is true of one, what keeps a job from
--- leaving through a chain of them, and what a job that leaves costs each.
+-- leaving through a chain of them, and where they wait. What a job that leaves costs each is in 47_toll.
 --
 -- A budget has work while something waits for a share of it. Then it stands in one place, as a bucket does:
 --   k.schedule             it waits for its own due, or may go now
@@ -18,13 +18,13 @@
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
 -- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a
--- call), brake (43_brake; nil: none), shares (31_share: the tags of its children), serving (its turn has come: what waits for it is no obstacle to
--- what it serves), changed. It is remembered from call to call as long as no other server can have written another one.
+-- call), brake (43_brake; nil: none), shares and tags (31_share: the tags of its children), serving (its turn has come: what waits for it is
+-- no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to be found out). It is remembered from call to call as long as no
+-- other server can have written another one.
 
 local budget = {}
 do
-  local digits, after, policy_of = base.digits, rate.after, record.policy_of
-  local key_of, end_of = waiting.key, share.end_of
+  local digits, policy_of, key_of = base.digits, record.policy_of, waiting.key
 
   local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
   local KNOWN_MOST = 50000 -- budgets that are remembered, of one prefix
@@ -32,8 +32,13 @@ do
   -- ---- what is known of a budget ----
 
   local function decode(ctx, id, text, rests_till)
-    local b = { id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, brake = nil, changed = false }
-    local due, went_on, now, at, place = match(text or '', STATE)
+    -- Sixteen fields, all that most budgets ever have: with one more the table has room for 32.
+    local b = {
+      id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
+      tags = nil, call = ctx.calls, changed = false, is_open = nil, floor = 0, step = false,
+    }
+    local due, went_on, now, at, place
+    if text then due, went_on, now, at, place = match(text, STATE) end
     if due then
       b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place
       b.is_stored = true
@@ -42,12 +47,13 @@ do
     end
     if b.place and not waiting.budget(ctx, b.place) then b.stands, b.stands_at = b.place, b.at end
     b.shares = share.known(ctx.memory.budgets.shares, id, b.is_stored and b.now)
+    b.tags = b.shares.tags
     if not b.is_stored then b.now = b.shares.now end
     return b
   end
 
   local function encode(ctx, b)
-    return table.concat({ digits(b.due), digits(b.went_on), format('%.17g', b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
+    return table.concat({ digits(b.due), digits(b.went_on), base.exact(b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
   end
 
   -- change: something of a budget is to be written at the end of the call.
@@ -57,6 +63,7 @@ do
     b.changed, list[#list + 1] = true, b
     ctx.write_budgets = budget.flush
   end
+  budget.change = change
 
   -- put_right: where what applies to a budget changed since it was last looked at, its due is re-anchored. No due lies further ahead
   -- than one interval: beyond that, the clock stepped back.
@@ -64,7 +71,6 @@ do
     local p = b.p
     if not p then return end
     local old = p.over
-    b.spreads = false
     if ctx.prev then old, b.spreads = bucket.before(ctx, b.id, p) end
     if ctx.was and ctx.was[b.id] then old, b.spreads = ctx.was[b.id], ctx.prev ~= nil end
     if b.place == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
@@ -86,21 +92,25 @@ do
 
   -- hold: what its brake makes of a budget.
   local function hold(ctx, b)
+    if not b.brake and b.went_on <= ctx.now and not (b.p and b.p.quotas) then return end
+    b.is_open = nil
     if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
   end
 
-  -- known: the budgets that are remembered. Each call begins with their policies anew. While a change spreads, and after a call that
-  -- only read or that raised, nothing is believed; nor after a while without a drain (38_call).
+  -- known: the budgets that are remembered. While a change spreads, after a call that only read or that raised, and under another record,
+  -- nothing is believed; nor after a while without a drain (38_call).
   local function known(ctx)
     local m = ctx.memory
     local all = m.budgets
-    if not all or all.call ~= ctx.calls and share.is_full(all.shares) then
-      m.budgets = { of = {}, count = 0, shares = share.none(), changed = {}, call = ctx.calls }
-    elseif all.call ~= ctx.calls and (ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1]) then
+    if all and all.call == ctx.calls then return all end
+    if not all or share.is_full(all.shares) then
+      memory.forget_budgets(m, share.none())
+    elseif ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1] or all.rec ~= ctx.rec then
       memory.distrust(m)
     end
-    m.budgets.call = ctx.calls
-    return m.budgets
+    all = m.budgets
+    all.call, all.rec = ctx.calls, ctx.rec
+    return all
   end
 
   -- load: budgets are asked for next: what is stored of them is read at once.
@@ -116,25 +126,36 @@ do
     local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), brake.read(ctx, missing)
     for i, id in ipairs(missing) do
       local b = decode(ctx, id, texts[i], rests[i])
-      all.of[id], all.count, b.call, b.brake = b, all.count + 1, ctx.calls, brakes[i] or nil
+      all.of[id], all.count = b, all.count + 1
+      if brakes[i] then b.brake = brakes[i] end
       if b.brake and b.brake.changed then change(ctx, b) end
       put_right(ctx, b)
       hold(ctx, b)
     end
   end
 
+  -- begin: a call begins with what is remembered of a budget. What operators set may have begun or ended since; else the time is all
+  -- that has changed of one that is open.
+  local function begin(ctx, b)
+    local p = b.p
+    b.call = ctx.calls
+    if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then
+      b.floor = ctx.now - p.catch_up_us
+      return
+    end
+    b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
+    if p ~= b.p then ctx.memory.budgets.lines = {} end
+    put_right(ctx, b)
+    hold(ctx, b)
+  end
+
   function budget.get(ctx, id)
-    local all = ctx.memory.budgets
-    local b = all and all.call == ctx.calls and all.of[id]
+    local b = known(ctx).of[id]
     if not b then
       budget.load(ctx, { id })
       b = ctx.memory.budgets.of[id]
     end
-    if b.call ~= ctx.calls then
-      b.call, b.p = ctx.calls, policy_of(ctx.rec, id)
-      put_right(ctx, b)
-      hold(ctx, b)
-    end
+    if b.call ~= ctx.calls then begin(ctx, b) end
     return b
   end
 
@@ -146,7 +167,7 @@ do
   -- slowed: the brakes of a budget that is slowed down: what becomes of it is seen when it is put right.
   function budget.slowed(ctx, id, slow_down)
     local b = budget.get(ctx, id)
-    b.brake = b.brake or brake.fresh(id)
+    b.brake, b.is_open = b.brake or brake.fresh(id), nil
     local reply = slow_down(b.brake)
     budget.brake_changed(ctx, b)
     hold(ctx, b)
@@ -170,36 +191,57 @@ do
     if ids[1] then budget.load(ctx, ids) end
   end
 
-  -- above: the budgets above a node that has this parent, the nearest first.
+  -- above: the budgets above a node that has this parent, the nearest first: its line. It is remembered as they are.
   local function above(ctx, parent)
-    ctx.chains = ctx.chains or {}
-    local list = ctx.chains[parent]
-    if not list then
-      list = {}
-      local id = parent
-      while id do
-        local b = budget.get(ctx, id)
-        list[#list + 1] = b
-        id = b.p and b.p.parent
-      end
-      ctx.chains[parent] = list
+    local all, calls = ctx.memory.budgets, ctx.calls
+    local line = all and all.lines[parent]
+    if line and line.call == calls then return line end
+    all = known(ctx)
+    line = all.lines[parent]
+    for i = 1, line and #line or 0 do
+      local b = line[i]
+      if b.call ~= calls then begin(ctx, b) end
     end
-    return list
+    if not line or all.lines[parent] ~= line then
+      local b = budget.get(ctx, parent)
+      local up = b.p and b.p.parent
+      line = { b, is_open = false, call = 0, unpack(up and above(ctx, up) or {}) }
+      all.lines[parent] = line
+    end
+    line.call = calls
+    return line
   end
   budget.above = above
+
+  -- is_open: whether nothing but its due keeps a budget from letting a job through, and nothing but that due changes with one. It is found
+  -- out once, and forgotten where its policy, its brake, its place or its turn change.
+  --   floor, step   of one that is open: the earliest due that it is charged for, and its interval where that is whole
+  function budget.is_open(ctx, b)
+    if b.is_open ~= nil then return b.is_open end
+    local p, place = b.p, b.place
+    b.is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or b.brake) and b.went_on == 0
+      and (not place or place == ctx.k.rest or b.serving)
+    if b.is_open then b.floor, b.step = ctx.now - p.catch_up_us, p.part == 0 and p.step end
+    return b.is_open
+  end
+
+  -- serves: the turn of a budget begins, picked with this end (nil: by nobody), or is over.
+  function budget.serves(b, is, ends)
+    b.serving, b.ends, b.is_open = is, ends, nil
+  end
 
   -- ---- shares ----
 
   -- arrives: a child that had no work has some: one that was away for long enough is as good as new.
   function budget.arrives(ctx, parent, id)
     local b = budget.get(ctx, parent)
-    local tag = b.shares.tags[id]
-    if tag and share.is_forgotten(tag, b.now) then b.shares.tags[id] = nil end
+    local tag = b.tags[id]
+    if tag and share.is_forgotten(tag, b.now) then b.tags[id] = nil end
   end
 
   -- end_of: the end of the next job of a child.
   function budget.end_of(ctx, b, id, p)
-    return share.end_of(b.shares.tags[id], b.now, p.weight)
+    return share.end_of(b.tags[id], b.now, p.weight)
   end
 
   -- ---- what keeps a job from leaving ----
@@ -234,73 +276,6 @@ do
     return latest
   end
 
-  -- asks, pays: what a job asks of the budgets above its bucket before it leaves, and what it pays when it has. `line` are the budgets
-  -- above. asks replies the latest due of the chain and the bucket's own; nil where something keeps the
-  -- job from leaving.
-  function budget.asks(ctx, line, due)
-    local now, rested, went_on, met = ctx.now, ctx.k.rest, 0, due
-    for i = #line, 1, -1 do
-      local b = line[i]
-      local p, d = b.p, b.due
-      if not p or p.paused or b.place and b.place ~= rested and not b.serving then return nil end
-      if p.concurrency and slots.is_full(ctx, b.id, p) then return nil end
-      if b.went_on > went_on then went_on = b.went_on end
-      if d < went_on then d = went_on end
-      if d > now then return nil end
-      if d > met then met = d end
-    end
-    if due < went_on then due = went_on end
-    return met, due
-  end
-
-  function budget.pays(ctx, line, id, p, ends)
-    local now, went_on = ctx.now, 0
-    for i = #line, 1, -1 do
-      local b = line[i]
-      if b.went_on > went_on then went_on = b.went_on end
-      b.charged = went_on
-    end
-    local watched = ctx.memory.watched
-    for i = 1, #line do
-      local b = line[i]
-      if watched then watch.note(watched.counts, b.id, 1) end
-      local of, d, tag, weight = b.p, b.due, b.shares.tags[id], p.weight
-      if of.count then
-        if d < b.charged then d = b.charged end
-        if d < now - of.catch_up_us then
-          d = now - of.catch_up_us
-          if b.brake and b.brake.slow then b.brake.slow.seen = 0 end -- nobody has waited
-        end
-        if b.brake and b.brake.slow then
-          b.due = brake.after(b.brake, of, d)
-        elseif of.part == 0 then
-          b.due = d + of.step
-        else
-          b.due = after(of, d)
-        end
-      end
-      if b.brake then
-        local till = brake.charge(ctx, b.brake, of, nil)
-        if till > b.went_on then b.went_on = till end
-      end
-      if not ends then ends = end_of(tag, b.now, weight) end
-      if tag then b.shares.tags[id] = ends else share.set_tag(ctx.memory.budgets.shares, b.shares, id, ends) end
-      if ends > b.now then b.now = ends end
-      if not b.changed then change(ctx, b) end
-      id, p, ends, b.ends = b.id, of, b.ends, nil
-    end
-  end
-
-  -- limited: the nodes of a bucket's chain of which a job that leaves takes a slot.
-  function budget.limited(ctx, name, p)
-    local ids = {}
-    if p.concurrency then ids[1] = name end
-    for _, b in ipairs(p.parent and above(ctx, p.parent) or {}) do
-      if b.p and b.p.concurrency then ids[#ids + 1] = b.id end
-    end
-    return ids
-  end
-
   -- ---- places ----
 
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
@@ -311,15 +286,8 @@ do
       waiting.leave(ctx, from, b.id, b.at)
     end
     if not stays and waiting.budget(ctx, place) then waiting.join(ctx, place, b.id, at, ends) end
-    b.place, b.at = place, at
+    b.place, b.at, b.is_open = place, at, nil
     change(ctx, b)
-  end
-
-  -- write_place: the set in which Redis has a budget is the one in which it stands.
-  local function write_place(ctx, b)
-    local set = not waiting.budget(ctx, b.place) and b.place or nil
-    places.commit(ctx, { bucket = b.id, place = b.stands, stored_due = b.stands_at, due = b.at }, set)
-    b.stands, b.stands_at = set, b.at
   end
 
   -- stand: a budget with work stands where it must.
@@ -360,19 +328,27 @@ do
   -- rest: a budget without work: what is known of it stays until it makes no difference any more. What it waited by order is no lateness
   -- of its next job either.
   local function rest(ctx, b)
-    if b.went_on <= ctx.now then b.due, b.went_on = max(b.due, b.went_on), 0 end
-    local at = b.p and b.p.count and b.due + b.p.catch_up_us or 0
-    if at > ctx.now then
-      move(ctx, b, ctx.k.rest, at)
-    else
-      move(ctx, b, nil, 0)
-    end
+    local now, p, rested, place, at = ctx.now, b.p, ctx.k.rest, nil, 0
+    if b.went_on ~= 0 and b.went_on <= now then b.due, b.went_on = max(b.due, b.went_on), 0 end
+    if p and p.count and b.due + p.catch_up_us > now then place, at = rested, b.due + p.catch_up_us end
+    if b.place and b.place ~= rested then return move(ctx, b, place, at) end
+    b.place, b.at = place, at
+    if not b.changed then change(ctx, b) end
   end
 
   -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
   function budget.may_go_by_itself(ctx, b)
+    if b.is_open then return b.due <= ctx.now end
     if not b.p or b.p.refused or b.p.paused or slots.is_full(ctx, b.id, b.p) then return false end
     return met_by(ctx, above(ctx, b.id), 1) <= ctx.now
+  end
+
+  -- allows: how many of n jobs a budget that may go lets out now, one at least.
+  function budget.allows(ctx, b, n)
+    local p = b.p
+    if p.concurrency then n = min(n, p.concurrency - slots.count(ctx, b.id)) end
+    if p.count then n = rate.before(p, max(b.due, ctx.now - p.catch_up_us), n, ctx.now + 1) end
+    return max(n, 1)
   end
 
   -- take_place: where a budget waits after it was picked: for its next share, if nothing of its own keeps it; one through which no job
@@ -392,7 +368,7 @@ do
   function budget.go_on(ctx, id)
     local b = budget.get(ctx, id)
     if b.place ~= ctx.k.full or b.p and slots.is_full(ctx, id, b.p) then return false end
-    b.went_on = max(b.went_on, ctx.now)
+    b.went_on, b.is_open = max(b.went_on, ctx.now), nil
     budget.settle(ctx, b)
     return true
   end
@@ -412,7 +388,9 @@ do
       return change(ctx, b)
     end
     local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full
-    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then b.went_on = max(b.went_on, ctx.now) end
+    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then
+      b.went_on, b.is_open = max(b.went_on, ctx.now), nil
+    end
     local parent = b.p and not b.p.refused and b.p.parent
     local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
     if not stays then budget.settle(ctx, b) end
@@ -421,22 +399,27 @@ do
   -- flush: write what changed of budgets, before their places are written (44_places).
   -- writes  budgets      cost  at most 2 calls
   function budget.flush(ctx)
-    local all, add, gone = ctx.memory.budgets, {}, {}
+    local all, add, gone, rested = ctx.memory.budgets, {}, {}, ctx.k.rest
     local changed = all.changed
     for i = 1, #changed do
-      local b, had_work = changed[i], changed[i].is_stored
+      local b = changed[i]
       b.shares.now = b.now
-      if not b.place or b.place == ctx.k.rest then rest(ctx, b) end
-      b.is_stored = b.place ~= nil and b.place ~= ctx.k.rest
-      if b.is_stored then
-        add[#add + 1], add[#add + 2] = b.id, encode(ctx, b)
-      elseif had_work then
-        gone[#gone + 1] = b.id
+      if not b.place or b.place == rested then rest(ctx, b) end
+      local place = b.place
+      if place and place ~= rested then
+        add[#add + 1], add[#add + 2], b.is_stored = b.id, encode(ctx, b), true
+        if waiting.budget(ctx, place) then place = nil end
+      elseif b.is_stored then
+        gone[#gone + 1], b.is_stored = b.id, false
       end
-      write_place(ctx, b)
-      if not b.place then all.of[b.id], all.count, ctx.chains = nil, all.count - 1, false end
-      if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
-      b.changed, b.fresh = false, false
+      if place ~= b.stands or b.at ~= b.stands_at then places.note(ctx, b.id, b.stands, place, b.at) end
+      b.stands, b.stands_at = place, b.at
+      if not b.place then all.of[b.id], all.count, all.lines = nil, all.count - 1, {} end
+      if b.fresh then
+        bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p })
+        b.fresh = false
+      end
+      b.changed = false
     end
     if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
     if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end

@@ -5,7 +5,8 @@
 local dispatch = {}
 do
   local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
-  local note, room, watched_in, watch_note = context.note, route.room, watch.of, watch.note
+  local note, room, above, asks, pays = context.note, route.room, budget.above, toll.asks, toll.pays
+  local watched_in, watch_note = watch.of, watch.note
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
   local from_right = {}
@@ -33,7 +34,7 @@ do
     r.left, r.out = r.left - 1, r.out + 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
-      budget.pays(ctx, budget.above(ctx, p.parent), s.bucket, p, s.turn_ends)
+      pays(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends)
       s.turn_ends = nil
     end
     local late = now - (s.met or due)
@@ -71,7 +72,7 @@ do
     end
     if parent then
       if s.p.refused then return nil end
-      local met, due = budget.asks(ctx, budget.above(ctx, parent), s.due)
+      local met, due = asks(ctx, above(ctx, parent), s.due)
       if not met then return nil end
       s.met, s.due, s.due_text = met, due, nil
     end
@@ -99,7 +100,7 @@ do
         refused(ctx, r, added.err)
         break
       end
-      if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, s.bucket, s.p)) end
+      if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, s.bucket, s.p)) end
       left(ctx, s, r, 0, s.len > 0)
       retries.remove(ctx, s, job)
       quota = quota - 1
@@ -127,7 +128,7 @@ do
           refused(ctx, r, added.err)
           break
         end
-        if s.p.limited then slots.take(ctx, s.p.route, added, budget.limited(ctx, name, s.p)) end
+        if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, name, s.p)) end
         left(ctx, s, r, bytes, out + 1 < len)
       elseif not rejected.turn_away(ctx, s, job) then
         s.stuck = true
@@ -197,7 +198,7 @@ do
   -- `close`: a field of a table costs several times as much.
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local line, policy, is_stopped, capacity, catch_up_from, step, lease, r, stream, room_left, counted_from
+  local line, policy, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
   local due_before, text_before, watched
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -208,7 +209,8 @@ do
 
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
   local function resume(ctx)
-    going, bytes, latest, dispatched, counted, counted_from, policy = true, ctx.bytes, ctx.latest_us, 0, 0, 0, nil
+    going, bytes, latest, dispatched, counted, counted_from = true, ctx.bytes, ctx.latest_us, 0, 0, 0
+    policy, to_route = nil, nil
     late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
 
@@ -219,7 +221,7 @@ do
   end
 
   local function write_room()
-    if policy then r.left, r.out, counted_from = room_left, r.out + dispatched - counted_from, dispatched end
+    if to_route then r.left, r.out, counted_from = room_left, r.out + dispatched - counted_from, dispatched end
   end
 
   function dispatch.pause(ctx)
@@ -251,12 +253,16 @@ do
 
   -- use: the policy of the buckets that come next; many in a row have the same.
   local function use(ctx, p)
-    write_room()
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.paused or p.over or p.refused or p.limited or p.quotas
-    line = p.parent and not p.refused and budget.above(ctx, p.parent) or nil
-    catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step or nil
-    r = room(ctx, p.route)
-    stream, room_left = r.stream, r.left
+    local parent = p.parent
+    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.is_stopped
+    line = parent and not is_stopped and above(ctx, parent)
+    catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step
+    if p.route ~= to_route then
+      write_room()
+      to_route = p.route
+      r = room(ctx, to_route)
+      stream, room_left = r.stream, r.left
+    end
   end
 
   -- paid: a job of so many bytes has left for the due that its bucket met, and the latest one that it met in all. Replies the next
@@ -350,13 +356,14 @@ do
     if slowed and slowed[name] then return 0 end
     local met = due
     if line then
-      met, due = budget.asks(ctx, line, due)
+      local goes_from
+      met, goes_from = asks(ctx, line, due)
       if not met then
         come(ctx, name, p, len, place, due_text)
         return 1
       end
-      if met ~= due_before then due_before, text_before = met, digits(met) end
-      due_text = text_before
+      if met ~= due then due_text = digits(met) end
+      due = goes_from
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job
@@ -365,7 +372,7 @@ do
       return 0
     end
     if not put(ctx, name, job, due_text) then return 0 end
-    if line then budget.pays(ctx, line, name, p, nil) end
+    if line then pays(ctx, line, name, p, nil) end
     local out = 1
     due = paid(p, due, size, met)
     if len > 1 and due <= now and not line then
@@ -394,20 +401,20 @@ do
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
       return false
     end
-    local met, due = budget.asks(ctx, line, one.due)
+    local met, due = asks(ctx, line, one.due)
     if not met then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit or not put(ctx, name, job, digits(met)) then return false end
-    budget.pays(ctx, line, name, p, one.ends)
+    pays(ctx, line, name, p, one.ends)
     if watched then watch_note(watched, name, 1) end
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
-    waiting.leave(ctx, key, name, one.due)
     if len > 1 and due <= now then
-      waiting.join(ctx, key, name, due, budget.end_of(ctx, line[1], name, p))
+      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight)) -- that end is its tag now
       if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
     else
+      waiting.served(ctx, key, one)
       wait_at(name, len - 1, nil, due)
     end
     return true

@@ -24,10 +24,10 @@ do
 
   local budget_turn
 
-  -- pick: the turn of one child, or what becomes of it. Replies whether a job left; nil where no child waits.
-  local function pick(ctx, b)
-    local key = waiting.key(ctx, b.id)
-    local one = waiting.first(ctx, key)
+  -- pick: the turn of one child of a waiting set, or what becomes of it. Replies whether a job left; nil where no child waits. `wanted`
+  -- says how many are to be picked.
+  local function pick(ctx, key, wanted)
+    local one = waiting.first(ctx, key, wanted)
     if not one then return nil end
     if chain.budget_of(one.id) then return budget_turn(ctx, budget.get(ctx, one.id), one) end
     return bucket_turn(ctx, key, one)
@@ -37,9 +37,9 @@ do
   function budget_turn(ctx, b, one)
     local has_left = false
     if budget.may_go_by_itself(ctx, b) then
-      b.serving, b.ends = true, one.ends
-      has_left = pick(ctx, b) or false
-      b.serving, b.ends = false, nil
+      budget.serves(b, true, one.ends)
+      has_left = pick(ctx, waiting.key(ctx, b.id), 1) or false
+      budget.serves(b, false)
     end
     budget.take_place(ctx, b, has_left)
     return has_left
@@ -48,17 +48,18 @@ do
   -- turn: a budget on the schedule is due, and lets out at most so many jobs. Whatever it moves counts as one. Replies what is left.
   -- cost  O(quota)
   function serve.turn(ctx, id, quota)
-    local b, left = budget.get(ctx, id), quota
+    local b, left, key, wanted = budget.get(ctx, id), quota, waiting.key(ctx, id), nil
     -- Where the set in which it was to stand takes nothing, it was put on the schedule instead.
     if b.place ~= ctx.k.schedule then b.place, b.stands, b.at, b.stands_at = ctx.k.schedule, ctx.k.schedule, 0, 0 end
+    budget.serves(b, true)
     while left > 0 and not spent(ctx) do
       if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
-      b.serving = true
-      local found = pick(ctx, b)
-      b.serving = false
+      wanted = wanted or budget.allows(ctx, b, left)
+      local found = pick(ctx, key, wanted)
       if found == nil then break end
       left = left - 1
     end
+    budget.serves(b, false)
     budget.settle(ctx, b)
     return min(left, quota - 1)
   end
@@ -71,7 +72,7 @@ do
       bucket.stick(ctx, s)
       ctx.picked = nil
     end
-    for _, b in pairs(ctx.memory.budgets.of) do b.serving, b.ends = false, nil end
+    for _, b in pairs(ctx.memory.budgets.of) do budget.serves(b, false) end
     budget.settle(ctx, budget.get(ctx, id))
   end
 end

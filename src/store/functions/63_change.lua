@@ -179,7 +179,7 @@ do
     for _, one in pairs(c.set or {}) do
       if one.policy.route then
         local err = route.make(ctx.prefix, one.policy.route)
-        if err then return refuse('WRONGTYPE', 'route ' .. one.policy.route .. ' has no ready stream: ' .. err) end
+        if err then return route.refuse(ctx.prefix, one.policy.route, err) end
       end
     end
   end
@@ -249,7 +249,7 @@ do
     if not entry and not find(within, '{', 1, true) and not record.policy_of(ctx.rec, chain.id_of(within)) then
       why = 'no [[budget]] matches ' .. within
     end
-    if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why) end
+    if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why .. '; `dripd check` lists the budgets of a file') end
   end
 
   -- of_name: the same for an exact name.
@@ -260,7 +260,7 @@ do
       return refuse('TOOMANY', '100,000 names are set; `dripd unset` some, or set a glob')
     end
     if next(c.set or {}) and not policy_of(ctx.rec, c.match) then
-      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. chain.budget_of(c.match))
+      return chain.unknown(chain.budget_of(c.match))
     end
     entry = entry or setting.fresh()
     setting.without_over(entry, ctx.now)

@@ -27,7 +27,7 @@ do
     if not budget_name then return name end
     local id = above(ctx, name, budget_name)
     if id then return id end
-    return nil, refuse('BADARG', 'IN names "' .. sub(budget_name, 1, 200) .. '", which is no budget above ' .. name)
+    return nil, refuse('BADARG', '"' .. sub(budget_name, 1, 200) .. '" is no budget above ' .. name .. '; `dripd explain` lists those that are')
   end
 
   -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node; `how` says who and why. It is written,
@@ -162,7 +162,7 @@ do
     local ctx = context.open(prefix, args[1])
     ctx.told = nil
     if not policy_of(ctx.rec, how.node) then
-      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. budget_name)
+      return chain.unknown(budget_name)
     end
     local id, err = throttle.node_of(ctx, how.node, how['in'])
     if err then return err end

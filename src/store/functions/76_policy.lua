@@ -32,7 +32,7 @@ do
     -- checks end here
     for name in pairs(record.routes_of(rec)) do
       local err = route.make(prefix, name)
-      if err then return refuse('WRONGTYPE', 'route ' .. name .. ' has no ready stream: ' .. err) end
+      if err then return route.refuse(prefix, name, err) end
     end
     put_source(policy_key, args[5] or '') -- the same record may stand on other lines now
     if same then return 0 end

@@ -22,13 +22,13 @@ do
     if err then return err end
     local retry_key, takes_retries = ctx.k.retry .. s.bucket, args[2] == '1'
     local waiting = pcall_redis('ZCARD', retry_key)
-    if is_error(waiting) then return refuse('WRONGTYPE', retry_key .. ' holds something else than a sorted set') end
+    if is_error(waiting) then return base.wrong_type(retry_key, 'sorted set') end
     if s.over > 0 and is_error(pcall_redis('XLEN', ctx.k.rejected)) then
-      return refuse('WRONGTYPE', ctx.k.rejected .. ' holds something else than a stream')
+      return base.wrong_type(ctx.k.rejected, 'stream')
     end
     -- checks end here
     local jobs, over = s.len, s.over
-    if not rejected.settle(ctx, s) then return refuse('WRONGTYPE', ctx.k.rejected .. ' does not take what must be cut') end
+    if not rejected.settle(ctx, s) then return refuse('WRONGTYPE', ctx.k.rejected .. ' does not take what must be cut: see what it holds') end
     call('UNLINK', s.queue)
     s.len, s.level = 0, nil
     bucket.keep_level(ctx, s)

@@ -30,7 +30,7 @@ do
     end
     local ctx = context.open(prefix, args[1])
     if is_error(pcall_redis('XLEN', ctx.k.dead)) then
-      return nil, nil, refuse('WRONGTYPE', ctx.k.dead .. ' holds something else than a stream')
+      return nil, nil, base.wrong_type(ctx.k.dead, 'stream')
     end
     return ctx, {
       from = after == '' and '-' or '(' .. after, last = after, upto = upto == '' and '+' or upto,

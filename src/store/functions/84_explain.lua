@@ -198,7 +198,7 @@ do
     if not prefix or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
     local ctx = context.open(prefix, args[1])
     if not ctx.rec.has_budgets or not record.policy_of(ctx.rec, chain.id_of(name)) then
-      return refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. name)
+      return chain.unknown(name)
     end
     local levels = {}
     for _, b in ipairs(budget.above(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
@@ -309,7 +309,7 @@ do
   function explain.what_if(redis_keys, args)
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end
-    if b.wrong then return refuse('WRONGTYPE', 'the key of this queue holds something else than a list') end
+    if b.wrong then return base.wrong_type(b.queue, 'list') end
     local n = whole(args[3] or '0')
     if not n then return refuse('BADARG', 'what-if takes the change as JSON, and a whole number of jobs') end
     local entry, p, till

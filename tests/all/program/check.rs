@@ -35,7 +35,7 @@ fn an_unknown_key_is_told_what_may_stand_there() {
     let bad = shell.file("bad.toml", "[http]\nport = 1\n[redis]\nfoo = 1\n");
     let (code, _, err) = shell.run(&["check", &bad]);
     assert_eq!(code, 78);
-    assert!(err.contains("http.port: unknown key; http is not in this version\n"), "{err}");
+    assert!(err.contains("http.port: unknown key; write one of listen, hosts, token\n"), "{err}");
     assert!(err.contains("redis.foo: unknown key; write one of url, password_file, "), "{err}");
 }
 

@@ -11,7 +11,7 @@ use crate::rig::{Case, Daemon, eventually};
 const CONFIG: &str = "[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'slow'\nrate = '2/m'\n";
 
 /// Entries of the dead stream, as the functions write them: bucket, job, reason. Replies their ids.
-fn bury(case: &mut Case, letters: &[(&str, &[u8], &str)]) -> Vec<String> {
+pub fn bury(case: &mut Case, letters: &[(&str, &[u8], &str)]) -> Vec<String> {
     let dead = case.key("dead");
     let mut pipeline = redis::pipe();
     for (bucket, job, reason) in letters {
@@ -270,7 +270,9 @@ fn what_makes_no_sense_is_refused_with_2_and_a_wrong_key_with_69() {
     for what in [&["dead", "list"][..], &["dead", "retry", "--yes"], &["dead", "drop", "--yes"]] {
         let (code, _, err) = shell.run(what);
         assert_eq!((code, err.lines().count()), (69, 1), "{err}");
-        assert!(err.contains("WRONGTYPE"), "{err}");
+        let tried = ["list dead letters", "put dead letters back", "delete dead letters"];
+        let why = format!("{dead} holds a string and must hold a stream: rename or delete it\n");
+        assert!(tried.iter().any(|tried| err == format!("dripd dead: cannot {tried}: {why}")), "{err}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Server, dripd};
+use crate::rig::{Case, Server, dripd, without_door};
 use daemon::configure;
 
 mod built_in_redis;
@@ -18,15 +18,25 @@ mod examples;
 mod explain;
 mod faults;
 mod help;
+mod http;
+mod http_connections;
+mod http_openapi;
+mod http_operate;
+mod http_push;
+mod http_redis;
+mod http_sockets;
+mod http_who;
 mod library;
 mod limit;
 mod link;
 mod log;
+mod metrics;
 mod operate;
 mod polling;
 mod purge;
 mod push;
 mod push_file;
+mod refusals;
 mod reload;
 mod slots;
 mod slow;
@@ -37,6 +47,7 @@ mod terminal;
 mod top;
 mod top_screen;
 mod tree;
+mod waking;
 mod work;
 mod work_http;
 mod work_receivers;
@@ -61,7 +72,7 @@ impl Shell {
     pub fn on(server: &Server, toml: &str) -> Self {
         let (case, home) = (Case::on(server, toml), tempfile::tempdir().expect("a directory"));
         let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server.url(), case.prefix);
-        std::fs::write(home.path().join("config.toml"), text).expect("a configuration");
+        std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("a configuration");
         Self { case, home }
     }
 

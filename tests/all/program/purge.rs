@@ -84,7 +84,10 @@ fn purge_says_what_was_rejected_and_refuses_what_is_no_queue() {
     let _: i64 = shell.case.cmd(&["SADD", &queue, "x"]);
     let (code, _, err) = shell.run(&["purge", "set", "--yes"]);
     assert_eq!((code, err.lines().count()), (69, 1), "{err}");
-    assert!(err.contains("WRONGTYPE"), "{err}");
+    assert_eq!(
+        err,
+        format!("dripd purge: cannot purge set: {queue} holds a set and must hold a list: rename or delete it\n")
+    );
     let (_, out, _) = shell.run(&["purge", "\u{202e}b", "--yes"]);
     assert_eq!(out, "\\u{202e}b: no job waits\n");
 }

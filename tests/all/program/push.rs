@@ -106,7 +106,7 @@ fn a_queue_of_another_type_is_named_with_the_way_out() {
     let file = shell.file("jobs", "1\n");
     for args in [&["push", "b", "x"][..], &["status", "b"], &["push", "b", "--file", &file]] {
         let (code, out, err) = shell.run(args);
-        let expected = format!("WRONGTYPE {queue} holds a string and must hold a list: rename or delete it");
+        let expected = format!(": {queue} holds a string and must hold a list: rename or delete it");
         assert!(err.contains(&expected) && err.lines().count() == 1 && out.is_empty(), "{args:?}: {code} {out}{err}");
         assert_eq!(code, if args.contains(&"--file") { 1 } else { 69 }, "{args:?}");
     }

@@ -1,0 +1,115 @@
+-- Tolls: what a job asks of the budgets above its bucket before it leaves, and what it pays each of them when it has.
+--
+-- A *line* is the budgets above a node, the nearest first (`budget.above`). Most are open (`budget.is_open`), and all that is asked of one
+-- that is open is its due. This is the path of every job inside a budget: what is not needed for each of them is kept out of it.
+
+local toll = {}
+do
+  local after, is_open, change = rate.after, budget.is_open, budget.change
+
+  -- asks_each: `asks` of a line that is not open.
+  local function asks_each(ctx, line, due)
+    local now, rested, went_on, met = ctx.now, ctx.k.rest, 0, due
+    line.is_open = false
+    for i = #line, 1, -1 do
+      local b = line[i]
+      local p, d = b.p, b.due
+      if not p or p.paused or b.place and b.place ~= rested and not b.serving then return nil end
+      if p.concurrency and slots.is_full(ctx, b.id, p) then return nil end
+      if b.went_on > went_on then went_on = b.went_on end
+      if d < went_on then d = went_on end
+      if d > now then return nil end
+      if d > met then met = d end
+    end
+    if due < went_on then due = went_on end
+    return met, due
+  end
+
+  -- asks: whether a job may leave through a line: the latest due of its chain, and its bucket's own, which may be later by now; nil where
+  -- something keeps it.
+  function toll.asks(ctx, line, due)
+    local now, met = ctx.now, due
+    for i = 1, #line do
+      local b = line[i]
+      if not b.is_open and not is_open(ctx, b) then return asks_each(ctx, line, due) end
+      local d = b.due
+      if d > met then
+        if d > now then return nil end
+        met = d
+      end
+    end
+    line.is_open = true
+    return met, due
+  end
+
+  -- go_on: what waited by order was not late: the dues of a line that is not open, before they are charged.
+  local function go_on(line)
+    local went_on = 0
+    for i = #line, 1, -1 do
+      local b = line[i]
+      if b.went_on > went_on then went_on = b.went_on end
+      if b.due < went_on and b.p.count then b.due = went_on end
+    end
+  end
+
+  -- charge: the due of a budget that is not open, and its brakes.
+  local function charge(ctx, b)
+    local p, br, from = b.p, b.brake, ctx.now - b.p.catch_up_us
+    local slow_down = br and br.slow
+    if p.count then
+      if b.due < from then
+        b.due = from
+        if slow_down then slow_down.seen = 0 end -- nobody has waited
+      end
+      b.due = slow_down and brake.after(br, p, b.due) or after(p, b.due)
+    end
+    if br then b.went_on = max(b.went_on, brake.charge(ctx, br, p, nil)) end
+  end
+
+  -- pays: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
+  -- (31_share). `ends` is the end with which the node was picked; nil: it was not.
+  function toll.pays(ctx, line, id, p, ends)
+    local open, watched = line.is_open, ctx.memory.watched
+    if not open then go_on(line) end
+    for i = 1, #line do
+      local b = line[i]
+      if watched then watch.note(watched.counts, b.id, 1) end
+      if open then
+        local d, step = b.due, b.step
+        if d < b.floor then d = b.floor end
+        if step then b.due = d + step else b.due = after(b.p, d) end
+      else
+        charge(ctx, b)
+      end
+      local now, tags = b.now, b.tags
+      local tag, one_step = tags[id], 1 / p.weight
+      if not tag then
+        local shares = ctx.memory.budgets.shares
+        shares.tag_count = shares.tag_count + 1
+      end
+      if not ends then -- as share.end_of has it
+        if not tag then
+          ends = now - 1 + 2 * one_step
+        elseif tag < now - 1 then
+          ends = now - 1 + one_step
+        else
+          ends = tag + one_step
+        end
+      end
+      tags[id] = ends
+      if ends > now then b.now = ends end
+      if not b.changed then change(ctx, b) end
+      id, p, ends = b.id, b.p, b.ends
+    end
+  end
+
+  -- limited: the nodes of a bucket's chain of which a job that leaves takes a slot.
+  function toll.limited(ctx, name, p)
+    local ids = {}
+    if p.concurrency then ids[1] = name end
+    for _, b in ipairs(p.parent and budget.above(ctx, p.parent) or {}) do
+      if b.p and b.p.concurrency then ids[#ids + 1] = b.id end
+    end
+    return ids
+  end
+end

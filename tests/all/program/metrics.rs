@@ -1,0 +1,260 @@
+//! What is measured: against what the streams say, by the tools of Prometheus, and at what cost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+
+use super::said;
+use crate::rig::{Case, Daemon, Server, eventually, free_port};
+
+/// The text that a door answers with.
+fn get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the door is open");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}\n{body}");
+    body.to_owned()
+}
+
+/// The samples, by name and labels.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        })
+        .collect()
+}
+
+struct Scraped {
+    server: Server,
+    _home: tempfile::TempDir,
+    _daemon: Daemon,
+    port: u16,
+}
+
+impl Scraped {
+    fn start(policies: &str) -> Self {
+        let (server, port) = (Server::start(&[]), free_port());
+        let home = server.home(&format!("{policies}\n[http]\nlisten = '127.0.0.1:{port}'\n"));
+        let daemon = Daemon::start(home.path());
+        Self { server, _home: home, _daemon: daemon, port }
+    }
+
+    fn case(&self) -> Case {
+        Case { redis: self.server.connect(), prefix: "drip".to_owned() }
+    }
+
+    fn samples(&self) -> BTreeMap<String, f64> {
+        samples(&get(self.port, "/metrics"))
+    }
+}
+
+/// Something of everything that is counted or measured happens.
+const BUSY: &str = "[defaults]\nrate = '1000000/s'\ncapacity = 1000\nattempts = 2\nbackoff = { initial = '1h', max = '1h' }\n\
+                    [limits]\nmax_job_bytes = 1000\nmax_ready = 1000000\n\
+                    [[budget]]\nmatch = 'prov:*'\nrate = '10/s'\nconcurrency = 5\n\
+                    [[bucket]]\nmatch = 'mail:*'\nwithin = 'prov:{1}'\nroute = 'mail'\n\
+                    [[bucket]]\nmatch = 'drops'\nrate = '1/h'\ncapacity = 2\noverflow = 'drop-oldest'\n\
+                    [[bucket]]\nmatch = 'slowly'\nrate = '1/h'\n";
+
+#[test]
+fn after_100_000_jobs_the_figures_are_those_of_the_streams() {
+    let scraped = Scraped::start(BUSY);
+    let mut case = scraped.case();
+    let jobs: Vec<String> = (0..500).map(|n| n.to_string()).collect();
+    let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
+    for n in 0..198 {
+        case.lpush(&format!("bulk:{n}"), &jobs);
+    }
+    for n in 0..2 {
+        let reply: Vec<i64> = case.fcall("drip_push", &[&format!("queue:atomic:{n}")], &jobs);
+        assert_eq!(reply[0], 500);
+    }
+    let left: u64 = 100_000;
+    for part in 1..=10 {
+        eventually("a tenth has left", || case.cmd::<u64>(&["XLEN", "drip:ready"]) >= left / 10 * part);
+    }
+    // A plain push above its capacity, a large job, one that drops, an atomic push.
+    let many: Vec<&str> = std::iter::repeat_n("x", 5).collect();
+    case.lpush("drops", &many);
+    case.lpush("slowly", &vec!["x"; 1_010]);
+    let full: Vec<i64> = case.fcall("drip_push", &["queue:tight"], &vec!["x"; 1_000]);
+    assert_eq!(full[0], 1_000);
+    eventually("those have left", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == left + 1_000 + 2);
+    let large = "y".repeat(2_000);
+    case.lpush("large", &[&large]);
+    eventually("the large one is out", || case.cmd::<u64>(&["LLEN", "drip:queue:large"]) == 0);
+    // What becomes of some of them.
+    let mut done = BTreeMap::from([("ack", 0_u64), ("retry", 0), ("dead", 0), ("kept", 0), ("throttled", 0)]);
+    let mut count = |what: &'static str, n: u64| *done.entry(what).or_default() += n;
+    let entries = case.take("ready", 1_000);
+    assert_eq!(entries.len(), 1_000);
+    let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
+    assert_eq!(case.fcall::<u64>("drip_ack", &["ready"], &ids[..900]), 900);
+    let plain: Vec<&str> = ["XACK", "drip:ready", "workers"].into_iter().chain(ids[900..950].iter().copied()).collect();
+    assert_eq!(case.cmd::<u64>(&plain), 50);
+    count("ack", 950);
+    for (range, options, what) in [
+        (950..960, &["REASON", "r"][..], "retry"),
+        (960..970, &["DEAD"], "dead"),
+        (970..980, &["KEEP"], "kept"),
+        (980..983, &["THROTTLED", "RETRY_AFTER", "60000"], "throttled"),
+    ] {
+        for id in &ids[range] {
+            let args: Vec<&str> = std::iter::once(*id).chain(options.iter().copied()).collect();
+            let outcome: i64 = case.fcall("drip_fail", &["ready"], &args);
+            assert_eq!(outcome, if what == "dead" { 2 } else { 1 });
+            count(what, 1);
+        }
+    }
+    eventually("the reaper has deleted what was acknowledged plainly", || {
+        case.cmd::<u64>(&["XLEN", "drip:ready"]) == left + 1_000 + 2 - 983
+    });
+    let found = scraped.samples();
+    let figure = |name: &str| *found.get(name).unwrap_or_else(|| panic!("no {name} in {found:#?}")) as u64;
+    for (outcome, n) in &done {
+        assert_eq!(figure(&format!("dripd_jobs_finished_total{{outcome=\"{outcome}\"}}")), *n, "{outcome}");
+    }
+    assert_eq!(figure("dripd_jobs_dispatched_total{route=\"default\"}"), left + 1_002);
+    assert_eq!(figure("dripd_lateness_seconds_count"), left + 1_002);
+    assert_eq!(figure("dripd_jobs_pushed_atomically_total{verdict=\"accepted\"}"), 2_000);
+    assert_eq!(figure("dripd_in_flight{route=\"default\"}"), 17);
+    assert_eq!(figure("dripd_ready_undelivered{route=\"default\"}"), left + 2);
+    assert_eq!(figure("dripd_dead_jobs"), case.cmd::<u64>(&["XLEN", "drip:dead"]));
+    let rejected = case.stream("rejected");
+    let of = |reason: &str| {
+        let entries = rejected.iter().filter(|entry| entry.text("reason") == reason);
+        entries.map(|entry| entry.fields.get("count").map_or(1, |_| entry.number("count"))).sum::<u64>()
+    };
+    assert!(of("dropped") > 0 && of("full") > 0, "something was thrown out");
+    for reason in ["full", "dropped", "too_large"] {
+        let name = format!("dripd_jobs_rejected_total{{reason=\"{reason}\"}}");
+        assert_eq!(figure(&name), of(&reason.replace('_', " ")).max(of(reason)), "{reason}");
+    }
+    // The mean lateness, from the entries that are still there, within a tenth and what a microsecond is of the smallest.
+    let late = |entry: &crate::rig::Entry| entry.number("at_us").saturating_sub(entry.number("due_us"));
+    let rest = case.stream("ready");
+    let mean = rest.iter().map(late).sum::<u64>() as f64 / rest.len() as f64 / 1e6;
+    let told = found["dripd_lateness_seconds_sum"] / found["dripd_lateness_seconds_count"];
+    assert!((told - mean).abs() < mean * 0.15 + 2e-6, "told {told}, from the entries {mean}");
+}
+
+#[test]
+fn a_scrape_costs_redis_the_same_whatever_the_number_of_buckets() {
+    let scraped = Scraped::start("[defaults]\nrate = '1/h'\n");
+    let mut case = scraped.case();
+    // Of each function and command that a scrape makes, how often it is called.
+    let mut calls = || {
+        let wanted = ["fcall", "fcall_ro", "info", "zcard", "hlen", "xlen", "hgetall", "smembers"];
+        let cost = |case: &mut Case| -> BTreeMap<String, u64> {
+            let stats: String = case.cmd(&["INFO", "commandstats"]);
+            let of = |line: &str| {
+                let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+                let calls = rest.split(',').next()?.parse().ok()?;
+                wanted.contains(&name).then(|| (name.to_owned(), calls))
+            };
+            stats.lines().filter_map(of).collect()
+        };
+        // The daemon has calls of its own meanwhile: the least of several looks is the scrape's.
+        let mut least: Option<BTreeMap<String, u64>> = None;
+        for _ in 0..5 {
+            let before = cost(&mut case);
+            get(scraped.port, "/metrics");
+            let after = cost(&mut case);
+            let took: BTreeMap<String, u64> = after
+                .into_iter()
+                .map(|(name, n)| {
+                    let before = before.get(&name).copied().unwrap_or(0);
+                    (name, n - before)
+                })
+                .collect();
+            least = Some(match least {
+                None => took,
+                Some(least) => took
+                    .into_iter()
+                    .map(|(name, n)| {
+                        let least = least.get(&name).copied().unwrap_or(n);
+                        (name, n.min(least))
+                    })
+                    .collect(),
+            });
+        }
+        least.expect("five looks")
+    };
+    let few = calls();
+    let mut other = scraped.case();
+    for n in 0..5_000 {
+        other.lpush(&format!("b:{n}"), &["x", "y"]);
+    }
+    eventually("all wait", || other.cmd::<u64>(&["ZCARD", "drip:schedule"]) == 5_000);
+    let many = calls();
+    let sum = |of: &BTreeMap<String, u64>| of.values().sum::<u64>();
+    assert!(sum(&few) > 0 && sum(&many) <= sum(&few) + 3, "few {few:?}, many {many:?}");
+}
+
+/// The names of metrics in a text of queries.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metrics = words.filter(|word| word.starts_with("dripd_"));
+    metrics.map(str::to_owned).collect()
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_and_every_query_names_a_metric_that_exists() {
+    let scraped = Scraped::start(BUSY);
+    let mut case = scraped.case();
+    case.lpush("mail:a", &vec!["x"; 50]);
+    case.lpush("plain", &["x"]);
+    eventually("some have left", || case.cmd::<u64>(&["XLEN", "drip:ready:mail"]) > 0);
+    let entry = case.take("ready:mail", 1).remove(0).id;
+    let _: i64 = case.fcall("drip_fail", &["ready:mail"], &[entry.as_str(), "THROTTLED"]);
+    let mut text = String::new();
+    // Which budgets have most waiting is told by the walk, and how much of them is used by two scrapes.
+    eventually("budgets are told of", || {
+        text = get(scraped.port, "/metrics");
+        text.contains("dripd_budget_utilization_ratio{")
+    });
+    let known: BTreeSet<String> =
+        samples(&text).into_keys().map(|name| name.split('{').next().unwrap_or_default().to_owned()).collect();
+    let rules = std::fs::read_to_string("examples/monitoring/alerts.yml").expect("the rules");
+    let dashboard = std::fs::read_to_string("examples/monitoring/dashboard.json").expect("the dashboard");
+    let families: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    // In its descriptions a text may name a family.
+    let asked: BTreeSet<String> = (&names(&rules) | &names(&dashboard))
+        .into_iter()
+        .filter(|name| !families.contains(name.as_str()) || known.contains(name))
+        .collect();
+    assert!(asked.len() > 20, "{asked:?}");
+    let missing: Vec<_> = asked.difference(&known).collect();
+    assert!(missing.is_empty(), "nothing is called {missing:?}; there are {known:#?}");
+    let unasked: Vec<_> =
+        families.iter().filter(|family| !asked.iter().any(|name| name.starts_with(*family))).collect();
+    assert!(unasked.is_empty(), "the dashboard shows nothing of {unasked:?}");
+    if Command::new("promtool").arg("--version").output().is_err() {
+        writeln!(std::io::stderr(), "SKIPPED: promtool is not installed (Debian's package prometheus has it)")
+            .expect("standard error");
+        return;
+    }
+    for (path, of) in [("/metrics", &text), ("/metrics/buckets?top=5", &get(scraped.port, "/metrics/buckets?top=5"))] {
+        let mut check = Command::new("promtool");
+        check.args(["check", "metrics"]).stdin(std::process::Stdio::piped());
+        let mut check = check
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("promtool runs");
+        check.stdin.take().expect("a pipe").write_all(of.as_bytes()).expect("taken");
+        let (code, out, err) = said(&check.wait_with_output().expect("it ends"));
+        assert_eq!((code, out.as_str(), err.as_str()), (0, "", ""), "{path}");
+    }
+    let mut rules = Command::new("promtool");
+    let (code, out, err) =
+        said(&rules.args(["test", "rules", "examples/monitoring/alerts_test.yml"]).output().expect("promtool runs"));
+    assert_eq!(code, 0, "{out}{err}");
+}
