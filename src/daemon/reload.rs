@@ -66,6 +66,9 @@ impl Daemon {
             return Err(Answer::Refused { why: why.to_string() });
         }
         let keys = Keys::read(&new.http, &new.source()).map_err(|why| Answer::Refused { why: why.to_string() })?;
+        if let Some(door) = &self.door {
+            door.may_reload(&keys, &new.source()).map_err(|why| Answer::Refused { why: why.to_string() })?;
+        }
         super::warn_of(&new);
         if let Some(door) = &self.door {
             door.reload(new.clone(), keys);

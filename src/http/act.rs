@@ -21,7 +21,7 @@ use super::buckets::{name, query};
 use super::problem::Problem;
 use super::who::Caller;
 use crate::config::settings;
-use crate::operate::change::make;
+use crate::operate::change::{ChangeError, make};
 use crate::operate::moment::of_micros;
 use crate::store::change::{Change, SetTo, SlowDown, Told};
 use crate::words::bucket::BucketName;
@@ -158,11 +158,11 @@ async fn done(door: &Door, caller: &Caller, mut change: Change) -> Result<Json<V
     let told = async |mut store: crate::store::Store| {
         let author = door.author(&mut store, caller).await;
         (change.by, change.user) = (author.by, author.user);
-        Ok((make(&mut store, &change).await, change))
+        Ok::<_, ChangeError>((make(&mut store, &change).await?, change))
     };
     let (told, change) = door.call(told).await?;
     let subject = Subject::of_stored(&change.pattern);
-    let (is_done, stopped_by, keys, others) = match told? {
+    let (is_done, stopped_by, keys, others) = match told {
         Told::Done { keys, stopped_by, others } => (true, stopped_by, keys, others),
         Told::Nothing { stopped_by } => (false, stopped_by, Vec::new(), BTreeMap::new()),
         Told::Busy => unreachable!("make waits for it"),

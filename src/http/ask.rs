@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -157,8 +157,21 @@ pub(super) async fn limit(
     Ok(problem.retry_after_ms(u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX)).into_response())
 }
 
-/// What nobody is told: that there is nothing at a path.
+/// There is nothing at a path. (A name that is empty leaves its place in the path empty.)
 pub(super) async fn nothing(uri: Uri) -> Problem {
+    let is_empty_name = ["/v1/buckets/", "/v1/budgets/"]
+        .into_iter()
+        .filter_map(|of| uri.path().strip_prefix(of))
+        .any(|rest| rest.is_empty() || rest.starts_with('/'));
+    if let (true, Err(why)) = (is_empty_name, name("")) {
+        return why;
+    }
     Problem::new(StatusCode::NOT_FOUND, "not-found", format!("there is nothing at {}", uri.path()))
         .with("see", json!("/openapi.json"))
+}
+
+/// A path is known, and not with this method; the header `Allow` names those that are.
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{method} is nothing that {} answers", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail).with("see", json!("/openapi.json"))
 }

@@ -1,16 +1,18 @@
 //! Bodies: read whole, up to a limit and within a time, and what of a request they and its query say.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use serde::de::DeserializeOwned;
 
-use super::listen::InHand;
+use super::connection::{InHand, State};
 use super::problem::Problem;
 
 /// How long a body may take.
@@ -48,19 +50,19 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Prob
 }
 
 /// A body of an answer, which keeps its request in hand until it is through.
-pub(super) struct Holding {
+pub(super) struct Answering {
     body: Body,
     in_hand: Option<InHand>,
 }
 
-impl Holding {
+impl Answering {
     pub(super) fn new(body: Body, in_hand: InHand) -> Self {
         let in_hand = (!body.is_end_stream()).then_some(in_hand);
         Self { body, in_hand }
     }
 }
 
-impl HttpBody for Holding {
+impl HttpBody for Answering {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -71,6 +73,43 @@ impl HttpBody for Holding {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
             self.in_hand = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A body of a request, which notes whether it was read to its end.
+pub(super) struct Arriving {
+    body: Incoming,
+    state: Arc<State>,
+}
+
+impl Arriving {
+    pub(super) fn new(body: Incoming, state: Arc<State>) -> Self {
+        state.is_unread.store(!body.is_end_stream(), Ordering::Relaxed);
+        Self { body, state }
+    }
+}
+
+impl HttpBody for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
+            self.state.is_unread.store(false, Ordering::Relaxed);
         }
         polled
     }

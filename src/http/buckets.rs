@@ -16,6 +16,7 @@ use super::front::why_as_json;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::explain::{BudgetSaid, Explanation, File, Wall};
+use crate::store::StoreError;
 use crate::store::rows::{BucketNow, MOST};
 use crate::store::top::{By, KEPT};
 use crate::words::bucket::{BadBucketName, BucketName};
@@ -93,7 +94,7 @@ pub(super) async fn top(
         let rows = top.iter().flat_map(|top| &top.rows).take(if which.now { MOST } else { 0 });
         let names: Vec<String> = rows.map(|row| row.bucket.clone()).collect();
         let now = if names.is_empty() { Vec::new() } else { store.rows_now(&names).await?.rows };
-        Ok((top, now))
+        Ok::<_, StoreError>((top, now))
     };
     let (top, now) = door.call(look).await?;
     Ok(Json(match top {
@@ -118,7 +119,7 @@ pub(super) async fn bucket(
     let call = async |mut store: crate::store::Store| {
         let (status, facts) = (store.bucket_status(&bucket).await?, store.explain(&bucket).await?);
         let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
-        Ok((status, facts, is_in_force))
+        Ok::<_, StoreError>((status, facts, is_in_force))
     };
     let (status, facts, is_in_force) = door.call(call).await?;
     let file = File { name: config.source(), is_in_force };
@@ -134,6 +135,12 @@ pub(super) async fn budget(
 ) -> Result<Json<Value>, Problem> {
     let budget = named(at)?;
     caller.may_read(None)?;
-    let facts = door.call(async |mut store| store.explain_budget(&budget).await).await?;
+    let facts = match door.call(async |mut store| store.explain_budget(&budget).await).await {
+        // The name is a good one, so that no other argument can be wrong.
+        Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
+            return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
+        }
+        answer => answer?,
+    };
     Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
 }

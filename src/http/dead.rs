@@ -16,7 +16,9 @@ use super::buckets::query;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::operate::dead::{Found, Outcome, Wanted, as_json, count, outcome_as_json, run, short_glob};
+use crate::store::StoreError;
 use crate::store::dead::{Act, Command, PAGE_MOST};
+use crate::store::link::OfStore;
 use crate::words::entry::EntryId;
 
 /// How many letters are shown unless `limit` says otherwise.
@@ -83,7 +85,9 @@ pub(super) async fn list(
         Some(text) => Some(text.parse().map_err(|_| Problem::bad_request(format!("after={text:?} is no entry")))?),
     };
     let call = async |mut store: crate::store::Store| {
-        let Some(mut filter) = wanted.filter(&mut store).await? else { return Ok((Vec::new(), false)) };
+        let Some(mut filter) = wanted.filter(&mut store).await? else {
+            return Ok::<_, StoreError>((Vec::new(), false));
+        };
         filter.after = after;
         let (mut letters, mut bytes) = (Vec::new(), 0);
         loop {
@@ -134,6 +138,30 @@ fn busy(found: &Found) -> Map<String, Value> {
     found.buckets.iter().map(one).collect()
 }
 
+/// What was done before something failed.
+struct Halfway {
+    why: StoreError,
+    done: u64,
+}
+
+impl From<StoreError> for Halfway {
+    fn from(why: StoreError) -> Self {
+        Self { why, done: 0 }
+    }
+}
+
+impl OfStore for Halfway {
+    fn of_store(&self) -> Option<&StoreError> {
+        Some(&self.why)
+    }
+}
+
+impl From<Halfway> for Problem {
+    fn from(Halfway { why, done }: Halfway) -> Self {
+        Self::from(why).with("done", done)
+    }
+}
+
 async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Json<Value>, Problem> {
     caller.may_operate(None)?;
     let which: Which = read_json(body).await?;
@@ -145,28 +173,25 @@ async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Js
         let filter = wanted.filter(&mut store).await?;
         let mut found = Found::default();
         let Some(mut filter) = filter else {
-            return Ok((found, Outcome { left: store.dead_length().await?, ..Outcome::default() }, Ok(())));
+            return Ok((found, Outcome { left: store.dead_length().await?, ..Outcome::default() }));
         };
         found = count(&mut store, act, &mut filter, which.limit).await?;
         let matched = found.affected(act);
         if which.dry_run || matched == 0 {
             let outcome =
                 Outcome { malformed: found.malformed, left: store.dead_length().await?, ..Outcome::default() };
-            return Ok((found, outcome, Ok(())));
+            return Ok((found, outcome));
         }
         let author = door.author(&mut store, caller).await;
         let before = format!("{matched} dead letters{}", wanted.in_words());
         let mut command = Command::new(act, filter, which.limit, author, before);
         command.label = wanted.bucket.clone().unwrap_or_default();
         match run(&mut store, &mut command).await {
-            Ok(outcome) => Ok((found, outcome, Ok(()))),
-            Err(why) => Ok((found, Outcome { done: command.done, ..Outcome::default() }, Err(why))),
+            Ok(outcome) => Ok((found, outcome)),
+            Err(why) => Err(Halfway { why, done: command.done }),
         }
     };
-    let (found, outcome, ended) = door.call(call).await?;
-    if let Err(why) = ended {
-        return Err(Problem::from(why).with("done", outcome.done));
-    }
+    let (found, outcome) = door.call(call).await?;
     let matched = found.affected(act);
     if which.dry_run {
         return Ok(Json(

@@ -13,8 +13,8 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::Door;
+use super::connection::Connection;
 use super::feed::{Feed, Seat};
-use super::listen::Connection;
 use super::problem::Problem;
 use super::who::Caller;
 
@@ -48,7 +48,6 @@ pub(super) async fn events(
 
 /// What is sent next; `None`: the stream ends. One who fell behind comes back and is told all that is remembered.
 async fn next(seat: &mut Seat, stop: &CancellationToken) -> Option<Bytes> {
-    seat.takes();
     if let Some(first) = seat.first.pop_front() {
         return Some(Bytes::copy_from_slice(first.as_bytes()));
     }

@@ -8,6 +8,11 @@ use axum::http::StatusCode;
 use super::Door;
 use super::problem::Problem;
 
+/// Whether a path is one that anybody may ask.
+pub(super) fn is_health(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz")
+}
+
 /// `GET /healthz`: the loops turn. A daemon that waits for Redis is well: to start it again would not help.
 pub(super) async fn healthz(State(door): State<Arc<Door>>) -> Result<&'static str, Problem> {
     if door.progress.is_stuck() {

@@ -19,6 +19,7 @@ use super::families::Families;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::config::Config;
+use crate::store::StoreError;
 use crate::store::figures::Figures;
 use crate::store::rows::{BudgetNow, MOST, Now};
 use crate::store::timing::{self, BOUNDS};
@@ -64,7 +65,7 @@ pub(super) async fn all(
             ranked.into_iter().flat_map(|top| top.rows).map(|row| budget_of(&row.bucket)).collect();
         let budgets =
             if door.config().record.budgets.is_empty() { None } else { Some(store.budgets_now(&names).await?) };
-        Ok((figures, budgets, store.lacking().await?))
+        Ok::<_, StoreError>((figures, budgets, store.lacking().await?))
     };
     let (read, config) = (door.call(read).await, door.config());
     of_process(&mut families, &door, read.is_ok());

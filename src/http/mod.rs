@@ -1,7 +1,7 @@
 //! The HTTP door: what the commands can do, for whoever speaks HTTP.
 //!
 //! It runs in a thread of its own with connections of its own, so that nothing it does keeps the pacer waiting, and outlives the
-//! daemon's connection to Redis. A request goes `listen` (a connection) → `who` (who asks) → its file here → `Store`.
+//! daemon's connection to Redis. A request goes `serve` (a connection) → `who` (who asks) → its file here → `Store`.
 //! `feed` looks once a second for whoever listens to `events`; `pages` is what a browser loads.
 
 mod act;
@@ -9,7 +9,9 @@ mod ask;
 mod at;
 mod body;
 mod buckets;
+mod connection;
 mod dead;
+mod document;
 mod events;
 mod families;
 mod feed;
@@ -21,6 +23,7 @@ mod pages;
 mod problem;
 mod push;
 mod routes;
+mod serve;
 mod who;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -33,10 +36,11 @@ use tracing::{error, info};
 pub use listen::{BadListener, Listeners};
 pub use who::Keys;
 
-use crate::config::Config;
+use crate::config::http::open_to_all;
+use crate::config::{BadConfig, Config};
 use crate::loops::progress::Progress;
 use crate::store::change::Author;
-use crate::store::link::Link;
+use crate::store::link::{Link, OfStore};
 use crate::store::{Address, Partition, Store, StoreError};
 use who::Caller;
 
@@ -75,9 +79,10 @@ impl Door {
     }
 
     /// Make a call, once.
-    async fn call<T, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, StoreError>
+    async fn call<T, E, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, E>
     where
-        F: Future<Output = Result<T, StoreError>>,
+        E: From<StoreError> + OfStore,
+        F: Future<Output = Result<T, E>>,
     {
         self.link.once(call).await
     }
@@ -91,6 +96,8 @@ impl Door {
 /// The running door. It closes with [`Self::close`].
 pub struct Open {
     door: Arc<Door>,
+    /// What it listens on, where others reach it.
+    open_to_all: Option<String>,
     stop: CancellationToken,
     ended: oneshot::Receiver<()>,
 }
@@ -122,17 +129,32 @@ impl Open {
             until_reload: RwLock::new(stop.child_token()),
             passed: front::Passed::default(),
         });
+        let open_to_all = listeners.are_open_to_all().then(|| listeners.to_string());
         let (inside, stopped) = (Arc::clone(&door), stop.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("http".to_owned()).spawn(move || {
             info!(listen = listeners.to_string(), "the HTTP door is open");
-            if let Err(why) = runtime.block_on(listen::serve(listeners, inside, stopped)) {
+            if let Err(why) = runtime.block_on(serve::serve(listeners, inside, stopped)) {
                 error!(%why, "the HTTP door is closed: its sockets cannot be used");
             }
             runtime.shutdown_timeout(Duration::from_millis(100));
             let _ = end.send(());
         })?;
-        Ok(Self { door, stop, ended })
+        Ok(Self { door, open_to_all, stop, ended })
+    }
+
+    /// Whether these tokens are enough for where this door listens.
+    ///
+    /// # Errors
+    ///
+    /// None is named, and others reach the door: systemd may have passed such a socket.
+    pub fn may_reload(&self, keys: &Keys, source: &str) -> Result<(), BadConfig> {
+        match &self.open_to_all {
+            Some(listen) if !keys.has_tokens() => {
+                Err(BadConfig::one(source, format!("http.token: {}", open_to_all(listen))))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// From now on this configuration holds.

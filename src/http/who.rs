@@ -77,9 +77,13 @@ impl Keys {
                     "has a first line that no header can hold: write letters, digits and signs without spaces",
                 );
             }
+            let digest = digest(&SHA256, first.as_bytes()).as_ref().to_vec();
+            if let Some(same) = keys.tokens.iter().find(|other| other.digest == digest) {
+                return refuse(&format!("holds the token of {:?} too: who asks could not be told", same.name));
+            }
             keys.tokens.push(Arc::new(Token {
                 name: one.name.clone(),
-                digest: digest(&SHA256, first.as_bytes()).as_ref().to_vec(),
+                digest,
                 may: one.may,
                 only: one.only.as_deref().map(Glob::parse),
             }));
@@ -267,6 +271,10 @@ fn judge(door: &Door, request: &Request, is_page: bool) -> Result<Caller, Proble
         Some(given) => Some(keys.find(given).ok_or_else(|| unauthorized("no token like this one is named"))?),
     };
     let is_local = came.is_local && is_loopback && !is_handed_on(headers);
+    // Said here, before anything of the request is judged: to others the door tells nothing without a token.
+    if token.is_none() && !is_local && !reads_page && !super::health::is_health(request.uri().path()) {
+        return Err(unauthorized("a request from another machine needs a token"));
+    }
     Ok(Caller { token, is_local, has_tokens: keys.has_tokens() })
 }
 

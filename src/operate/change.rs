@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::store::change::{Change, Told};
+use crate::store::link::OfStore;
 use crate::store::{Store, StoreError};
 use crate::words::glob::Glob;
 use crate::words::subject::Subject;
@@ -27,6 +28,15 @@ pub enum ChangeError {
         /// What would help.
         way_out: &'static str,
     },
+}
+
+impl OfStore for ChangeError {
+    fn of_store(&self) -> Option<&StoreError> {
+        match self {
+            Self::Store(why) => Some(why),
+            Self::Spreads { .. } => None,
+        }
+    }
 }
 
 /// Make a change; where another one still spreads, when that is over.

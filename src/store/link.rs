@@ -31,6 +31,18 @@ struct Kept {
     failed: Option<(Instant, StoreError)>,
 }
 
+/// An error that may be one of the store.
+pub trait OfStore {
+    /// What the store said, if it was the store.
+    fn of_store(&self) -> Option<&StoreError>;
+}
+
+impl OfStore for StoreError {
+    fn of_store(&self) -> Option<&StoreError> {
+        Some(self)
+    }
+}
+
 impl Link {
     /// A link to an address, for the keys of a partition; nothing is connected yet.
     #[must_use]
@@ -62,19 +74,23 @@ impl Link {
         }
     }
 
-    /// Make a call once. One that was lost is never repeated here: it may have run.
+    /// Make a call once. One that was lost is never repeated here: it may have run. An error may be one of the caller's own, as long as it
+    /// tells what the store said.
     ///
     /// # Errors
     ///
     /// [`StoreError::Unusable`] and [`StoreError::Loading`]: nothing was sent. [`StoreError::Lost`]: whether it ran is not known.
-    pub async fn once<T, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, StoreError>
+    pub async fn once<T, E, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, E>
     where
-        F: Future<Output = Result<T, StoreError>>,
+        E: From<StoreError> + OfStore,
+        F: Future<Output = Result<T, E>>,
     {
         let (store, number) = self.store().await?;
         let answer = call(store).await;
         // What was refused for another reason than being asked says nothing of the connection.
-        if let Err(StoreError::Lost { .. } | StoreError::Unusable { .. }) = &answer {
+        if let Err(why) = &answer
+            && let Some(StoreError::Lost { .. } | StoreError::Unusable { .. }) = why.of_store()
+        {
             self.forget(number).await;
         }
         answer

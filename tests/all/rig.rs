@@ -24,6 +24,11 @@ pub const T0: u64 = 1_750_000_000_000_000;
 pub const MS: u64 = 1_000;
 pub const S: u64 = 1_000_000;
 
+/// A configuration for a daemon that opens no HTTP door, unless it says where: the default port is one for all daemons of a machine.
+pub fn without_door(toml: &str) -> String {
+    if toml.contains("[http]") { toml.to_owned() } else { format!("{toml}\n[http]\nlisten = ''\n") }
+}
+
 /// Send a signal to a process.
 pub fn signal(pid: u32, name: &str) {
     let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill runs");
@@ -126,7 +131,7 @@ impl Server {
     pub fn home(&self, toml: &str) -> tempfile::TempDir {
         let home = tempfile::tempdir().expect("a directory");
         let text = format!("[redis]\nurl = '{}'\n{toml}", self.url());
-        std::fs::write(home.path().join("config.toml"), text).expect("written");
+        std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("written");
         home
     }
 

@@ -10,6 +10,7 @@ set -u
 
 UNIT=dripd
 OUTSIDE=6390      # a Redis that is not dripd's own
+SOCKET=/run/dripd-http.sock
 WATCHDOG=3        # seconds, for the daemons that must live
 PACER_SILENCE=25  # seconds, longer than a pacer may sleep and be late before it counts as stuck
 failed=0
@@ -62,9 +63,9 @@ outside_redis() { # PORT UNIT [OPTION...]
 bound() { "$cli" -p "$1" ping | grep -qE 'PONG|NOAUTH'; }
 
 fresh() {
-  systemctl stop "$UNIT" outside
+  systemctl stop "$UNIT.socket" "$UNIT" outside
   systemctl reset-failed "$UNIT" outside
-  rm -rf /run/systemd/system/$UNIT.service.d /etc/dripd/config.toml /etc/credstore/redis-password
+  rm -rf /run/systemd/system/$UNIT.service.d /etc/dripd/config.toml /etc/credstore
   rm -rf /var/lib/$UNIT /var/lib/private/$UNIT /opt/valkey
   systemctl daemon-reload
 } > /dev/null 2>&1
@@ -88,6 +89,13 @@ case_is() { # NAME, a function of that name with _ for -
 # --- the cases ---
 
 exposure() { systemd-analyze security --offline=true --threshold=11 --no-pager /t/dripd.service; }
+
+# With the drop-in for a machine without a network: no more than three tenths are left.
+exposure_without_network() {
+  sed -e '/^\[Install\]/,$d' /t/dripd.service > /run/quiet.service
+  sed -e '1,/^\[Service\]/d' /t/no-network.conf >> /run/quiet.service
+  systemd-analyze security --offline=true --threshold=3 --no-pager /run/quiet.service
+}
 
 # READY means that it drains; the unit needs neither a configuration nor a Redis.
 starts_with_nothing() {
@@ -234,6 +242,71 @@ the_password_is_a_credential() {
   ! logged swordfish || fail "the password is in the log"
 }
 
+# A request through curl: the status, then the body on the next lines.
+http() { curl -s -o /run/answer -w '%{http_code}' --max-time 20 "$@"; }
+
+the_http_token_is_a_credential() {
+  (umask 077; mkdir -p /etc/credstore; echo wombat > /etc/credstore/http-token)
+  start
+  local url=http://127.0.0.1:7380
+  is "a push without a token" "$(http -d job $url/v1/buckets/x/jobs)" 401
+  is "a push with the token" "$(http -d job -H 'Authorization: Bearer wombat' $url/v1/buckets/x/jobs)" 202
+  is "a pause with the token" "$(http -X POST -H 'Authorization: Bearer wombat' $url/v1/buckets/x/pause)" 200
+  dripd_settings | grep -q 'http-token@' || fail "who paused it is not told: $(dripd_settings)"
+  ! logged wombat || fail "the token is in the log"
+}
+dripd_settings() { DRIPD_REDIS_URL=redis://127.0.0.1:7379 /usr/local/bin/dripd settings --json; }
+
+# systemd listens: its mode and group decide, and while dripd restarts no connection is refused and no request lost.
+the_socket_of_systemd_outlives_a_restart() {
+  systemctl start $UNIT.socket
+  is "the socket" "$(stat -c '%a %U %G' $SOCKET)" "660 root root"
+  start
+  eventually 5 "the socket in the log" logged 'from systemd'
+  is "a push" "$(http --unix-socket $SOCKET -d job http://localhost/v1/buckets/x/jobs)" 202
+  ! http http://127.0.0.1:7380/healthz > /dev/null || fail "it listens at a port as well"
+  rm -f /run/statuses /run/stop
+  for _ in 1 2 3; do pushes & done
+  local restarts=0
+  while [ $restarts -lt 3 ]; do
+    sleep 0.5
+    systemctl restart $UNIT
+    restarts=$((restarts + 1))
+  done
+  sleep 0.5
+  touch /run/stop
+  wait
+  local pushed
+  pushed=$(grep -c '^202$' /run/statuses)
+  is "the other answers" "$(grep -v '^202$' /run/statuses | sort | uniq -c | xargs)" ""
+  [ "$pushed" -gt 20 ] || fail "only $pushed pushes in three restarts"
+  is "the jobs" "$(($(own llen drip:queue:y) + $(own xlen drip:ready) - 1))" "$pushed"
+  systemctl stop $UNIT $UNIT.socket
+  [ ! -e $SOCKET ] || fail "the socket is left over"
+}
+# A push after the other, each over a connection of its own. While the built-in Redis restarts too it is 503, and sent again, as its
+# answer says.
+pushes() {
+  local status
+  while [ ! -e /run/stop ]; do
+    status=$(curl -s -o /dev/null -w '%{http_code}' --max-time 20 --unix-socket $SOCKET -d job http://localhost/v1/buckets/y/jobs)
+    [ "$status" = 503 ] || echo "$status" >> /run/statuses
+  done
+}
+
+# The drop-in for a machine without a network: Redis and HTTP by Unix sockets, and nothing else is there.
+without_a_network_it_serves_by_unix_sockets() {
+  outside_redis $OUTSIDE outside --unixsocket /run/outside.sock --unixsocketperm 777
+  configure '[redis]' 'url = "unix:///run/outside.sock"'
+  install -D -m 644 /t/no-network.conf /run/systemd/system/$UNIT.service.d/no-network.conf
+  systemctl daemon-reload
+  systemctl start $UNIT.socket
+  start
+  is "a push" "$(http --unix-socket $SOCKET -d job http://localhost/v1/buckets/x/jobs)" 202
+  eventually 2 "the job in drip:ready" answers 1 outside xlen drip:ready
+  is "its interfaces" "$(nsenter -t "$(show MainPID)" -n ip -o link | awk -F': ' '{ print $2 }' | xargs)" lo
+}
+
 stops_cleanly() {
   start
   own lpush drip:queue:x job
@@ -278,21 +351,24 @@ skip() {
   exit 77
 }
 command -v $cli > /dev/null && command -v $server > /dev/null || skip "a Redis or Valkey server and its command line"
+command -v curl > /dev/null || skip "curl"
 [ "$(systemctl --version | awk 'NR == 1 { print $2 }')" -ge 252 ] || skip "systemd 252 or later"
 
 install -m 755 /t/dripd /usr/local/bin/dripd
 install -m 644 /t/dripd.service /etc/systemd/system/$UNIT.service
 rm -rf /etc/dripd /etc/credstore/redis-password
+install -m 644 /t/dripd.socket /etc/systemd/system/$UNIT.socket
 systemctl daemon-reload
 outside_redis 6391 waited-for
-beside quiet '[redis]' 'port = 7381'
-beside waiting '[redis]' 'url = "redis://127.0.0.1:6391"'
+beside quiet '[redis]' 'port = 7381' '[http]' 'listen = ""'
+beside waiting '[redis]' 'url = "redis://127.0.0.1:6391"' '[http]' 'listen = ""'
 systemctl stop waited-for
 lost=$(show WatchdogTimestampMonotonic waiting)
 
-for name in exposure starts-with-nothing runs-as-a-dynamic-user built-in-redis-is-whole built-in-redis-may-be-in-opt \
+for name in exposure exposure-without-network starts-with-nothing runs-as-a-dynamic-user built-in-redis-is-whole built-in-redis-may-be-in-opt \
   status-is-live reload-is-live-when-it-returns a-bad-reload-changes-nothing a-bad-configuration-is-not-retried \
   killed-it-comes-back-with-its-jobs stuck-it-is-restarted redis-may-come-late the-password-is-a-credential \
+  the-http-token-is-a-credential the-socket-of-systemd-outlives-a-restart without-a-network-it-serves-by-unix-sockets \
   stops-cleanly a-quiet-one-lives one-that-waits-for-redis-lives; do
   case_is $name
 done

@@ -360,14 +360,16 @@ do
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     if slowed and slowed[name] then return 0 end
-    local own, met = due, due
+    local met = due
     if line then
-      met, due = asks(ctx, line, due)
+      local goes_from
+      met, goes_from = asks(ctx, line, due)
       if not met then
         come(ctx, name, p, len, place, due_text)
         return 1
       end
-      if met ~= own then due_text = digits(met) end
+      if met ~= due then due_text = digits(met) end
+      due = goes_from
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job
@@ -415,7 +417,7 @@ do
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     if len > 1 and due <= now then
-      waiting.served(ctx, key, one, due, budget.end_of(ctx, line[1], name, p))
+      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight)) -- that end is its tag now
       if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
     else
       waiting.served(ctx, key, one)

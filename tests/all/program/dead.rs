@@ -11,7 +11,7 @@ use crate::rig::{Case, Daemon, eventually};
 const CONFIG: &str = "[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'slow'\nrate = '2/m'\n";
 
 /// Entries of the dead stream, as the functions write them: bucket, job, reason. Replies their ids.
-fn bury(case: &mut Case, letters: &[(&str, &[u8], &str)]) -> Vec<String> {
+pub fn bury(case: &mut Case, letters: &[(&str, &[u8], &str)]) -> Vec<String> {
     let dead = case.key("dead");
     let mut pipeline = redis::pipe();
     for (bucket, job, reason) in letters {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Server, dripd};
+use crate::rig::{Case, Server, dripd, without_door};
 use daemon::configure;
 
 mod built_in_redis;
@@ -20,6 +20,14 @@ mod examples;
 mod explain;
 mod faults;
 mod help;
+mod http;
+mod http_connections;
+mod http_openapi;
+mod http_operate;
+mod http_push;
+mod http_redis;
+mod http_sockets;
+mod http_who;
 mod library;
 mod limit;
 mod link;
@@ -66,7 +74,7 @@ impl Shell {
     pub fn on(server: &Server, toml: &str) -> Self {
         let (case, home) = (Case::on(server, toml), tempfile::tempdir().expect("a directory"));
         let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server.url(), case.prefix);
-        std::fs::write(home.path().join("config.toml"), text).expect("a configuration");
+        std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("a configuration");
         Self { case, home }
     }
 

@@ -1,0 +1,318 @@
+//! Connections: how many there may be, for how long they may do nothing, and how they end.
+//!
+//! hyper's own limit for heads is not used: it runs from the end of the request before, so that it closes connections which a client
+//! keeps for later. Here the time of a head runs from its first byte.
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::sync::Notify;
+
+/// How many connections there may be at a time.
+const CONNECTIONS: usize = 1_024;
+
+/// How many file descriptors are left to the rest of the daemon.
+const DESCRIPTORS_LEFT: u64 = 128;
+
+/// How long the head of a request may take, and a connection may be there before its first byte.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a client may keep a connection without asking for anything.
+const IDLE_AT_MOST: Duration = Duration::from_secs(75);
+
+/// How long an answer may wait for a client that takes nothing of it.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often overdue connections are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How much, and for how long, is read of a request that was answered before it was read. A socket that is closed with something unread
+/// in it resets the connection, and the client may lose the answer.
+const LEFT_OVER_MOST: usize = 16 * 1_048_576;
+const LEFT_OVER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Since when a connection is how it is.
+struct Since {
+    /// The head of a request is on its way.
+    head: Option<Instant>,
+    /// Nothing came, and nothing was taken.
+    idle: Instant,
+    /// The client takes nothing of an answer.
+    stalled: Option<Instant>,
+}
+
+/// What is known of a connection.
+pub(super) struct State {
+    requests: AtomicUsize,
+    since: Mutex<Since>,
+    /// A request's body was not read to its end.
+    pub(super) is_unread: AtomicBool,
+    close: Notify,
+    /// It is to be closed whatever is under way on it.
+    is_cut: AtomicBool,
+    changed: Arc<Notify>,
+}
+
+/// The connection that a request came by, for one whose answer does not end by itself.
+#[derive(Clone)]
+pub(super) struct Connection(Arc<State>);
+
+impl Connection {
+    pub(super) fn of(state: &Arc<State>) -> Self {
+        Self(Arc::clone(state))
+    }
+
+    /// Close it, whatever is under way.
+    pub(super) fn cut(&self) {
+        self.0.is_cut.store(true, Ordering::Relaxed);
+        self.0.close.notify_one();
+    }
+}
+
+impl State {
+    fn since(&self) -> MutexGuard<'_, Since> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_request(&self) -> bool {
+        self.requests.load(Ordering::Relaxed) > 0
+    }
+
+    fn bytes_came(&self) {
+        if !self.has_request() {
+            self.since().head.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn answer_waits(&self) {
+        self.since().stalled.get_or_insert_with(Instant::now);
+    }
+
+    fn answer_was_taken(&self) {
+        let mut since = self.since();
+        (since.stalled, since.idle) = (None, Instant::now());
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        let since = self.since();
+        let past = |at: Option<Instant>, most: Duration| at.is_some_and(|at| now.saturating_duration_since(at) >= most);
+        let does_nothing = past(since.head, HEAD_WITHIN) || past(Some(since.idle), IDLE_AT_MOST);
+        past(since.stalled, TAKEN_WITHIN) || (does_nothing && !self.has_request())
+    }
+
+    /// Wait until this connection is to be closed: it is overdue, or makes room.
+    pub(super) async fn closed(&self) {
+        loop {
+            self.close.notified().await;
+            // A request may have come since that was decided.
+            let is_cut = self.is_cut.load(Ordering::Relaxed);
+            if is_cut || !self.has_request() || self.is_overdue(Instant::now()) {
+                return;
+            }
+        }
+    }
+}
+
+/// A request in hand.
+pub(super) struct InHand(Arc<State>);
+
+impl InHand {
+    pub(super) fn new(state: &Arc<State>) -> Self {
+        state.requests.fetch_add(1, Ordering::Relaxed);
+        state.since().head = None;
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        self.0.since().idle = Instant::now();
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// The connections that there are.
+pub(super) struct Connections {
+    all: Mutex<HashMap<u64, Arc<State>>>,
+    most: usize,
+    /// One came or ended, or has no request in hand any more.
+    changed: Arc<Notify>,
+    number: AtomicU64,
+}
+
+/// A connection; it is one less when this goes.
+pub(super) struct Kept {
+    number: u64,
+    pub(super) state: Arc<State>,
+    connections: Arc<Connections>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.connections.all().remove(&self.number);
+        self.connections.changed.notify_waiters();
+    }
+}
+
+impl Connections {
+    /// None yet, and no more than the system has file descriptors for.
+    pub(super) fn new() -> Self {
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let room = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_LEFT)).unwrap_or(usize::MAX);
+        Self {
+            all: Mutex::default(),
+            most: CONNECTIONS.min(room).max(1),
+            changed: Arc::default(),
+            number: AtomicU64::new(0),
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<State>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(self: &Arc<Self>) -> Kept {
+        let (number, now) = (self.number.fetch_add(1, Ordering::Relaxed), Instant::now());
+        let state = Arc::new(State {
+            requests: AtomicUsize::new(0),
+            since: Mutex::new(Since { head: Some(now), idle: now, stalled: None }),
+            is_unread: AtomicBool::new(false),
+            close: Notify::new(),
+            is_cut: AtomicBool::new(false),
+            changed: Arc::clone(&self.changed),
+        });
+        self.all().insert(number, Arc::clone(&state));
+        self.changed.notify_waiters();
+        Kept { number, state, connections: Arc::clone(self) }
+    }
+
+    /// Wait until there may be one more. Where there are as many as may be, the one that has been idle for longest is closed.
+    pub(super) async fn room(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.all().len() < self.most {
+                return;
+            }
+            self.close_idlest();
+            changed.await;
+        }
+    }
+
+    /// Close the connection that has been without a request for longest, if there is one.
+    pub(super) fn close_idlest(&self) {
+        let all = self.all();
+        let idle = all.values().filter(|state| !state.has_request());
+        if let Some(state) = idle.min_by_key(|state| state.since().idle) {
+            state.close.notify_one();
+        }
+    }
+
+    /// Close what is overdue, for ever. Without connections it sleeps.
+    pub(super) async fn close_overdue(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.all().is_empty() {
+                changed.await;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+            let now = Instant::now();
+            self.all().values().filter(|state| state.is_overdue(now)).for_each(|state| state.close.notify_one());
+        }
+    }
+
+    pub(super) async fn all_have_ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.all().is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// A stream that says what happens on it.
+pub(super) struct Watched<S> {
+    stream: S,
+    state: Arc<State>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
+    pub(super) fn new(stream: S, state: Arc<State>) -> Self {
+        Self { stream, state }
+    }
+
+    /// Say that nothing more follows, and read what the client still sends, so that it finds the answer.
+    pub(super) async fn end(mut self) {
+        let read_on = async {
+            self.stream.shutdown().await?;
+            let (mut left, mut buffer) = (LEFT_OVER_MOST, vec![0; 65_536]);
+            loop {
+                match self.stream.read(&mut buffer).await? {
+                    0 => return std::io::Result::Ok(()),
+                    n if n >= left => return Ok(()),
+                    n => left -= n,
+                }
+            }
+        };
+        let _ = tokio::time::timeout(LEFT_OVER_WITHIN, read_on).await;
+    }
+
+    fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {
+        match &polled {
+            Poll::Ready(_) => self.state.answer_was_taken(),
+            Poll::Pending => self.state.answer_waits(),
+        }
+        polled
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        if buffer.filled().len() > before {
+            self.state.bytes_came();
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(wrote)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.wrote(wrote)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,229 @@
+//! `/openapi.json`: what the table of routes says, as OpenAPI 3.1.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use utoipa::ToSchema;
+use utoipa::openapi::path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{
+    ComponentsBuilder, ContentBuilder, HeaderBuilder, HttpMethod, InfoBuilder, OpenApi, OpenApiBuilder, PathItem,
+    PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, SecurityRequirement,
+};
+
+use super::problem::{Problem, ProblemBody};
+use super::routes::{Answer, Body, Route, all};
+use super::{Door, act, ask, dead, push, who};
+use crate::words::limiter::Kind;
+
+impl Route {
+    /// A name for the operation, from its method and path.
+    fn id(&self) -> String {
+        let method = match self.method {
+            HttpMethod::Get => "get",
+            HttpMethod::Post => "post",
+            HttpMethod::Patch => "patch",
+            HttpMethod::Delete => "delete",
+            _ => "do",
+        };
+        let words = self.path.split(['/', '{', '}', '-', '.']).filter(|word| !word.is_empty() && *word != "v1");
+        words.fold(method.to_owned(), |id, word| id + "_" + word)
+    }
+
+    fn operation(&self) -> Operation {
+        let names = self.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+        let in_path = names.map(|name| {
+            let about = format!("The {name}, percent-encoded");
+            let kinds = (name == "limiter").then(|| Kind::ALL.map(|kind| kind.to_string()));
+            ParameterBuilder::new()
+                .name(name)
+                .parameter_in(ParameterIn::Path)
+                .required(Required::True)
+                .description(Some(about))
+                .schema(Some(ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).enum_values(kinds)))
+                .build()
+        });
+        let tag = self.path.trim_start_matches("/v1").split('/').nth(1).unwrap_or_default().to_owned();
+        let mut operation = OperationBuilder::new()
+            .operation_id(Some(self.id()))
+            .tag(if tag.is_empty() { "page".to_owned() } else { tag })
+            .summary(Some(self.says.clone()));
+        for parameter in in_path.chain(self.query.iter().cloned()) {
+            operation = operation.parameter(parameter);
+        }
+        if let Some((kind, schema, required)) = self.body.described() {
+            let required = if required { Required::True } else { Required::False };
+            let content = ContentBuilder::new().schema(Some(schema)).build();
+            operation = operation
+                .request_body(Some(RequestBodyBuilder::new().content(kind, content).required(Some(required)).build()));
+        }
+        for (status, answer) in &self.answers {
+            let (about, kind, schema) = match answer {
+                Answer::Text => ("Text", "text/plain", string()),
+                Answer::Kind(kind, about) => (*about, *kind, string()),
+                Answer::Json(about) => (*about, "application/json", any()),
+                Answer::Of(name) => ("It was done", "application/json", Ref::from_schema_name(*name).into()),
+            };
+            let content = ContentBuilder::new().schema(Some(schema)).build();
+            let response = ResponseBuilder::new().description(about).content(kind, content).build();
+            operation = operation.response(status.to_string(), response);
+        }
+        for status in self.refusals() {
+            operation = operation.response(status.to_string(), problem(status));
+        }
+        operation.build()
+    }
+
+    /// What it may be answered where it comes to nothing. Any request may be a wrong one, or not be allowed.
+    fn refusals(&self) -> BTreeSet<u16> {
+        let reads_body = !matches!(self.body, Body::None);
+        let asks_redis = self.path.starts_with("/v1/") || self.path.starts_with("/metrics");
+        let of = |are: &'static [u16], may: bool| are.iter().copied().filter(move |_| may);
+        of(&[400, 401, 403, 421], true)
+            .chain(of(&[408, 413], reads_body))
+            .chain(of(&[409, 502, 503, 504], asks_redis))
+            .chain(of(self.problems, true))
+            .collect()
+    }
+}
+
+impl Body {
+    fn described(&self) -> Option<(&'static str, RefOr<Schema>, bool)> {
+        Some(match self {
+            Self::None => return None,
+            Self::Job => ("application/octet-stream", string(), true),
+            Self::Words(name) => ("application/json", Ref::from_schema_name(*name).into(), false),
+            Self::Object => ("application/json", RefOr::T(ObjectBuilder::new().build().into()), true),
+            Self::Any => ("application/json", any(), true),
+        })
+    }
+}
+
+fn string() -> RefOr<Schema> {
+    RefOr::T(ObjectBuilder::new().schema_type(Type::String).build().into())
+}
+
+fn any() -> RefOr<Schema> {
+    RefOr::T(ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).build().into())
+}
+
+/// What a refusal says, by its status.
+fn problem(status: u16) -> Response {
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+    let about = match status {
+        400 => "It is wrong; `detail` names all that is",
+        401 => "It needs a token, or another one",
+        403 => "The token does not open that, or a page of another site asks",
+        404 => "There is nothing of that name",
+        408 => "The body took too long; nothing was changed",
+        409 => "What is there stands in the way: another change that still spreads, or a key of another type",
+        413 => "The body, or a line of it, is too large; nothing was changed",
+        415 => "The body is of another type; nothing was changed",
+        421 => "This door is not known by the name in Host: see http.hosts",
+        429 => "There is no room now",
+        502 => "Redis refused it, or answered with something unexpected",
+        503 => "Redis cannot be used now, and nothing was changed",
+        504 => "Redis was lost: it is not known whether it was done. The door never repeats it",
+        _ => "Why it came to nothing",
+    };
+    let response = ResponseBuilder::new().description(about).content("application/problem+json", content);
+    let header = |says: &str, kind| {
+        HeaderBuilder::new().description(Some(says)).schema(Some(ObjectBuilder::new().schema_type(kind))).build()
+    };
+    match status {
+        401 => response.header("WWW-Authenticate", header("How a token is given", Type::String)),
+        429 | 503 => response.header("Retry-After", header("In how many seconds it may be tried again", Type::Integer)),
+        _ => response,
+    }
+    .build()
+}
+
+fn openapi() -> OpenApi {
+    let mut paths = PathsBuilder::new();
+    for route in all() {
+        paths = paths.path(route.path.clone(), PathItem::new(route.method.clone(), route.operation()));
+    }
+    fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
+        (name, T::schema())
+    }
+    let mut components = ComponentsBuilder::new();
+    for (name, schema) in [
+        of::<ProblemBody>("Problem"),
+        of::<push::Accepted>("Accepted"),
+        of::<push::SomeAccepted>("SomeAccepted"),
+        of::<act::Stop>("Stop"),
+        of::<act::Slow>("Slow"),
+        of::<act::Purge>("Purge"),
+        of::<dead::Which>("DeadLetters"),
+        of::<ask::WhatIf>("WhatIf"),
+        of::<ask::Limit>("Limit"),
+    ] {
+        components = components.schema(name, schema);
+    }
+    components = components.security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    let info = InfoBuilder::new().title("dripd").version(env!("CARGO_PKG_VERSION")).description(Some(
+        "Per-key leaky buckets as queues: push jobs, see why they wait, and change what holds. Whoever may do what is said in docs/http.md.",
+    ));
+    let no_token: [&str; 0] = [];
+    OpenApiBuilder::new()
+        .info(info)
+        .paths(paths)
+        .components(Some(components.build()))
+        .security(Some([SecurityRequirement::default(), SecurityRequirement::new("token", no_token)]))
+        .build()
+}
+
+/// `GET /openapi.json`.
+pub(super) async fn document(
+    State(_): State<Arc<Door>>,
+    axum::Extension(caller): axum::Extension<who::Caller>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.may_read(None)?;
+    Ok(([(header::CACHE_CONTROL, "no-cache")], Json(openapi())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::routes::names_like_words;
+
+    /// Whether a path is one that a documented path, with names in braces, stands for.
+    fn is_one_of(path: &str, documented: &str) -> bool {
+        let (parts, of): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), documented.split('/').collect());
+        parts.len() == of.len() && parts.iter().zip(of).all(|(part, of)| *part == of || of.starts_with('{'))
+    }
+
+    #[test]
+    fn every_route_is_in_the_document_and_answers_with_its_method() {
+        let document = serde_json::to_value(openapi()).expect("JSON");
+        let paths = document["paths"].as_object().expect("paths");
+        let method = |method: &HttpMethod| serde_json::to_value(method).expect("a word");
+        let has = |of: &HttpMethod, path: &str| {
+            let mut found = paths.iter().filter(|(documented, _)| is_one_of(path, documented));
+            found.any(|(_, item)| !item[method(of).as_str().expect("a word")].is_null())
+        };
+        let table = all();
+        assert!(table.len() > 40);
+        for route in table {
+            assert!(!paths[&route.path][method(&route.method).as_str().expect("a word")].is_null(), "{}", route.path);
+        }
+        for (of, path, _) in names_like_words() {
+            assert!(has(&of, &path), "{path}");
+        }
+        assert!(!has(&HttpMethod::Post, "/v1/status") && !has(&HttpMethod::Get, "/v1/no/such/path"));
+        let mut ids: Vec<&str> = paths
+            .values()
+            .flat_map(|item| item.as_object().expect("methods").values())
+            .filter_map(|of| of["operationId"].as_str())
+            .collect();
+        let many = ids.len();
+        (ids.sort_unstable(), ids.dedup());
+        assert_eq!(ids.len(), many, "each has an id of its own");
+    }
+}

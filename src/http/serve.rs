@@ -1,0 +1,220 @@
+//! Taking connections and serving them, until the door closes.
+
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use futures_util::future::{BoxFuture, LocalBoxFuture, join_all};
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::body::{Answering, Arriving};
+use super::connection::{Connection, Connections, InHand, State, Watched};
+use super::listen::{Listener, Listeners};
+use super::who::Came;
+use super::{Door, feed, routes};
+
+/// How long requests in hand may take to finish when the door closes.
+const FINISH_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a connection is still heard when the door closes: what a client sent before it knew is served.
+const LAST_CALL: Duration = Duration::from_millis(100);
+
+/// The wait before another try to accept, where the system has no file descriptor left.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// How much of a connection is read ahead; a head that is much longer is refused.
+const READ_AHEAD: usize = 64 * 1_024;
+
+/// Serve until stopped.
+pub(super) async fn serve(listeners: Listeners, door: Arc<Door>, stop: CancellationToken) -> std::io::Result<()> {
+    let (router, connections) = (routes::router(&door), Arc::new(Connections::new()));
+    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed::run(Arc::clone(&door), stop.clone()))];
+    let (all, made) = listeners.into_parts();
+    for listener in all {
+        let serves = Serves {
+            came: Came { is_local: listener.is_local() },
+            router: router.clone(),
+            connections: Arc::clone(&connections),
+            stop: stop.clone(),
+        };
+        match listener {
+            Listener::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                accepting.push(Box::pin(async move {
+                    let accept = async || {
+                        let (stream, _) = listener.accept().await?;
+                        let _ = stream.set_nodelay(true);
+                        Ok(stream)
+                    };
+                    serves.accept(accept).await;
+                }));
+            }
+            Listener::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                accepting.push(Box::pin(async move { serves.accept(async || Ok(listener.accept().await?.0)).await }));
+            }
+        }
+    }
+    let gone = async {
+        stop.cancelled().await;
+        // While it listens still: from here on another daemon may make its own there.
+        drop(made);
+    };
+    let serving = async {
+        tokio::join!(join_all(accepting), gone);
+        if tokio::time::timeout(FINISH_WITHIN, connections.all_have_ended()).await.is_err() {
+            warn!("requests in hand did not finish in time");
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        () = connections.close_overdue() => {}
+    }
+    Ok(())
+}
+
+/// What serves the connections of one listener.
+struct Serves {
+    came: Came,
+    router: Router,
+    connections: Arc<Connections>,
+    stop: CancellationToken,
+}
+
+impl Serves {
+    async fn accept<S>(self, mut accept: impl AsyncFnMut() -> std::io::Result<S>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        loop {
+            let stream = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                accepted = accept() => match accepted {
+                    Ok(stream) => stream,
+                    Err(why) if is_of_one_connection(&why) => {
+                        debug!(%why, "a connection ended before it was taken");
+                        continue;
+                    }
+                    Err(why) => {
+                        warn!(%why, "no connection can be taken");
+                        if [Errno::MFILE, Errno::NFILE].into_iter().any(|no| why.raw_os_error() == Some(no.raw_os_error())) {
+                            self.connections.close_idlest();
+                        }
+                        tokio::time::sleep(ACCEPT_AGAIN).await;
+                        continue;
+                    }
+                },
+            };
+            tokio::select! {
+                biased;
+                () = self.connections.room() => self.start(stream),
+                () = self.stop.cancelled() => return,
+            }
+        }
+    }
+
+    fn start<S>(&self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (came, stop) = (self.came, self.stop.clone());
+        let kept = self.connections.add();
+        let state = Arc::clone(&kept.state);
+        let service = Counted {
+            inner: TowerToHyperService::new(self.router.clone()),
+            state: Arc::clone(&state),
+            came,
+            stop: stop.clone(),
+        };
+        let stream = TokioIo::new(Watched::new(stream, Arc::clone(&state)));
+        let mut connection = http1::Builder::new()
+            .header_read_timeout(None) // `connection` sees to it
+            .max_buf_size(READ_AHEAD)
+            .max_header_size(READ_AHEAD)
+            // A client may close its side when it has said all. Without this it would get no answer, and its request would be cut off.
+            .half_close(true)
+            .serve_connection(stream, service);
+        tokio::spawn(async move {
+            let last_call = async {
+                stop.cancelled().await;
+                tokio::time::sleep(LAST_CALL).await;
+            };
+            let (mut last_call, mut closed) = (std::pin::pin!(last_call), std::pin::pin!(state.closed()));
+            let mut is_ending = false;
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = poll_fn(|context| connection.poll_without_shutdown(context)) => {
+                        if let Err(why) = &ended {
+                            debug!(%why, "a connection ended");
+                        }
+                        let is_left = state.is_unread.load(Ordering::Relaxed) || ended.is_err_and(|why| why.is_parse());
+                        let stream = connection.into_parts().io.into_inner();
+                        if is_left {
+                            tokio::select! {
+                                () = stream.end() => {}
+                                () = state.closed() => {}
+                            }
+                        }
+                        break;
+                    }
+                    () = &mut closed => break,
+                    () = &mut last_call, if !is_ending => {
+                        is_ending = true;
+                        Pin::new(&mut connection).graceful_shutdown();
+                    }
+                }
+            }
+            drop(kept);
+        });
+    }
+}
+
+/// What concerns one connection that was not taken yet, and not the socket.
+fn is_of_one_connection(why: &std::io::Error) -> bool {
+    matches!(why.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
+}
+
+/// A service that counts the requests in hand of its connection, until their answers are on their way whole.
+struct Counted {
+    inner: TowerToHyperService<Router>,
+    state: Arc<State>,
+    came: Came,
+    stop: CancellationToken,
+}
+
+impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
+    type Response = axum::response::Response;
+    type Error = std::convert::Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Self::Future {
+        let in_hand = InHand::new(&self.state);
+        let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&self.state))));
+        request.extensions_mut().insert(self.came);
+        request.extensions_mut().insert(Connection::of(&self.state));
+        let (answer, stop) = (self.inner.call(request), self.stop.clone());
+        Box::pin(async move {
+            let mut response = answer.await?;
+            if stop.is_cancelled() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(response.map(|body| Body::new(Answering::new(body, in_hand))))
+        })
+    }
+}
