@@ -53,20 +53,24 @@ pub(super) struct State {
     since: Mutex<Since>,
     /// A request's body was not read to its end.
     pub(super) is_unread: AtomicBool,
-    /// It is to be closed whatever is under way.
-    is_given_up: AtomicBool,
     close: Notify,
+    /// It is to be closed whatever is under way on it.
+    is_cut: AtomicBool,
     changed: Arc<Notify>,
 }
 
 /// The connection that a request came by, for one whose answer does not end by itself.
 #[derive(Clone)]
-pub(super) struct Connection(pub(super) Arc<State>);
+pub(super) struct Connection(Arc<State>);
 
 impl Connection {
+    pub(super) fn of(state: &Arc<State>) -> Self {
+        Self(Arc::clone(state))
+    }
+
     /// Close it, whatever is under way.
-    pub(super) fn close(&self) {
-        self.0.is_given_up.store(true, Ordering::Relaxed);
+    pub(super) fn cut(&self) {
+        self.0.is_cut.store(true, Ordering::Relaxed);
         self.0.close.notify_one();
     }
 }
@@ -107,8 +111,8 @@ impl State {
         loop {
             self.close.notified().await;
             // A request may have come since that was decided.
-            let is_given_up = self.is_given_up.load(Ordering::Relaxed);
-            if is_given_up || !self.has_request() || self.is_overdue(Instant::now()) {
+            let is_cut = self.is_cut.load(Ordering::Relaxed);
+            if is_cut || !self.has_request() || self.is_overdue(Instant::now()) {
                 return;
             }
         }
@@ -180,8 +184,8 @@ impl Connections {
             requests: AtomicUsize::new(0),
             since: Mutex::new(Since { head: Some(now), idle: now, stalled: None }),
             is_unread: AtomicBool::new(false),
-            is_given_up: AtomicBool::new(false),
             close: Notify::new(),
+            is_cut: AtomicBool::new(false),
             changed: Arc::clone(&self.changed),
         });
         self.all().insert(number, Arc::clone(&state));

@@ -48,7 +48,6 @@ pub(super) async fn events(
 
 /// What is sent next; `None`: the stream ends. One who fell behind comes back and is told all that is remembered.
 async fn next(seat: &mut Seat, stop: &CancellationToken) -> Option<Bytes> {
-    seat.takes();
     if let Some(first) = seat.first.pop_front() {
         return Some(Bytes::copy_from_slice(first.as_bytes()));
     }

@@ -33,17 +33,8 @@ const LISTENERS: usize = 64;
 /// How much one who does not read may fall behind before its stream ends.
 const BEHIND: usize = 64;
 
-/// A listener that has taken nothing for so long is gone.
-const TAKES_WITHIN: Duration = Duration::from_secs(30);
-
 /// How long streams may take to end by themselves when the door closes.
 const END_WITHIN: Duration = Duration::from_millis(300);
-
-/// One who listens.
-struct Listener {
-    connection: Connection,
-    took: Instant,
-}
 
 #[derive(Default)]
 struct Past {
@@ -55,7 +46,8 @@ struct Past {
     told: Option<String>,
     /// Why Redis does not answer.
     lost: Option<String>,
-    listeners: Vec<(u64, Listener)>,
+    /// Those who listen, each with a number.
+    listeners: Vec<(u64, Connection)>,
     number: u64,
 }
 
@@ -158,16 +150,6 @@ pub(super) struct Seat {
     pub(super) news: Receiver<Arc<str>>,
 }
 
-impl Seat {
-    /// It is still there.
-    pub(super) fn takes(&self) {
-        let mut past = self.door.feed.past();
-        if let Some((_, listener)) = past.listeners.iter_mut().find(|(number, _)| *number == self.number) {
-            listener.took = Instant::now();
-        }
-    }
-}
-
 impl Drop for Seat {
     fn drop(&mut self) {
         self.door.feed.past().listeners.retain(|(number, _)| *number != self.number);
@@ -198,7 +180,7 @@ impl Feed {
         first.push_back(redis_event(past.lost.as_ref()));
         past.number += 1;
         let number = past.number;
-        past.listeners.push((number, Listener { connection, took: Instant::now() }));
+        past.listeners.push((number, connection));
         Some(Seat { door: Arc::clone(door), number, first, news: door.feed.news.subscribe() })
     }
 
@@ -253,15 +235,6 @@ impl Feed {
         past.changes.drain(..too_many);
         Ok(())
     }
-
-    /// Close the connections of those who take nothing; all of them: of whoever is still there.
-    fn close(&self, all: bool) {
-        for (_, listener) in &self.past().listeners {
-            if all || listener.took.elapsed() > TAKES_WITHIN {
-                listener.connection.close();
-            }
-        }
-    }
 }
 
 /// Ask once a second, until stopped.
@@ -276,7 +249,7 @@ pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
             let look = async |mut store: Store| {
                 let now = store.figures().await?;
                 feed.changes(&mut store).await?;
-                Ok(now)
+                Ok::<_, StoreError>(now)
             };
             match door.call(look).await {
                 Ok(now) => {
@@ -288,7 +261,6 @@ pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
                     before = None;
                 }
             }
-            feed.close(false);
         }
     };
     tokio::select! {
@@ -299,7 +271,8 @@ pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
     while !door.feed.past().listeners.is_empty() && since.elapsed() < END_WITHIN {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    door.feed.close(true);
+    // Those who read nothing.
+    door.feed.past().listeners.iter().for_each(|(_, connection)| connection.cut());
 }
 
 #[cfg(test)]

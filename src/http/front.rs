@@ -18,10 +18,10 @@ use super::buckets::{named, query};
 use super::problem::Problem;
 use super::who::Caller;
 use crate::operate::moment::rfc3339;
-use crate::store::Store;
 use crate::store::front::{BYTES_MOST, JOBS_MOST, WaitingJob};
 use crate::store::rows::{BudgetNow, MOST, Now, Why};
 use crate::store::top::By;
+use crate::store::{Store, StoreError};
 use crate::words::shown::shown;
 
 /// How many jobs are shown unless `limit` says otherwise, and how many bytes of each.
@@ -174,7 +174,7 @@ pub(super) async fn budgets(
             names = now.rows.iter().map(|row| row.budget.clone()).collect();
             now.rows.extend(more.rows.into_iter().filter(|row| !names.contains(&row.budget)));
         }
-        Ok::<_, crate::store::StoreError>((top.map(|top| (top.as_of_us, top.age_ms)), now))
+        Ok::<_, StoreError>((top.map(|top| (top.as_of_us, top.age_ms)), now))
     };
     let (ranking, now) = door.call(look).await?;
     let per_s = door.passed.note(&now);

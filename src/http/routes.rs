@@ -190,8 +190,7 @@ pub(super) fn all() -> Vec<Route> {
             "What is going on, as it happens: `history` at first, then `totals` once a second, `changes` and `redis` as they come",
             get(events::events),
             Answer::Kind("text/event-stream", "Events, each with an object or a list"),
-        )
-        .problems(&[503]),
+        ),
         Route::new(HttpMethod::Get, "/", "The dashboard", get(pages::page), Answer::Kind("text/html", "A page")),
         Route::new(HttpMethod::Get, "/assets/{file}", "What belongs to the dashboard", get(pages::asset), Answer::Kind("*/*", "A file"))
             .problems(&[404]),

@@ -207,7 +207,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
         let in_hand = InHand::new(&self.state);
         let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&self.state))));
         request.extensions_mut().insert(self.came);
-        request.extensions_mut().insert(Connection(Arc::clone(&self.state)));
+        request.extensions_mut().insert(Connection::of(&self.state));
         let (answer, stop) = (self.inner.call(request), self.stop.clone());
         Box::pin(async move {
             let mut response = answer.await?;

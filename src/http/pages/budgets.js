@@ -19,12 +19,13 @@ function bounds(row) {
 }
 
 function node(row, siblings, children, known) {
-  const bar = h("i"), part = row.utilization;
-  bar.style.width = `${Math.min(1, part ?? 0) * 100}%`;
+  // What is measured in some seconds may be a little more than may be: jobs that were late leave together.
+  const bar = h("i"), part = row.utilization === null ? null : Math.min(1, row.utilization);
+  bar.style.width = `${(part ?? 0) * 100}%`;
   return h("li", {}, h("div", { class: "node" },
     h("div", {}, h("a", { href: `#/budget/${encodeURIComponent(row.budget)}` }, name(row.budget)), " ",
       h("strong", {}, part === null ? "" : percent(part)), part === null ? "" : " used"),
-    h("span", { class: `bar ${part >= 1 ? "is-bad" : ""}`, "aria-hidden": "true" }, bar),
+    h("span", { class: "bar", "aria-hidden": "true" }, bar),
     h("div", { class: "small" }, bounds(row)),
     h("div", { class: "small soft" }, [
       `${count(row.waiting)} wait for a share of it`, row.due_in_us > 0 ? `next job in ${lasts(row.due_in_us)}` : null,

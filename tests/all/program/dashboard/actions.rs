@@ -197,7 +197,7 @@ fn all_of_it_can_be_done_with_the_keyboard_alone() {
     browser.sees("The token is used.");
     tab_to(&mut browser, "Filter");
     browser.type_in("acm");
-    browser.sees("1 of 1 buckets with work.");
+    browser.sees("1 of 1 bucket with work.");
     tab_to(&mut browser, "acme");
     assert_eq!(browser.run("getComputedStyle(document.activeElement).outlineStyle"), "solid", "one sees where one is");
     browser.press("Enter");
