@@ -56,7 +56,7 @@ fn a_push_whose_outcome_is_unknown_is_said_to_be_so_and_never_repeated() {
     let output = dripd().args(["push", "b", "once"]).current_dir(home.path()).output().expect("it runs");
     let (code, out, err) = said(&output);
     assert_eq!((code, out.as_str()), (1, ""), "{err}");
-    assert!(err.contains("during drip_push") && err.lines().count() == 1, "{err}");
+    assert!(err.contains("before it answered") && err.lines().count() == 1, "{err}");
     eventually("it went in", || case.waiting("b") == ["once"]);
     assert_eq!(pushes.load(Ordering::Relaxed), 1, "it was sent once");
 }
