@@ -39,7 +39,7 @@ impl Events {
         let mut name = String::new();
         loop {
             let mut line = String::new();
-            if self.lines.read_line(&mut line).ok().filter(|n| *n > 0).is_none() || line == "0\r\n" {
+            if !matches!(self.lines.read_line(&mut line), Ok(1..)) || line == "0\r\n" {
                 return None;
             }
             if let Some(event) = line.strip_prefix("event: ") {

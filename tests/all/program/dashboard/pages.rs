@@ -35,7 +35,7 @@ fn furnish(door: &mut Door) {
 /// The pages, and what each shows when it is there.
 fn pages() -> Vec<(&'static str, String, &'static str)> {
     let named = |name: &str| {
-        let escaped: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let escaped: String = name.bytes().fold(String::new(), |text, byte| text + &format!("%{byte:02x}"));
         format!("bucket/{escaped}")
     };
     vec![
