@@ -34,6 +34,7 @@ pub(super) fn why_as_json(why: &Why) -> Value {
         Why::WrongType(about) => ("wrong-type", about.as_str()),
         Why::Refused(about) => ("refused", about.as_str()),
         Why::Paused(about) => ("paused", about.as_str()),
+        Why::PausedAbove(about) => ("paused-above", about.as_str()),
         Why::Slots(about) => ("slots", about.as_str()),
         Why::Slow => ("slow", ""),
         Why::Slowed(about) => ("slowed", about.as_str()),

@@ -21,6 +21,8 @@ pub enum Why {
     Refused(String),
     /// An operator stopped it, under this name or glob.
     Paused(String),
+    /// An operator stopped this budget above it.
+    PausedAbove(String),
     /// As many jobs are in flight as may be: `3 of 3`.
     Slots(String),
     /// The other side asked for a pause.
@@ -51,6 +53,7 @@ impl Why {
             "wrong-type" => Self::WrongType(about),
             "refused" => Self::Refused(about),
             "paused" => Self::Paused(about),
+            "paused-above" => Self::PausedAbove(about),
             "slots" => Self::Slots(about),
             "slow" => Self::Slow,
             "slowed" => Self::Slowed(about),

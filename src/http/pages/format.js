@@ -57,6 +57,7 @@ const WHY = {
   "wrong-type": (about) => `its key holds a ${about}`,
   refused: (about) => `refused: ${about}`,
   paused: (about) => `paused (${about})`,
+  "paused-above": (about) => `${about} is paused`,
   slots: (about) => `all slots are taken: ${about}`,
   slow: () => "slowed down: waits",
   slowed: (about) => `slowed down to ${about} %`,

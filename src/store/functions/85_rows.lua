@@ -10,6 +10,7 @@
 --   slots        '<taken> of <all>'             slow, quota  '' (until it is due)    slowed   what is left of its rate, in percent
 --   rate         ''                             share        the budget              held     the route
 --   backing-off  '' (only failed jobs wait)     due          ''                      empty    ''
+--   paused-above the budget above it that is paused
 
 local rows = {}
 do
@@ -63,6 +64,9 @@ do
     if word then return word, about end
     if s.due and s.due > ctx.now then return own_time(ctx, s.p, s.brake) end
     local of = waiting.budget(ctx, s.place)
+    for _, b in ipairs(of and budget.above(ctx, s.p.parent) or {}) do
+      if b.p and b.p.paused then return 'paused-above', bare(b.id) end
+    end
     if of then return 'share', bare(of) end
     if places.is_held(ctx, s.place) then return 'held', s.p.route end
     return 'due', ''
