@@ -289,10 +289,8 @@ do
   local function put(ctx, name, job, due_text)
     local added = pcall_redis('XADD', stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us', due_text,
       'at_us', now_text, 'lease_ms', lease)
-    if not added.err then -- a text has no such field
-      if drips then drip(drips, name, due_text, now_text) end
-      return true
-    end
+    if drips and not added.err then drip(drips, name, due_text, now_text) end
+    if not added.err then return true end -- a text has no such field
     refused(ctx, r, added.err)
     room_left = 0
     return false
