@@ -1,4 +1,4 @@
-//! `/openapi.json`: what the table of routes says, as OpenAPI 3.1.
+//! `/openapi.json`: what the table of routes says, as `OpenAPI` 3.1.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -143,13 +143,15 @@ fn problem(status: u16) -> Response {
     .build()
 }
 
+/// A schema of the components, and its name.
+fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
+    (name, T::schema())
+}
+
 fn openapi() -> OpenApi {
     let mut paths = PathsBuilder::new();
     for route in all() {
         paths = paths.path(route.path.clone(), PathItem::new(route.method.clone(), route.operation()));
-    }
-    fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
-        (name, T::schema())
     }
     let mut components = ComponentsBuilder::new();
     for (name, schema) in [
@@ -222,7 +224,8 @@ mod tests {
             .filter_map(|of| of["operationId"].as_str())
             .collect();
         let many = ids.len();
-        (ids.sort_unstable(), ids.dedup());
+        ids.sort_unstable();
+        ids.dedup();
         assert_eq!(ids.len(), many, "each has an id of its own");
     }
 }

@@ -82,7 +82,7 @@ impl Door {
 pub struct Open {
     door: Arc<Door>,
     /// What it listens on, where others reach it.
-    open_to_all: Option<String>,
+    reached_at: Option<String>,
     stop: CancellationToken,
     ended: oneshot::Receiver<()>,
 }
@@ -110,7 +110,7 @@ impl Open {
             before: metrics::Before::default(),
             host,
         });
-        let open_to_all = listeners.are_open_to_all().then(|| listeners.to_string());
+        let reached_at = listeners.are_open_to_all().then(|| listeners.to_string());
         let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
         let (inside, stopped) = (Arc::clone(&door), stop.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -122,7 +122,7 @@ impl Open {
             runtime.shutdown_timeout(Duration::from_millis(100));
             let _ = end.send(());
         })?;
-        Ok(Self { door, open_to_all, stop, ended })
+        Ok(Self { door, reached_at, stop, ended })
     }
 
     /// Whether these tokens are enough for where this door listens.
@@ -131,7 +131,7 @@ impl Open {
     ///
     /// None is named, and others reach the door: systemd may have passed such a socket.
     pub fn may_reload(&self, keys: &Keys, source: &str) -> Result<(), BadConfig> {
-        match &self.open_to_all {
+        match &self.reached_at {
             Some(listen) if !keys.has_tokens() => {
                 Err(BadConfig::one(source, format!("http.token: {}", open_to_all(listen))))
             }
