@@ -66,6 +66,7 @@ impl Route {
         for (status, answer) in &self.answers {
             let (about, kind, schema) = match answer {
                 Answer::Text => ("Text", "text/plain", string()),
+                Answer::Kind(kind, about) => (*about, *kind, string()),
                 Answer::Json(about) => (*about, "application/json", any()),
                 Answer::Of(name) => ("It was done", "application/json", Ref::from_schema_name(*name).into()),
             };

@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::body::{Answering, Arriving};
-use super::connection::{Connections, InHand, State, Watched};
+use super::connection::{Connection, Connections, InHand, State, Watched};
 use super::listen::{Listener, Listeners};
 use super::who::Came;
-use super::{Door, routes};
+use super::{Door, feed, routes};
 
 /// How long requests in hand may take to finish when the door closes.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const READ_AHEAD: usize = 64 * 1_024;
 /// Serve until stopped.
 pub(super) async fn serve(listeners: Listeners, door: Arc<Door>, stop: CancellationToken) -> std::io::Result<()> {
     let (router, connections) = (routes::router(&door), Arc::new(Connections::new()));
-    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = Vec::new();
+    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed::run(Arc::clone(&door), stop.clone()))];
     let (all, made) = listeners.into_parts();
     for listener in all {
         let serves = Serves {
@@ -207,6 +207,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
         let in_hand = InHand::new(&self.state);
         let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&self.state))));
         request.extensions_mut().insert(self.came);
+        request.extensions_mut().insert(Connection::of(&self.state));
         let (answer, stop) = (self.inner.call(request), self.stop.clone());
         Box::pin(async move {
             let mut response = answer.await?;

@@ -85,26 +85,25 @@ do
     note_place(ctx, id, at .. ' ' .. set.of)
   end
 
-  local function take(ctx, set, id, member)
-    set.changes[member], set.changed = false, true
-    remove(set, member)
-    note_place(ctx, id, false)
-  end
-
   -- join: a child waits in a set from now on. leave: it waits there no more.
   function waiting.join(ctx, key, id, due, ends)
     put(ctx, set_of(ctx, key), id, due, ends)
   end
 
   function waiting.leave(ctx, key, id, due)
-    take(ctx, set_of(ctx, key), id, padded(due) .. id)
+    local set, member = set_of(ctx, key), padded(due) .. id
+    set.changes[member], set.changed = false, true
+    remove(set, member)
+    note_place(ctx, id, false)
   end
 
   -- served: the first child of a set had its turn, and waits for the next one with this due and end; without them it waits no more.
   function waiting.served(ctx, key, one, due, ends)
     local set = set_of(ctx, key)
-    take(ctx, set, one.id, one.member)
-    if ends then put(ctx, set, one.id, due, ends) end
+    local list = set.list
+    set.changes[one.member], set.changed, list[#list] = false, true, nil
+    if ends then return put(ctx, set, one.id, due, ends) end
+    note_place(ctx, one.id, false)
   end
 
   -- flush_set: write what changed of one set.

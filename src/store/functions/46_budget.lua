@@ -32,10 +32,10 @@ do
   -- ---- what is known of a budget ----
 
   local function decode(ctx, id, text, rests_till)
+    -- Sixteen fields, all that most budgets ever have: with one more the table has room for 32.
     local b = {
-      id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, brake = nil,
-      shares = nil, tags = nil, call = ctx.calls, changed = false, fresh = false, serving = false, is_open = nil, is_stored = false,
-      ends = nil, floor = 0, step = false,
+      id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
+      tags = nil, call = ctx.calls, changed = false, is_open = nil, floor = 0, step = false,
     }
     local due, went_on, now, at, place
     if text then due, went_on, now, at, place = match(text, STATE) end
@@ -126,20 +126,25 @@ do
     local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), brake.read(ctx, missing)
     for i, id in ipairs(missing) do
       local b = decode(ctx, id, texts[i], rests[i])
-      all.of[id], all.count, b.brake = b, all.count + 1, brakes[i] or nil
+      all.of[id], all.count = b, all.count + 1
+      if brakes[i] then b.brake = brakes[i] end
       if b.brake and b.brake.changed then change(ctx, b) end
       put_right(ctx, b)
       hold(ctx, b)
     end
   end
 
-  -- begin: a call begins with what is remembered of a budget. What operators set may have begun or ended since.
+  -- begin: a call begins with what is remembered of a budget. What operators set may have begun or ended since; else the time is all
+  -- that has changed of one that is open.
   local function begin(ctx, b)
-    b.call, b.is_open = ctx.calls, nil
-    if ctx.rec.version then
-      local p = policy_of(ctx.rec, b.id)
-      if p ~= b.p then b.p, ctx.memory.budgets.lines = p, {} end
+    local p = b.p
+    b.call = ctx.calls
+    if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then
+      b.floor = ctx.now - p.catch_up_us
+      return
     end
+    b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
+    if p ~= b.p then ctx.memory.budgets.lines = {} end
     put_right(ctx, b)
     hold(ctx, b)
   end
@@ -188,20 +193,20 @@ do
 
   -- above: the budgets above a node that has this parent, the nearest first: its line. It is remembered as they are.
   local function above(ctx, parent)
-    local all, calls = known(ctx), ctx.calls
-    local line = all.lines[parent]
+    local all, calls = ctx.memory.budgets, ctx.calls
+    local line = all and all.lines[parent]
     if line and line.call == calls then return line end
-    for _, b in ipairs(line or {}) do
+    all = known(ctx)
+    line = all.lines[parent]
+    for i = 1, line and #line or 0 do
+      local b = line[i]
       if b.call ~= calls then begin(ctx, b) end
     end
     if not line or all.lines[parent] ~= line then
-      line = { budget.get(ctx, parent) }
-      local id = line[1].p and line[1].p.parent
-      while id do
-        local b = budget.get(ctx, id)
-        line[#line + 1], id = b, b.p and b.p.parent
-      end
-      all.lines[parent], line.is_open = line, false
+      local b = budget.get(ctx, parent)
+      local up = b.p and b.p.parent
+      line = { b, is_open = false, call = 0, unpack(up and above(ctx, up) or {}) }
+      all.lines[parent] = line
     end
     line.call = calls
     return line
@@ -323,12 +328,12 @@ do
   -- rest: a budget without work: what is known of it stays until it makes no difference any more. What it waited by order is no lateness
   -- of its next job either.
   local function rest(ctx, b)
-    if b.went_on <= ctx.now then b.due, b.went_on = max(b.due, b.went_on), 0 end
-    local rested, place, at = ctx.k.rest, nil, b.p and b.p.count and b.due + b.p.catch_up_us or 0
-    if at > ctx.now then place = rested else at = 0 end
+    local now, p, rested, place, at = ctx.now, b.p, ctx.k.rest, nil, 0
+    if b.went_on ~= 0 and b.went_on <= now then b.due, b.went_on = max(b.due, b.went_on), 0 end
+    if p and p.count and b.due + p.catch_up_us > now then place, at = rested, b.due + p.catch_up_us end
     if b.place and b.place ~= rested then return move(ctx, b, place, at) end
     b.place, b.at = place, at
-    change(ctx, b)
+    if not b.changed then change(ctx, b) end
   end
 
   -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
@@ -410,8 +415,11 @@ do
       if place ~= b.stands or b.at ~= b.stands_at then places.note(ctx, b.id, b.stands, place, b.at) end
       b.stands, b.stands_at = place, b.at
       if not b.place then all.of[b.id], all.count, all.lines = nil, all.count - 1, {} end
-      if b.fresh then bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p }) end
-      b.changed, b.fresh = false, false
+      if b.fresh then
+        bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p })
+        b.fresh = false
+      end
+      b.changed = false
     end
     if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
     if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
