@@ -144,7 +144,7 @@ fn problem(status: u16) -> Response {
     .build()
 }
 
-/// A schema of the components, under its name.
+/// A schema of the components, and its name.
 fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
     (name, T::schema())
 }

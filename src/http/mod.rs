@@ -97,7 +97,7 @@ impl Door {
 pub struct Open {
     door: Arc<Door>,
     /// What it listens on, where others reach it.
-    reached_by_others: Option<String>,
+    reached_at: Option<String>,
     stop: CancellationToken,
     ended: oneshot::Receiver<()>,
 }
@@ -129,7 +129,7 @@ impl Open {
             until_reload: RwLock::new(stop.child_token()),
             passed: front::Passed::default(),
         });
-        let reached_by_others = listeners.are_open_to_all().then(|| listeners.to_string());
+        let reached_at = listeners.are_open_to_all().then(|| listeners.to_string());
         let (inside, stopped) = (Arc::clone(&door), stop.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("http".to_owned()).spawn(move || {
@@ -140,7 +140,7 @@ impl Open {
             runtime.shutdown_timeout(Duration::from_millis(100));
             let _ = end.send(());
         })?;
-        Ok(Self { door, reached_by_others, stop, ended })
+        Ok(Self { door, reached_at, stop, ended })
     }
 
     /// Whether these tokens are enough for where this door listens.
@@ -149,7 +149,7 @@ impl Open {
     ///
     /// None is named, and others reach the door: systemd may have passed such a socket.
     pub fn may_reload(&self, keys: &Keys, source: &str) -> Result<(), BadConfig> {
-        match &self.reached_by_others {
+        match &self.reached_at {
             Some(listen) if !keys.has_tokens() => {
                 Err(BadConfig::one(source, format!("http.token: {}", open_to_all(listen))))
             }
