@@ -157,8 +157,6 @@ fn clients_that_never_take_their_answers_are_closed_and_the_others_are_served() 
         Err(why) => why.kind() == ErrorKind::WouldBlock,
     };
     let full = Instant::now();
-    deaf.retain_mut(is_there);
-    assert_eq!(deaf.len(), 8, "none has ended yet");
     while !deaf.is_empty() {
         assert!(full.elapsed() < Duration::from_secs(60), "{} are still there", deaf.len());
         assert_eq!(door.get("/healthz").status, 200);
