@@ -75,11 +75,12 @@ else
 	sed -e 's|/usr/local/bin/dripd|$(PREFIX)/bin/dripd|' $(if $(filter /usr/% /opt/%,$(PREFIX)/),,-e 's|^ExecPaths=.*|& -$(PREFIX)/bin|') \
 	  systemd/dripd.service > $(DESTDIR)$(UNITDIR)/dripd.service
 	@chmod 644 $(DESTDIR)$(UNITDIR)/dripd.service
+	install -m 644 systemd/dripd.socket $(DESTDIR)$(UNITDIR)/dripd.socket
 	@[ -n "$(DESTDIR)" ] || echo "next: systemctl daemon-reload && systemctl enable --now dripd"
 endif
 
 uninstall: ## remove what `make install` installed; the configuration and the data stay
-	rm -f $(DESTDIR)$(PREFIX)/bin/dripd $(DESTDIR)$(UNITDIR)/dripd.service
+	rm -f $(DESTDIR)$(PREFIX)/bin/dripd $(DESTDIR)$(UNITDIR)/dripd.service $(DESTDIR)$(UNITDIR)/dripd.socket
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/dripd.1 $(DESTDIR)$(PREFIX)/share/man/man1/dripd-*.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/dripd
 	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_dripd

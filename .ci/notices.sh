@@ -31,3 +31,9 @@ echo "$crates" | while IFS='|' read -r crate licence; do
   [ -n "$found" ] || { echo "The package has no text of it; its authors: $(sed -n 's/^authors = //p' "$dir/Cargo.toml")"; continue; }
   echo "$found" | while read -r file; do tell "$file"; done
 done
+
+# What is no crate: the charts of the dashboard.
+name=uPlot
+printf '\n%s\n' ------------------------------------------------------------------------
+sed -n '1s/:.*/: MIT/p' src/http/pages/uplot.md | sed 's/, MIT//; s/ (.*//'
+tell src/http/pages/uplot.LICENSE

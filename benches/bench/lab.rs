@@ -132,7 +132,9 @@ impl Server {
         let n = self.daemons.get();
         self.daemons.set(n + 1);
         let (config, log) = (self.home.join(format!("{n}.toml")), self.home.join(format!("{n}.log")));
-        fs::write(&config, format!("[redis]\nurl = {url:?}\n[limits]\nmax_ready = 10000000\n{policies}"))?;
+        // The default port is one for all daemons of a machine.
+        let http = if policies.contains("[http]") { "" } else { "[http]\nlisten = \"\"\n" };
+        fs::write(&config, format!("[redis]\nurl = {url:?}\n{http}[limits]\nmax_ready = 10000000\n{policies}"))?;
         let args = ["--config", config.to_str().expect("the home is a text"), "run"];
         Ok(Daemon { process: Guarded::start(Path::new(DRIPD), &args, &log, "TERM", None)?, log })
     }
@@ -204,6 +206,15 @@ impl Daemon {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Where its HTTP door is, which chose a port.
+    pub(super) fn http_port(&self) -> io::Result<u16> {
+        let said = fs::read_to_string(&self.log)?;
+        let port =
+            said.lines().find(|line| line.contains("the HTTP door is open")).and_then(|line| line.rsplit(':').next());
+        let port = port.and_then(|port| port.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok());
+        port.ok_or_else(|| io::Error::other(format!("the daemon opened no door; it said: {}", said.trim())))
     }
 
     /// Hold it still, as if it were not there, or let it go on.

@@ -53,6 +53,8 @@ enum Suite {
     Settings,
     /// What budgets, quotas and slots cost a job, and buckets outside of them
     Tree,
+    /// Pushes over HTTP, and what the door under attack costs the pacer
+    Http,
     /// Calls a second of each limiter
     Limiters,
     /// The same work on other tools (only when named: they must be installed)

@@ -132,9 +132,9 @@ pub(super) async fn limit(
     caller.may_operate(None)?;
     let mut parts = uri.path().split('/').skip(3);
     let (kind, key) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let kind: Kind = kind.parse().map_err(|why: <Kind as std::str::FromStr>::Err| {
-        Problem::new(StatusCode::NOT_FOUND, "not-found", why.to_string())
-    })?;
+    let kind: Kind = kind
+        .parse()
+        .map_err(|why: <Kind as std::str::FromStr>::Err| Problem::new(StatusCode::NOT_FOUND, "not-found", why))?;
     let key: Vec<u8> = percent_decode_str(key).collect();
     let asked: Limit = read_json(body).await?;
     let quantity = asked.quantity.unwrap_or(1);

@@ -10,7 +10,7 @@ use super::problem::Problem;
 use crate::words::bucket::BucketName;
 
 /// What stands behind a name.
-pub(super) const VERBS: [&str; 7] = ["jobs", "pause", "resume", "close", "open", "slow", "purge"];
+pub(super) const VERBS: [&str; 8] = ["jobs", "drips", "pause", "resume", "close", "open", "slow", "purge"];
 
 /// Behind which a key may stand.
 pub(super) const SETTINGS: &str = "settings";

@@ -12,10 +12,12 @@ use utoipa::IntoParams;
 
 use super::Door;
 use super::at::At;
+use super::front::why_as_json;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::explain::{BudgetSaid, Explanation, File, Wall};
 use crate::store::StoreError;
+use crate::store::rows::{BucketNow, MOST};
 use crate::store::top::{By, KEPT};
 use crate::words::bucket::{BadBucketName, BucketName};
 use crate::words::glob::Glob;
@@ -58,6 +60,18 @@ pub(super) struct Which {
     by: Option<String>,
     /// How many at most, 1 to 1,000; 100 if nothing is said
     limit: Option<usize>,
+    /// The first 64 rows as they stand now, and why each waits; the order stays that of the walk
+    #[serde(default)]
+    now: bool,
+}
+
+/// A row as it stands now.
+fn now_as_json(now: &BucketNow) -> Value {
+    let mut row = json!(now.row);
+    row["why"] = why_as_json(&now.why);
+    row["closed_by"] = json!(now.closed_by);
+    row["left"] = json!(now.left);
+    row
 }
 
 /// The first buckets by an order, as the last walk over all of them found them, with how old that is.
@@ -75,12 +89,20 @@ pub(super) async fn top(
         return Err(Problem::bad_request(format!("limit={limit} is not allowed; write 1 to {KEPT}")));
     }
     let only = which.only.as_deref().map(Glob::parse);
-    let top = door.call(async |mut store| store.top(by, only.as_ref(), limit).await).await?;
+    let look = async |mut store: crate::store::Store| {
+        let top = store.top(by, only.as_ref(), limit).await?;
+        let rows = top.iter().flat_map(|top| &top.rows).take(if which.now { MOST } else { 0 });
+        let names: Vec<String> = rows.map(|row| row.bucket.clone()).collect();
+        let now = if names.is_empty() { Vec::new() } else { store.rows_now(&names).await?.rows };
+        Ok::<_, StoreError>((top, now))
+    };
+    let (top, now) = door.call(look).await?;
     Ok(Json(match top {
         None => json!({ "as_of": null, "by": by.as_str(), "buckets": 0, "rows": [] }),
         Some(top) => json!({
             "as_of": crate::operate::moment::rfc3339(top.as_of_us / 1_000), "as_of_us": top.as_of_us, "age_ms": top.age_ms,
-            "took_ms": top.took_ms, "by": by.as_str(), "buckets": top.buckets, "rows": top.rows,
+            "took_ms": top.took_ms, "by": by.as_str(), "buckets": top.buckets,
+            "rows": now.iter().map(now_as_json).chain(top.rows.iter().skip(now.len()).map(|row| json!(row))).collect::<Vec<_>>(),
         }),
     }))
 }

@@ -54,7 +54,25 @@ pub(super) struct State {
     /// A request's body was not read to its end.
     pub(super) is_unread: AtomicBool,
     close: Notify,
+    /// It is to be closed whatever is under way on it.
+    is_cut: AtomicBool,
     changed: Arc<Notify>,
+}
+
+/// The connection that a request came by, for one whose answer does not end by itself.
+#[derive(Clone)]
+pub(super) struct Connection(Arc<State>);
+
+impl Connection {
+    pub(super) fn of(state: &Arc<State>) -> Self {
+        Self(Arc::clone(state))
+    }
+
+    /// Close it, whatever is under way.
+    pub(super) fn cut(&self) {
+        self.0.is_cut.store(true, Ordering::Relaxed);
+        self.0.close.notify_one();
+    }
 }
 
 impl State {
@@ -93,7 +111,8 @@ impl State {
         loop {
             self.close.notified().await;
             // A request may have come since that was decided.
-            if !self.has_request() || self.is_overdue(Instant::now()) {
+            let is_cut = self.is_cut.load(Ordering::Relaxed);
+            if is_cut || !self.has_request() || self.is_overdue(Instant::now()) {
                 return;
             }
         }
@@ -166,6 +185,7 @@ impl Connections {
             since: Mutex::new(Since { head: Some(now), idle: now, stalled: None }),
             is_unread: AtomicBool::new(false),
             close: Notify::new(),
+            is_cut: AtomicBool::new(false),
             changed: Arc::clone(&self.changed),
         });
         self.all().insert(number, Arc::clone(&state));

@@ -1,9 +1,8 @@
-//! `/openapi.json`: what the table of routes says, as OpenAPI 3.1.
+//! `/openapi.json`: what the table of routes says, as `OpenAPI` 3.1.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -66,6 +65,7 @@ impl Route {
         for (status, answer) in &self.answers {
             let (about, kind, schema) = match answer {
                 Answer::Text => ("Text", "text/plain", string()),
+                Answer::Kind(kind, about) => (*about, *kind, string()),
                 Answer::Json(about) => (*about, "application/json", any()),
                 Answer::Of(name) => ("It was done", "application/json", Ref::from_schema_name(*name).into()),
             };
@@ -82,7 +82,7 @@ impl Route {
     /// What it may be answered where it comes to nothing. Any request may be a wrong one, or not be allowed.
     fn refusals(&self) -> BTreeSet<u16> {
         let reads_body = !matches!(self.body, Body::None);
-        let asks_redis = self.path.starts_with("/v1/");
+        let asks_redis = self.path.starts_with("/v1/") || self.path.starts_with("/metrics");
         let of = |are: &'static [u16], may: bool| are.iter().copied().filter(move |_| may);
         of(&[400, 401, 403, 421], true)
             .chain(of(&[408, 413], reads_body))
@@ -143,13 +143,15 @@ fn problem(status: u16) -> Response {
     .build()
 }
 
+/// A schema of the components, and its name.
+fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
+    (name, T::schema())
+}
+
 fn openapi() -> OpenApi {
     let mut paths = PathsBuilder::new();
     for route in all() {
         paths = paths.path(route.path.clone(), PathItem::new(route.method.clone(), route.operation()));
-    }
-    fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
-        (name, T::schema())
     }
     let mut components = ComponentsBuilder::new();
     for (name, schema) in [
@@ -178,13 +180,14 @@ fn openapi() -> OpenApi {
         .build()
 }
 
-/// `GET /openapi.json`.
+/// `GET /openapi.json`: always the same, so that it is made once.
 pub(super) async fn document(
     State(_): State<Arc<Door>>,
     axum::Extension(caller): axum::Extension<who::Caller>,
 ) -> Result<impl IntoResponse, Problem> {
+    static TEXT: LazyLock<String> = LazyLock::new(|| serde_json::to_string(&openapi()).expect("names and text"));
     caller.may_read(None)?;
-    Ok(([(header::CACHE_CONTROL, "no-cache")], Json(openapi())))
+    Ok(([(header::CACHE_CONTROL, "no-cache"), (header::CONTENT_TYPE, "application/json")], TEXT.as_str()))
 }
 
 #[cfg(test)]
@@ -222,7 +225,8 @@ mod tests {
             .filter_map(|of| of["operationId"].as_str())
             .collect();
         let many = ids.len();
-        (ids.sort_unstable(), ids.dedup());
+        ids.sort_unstable();
+        ids.dedup();
         assert_eq!(ids.len(), many, "each has an id of its own");
     }
 }

@@ -24,6 +24,7 @@ use crate::store::figures::Figures;
 use crate::store::rows::{BudgetNow, MOST, Now};
 use crate::store::timing::{self, BOUNDS};
 use crate::store::top::{By, KEPT};
+use crate::words::bucket::BucketName;
 use crate::words::glob::{self, Glob};
 
 /// The type of the text.
@@ -296,18 +297,15 @@ pub(super) async fn buckets(
         return Err(Problem::bad_request(format!("top={most} is not allowed; write 1 to {KEPT}")));
     }
     let named = which.only.as_deref().filter(|only| !glob::is_glob(only)).map(super::buckets::name).transpose()?;
-    caller.may_read(named.as_ref().map(|name| name.as_str()))?;
-    let rows = match &named {
-        Some(name) => {
-            let names = [name.as_str().to_owned()];
-            let now = door.call(async |mut store| store.rows_now(&names).await).await?;
-            now.rows.into_iter().map(|now| now.row).collect()
-        }
-        None => {
-            let only = which.only.as_deref().map(Glob::parse);
-            let top = door.call(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
-            top.map(|top| top.rows).unwrap_or_default()
-        }
+    caller.may_read(named.as_ref().map(BucketName::as_str))?;
+    let rows = if let Some(bucket) = &named {
+        let only = [bucket.as_str().to_owned()];
+        let now = door.call(async |mut store| store.rows_now(&only).await).await?;
+        now.rows.into_iter().map(|now| now.row).collect()
+    } else {
+        let only = which.only.as_deref().map(Glob::parse);
+        let top = door.call(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
+        top.map(|top| top.rows).unwrap_or_default()
     };
     let mut families = Families::default();
     let in_seconds = |ms: u64| ms as f64 / 1e3;

@@ -2,6 +2,7 @@
 //!
 //! It runs in a thread of its own with connections of its own, so that nothing it does keeps the pacer waiting, and outlives the
 //! daemon's connection to Redis. A request goes `serve` (a connection) → `who` (who asks) → its file here → `Store`.
+//! `feed` looks once a second for whoever listens to `events`; `pages` is what a browser loads.
 
 mod act;
 mod ask;
@@ -11,7 +12,10 @@ mod buckets;
 mod connection;
 mod dead;
 mod document;
+mod events;
 mod families;
+mod feed;
+mod front;
 mod health;
 mod listen;
 mod metrics;
@@ -52,9 +56,20 @@ struct Door {
     before: metrics::Before,
     /// The name of this machine.
     host: String,
+    /// What is going on, for whoever listens.
+    feed: feed::Feed,
+    /// Cancelled when the configuration in force here is another one, or the door closes; then it is a new one.
+    until_reload: RwLock<CancellationToken>,
+    /// What passed through budgets when they were last shown.
+    passed: front::Passed,
 }
 
 impl Door {
+    /// What is cancelled when tokens may mean something else, and when the door closes.
+    fn ends_with_reload(&self) -> CancellationToken {
+        self.until_reload.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -82,7 +97,7 @@ impl Door {
 pub struct Open {
     door: Arc<Door>,
     /// What it listens on, where others reach it.
-    open_to_all: Option<String>,
+    reached_at: Option<String>,
     stop: CancellationToken,
     ended: oneshot::Receiver<()>,
 }
@@ -102,6 +117,7 @@ impl Open {
         host: String,
     ) -> std::io::Result<Self> {
         let partition = Partition::of(&config.redis);
+        let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
         let door = Arc::new(Door {
             link: Link::new(address, partition),
             config: RwLock::new(Arc::new(config)),
@@ -109,9 +125,11 @@ impl Open {
             progress,
             before: metrics::Before::default(),
             host,
+            feed: feed::Feed::new(),
+            until_reload: RwLock::new(stop.child_token()),
+            passed: front::Passed::default(),
         });
-        let open_to_all = listeners.are_open_to_all().then(|| listeners.to_string());
-        let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
+        let reached_at = listeners.are_open_to_all().then(|| listeners.to_string());
         let (inside, stopped) = (Arc::clone(&door), stop.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("http".to_owned()).spawn(move || {
@@ -122,7 +140,7 @@ impl Open {
             runtime.shutdown_timeout(Duration::from_millis(100));
             let _ = end.send(());
         })?;
-        Ok(Self { door, open_to_all, stop, ended })
+        Ok(Self { door, reached_at, stop, ended })
     }
 
     /// Whether these tokens are enough for where this door listens.
@@ -131,7 +149,7 @@ impl Open {
     ///
     /// None is named, and others reach the door: systemd may have passed such a socket.
     pub fn may_reload(&self, keys: &Keys, source: &str) -> Result<(), BadConfig> {
-        match &self.open_to_all {
+        match &self.reached_at {
             Some(listen) if !keys.has_tokens() => {
                 Err(BadConfig::one(source, format!("http.token: {}", open_to_all(listen))))
             }
@@ -143,6 +161,9 @@ impl Open {
     pub fn reload(&self, config: Config, keys: Keys) {
         *self.door.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         *self.door.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let next = self.stop.child_token();
+        let mut until = self.door.until_reload.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *until, next).cancel();
     }
 
     /// Take no more connections, let requests in hand finish, and end.

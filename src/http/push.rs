@@ -36,6 +36,7 @@ pub(super) struct How {
 
 /// A job went in.
 #[derive(Serialize, ToSchema)]
+#[expect(clippy::struct_field_names, reason = "these are the members of the answer")]
 pub(super) struct Accepted {
     /// How many went in: 1.
     accepted: usize,

@@ -10,7 +10,7 @@ use utoipa::openapi::{HttpMethod, Required};
 
 use super::at::SETTINGS;
 use super::document::document;
-use super::{Door, act, ask, buckets, dead, health, metrics, push, who};
+use super::{Door, act, ask, buckets, dead, events, front, health, metrics, pages, push, who};
 
 type Handler = MethodRouter<Arc<Door>>;
 
@@ -30,6 +30,8 @@ pub(super) enum Body {
 /// What an answer that is a success is.
 pub(super) enum Answer {
     Text,
+    /// Something else, of this media type.
+    Kind(&'static str, &'static str),
     /// An object, or a list, as the documents show it.
     Json(&'static str),
     /// A schema of the components, by its name.
@@ -170,6 +172,10 @@ pub(super) fn all() -> Vec<Route> {
         get_of("/v1/buckets", "The first buckets by an order, as the last walk found them", get(buckets::top), "The rows, and how old they are")
             .query::<buckets::Which>(),
         get_of("/v1/buckets/{bucket}", "How a bucket stands, and why it waits", get(buckets::bucket), "`status` and `explanation`"),
+        get_of("/v1/buckets/{bucket}/jobs", "The first bytes of the jobs that leave a bucket next", get(front::jobs), "The jobs, the next one first")
+            .query::<front::HowMany>(),
+        get_of("/v1/buckets/{bucket}/drips", "The last dispatches of a bucket: when each job was due, and when it left. They are remembered for half a minute after each request", get(front::drips), "`drips`: due and left, microseconds since the epoch"),
+        get_of("/v1/budgets", "The budgets for whose shares most wait, and those that the configuration names, as they stand now", get(front::budgets), "The rows"),
         get_of("/v1/budgets/{budget}", "What a budget allows, what waits for it, what of it is used", get(buckets::budget), "As `dripd explain --budget --json`").problems(&[404]),
         Route::new(HttpMethod::Post, "/v1/buckets/{bucket}/purge", "Throw away what waits in a bucket", post(act::purge_route), Answer::Json("How many there were"))
             .body(Body::Words("Purge")),
@@ -178,6 +184,16 @@ pub(super) fn all() -> Vec<Route> {
             .body(Body::Words("DeadLetters")),
         Route::new(HttpMethod::Post, "/v1/dead/drop", "Delete dead letters for good", post(dead::drop_route), Answer::Json("How many"))
             .body(Body::Words("DeadLetters")),
+        Route::new(
+            HttpMethod::Get,
+            "/v1/events",
+            "What is going on, as it happens: `history` at first, then `totals` once a second, `changes` and `redis` as they come",
+            get(events::events),
+            Answer::Kind("text/event-stream", "Events, each with an object or a list"),
+        ),
+        Route::new(HttpMethod::Get, "/", "The dashboard", get(pages::page), Answer::Kind("text/html", "A page")),
+        Route::new(HttpMethod::Get, "/assets/{file}", "What belongs to the dashboard", get(pages::asset), Answer::Kind("*/*", "A file"))
+            .problems(&[404]),
         get_of("/v1/status", "How things stand", get(ask::status), "As `dripd status --json`"),
         get_of("/v1/settings", "What is set at run time", get(ask::all_settings), "As `dripd settings --json`").query::<ask::Which>(),
         Route::new(HttpMethod::Post, "/v1/what-if", "What a change or a push would do; it changes nothing", post(ask::what_if), Answer::Json("As `dripd what-if --json`"))
@@ -238,6 +254,8 @@ pub(super) fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
         }
     }
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push));
+    add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/jobs"), get(front::jobs));
+    add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/drips"), get(front::drips));
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route));
     routes
 }

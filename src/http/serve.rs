@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::body::{Answering, Arriving};
-use super::connection::{Connections, InHand, State, Watched};
+use super::connection::{Connection, Connections, InHand, State, Watched};
 use super::listen::{Listener, Listeners};
 use super::who::Came;
-use super::{Door, routes};
+use super::{Door, feed, routes};
 
 /// How long requests in hand may take to finish when the door closes.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
@@ -34,13 +34,13 @@ const LAST_CALL: Duration = Duration::from_millis(100);
 /// The wait before another try to accept, where the system has no file descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How much of a connection is read ahead; a head is at most so long.
+/// How much of a connection is read ahead; a head that is much longer is refused.
 const READ_AHEAD: usize = 64 * 1_024;
 
 /// Serve until stopped.
 pub(super) async fn serve(listeners: Listeners, door: Arc<Door>, stop: CancellationToken) -> std::io::Result<()> {
     let (router, connections) = (routes::router(&door), Arc::new(Connections::new()));
-    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = Vec::new();
+    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed::run(Arc::clone(&door), stop.clone()))];
     let (all, made) = listeners.into_parts();
     for listener in all {
         let serves = Serves {
@@ -142,8 +142,13 @@ impl Serves {
             stop: stop.clone(),
         };
         let stream = TokioIo::new(Watched::new(stream, Arc::clone(&state)));
-        let mut connection =
-            http1::Builder::new().header_read_timeout(None).max_buf_size(READ_AHEAD).serve_connection(stream, service);
+        let mut connection = http1::Builder::new()
+            .header_read_timeout(None) // `connection` sees to it
+            .max_buf_size(READ_AHEAD)
+            .max_header_size(READ_AHEAD)
+            // A client may close its side when it has said all. Without this it would get no answer, and its request would be cut off.
+            .half_close(true)
+            .serve_connection(stream, service);
         tokio::spawn(async move {
             let last_call = async {
                 stop.cancelled().await;
@@ -202,6 +207,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
         let in_hand = InHand::new(&self.state);
         let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&self.state))));
         request.extensions_mut().insert(self.came);
+        request.extensions_mut().insert(Connection::of(&self.state));
         let (answer, stop) = (self.inner.call(request), self.stop.clone());
         Box::pin(async move {
             let mut response = answer.await?;

@@ -276,9 +276,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn last_event(&mut self) -> Result<String, StoreError> {
-        let mut command = redis::cmd("XREVRANGE");
-        command.arg(self.keys().events()).arg("+").arg("-").arg("COUNT").arg(1);
-        let last = self.events("XREVRANGE", &command).await?;
+        let last = self.last_events(1).await?;
         Ok(last.into_iter().next().map_or_else(|| "0-0".to_owned(), |event| event.id))
     }
 
@@ -291,6 +289,19 @@ impl Store {
         let mut command = redis::cmd("XRANGE");
         command.arg(self.keys().events()).arg(format!("({id}")).arg("+").arg("COUNT").arg(most);
         self.events("XRANGE", &command).await
+    }
+
+    /// The last changes that were made, at most so many, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn last_events(&mut self, most: usize) -> Result<Vec<Event>, StoreError> {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(self.keys().events()).arg("+").arg("-").arg("COUNT").arg(most);
+        let mut last = self.events("XREVRANGE", &command).await?;
+        last.reverse();
+        Ok(last)
     }
 
     async fn events(&mut self, name: &'static str, command: &redis::Cmd) -> Result<Vec<Event>, StoreError> {

@@ -56,6 +56,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/82_dead.lua"),
     include_str!("functions/83_figures.lua"),
     include_str!("functions/84_explain.lua"),
+    include_str!("functions/85_front.lua"),
     include_str!("functions/85_rows.lua"),
     include_str!("functions/86_walk.lua"),
     include_str!("functions/87_brakes_audit.lua"),

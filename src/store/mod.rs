@@ -3,7 +3,7 @@
 //! A [`Store`] is a connection to the server at an [`Address`], for the keys of a [`Partition`]. `connect` makes one that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew.
 //! `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
-//! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `purge` and
+//! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `wake` keeps what Redis reports.
 
 mod address;
@@ -12,6 +12,7 @@ pub mod dead;
 mod error;
 pub mod explain;
 pub mod figures;
+pub mod front;
 pub mod keys;
 pub mod library;
 pub mod link;

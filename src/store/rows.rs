@@ -21,6 +21,8 @@ pub enum Why {
     Refused(String),
     /// An operator stopped it, under this name or glob.
     Paused(String),
+    /// An operator stopped this budget above it.
+    PausedAbove(String),
     /// As many jobs are in flight as may be: `3 of 3`.
     Slots(String),
     /// The other side asked for a pause.
@@ -51,6 +53,7 @@ impl Why {
             "wrong-type" => Self::WrongType(about),
             "refused" => Self::Refused(about),
             "paused" => Self::Paused(about),
+            "paused-above" => Self::PausedAbove(about),
             "slots" => Self::Slots(about),
             "slow" => Self::Slow,
             "slowed" => Self::Slowed(about),
@@ -96,6 +99,10 @@ pub struct BudgetNow {
     pub quota: Option<(u64, u64)>,
     /// Why it waits.
     pub why: Why,
+    /// The budget above it.
+    pub parent: Option<String>,
+    /// Its weight there.
+    pub weight: u64,
     /// How many jobs have passed through it since somebody looks at it.
     pub passed: u64,
 }
@@ -181,13 +188,13 @@ fn buckets_of(reply: &Value) -> Option<Now<BucketNow>> {
 
 fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
     let [now, rows, passed] = list(reply)? else { return None };
-    let (rows, []) = list(rows)?.as_chunks::<11>() else { return None };
+    let (rows, []) = list(rows)?.as_chunks::<13>() else { return None };
     let passed = list(passed)?;
     if rows.len() != passed.len() {
         return None;
     }
     let stands = rows.iter().zip(passed).map(|(row, passed)| {
-        let [budget, waiting, count, period_us, due_in_us, taken, slots, used, quota, why, about] = row;
+        let [budget, waiting, count, period_us, due_in_us, taken, slots, used, quota, why, about, parent, weight] = row;
         let (count, slots, quota) = (number(count)?, number(slots)?, number(quota)?);
         let (period_us, taken, used) = (number(period_us)?, number(taken)?, number(used)?);
         Some(BudgetNow {
@@ -198,6 +205,8 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
             slots: (slots > 0).then_some(Slots { taken, of: slots }),
             quota: (quota > 0).then_some((used, quota)),
             why: Why::read(text(why)?, text(about)?),
+            parent: some(text(parent)?),
+            weight: number(weight)?,
             passed: number(passed)?,
         })
     });

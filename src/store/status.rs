@@ -128,13 +128,26 @@ pub struct Lateness {
     pub max_us: u64,
 }
 
+/// How many jobs left how late, by quarters of an octave, less one microsecond.
+pub type Lates = BTreeMap<u32, u64>;
+
 impl Lateness {
-    /// Read the counters `late:<k>`: k counts the quarters of an octave, less one microsecond.
+    /// Read the counters `late:<k>`.
     fn of(stats: &BTreeMap<String, u64>) -> Option<Self> {
-        let mut counts: Vec<(u32, u64)> =
-            stats.iter().filter_map(|(name, n)| Some((name.strip_prefix("late:")?.parse().ok()?, *n))).collect();
-        counts.sort_unstable();
-        let total: u64 = counts.iter().map(|(_, n)| n).sum();
+        Self::of_counts(
+            &stats.iter().filter_map(|(name, n)| Some((name.strip_prefix("late:")?.parse().ok()?, *n))).collect(),
+        )
+    }
+
+    /// How late the jobs were that left between two counts.
+    #[must_use]
+    pub fn between(before: &Lates, after: &Lates) -> Option<Self> {
+        let since = |(k, n): (&u32, &u64)| (*k, n.saturating_sub(before.get(k).copied().unwrap_or(0)));
+        Self::of_counts(&after.iter().map(since).collect())
+    }
+
+    fn of_counts(counts: &Lates) -> Option<Self> {
+        let total: u64 = counts.values().sum();
         let at = |part: f64| {
             let mut left = (total as f64 * part).ceil() as u64;
             counts.iter().find_map(|(k, n)| {
@@ -142,6 +155,9 @@ impl Lateness {
                 (left == 0).then(|| 2_f64.powf(f64::from(k + 1) / 4.0) as u64)
             })
         };
+        if total == 0 {
+            return None;
+        }
         Some(Self { p50_us: at(0.5)?, p99_us: at(0.99)?, max_us: at(1.0)? })
     }
 }
@@ -262,5 +278,13 @@ mod tests {
         let stats = stats.into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
         assert_eq!(Lateness::of(&stats), Some(Lateness { p50_us: 1, p99_us: 152, max_us: 1_217 }));
         assert_eq!(Lateness::of(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn of_the_jobs_between_two_counts_only_those_are_told() {
+        let before = Lates::from([(0, 50), (40, 1)]);
+        let after = Lates::from([(0, 50), (28, 3), (40, 1)]);
+        assert_eq!(Lateness::between(&before, &after), Some(Lateness { p50_us: 152, p99_us: 152, max_us: 152 }));
+        assert_eq!(Lateness::between(&after, &after), None, "none left");
     }
 }

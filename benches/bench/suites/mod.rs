@@ -2,6 +2,7 @@
 
 mod dispatch;
 mod drain;
+mod http;
 mod idle;
 mod in_redis;
 mod limiters;
@@ -58,6 +59,7 @@ impl Bench {
             Suite::Scale => scale::run(&mut self.report),
             Suite::Settings => settings::run(&mut self.report),
             Suite::Tree => tree::run(&mut self.report),
+            Suite::Http => http::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),
             Suite::Peers => peers::run(&mut self.report),
         }

@@ -43,6 +43,7 @@ impl View {
     pub(super) fn title(&self, width: usize) -> Line<'static> {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let by = match self.order() {
+            By::Empty if width < 60 => "by empty",
             By::Empty => "by time until empty",
             By::Depth => "by depth",
             By::Rejected => "by rejected",

@@ -34,6 +34,7 @@ fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
         Why::Refused(_) => ("REFUSED".to_owned(), Some(Color::Red)),
         Why::Paused(by) if by == own => ("paused".to_owned(), Some(Color::Magenta)),
         Why::Paused(by) => (about("paused", " by ", by), Some(Color::Magenta)),
+        Why::PausedAbove(budget) => (format!("{} paused", columns::name(budget, 40)), Some(Color::Magenta)),
         Why::Slots(taken) => (about("slots", " ", taken), Some(Color::Yellow)),
         Why::Slow => (timed("slowed"), Some(Color::Yellow)),
         Why::Slowed(percent) => (format!("at {percent} % rate"), Some(Color::Yellow)),

@@ -6,7 +6,7 @@ local dispatch = {}
 do
   local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
   local note, room, above, asks, pays = context.note, route.room, budget.above, toll.asks, toll.pays
-  local watched_in, watch_note = watch.of, watch.note
+  local watched_in, watch_note, drips_of, drip = watch.of, watch.note, watch.drips_of, watch.drip
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
   local from_right = {}
@@ -86,6 +86,7 @@ do
 
   -- from_retries: let out jobs whose back-off has ended, a rate slot each. Replies what is left of the quota.
   local function from_retries(ctx, s, quota)
+    local drips = drips_of(ctx.memory)
     while true do
       local r = may_go(ctx, s, quota)
       local job = r and retries.next_one(ctx, s)
@@ -101,6 +102,7 @@ do
         break
       end
       if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, s.bucket, s.p)) end
+      if drips then drip(drips, s.bucket, s.due_text or digits(s.met or s.due), ctx.now_text) end
       left(ctx, s, r, 0, s.len > 0)
       retries.remove(ctx, s, job)
       quota = quota - 1
@@ -114,7 +116,7 @@ do
   -- for nothing tells how large the next one is. Replies what is left of the quota.
   local function from_queue(ctx, s, quota)
     local queue, name, limit, out, len = s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len
-    local now_text, lease, large = ctx.now_text, s.p.lease, false
+    local now_text, lease, large, drips = ctx.now_text, s.p.lease, false, drips_of(ctx.memory)
     while out < len do
       local r = may_go(ctx, s, quota)
       if not r then break end
@@ -129,6 +131,7 @@ do
           break
         end
         if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, name, s.p)) end
+        if drips then drip(drips, name, s.due_text or digits(s.met or s.due), now_text) end
         left(ctx, s, r, bytes, out + 1 < len)
       elseif not rejected.turn_away(ctx, s, job) then
         s.stuck = true
@@ -199,7 +202,7 @@ do
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local line, policy, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
-  local due_before, text_before, watched
+  local due_before, text_before, watched, drips
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
   -- is_plain: whether the buckets of this call may go the plain way.
@@ -239,7 +242,7 @@ do
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
     slowed = ctx.slowed -- of the buckets that this call was to expect
-    watched = m.watched and watched_in(m, now)
+    watched, drips = m.watched and watched_in(m, now), drips_of(m)
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -286,6 +289,7 @@ do
   local function put(ctx, name, job, due_text)
     local added = pcall_redis('XADD', stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us', due_text,
       'at_us', now_text, 'lease_ms', lease)
+    if drips and not added.err then drip(drips, name, due_text, now_text) end
     if not added.err then return true end -- a text has no such field
     refused(ctx, r, added.err)
     room_left = 0

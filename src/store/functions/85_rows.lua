@@ -10,6 +10,7 @@
 --   slots        '<taken> of <all>'             slow, quota  '' (until it is due)    slowed   what is left of its rate, in percent
 --   rate         ''                             share        the budget              held     the route
 --   backing-off  '' (only failed jobs wait)     due          ''                      empty    ''
+--   paused-above the budget above it that is paused
 
 local rows = {}
 do
@@ -63,6 +64,9 @@ do
     if word then return word, about end
     if s.due and s.due > ctx.now then return own_time(ctx, s.p, s.brake) end
     local of = waiting.budget(ctx, s.place)
+    for _, b in ipairs(of and budget.above(ctx, s.p.parent) or {}) do
+      if b.p and b.p.paused then return 'paused-above', bare(b.id) end
+    end
     if of then return 'share', bare(of) end
     if places.is_held(ctx, s.place) then return 'held', s.p.route end
     return 'due', ''
@@ -118,7 +122,7 @@ do
   local function named(ctx, list)
     local seen = {}
     for _, id in ipairs(list) do seen[id] = true end
-    for i, entry in ipairs(ctx.rec.budgets or {}) do
+    for i, entry in ipairs((ctx.rec.base or ctx.rec).budgets or {}) do -- a view of what is set has none of its own
       local id = i <= NAMED and not find(entry.match, '[*?%[\\]') and chain.id_of(entry.match)
       if id and not seen[id] and #list < MOST then seen[id], list[#list + 1] = true, id end
     end
@@ -142,6 +146,7 @@ do
     list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now)
     list[n + 6], list[n + 7] = p.concurrency and slots.count(ctx, b.id) or 0, p.concurrency or 0
     list[n + 8], list[n + 9], list[n + 10], list[n + 11] = used, most, word or 'due', about or ''
+    list[n + 12], list[n + 13] = p.parent and bare(p.parent) or '', p.weight or 1
   end
 
   -- drip__budget_rows: how some budgets stand, and those that the configuration names without a glob; counted as by drip__rows.
@@ -149,7 +154,7 @@ do
   -- args   now_us, budget ... (at most 64)
   -- reply  { now_us (a text), { budget, how many wait for a share of it, count and period_us of its rate (0: it has none), us until its
   --          next job is due, slots taken, slots (0: no bound), used of the fullest quota, that quota (0: it has none), why, about what,
-  --          ... }, { jobs that have passed since it is counted, ... } }
+  --          the budget above it ('': none), its weight there, ... }, { jobs that have passed since it is counted, ... } }
   -- errors BADARG
   -- cost   O(budgets)
   function rows.budgets(redis_keys, args)

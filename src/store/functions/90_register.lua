@@ -76,6 +76,8 @@ do
   internal('top', walk.top, { 'no-writes' })
   internal('rows', rows.buckets, { 'no-writes' })
   internal('budget_rows', rows.budgets, { 'no-writes' })
+  internal('front', front.jobs, { 'no-writes' })
+  internal('drips', front.drips, { 'no-writes' })
   internal('figures', figures.read, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 

@@ -114,6 +114,9 @@ fn a_row_says_in_a_word_why_its_bucket_waits_and_explain_says_the_same() {
     let held = one(&mut case, now, "rate");
     assert_eq!((held.why, held.row.place), (Why::Held(text("default")), Place::Held));
     assert_eq!(binds(&mut case, now, "rate"), "held");
+    set(&mut case, now, "{provider}", "pause");
+    let above = one(&mut case, now, "share:b").why;
+    assert_eq!((above, binds(&mut case, now, "share:b")), (Why::PausedAbove(text("provider")), text("paused")));
     set(&mut case, now, "closed", "close");
     assert_eq!(one(&mut case, now, "closed").closed_by.as_deref(), Some("closed"));
     let queue = case.queue("hash");

@@ -196,7 +196,7 @@ fn what_is_nowhere_is_404_and_a_wrong_method_405_with_those_that_are_right() {
         assert!(error == "not-found" && detail.contains("there is nothing at /"), "{target}: {detail}");
     }
     for (request, allowed) in [
-        ("GET /v1/buckets/a/jobs", "POST"),
+        ("PUT /v1/buckets/a/jobs", "GET,HEAD,POST"),
         ("PUT /v1/buckets/a", "GET,HEAD"),
         ("POST /v1/status", "GET,HEAD"),
         ("OPTIONS /v1/buckets/a/settings", "PATCH,DELETE"),

@@ -102,7 +102,7 @@ fn of_bad_keys_and_values_all_are_named_at_once_and_nothing_is_changed() {
     for bad in [&b"{"[..], b"\xff", b"nul", b"{}{}", b"\"x\""] {
         door.ask("POST /v1/buckets/a/pause", &[OPS], bad).problem(400);
     }
-    assert_eq!(door.ask("POST /v1/buckets/a/pause", &[OPS], &[b' '; 65_537]).problem(413).0, "too-large");
+    assert_eq!(door.ask("POST /v1/buckets/a/pause", &[OPS], &vec![b' '; 65_537]).problem(413).0, "too-large");
     assert_eq!(settings(&door), Vec::<[String; 4]>::new());
 }
 

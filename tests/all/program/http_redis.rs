@@ -25,7 +25,7 @@ fn a_push_whose_answer_is_lost_is_504_and_went_in_once() {
     home.file("config.toml", &toml);
     let door = Door::of(home);
     let (error, detail) = door.push("b", b"once").problem(504);
-    assert!(error == "unknown-outcome" && detail.contains("drip_push"), "{detail}");
+    assert!(error == "unknown-outcome" && detail.contains("lost redis"), "{detail}");
     eventually("it went in", || case.stream("ready").len() == 1 || case.waiting("b") == ["once"]);
     assert_eq!(pushes.load(std::sync::atomic::Ordering::Relaxed), 1, "once");
     // The next one needs a new connection, and gets it.
@@ -105,7 +105,7 @@ fn a_redis_that_lost_its_functions_gets_them_again_and_the_push_goes_in() {
     let _: String = door.shell.case.cmd(&["CONFIG", "SET", "maxmemory", "1"]);
     let answer = door.ask("POST /v1/buckets/a/jobs", &[OPS], b"job");
     let (error, detail) = answer.problem(503);
-    assert!(error == "refused" && detail.starts_with("OOM "), "{detail}");
+    assert!(error == "refused" && detail.contains("maxmemory"), "{detail}");
     assert_eq!(answer.header("retry-after"), Some("1"));
     let _: String = door.shell.case.cmd(&["CONFIG", "SET", "maxmemory", "0"]);
 }

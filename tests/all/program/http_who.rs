@@ -325,7 +325,7 @@ fn tokens_and_hosts_are_read_again_on_reload_or_all_stays_as_it_was() {
     refused(
         &|| {
             std::fs::remove_file(door.shell.home().join("eyes")).expect("removed");
-            write(&with_hosts)
+            write(&with_hosts);
         },
         "cannot be read",
     );
@@ -351,7 +351,7 @@ fn tokens_and_hosts_are_read_again_on_reload_or_all_stays_as_it_was() {
     assert_eq!(door.shell.run(&["reload"]).0, 0);
     assert_eq!((of("drip.example.com", EYES), of("other.example.com", EYES)), (421, 200));
     // Without any token local reads are open, and all others shut out.
-    write(&good.split("[[http.token]]").next().expect("a part").to_owned());
+    write(good.split("[[http.token]]").next().expect("a part"));
     assert_eq!(door.shell.run(&["reload"]).0, 0);
     assert_eq!(of("localhost", new), 401);
     assert_eq!(door.push("a", b"job").status, 202);

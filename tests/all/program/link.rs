@@ -83,3 +83,32 @@ fn what_redis_refuses_is_said_and_not_tried_again() {
     assert_eq!(refused.expect_err("refused").to_string(), "a call was refused: NOPERM no");
     assert_eq!(*tries.lock().expect("one thread"), 1);
 }
+
+#[test]
+fn a_call_that_is_made_once_is_not_repeated_and_a_loss_inside_of_another_error_ends_the_connection_too() {
+    use dripd::operate::change::ChangeError;
+
+    let server = Server::start(&[]);
+    let mut redis = server.connect();
+    let before = connections(&mut redis);
+    let link = link_to(&server);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let calls = Mutex::new(0);
+    runtime.block_on(async {
+        for _ in 0..2 {
+            let call = |_: Store| async {
+                *calls.lock().expect("one thread") += 1;
+                Err::<(), _>(ChangeError::Store(lost()))
+            };
+            let lost = link.once(call).await.expect_err("lost");
+            assert!(matches!(lost, ChangeError::Store(StoreError::Lost { .. })), "{lost}");
+        }
+        // What Redis refused says nothing of the connection: it stays.
+        for _ in 0..2 {
+            let refused = StoreError::Refused { call: "a call", code: "NOPERM".to_owned(), message: "no".to_owned() };
+            link.once(|_: Store| async { Err::<(), _>(refused) }).await.expect_err("refused");
+        }
+    });
+    assert_eq!(*calls.lock().expect("one thread"), 2, "each once");
+    assert_eq!(connections(&mut redis) - before, 3, "one for each that was lost, and one that stayed");
+}

@@ -252,7 +252,7 @@ fn budgets_have_a_view_of_their_own_and_their_rate_is_measured() {
     terminal.type_keys("py");
     shows(&terminal, 80, 24, &["budget provider: paused; ", "20/s         - paused"]);
     terminal.type_keys("b");
-    shows(&terminal, 80, 24, &["by time until empty", "\nacc:a ", "share of provid"]);
+    shows(&terminal, 80, 24, &["by time until empty", "\nacc:a ", "provider paused"]);
 }
 
 #[test]

@@ -1,0 +1,304 @@
+//! What is going on, once a second: one task asks, whoever listens is told, and the last quarter of an hour is remembered.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio::sync::broadcast::{self, Receiver, Sender};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::Door;
+use super::connection::Connection;
+use crate::store::change::Event;
+use crate::store::figures::Figures;
+use crate::store::status::{Lateness, Lates};
+use crate::store::{Store, StoreError};
+use crate::words::subject::Subject;
+
+/// How often it is asked, also while nobody listens: one short call, so that charts begin with what was before.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How many seconds are remembered.
+const SECONDS: usize = 900;
+
+/// How many changes are remembered while somebody listens, and how many more are read at a time.
+const CHANGES: usize = 200;
+
+/// How many may listen.
+const LISTENERS: usize = 64;
+
+/// How much one who does not read may fall behind before its stream ends.
+const BEHIND: usize = 64;
+
+/// How long streams may take to end by themselves when the door closes.
+const END_WITHIN: Duration = Duration::from_millis(300);
+
+#[derive(Default)]
+struct Past {
+    /// The seconds, the oldest first.
+    seconds: VecDeque<Second>,
+    /// The changes, the oldest first. They are read while somebody listens, and forgotten after that.
+    changes: VecDeque<Event>,
+    /// The last change that was told; `None`: none was read yet.
+    told: Option<String>,
+    /// Why Redis does not answer.
+    lost: Option<String>,
+    /// Those who listen, each with a number.
+    listeners: Vec<(u64, Connection)>,
+    number: u64,
+}
+
+/// The task's memory, and its way to whoever listens.
+pub(super) struct Feed {
+    past: Mutex<Past>,
+    news: Sender<Arc<str>>,
+}
+
+/// What happened between two looks.
+#[derive(Debug, Clone, PartialEq)]
+struct Second {
+    at_ms: u64,
+    dispatched_per_s: f64,
+    rejected_per_s: f64,
+    lateness: Option<Lateness>,
+    waiting: u64,
+}
+
+/// How many jobs left how late, since the keys were made.
+fn lates(figures: &Figures) -> Lates {
+    figures.counters_of("late:").filter_map(|(quarter, n)| Some((quarter.parse().ok()?, n))).collect()
+}
+
+/// Jobs that did not fit; those that a newer one pushed out too.
+fn rejected(figures: &Figures) -> u64 {
+    figures.counter("rejected") + figures.counter("dropped")
+}
+
+impl Second {
+    fn between(before: &Figures, after: &Figures) -> Self {
+        let seconds = after.at_us.saturating_sub(before.at_us).max(1) as f64 / 1e6;
+        let per_s = |before: u64, after: u64| (after.saturating_sub(before) as f64 / seconds * 10.0).round() / 10.0;
+        Self {
+            at_ms: after.at_us / 1_000,
+            dispatched_per_s: per_s(before.counter("dispatched"), after.counter("dispatched")),
+            rejected_per_s: per_s(rejected(before), rejected(after)),
+            lateness: Lateness::between(&lates(before), &lates(after)),
+            waiting: after.buckets_waiting(),
+        }
+    }
+
+    /// As a row of `history`: its columns are named there.
+    fn row(&self) -> Value {
+        let late = |of: fn(Lateness) -> u64| self.lateness.map(of);
+        json!([
+            self.at_ms,
+            self.dispatched_per_s,
+            self.rejected_per_s,
+            late(|l| l.p50_us),
+            late(|l| l.p99_us),
+            self.waiting
+        ])
+    }
+}
+
+/// An event as it is sent.
+fn event(name: &str, data: &Value) -> Arc<str> {
+    let mut text = String::new();
+    let _ = write!(text, "event: {name}\ndata: {data}\n\n");
+    text.into()
+}
+
+fn totals_event(second: &Second, now: &Figures) -> Arc<str> {
+    let place = |name: &str| now.waiting.get(name).copied().unwrap_or(0);
+    let data = json!({
+        "at_ms": second.at_ms, "dispatched_per_s": second.dispatched_per_s, "rejected_per_s": second.rejected_per_s,
+        "late_p50_us": second.lateness.map(|l| l.p50_us), "late_p99_us": second.lateness.map(|l| l.p99_us),
+        "dispatched": now.counter("dispatched"), "rejected": rejected(now), "waiting": second.waiting, "due": place("due"),
+        "share": place("share"), "slots": place("slots"), "held": place("held"), "paused": place("paused"),
+        "refused": place("refused"), "retrying": place("retrying"), "dead": now.count("dead"), "daemons": now.count("daemons"),
+    });
+    event("totals", &data)
+}
+
+fn changes_event<'a>(changes: impl Iterator<Item = &'a Event>) -> Arc<str> {
+    let one = |change: &Event| {
+        let field = |name: &str| change.fields.get(name);
+        let at_ms: Option<u64> = change.id.split('-').next().and_then(|ms| ms.parse().ok());
+        let subject = field("match").map(|stored| Subject::of_stored(stored));
+        json!({
+            "id": change.id, "at_ms": at_ms, "what": field("what"), "match": subject.as_ref().map(|of| of.pattern),
+            "budget": subject.as_ref().is_some_and(|of| of.is_budget), "before": field("before"),
+            "after": field("after"), "by": field("by"), "user": field("user"), "reason": field("reason"),
+        })
+    };
+    event("changes", &changes.map(one).collect())
+}
+
+fn redis_event(lost: Option<&String>) -> Arc<str> {
+    event("redis", &json!({ "up": lost.is_none(), "why": lost }))
+}
+
+/// A place among those who listen; it is free again when this goes.
+pub(super) struct Seat {
+    door: Arc<Door>,
+    number: u64,
+    /// What is sent first.
+    pub(super) first: VecDeque<Arc<str>>,
+    pub(super) news: Receiver<Arc<str>>,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.door.feed.past().listeners.retain(|(number, _)| *number != self.number);
+    }
+}
+
+impl Feed {
+    pub(super) fn new() -> Self {
+        Self { past: Mutex::default(), news: broadcast::channel(BEHIND).0 }
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listen, with all that is remembered first. `None`: as many as may do.
+    pub(super) fn listen(door: &Arc<Door>, connection: Connection) -> Option<Seat> {
+        let mut past = door.feed.past();
+        if past.listeners.len() >= LISTENERS {
+            return None;
+        }
+        let columns = ["at_ms", "dispatched_per_s", "rejected_per_s", "late_p50_us", "late_p99_us", "waiting"];
+        let rows: Vec<Value> = past.seconds.iter().map(Second::row).collect();
+        let mut first = VecDeque::from([event("history", &json!({ "columns": columns, "rows": rows }))]);
+        if past.told.is_some() {
+            first.push_back(changes_event(past.changes.iter()));
+        }
+        first.push_back(redis_event(past.lost.as_ref()));
+        past.number += 1;
+        let number = past.number;
+        past.listeners.push((number, connection));
+        Some(Seat { door: Arc::clone(door), number, first, news: door.feed.news.subscribe() })
+    }
+
+    /// Whoever listens is told; the lock sees to it that one who comes now hears it once.
+    fn tell(&self, said: Arc<str>) {
+        let _ = self.news.send(said); // nobody listens
+    }
+
+    fn answered(&self, second: Option<Second>, now: &Figures) {
+        let mut past = self.past();
+        if past.lost.take().is_some() {
+            self.tell(redis_event(None));
+        }
+        let Some(second) = second else { return };
+        self.tell(totals_event(&second, now));
+        if past.seconds.len() == SECONDS {
+            past.seconds.pop_front();
+        }
+        past.seconds.push_back(second);
+    }
+
+    fn lost(&self, why: &StoreError) {
+        let (mut past, why) = (self.past(), why.to_string());
+        if past.lost.as_ref() != Some(&why) {
+            past.lost = Some(why);
+            self.tell(redis_event(past.lost.as_ref()));
+        }
+    }
+
+    /// The changes since the last look, where somebody listens.
+    async fn changes(&self, store: &mut Store) -> Result<(), StoreError> {
+        let told = {
+            let mut past = self.past();
+            if past.listeners.is_empty() {
+                (past.told, past.changes) = (None, VecDeque::new());
+                return Ok(());
+            }
+            past.told.clone()
+        };
+        let new = match &told {
+            None => store.last_events(CHANGES).await?,
+            Some(id) => store.events_after(id, CHANGES).await?,
+        };
+        let mut past = self.past();
+        let last = new.last().map(|change| change.id.clone());
+        past.told = last.or(told).or_else(|| Some("0-0".to_owned()));
+        if !new.is_empty() {
+            self.tell(changes_event(new.iter()));
+        }
+        past.changes.extend(new);
+        let too_many = past.changes.len().saturating_sub(CHANGES);
+        past.changes.drain(..too_many);
+        Ok(())
+    }
+}
+
+/// Ask once a second, until stopped.
+pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before: Option<Figures> = None;
+    let looks = async {
+        loop {
+            tick.tick().await;
+            let feed = &door.feed;
+            let look = async |mut store: Store| {
+                let now = store.figures().await?;
+                feed.changes(&mut store).await?;
+                Ok::<_, StoreError>(now)
+            };
+            match door.call(look).await {
+                Ok(now) => {
+                    feed.answered(before.as_ref().map(|before| Second::between(before, &now)), &now);
+                    before = Some(now);
+                }
+                Err(why) => {
+                    feed.lost(&why);
+                    before = None;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = looks => {}
+    }
+    let since = Instant::now();
+    while !door.feed.past().listeners.is_empty() && since.elapsed() < END_WITHIN {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Those who read nothing.
+    door.feed.past().listeners.iter().for_each(|(_, connection)| connection.cut());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_is_what_was_counted_between_two_looks() {
+        let figures = |at_us, counters: &[(&str, u64)], due| Figures {
+            at_us,
+            counters: counters.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect(),
+            waiting: [("due".to_owned(), due)].into(),
+            ..Figures::default()
+        };
+        let before = figures(10_000_000, &[("dispatched", 100), ("rejected", 7), ("late:0", 100)], 0);
+        let after = figures(
+            12_000_000,
+            &[("dispatched", 130), ("rejected", 7), ("dropped", 1), ("late:0", 100), ("late:28", 30)],
+            4,
+        );
+        assert_eq!(Second::between(&before, &after).row(), json!([12_000, 15.0, 0.5, 152, 152, 4]));
+        let emptied = figures(13_000_000, &[], 0);
+        assert_eq!(
+            Second::between(&after, &emptied).row(),
+            json!([13_000, 0.0, 0.0, null, null, 0]),
+            "somebody emptied Redis"
+        );
+    }
+}

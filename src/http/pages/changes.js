@@ -1,0 +1,71 @@
+// What was slowed or changed, by whom and why: a time line, and what of it is in force now.
+
+import { every, get } from "./api.js";
+import { h, name, put, say, shown } from "./dom.js";
+import { lasts, moment } from "./format.js";
+import { live } from "./live.js";
+
+const WORDS = {
+  set: "set", unset: "taken back", pause: "paused", resume: "resumed", close: "closed", open: "opened", slow: "slowed down", purge: "purged",
+  "dead-retry": "dead letters put back", "dead-drop": "dead letters dropped",
+};
+
+function subject(row) {
+  const text = row.match ?? "";
+  if (!text) return "all";
+  const is = row.budget ? "budget" : "bucket";
+  if (row.glob || /[*?[\\]/.test(text) || row.what?.startsWith("dead")) return name(text);
+  return h("a", { href: `#/${is}/${encodeURIComponent(text)}` }, name(text));
+}
+
+/** Times in milliseconds, as slow-downs tell them, in a larger unit. */
+const inUnits = (text) => shown(text).replace(/\b(\d+)ms\b/g, (_, ms) => lasts(ms * 1_000));
+
+function entry(change) {
+  const isOver = change.what === "slow" && change.after === "over";
+  const words = isOver ? "slow-down over" : WORDS[change.what] ?? shown(change.what);
+  const kind = change.what === "slow" ? "is-slow" : ["pause", "close", "purge", "dead-drop"].includes(change.what) ? "is-bad" : "";
+  return h("li", { class: kind },
+    h("p", {}, h("time", { datetime: new Date(change.at_ms).toISOString() }, moment(change.at_ms)), " ", h("strong", {}, words), " ",
+      change.budget ? "budget " : "", subject(change)),
+    h("p", { class: "small" }, change.before ? `before: ${inUnits(change.before)}` : "", change.before && change.after ? " → " : "",
+      change.after && !isOver ? `after: ${inUnits(change.after)}` : ""),
+    h("p", { class: "small soft" }, `by ${change.by ? shown(change.by) : "the other side"}`, change.user ? `, Redis user ${shown(change.user)}` : "",
+      change.reason ? `: ${shown(change.reason)}` : ""));
+}
+
+function settingsRow(row) {
+  const at = (text) => (text ? moment(Date.parse(text)) : "it is taken back");
+  return h("tr", {}, h("th", { scope: "row" }, row.budget ? "budget " : "", subject(row)), h("td", {}, row.key, row.value ? ` = ${shown(row.value)}` : ""),
+    h("td", {}, at(row.since)), h("td", {}, at(row.until)), h("td", {}, shown(row.by), row.reason ? `: ${shown(row.reason)}` : ""));
+}
+
+/** Show it until the page is left. */
+export function changes(main, signal) {
+  const list = h("ol", { class: "time-line" }), none = h("p", { class: "soft" }, "Nothing was changed yet."), body = h("tbody"), state = h("p", { class: "soft small" }, "Loading…");
+  const heads = ["For", "What", "Since", "Until", "By whom, and why"];
+  const draw = () => {
+    none.hidden = live.changes.length > 0;
+    put(list, live.changes.toReversed().map(entry));
+  };
+  live.addEventListener("changes", draw, { signal });
+  draw();
+  const table = h("table", {}, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))), body);
+  put(main, h("h1", {}, "Changes"),
+    h("section", { class: "card", "aria-labelledby": "now" }, h("h2", { id: "now" }, "Set, paused, closed or slow now"), state,
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of what is set" }, table)),
+    h("section", { class: "card", "aria-labelledby": "then" }, h("h2", { id: "then" }, "Time line, the newest first"), none, list));
+  let last = "";
+  every(2_000, signal, async () => {
+    try {
+      const rows = await get("/v1/settings", signal);
+      say(state, rows.length === 0 ? "Nothing: the file and its defaults hold." : rows.length > 500 ? `The first 500 of ${rows.length}.` : "");
+      const now = JSON.stringify(rows);
+      table.hidden = rows.length === 0;
+      if (now !== last) put(body, rows.slice(0, 500).map(settingsRow));
+      last = now;
+    } catch (why) {
+      if (why.name !== "AbortError") say(state, shown(why.message));
+    }
+  });
+}

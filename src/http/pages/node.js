@@ -1,0 +1,108 @@
+// The page of a bucket or of a budget: why it waits, its drip, what can be done, its chain, its waiting jobs.
+
+import { Problem, every, get, pathOf, token } from "./api.js";
+import { actions } from "./actions.js";
+import { h, name as named, put, say, shown } from "./dom.js";
+import { drips } from "./drips.js";
+import { brief, count, lasts, many } from "./format.js";
+
+const JOBS_EVERY_MS = 3_000;
+
+function tiles(kind, said) {
+  const { status } = said, explanation = said.explanation ?? said, own = explanation.chain[0];
+  const due = explanation.due_in_us === null ? "–" : explanation.due_in_us > 0 ? lasts(explanation.due_in_us) : "now";
+  const all = kind === "bucket" ? [
+    ["jobs wait", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next leaves in", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
+    ["retries", count(explanation.retries.waiting)], ["ready", count(explanation.route.ready)], ["with workers", count(explanation.route.pending)],
+  ] : [["wait for a share", count(explanation.waiting)], ["next leaves in", due], ["rate", own.rate ?? "none"]];
+  if (own.slots) all.push(["slots taken", `${count(own.slots.taken)} of ${count(own.slots.of)}`]);
+  return all.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value)));
+}
+
+/** What is true of a level of the chain besides its rate. */
+function more(level) {
+  const all = [];
+  if (level.refused) all.push(`refused: ${shown(level.refused)}`);
+  if (level.paused) all.push("paused");
+  if (level.closed) all.push("closed");
+  if (level.slow_us) all.push(`slow for ${lasts(level.slow_us)}`);
+  if (level.slots) all.push(`slots ${level.slots.taken} of ${level.slots.of}`);
+  for (const quota of level.quotas) all.push(`quota ${count(quota.used)} of ${count(quota.count)}, ends in ${lasts(quota.ends_us)}`);
+  if (level.share) all.push(`waits for a share of ${shown(level.share.of)}: ${count(level.share.ahead)} of ${count(level.share.waiting)} before it`);
+  if (level.waiting) all.push(`${count(level.waiting)} wait for a share of it`);
+  return all.join(", ") || "–";
+}
+
+function policy(level) {
+  const row = (one) => h("tr", {}, h("th", { scope: "row" }, one.key), h("td", {}, shown(one.value)), h("td", { class: "small" }, one.said));
+  return h("table", {}, h("thead", {}, h("tr", {}, ["Key", "Value", "Where it comes from"].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, level.policy.map(row)));
+}
+
+function chain(levels) {
+  const link = (level, at) => (at === 0 ? named(level.name) : h("a", { href: `#/budget/${encodeURIComponent(level.name)}` }, named(level.name)));
+  const row = (level, at) => h("tr", {}, h("th", { scope: "row" }, `${level.kind} `, link(level, at)), h("td", {}, level.rate ?? "–"),
+    h("td", {}, level.due_in_us === null ? "–" : level.due_in_us > 0 ? `in ${lasts(level.due_in_us)}` : "now"), h("td", {}, more(level)));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of the chain" },
+    h("table", {}, h("thead", {}, h("tr", {}, ["From here up", "Rate", "Due", "Besides"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, levels.map(row))));
+}
+
+function jobsCard(bucket, signal) {
+  const state = h("p", { class: "soft small" }), list = h("ol", { class: "jobs" });
+  const look = async () => {
+    if (!token.get()) {
+      put(list);
+      return say(state, "Give a token that may read, and the first bytes of waiting jobs are shown.");
+    }
+    try {
+      const said = await get(`${pathOf("bucket", bucket)}/jobs?limit=20`, signal);
+      say(state, said.depth === 0 ? "No job waits." : `The next ${count(said.jobs.length)} of ${many(said.depth, "job")}, the first bytes of each.`);
+      put(list, said.jobs.map((job) => h("li", {}, h("bdi", { class: "bytes" }, job.bytes === 0 ? "(empty)" : job.first), " ",
+        h("span", { class: "soft small" }, `${job.cut ? "… " : ""}${many(job.bytes, "byte")}`))));
+    } catch (why) {
+      if (why.name !== "AbortError") say(state, shown(why.message));
+    }
+    return null;
+  };
+  document.addEventListener("token", look, { signal });
+  every(JOBS_EVERY_MS, signal, look);
+  return h("section", { class: "card", "aria-labelledby": "jobs" }, h("h2", { id: "jobs" }, "Waiting jobs"), state, list);
+}
+
+function page(kind) {
+  return (main, signal, name) => {
+    const binds = h("p", { class: "binds", "aria-live": "polite" }, "Loading…"), says = h("ul", { class: "says" });
+    const figures = h("dl", { class: "tiles", "aria-label": "Figures" }), levels = h("div"), values = h("div");
+    const drip = kind === "bucket" ? drips(name, signal) : null;
+    const look = async () => {
+      try {
+        const said = await get(pathOf(kind, name), signal);
+        const explanation = said.explanation ?? said, own = explanation.chain[0];
+        const sentences = [explanation.says].flat();
+        say(binds, sentences.at(-1) ?? "");
+        put(says, sentences.slice(0, -1).map((words) => h("li", {}, words)));
+        put(figures, tiles(kind, said));
+        put(levels, chain(explanation.chain));
+        if (values.dataset.said !== JSON.stringify(own.policy)) {
+          values.dataset.said = JSON.stringify(own.policy);
+          put(values, policy(own));
+        }
+        if (drip) await drip.look(said.status.count ? said.status.period_us / said.status.count : 0);
+      } catch (why) {
+        if (why.name === "AbortError") return;
+        if (why instanceof Problem && why.status !== 0) say(binds, shown(why.message));
+      }
+    };
+    put(main, h("h1", {}, `${kind === "bucket" ? "Bucket" : "Budget"} `, named(name)),
+      h("section", { class: "card", "aria-labelledby": "why" }, h("h2", { id: "why" }, "Why it waits"), binds, says), figures,
+      drip?.card, actions(kind, name, signal, look),
+      h("section", { class: "card", "aria-labelledby": "chain" }, h("h2", { id: "chain" }, "What bounds it"), levels,
+        h("details", {}, h("summary", {}, "All values, and where each comes from"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of values" }, values))),
+      kind === "bucket" && jobsCard(name, signal));
+    document.addEventListener("token", look, { signal });
+    every(1_000, signal, look);
+  };
+}
+
+export const bucket = page("bucket");
+export const budget = page("budget");

@@ -1,0 +1,210 @@
+//! A real browser, told in the words of somebody who uses it: Debian's Chromium, driven by `tests/browser/driver.mjs`.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+/// How wide a screen is, and which theme its owner likes.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    pub theme: &'static str,
+    pub width: u32,
+}
+
+pub const DESK: Look = Look { theme: "light", width: 1280 };
+pub const PHONE: Look = Look { theme: "light", width: 390 };
+pub const DARK_DESK: Look = Look { theme: "dark", width: 1280 };
+pub const DARK_PHONE: Look = Look { theme: "dark", width: 390 };
+
+/// An open page. The browser ends with it.
+pub struct Browser {
+    child: Child,
+    /// The driver ends when this is gone, with the browser and all that the two have stored.
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+fn program(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    names.iter().find_map(|name| dirs.iter().map(|dir| dir.join(name)).find(|program| program.is_file()))
+}
+
+/// Chromium, Node, and the folder with what drives one from the other; or what is missing.
+fn tools() -> &'static Result<(PathBuf, PathBuf, PathBuf), String> {
+    static TOOLS: OnceLock<Result<(PathBuf, PathBuf, PathBuf), String>> = OnceLock::new();
+    TOOLS.get_or_init(|| {
+        let chromium =
+            program(&["chromium", "chromium-browser", "google-chrome"]).ok_or("chromium is not installed")?;
+        let node = program(&["node", "nodejs"]).ok_or("node is not installed")?;
+        let npm = program(&["npm"]).ok_or("npm is not installed")?;
+        let (from, to) = (Path::new("tests/browser"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser"));
+        let lock = std::fs::read(from.join("package-lock.json")).expect("the lock file");
+        let stamp = to.join("installed");
+        if std::fs::read(&stamp).is_ok_and(|installed| installed == lock) {
+            return Ok((chromium, node, to));
+        }
+        std::fs::create_dir_all(&to).expect("a folder");
+        for file in ["package.json", "package-lock.json"] {
+            std::fs::copy(from.join(file), to.join(file)).expect("copied");
+        }
+        let install = ["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
+        let done = Command::new(npm).args(install).current_dir(&to).output().expect("npm runs");
+        if !done.status.success() {
+            return Err(format!("npm ci failed: {}", String::from_utf8_lossy(&done.stderr)));
+        }
+        std::fs::write(stamp, lock).expect("written");
+        Ok((chromium, node, to))
+    })
+}
+
+impl Browser {
+    /// Open a page. `None` where there is no browser: then the test says so and proves nothing.
+    pub fn open(url: &str, look: Look) -> Option<Self> {
+        let (chromium, node, modules) = match tools() {
+            Ok(tools) => tools,
+            Err(why) => {
+                eprintln!(
+                    "\nSKIPPED: a test of the dashboard: {why}; `sh tests/browser/setup.sh` installs what is missing\n"
+                );
+                return None;
+            }
+        };
+        let mut command = Command::new(node);
+        command.arg("tests/browser/driver.mjs").arg(chromium).arg(modules);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("node runs");
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let mut browser = Self { child, stdin, stdout };
+        let Look { theme, width } = look;
+        browser.have("open", &json!({ "url": url, "theme": theme, "width": width }));
+        Some(browser)
+    }
+
+    fn attempt(&mut self, what: &str, more: &Value) -> Result<Value, String> {
+        let mut asked = more.clone();
+        asked["what"] = json!(what);
+        writeln!(self.stdin.as_mut().expect("it is open"), "{asked}").expect("the driver listens");
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("the driver answers");
+        let mut said: Value =
+            serde_json::from_str(&line).unwrap_or_else(|why| panic!("{what} {more}: {line:?}: {why}"));
+        match said.get("error").and_then(Value::as_str) {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(said["ok"].take()),
+        }
+    }
+
+    #[track_caller]
+    fn have(&mut self, what: &str, more: &Value) -> Value {
+        self.attempt(what, more).unwrap_or_else(|why| {
+            let page = self.attempt("run", &json!({ "code": "document.body.innerText" }));
+            let trouble = self.attempt("trouble", &json!({}));
+            panic!("{what} {more}: {why}\n--- on the page:\n{page:?}\n--- trouble: {trouble:?}")
+        })
+    }
+
+    #[track_caller]
+    pub fn goto(&mut self, url: &str) {
+        self.have("goto", &json!({ "url": url }));
+    }
+
+    #[track_caller]
+    pub fn reload(&mut self) {
+        self.have("reload", &json!({}));
+    }
+
+    /// Press a button, or follow a link.
+    #[track_caller]
+    pub fn click(&mut self, role: &str, name: &str) {
+        self.have("click", &json!({ "role": role, "name": name }));
+    }
+
+    #[track_caller]
+    pub fn is_disabled(&mut self, role: &str, name: &str) -> bool {
+        self.have("disabled", &json!({ "role": role, "name": name })) == json!(true)
+    }
+
+    /// Write into the field with this label.
+    #[track_caller]
+    pub fn fill(&mut self, label: &str, text: &str) {
+        self.have("fill", &json!({ "label": label, "text": text }));
+    }
+
+    /// Choose from the list with this label.
+    #[track_caller]
+    pub fn select(&mut self, label: &str, text: &str) {
+        self.have("select", &json!({ "label": label, "text": text }));
+    }
+
+    #[track_caller]
+    pub fn press(&mut self, key: &str) {
+        self.have("press", &json!({ "key": key }));
+    }
+
+    #[track_caller]
+    pub fn type_in(&mut self, text: &str) {
+        self.have("type", &json!({ "text": text }));
+    }
+
+    /// Wait until a text can be seen.
+    #[track_caller]
+    pub fn sees(&mut self, text: &str) {
+        self.have("sees", &json!({ "text": text }));
+    }
+
+    /// Wait until a text can be seen no more.
+    #[track_caller]
+    pub fn gone(&mut self, text: &str) {
+        self.have("gone", &json!({ "text": text }));
+    }
+
+    /// Wait until an expression is true on the page.
+    #[track_caller]
+    pub fn until(&mut self, code: &str) {
+        self.have("until", &json!({ "code": code }));
+    }
+
+    /// What an expression is on the page.
+    #[track_caller]
+    pub fn run(&mut self, code: &str) -> Value {
+        self.have("run", &json!({ "code": code }))
+    }
+
+    /// What axe finds that keeps people out.
+    #[track_caller]
+    pub fn barriers(&mut self) -> Vec<String> {
+        serde_json::from_value(self.have("axe", &json!({}))).expect("texts")
+    }
+
+    /// Errors and warnings of the page, and boxes that a script opened.
+    #[track_caller]
+    pub fn trouble(&mut self) -> Vec<String> {
+        serde_json::from_value(self.have("trouble", &json!({}))).expect("texts")
+    }
+
+    /// The hosts that the page asked.
+    #[track_caller]
+    pub fn hosts(&mut self) -> Vec<String> {
+        serde_json::from_value(self.have("hosts", &json!({}))).expect("texts")
+    }
+
+    /// Keep a picture, where `DRIPD_PICTURES` names a folder: for whoever wants to look.
+    #[track_caller]
+    pub fn picture(&mut self, name: &str) {
+        if let Some(dir) = std::env::var_os("DRIPD_PICTURES") {
+            let path = Path::new(&dir).join(format!("{name}.png"));
+            self.have("picture", &json!({ "path": path }));
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,210 @@
+//! What the pages show: to everybody, of any bytes, however many buckets there are, and while the connection is lost.
+
+use serde_json::{Value, json};
+
+use super::browser::{Browser, DARK_DESK, DARK_PHONE, DESK, PHONE};
+use super::{Door, READ, STILL, bury};
+use crate::rig::{Daemon, eventually};
+
+const TREE: &str = "[[budget]]\nmatch = 'twilio'\nrate = '1/h'\n[[budget]]\nmatch = 'twilio:eu'\nwithin = 'twilio'\nrate = '1/h'\nweight = 3\n\
+                    [[budget]]\nmatch = 'twilio:us'\nwithin = 'twilio'\nrate = '1/h'\n[[budget]]\nmatch = 'slots'\nconcurrency = 2\n\
+                    [[bucket]]\nmatch = 'sms:eu:*'\nwithin = 'twilio:eu'\n[[bucket]]\nmatch = 'sms:us:*'\nwithin = 'twilio:us'\n";
+
+const HOSTILE: &str = "<script>window.pwned=1</script>";
+const TURNED: &str = "rtl\u{202e}eman";
+
+/// Jobs in several buckets, of which the first one leaves at once; settings, a slow-down, dead letters: something on every page.
+fn furnish(door: &mut Door) {
+    let case = door.case();
+    for bucket in ["sms:eu:alice", "sms:us:bob", "acme", HOSTILE, TURNED, "a/b c?d#e%f"] {
+        case.lpush(bucket, &["{\"to\": 1}", "<img src=x onerror=window.pwned=1>", "\u{202e}turned"]);
+    }
+    let queue = case.queue("acme");
+    redis::cmd("LPUSH").arg(queue).arg(&b"\xff\xfe"[..]).query::<()>(&mut case.redis).expect("LPUSH");
+    bury(case, "acme", "http 500", &[b"<b>bold</b>", b"\xff\x00"]);
+    bury(case, HOSTILE, "failed", &["\u{202e}x".as_bytes()]);
+    for args in [
+        &["pause", "acme", "--reason", "<img src=x onerror=window.pwned=1>"][..],
+        &["slow", "sms:us:bob", "10m"],
+        &["set", "sms:*", "rate=2/h", "--for", "2h", "--reason", "carrier down"],
+    ] {
+        assert_eq!(door.shell.run(args).0, 0, "{args:?}");
+    }
+}
+
+/// The pages, and what each shows when it is there.
+fn pages() -> Vec<(&'static str, String, &'static str)> {
+    let named = |name: &str| {
+        let escaped: String = name.bytes().fold(String::new(), |text, byte| text + &format!("%{byte:02x}"));
+        format!("bucket/{escaped}")
+    };
+    vec![
+        ("overview", String::new(), "sms:eu:alice"),
+        ("bucket", named("acme"), "The next 3 of 3 jobs"),
+        ("hostile", named(HOSTILE), "The next 2 of 2 jobs"),
+        ("budget", "budget/twilio%3aeu".to_owned(), "What bounds it"),
+        ("budgets", "budgets".to_owned(), "twilio:us"),
+        ("changes", "changes".to_owned(), "carrier down"),
+        ("dead", "dead".to_owned(), "3 dead letters of all buckets shown"),
+    ]
+}
+
+#[test]
+fn every_page_is_for_everybody_in_both_themes_on_a_desk_and_on_a_phone() {
+    let mut door = Door::start(&format!("{STILL}{TREE}"));
+    furnish(&mut door);
+    for look in [DESK, DARK_DESK, PHONE, DARK_PHONE] {
+        let Some(mut browser) = Browser::open(&door.page(""), look) else { return };
+        browser.run(&format!("sessionStorage.setItem('dripd-token', '{READ}')"));
+        browser.reload();
+        for (name, hash, there) in pages() {
+            browser.goto(&door.page(&hash));
+            browser.sees(there);
+            let what = format!("{name}, {} at {}", look.theme, look.width);
+            assert_eq!(browser.barriers(), [""; 0], "{what}");
+            assert_eq!(browser.run("document.documentElement.scrollWidth - innerWidth"), json!(0), "{what}: it fits");
+            browser.picture(&format!("{name}-{}-{}", look.theme, look.width));
+        }
+        assert_eq!(browser.trouble(), [""; 0], "nothing is refused by the policy, and no script fails");
+        assert_eq!(browser.hosts(), [format!("127.0.0.1:{}", door.port)], "nobody else is asked");
+        let colour = browser.run("getComputedStyle(document.body).backgroundColor");
+        let is_dark = colour.as_str().is_some_and(|text| text.starts_with("rgb(16,"));
+        assert_eq!(is_dark, look.theme == "dark", "{colour}");
+    }
+}
+
+#[test]
+fn any_name_and_any_job_is_shown_as_text() {
+    let mut door = Door::start(&format!("{STILL}{TREE}"));
+    furnish(&mut door);
+    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    browser.run(&format!("sessionStorage.setItem('dripd-token', '{READ}')"));
+    browser.reload();
+    browser.sees(HOSTILE);
+    browser.sees(r"rtl\u{202e}eman");
+    browser.click("link", HOSTILE);
+    browser.sees("The next 2 of 2 jobs");
+    for text in [HOSTILE, "<img src=x onerror=window.pwned=1>", r"\u{202e}turned"] {
+        browser.sees(text);
+    }
+    browser.goto(&door.page(""));
+    browser.click("link", "a/b c?d#e%f");
+    browser.sees("The next 2 of 2 jobs");
+    browser.goto(&door.page("bucket/acme"));
+    browser.sees(r"\xff\xfe");
+    browser.goto(&door.page("changes"));
+    browser.sees("by ");
+    browser.sees("<img src=x onerror=window.pwned=1>");
+    browser.goto(&door.page("dead"));
+    browser.sees("<b>bold</b>");
+    browser.sees(r"\xff\u{0}");
+    browser.sees(r"\u{202e}x");
+    assert_eq!(browser.run("document.querySelectorAll('main img, main b, main script').length"), json!(0));
+    assert_eq!(browser.run("window.pwned ?? null"), Value::Null);
+    assert_eq!(browser.run("/[\\u202e\\u0000-\\u0008]/.test(document.body.innerText)"), json!(false));
+    assert_eq!(browser.trouble(), [""; 0]);
+}
+
+/// So many buckets with a job each.
+fn fill(door: &mut Door, n: usize) {
+    let prefix = door.case().prefix.clone();
+    for from in (0..n).step_by(500) {
+        let mut pipeline = redis::pipe();
+        for at in from..n.min(from + 500) {
+            pipeline.cmd("LPUSH").arg(format!("{prefix}:queue:b{at:04}")).arg("x").arg("y").ignore();
+        }
+        pipeline.query::<()>(&mut door.case().redis).expect("LPUSH");
+    }
+}
+
+#[test]
+fn no_bucket_and_three_are_shown_as_what_they_are() {
+    let mut door = Door::start(STILL);
+    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    browser.sees("No bucket has work.");
+    fill(&mut door, 3);
+    browser.sees("3 of 3 buckets with work.");
+    assert_eq!(browser.run("document.querySelectorAll('main tbody tr').length"), json!(3));
+    browser.goto(&door.page("budgets"));
+    browser.sees("The configuration in force names no budget that is in use.");
+    browser.goto(&door.page("changes"));
+    browser.sees("Nothing was changed yet.");
+    browser.sees("Nothing: the file and its defaults hold.");
+    assert_eq!(browser.trouble(), [""; 0]);
+}
+
+#[test]
+fn of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_change() {
+    let mut door = Door::start(STILL);
+    fill(&mut door, 5_000);
+    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    browser.sees("100 of 5,000 buckets with work.");
+    browser.select("At most", "1,000");
+    browser.sees("1,000 of 5,000 buckets with work.");
+    browser.until("document.querySelectorAll('main tbody tr').length === 1000");
+    // A thousand rows without a jerk: an element is made once, and a look that finds nothing new changes nothing of the table.
+    browser.run(
+        "globalThis.changed = 0; new MutationObserver((all) => (changed += all.length)).observe(document.querySelector('main tbody'), \
+         { childList: true, subtree: true, characterData: true }); void 0",
+    );
+    browser.run("globalThis.looks = 0; const ask = fetch; globalThis.fetch = (...a) => (String(a[0]).startsWith('/v1/buckets') && (looks += 1), ask(...a)); void 0");
+    browser.until("looks >= 3");
+    let changed = browser.run("changed").as_u64().expect("a number");
+    assert!(changed < 200, "{changed} changes of 1,000 rows in which nothing changed but times of the first 64");
+    for n in 0..12 {
+        door.case().lpush(&format!("deep{n:02}"), &["x"; 50]);
+    }
+    browser.select("Order", "most jobs waiting");
+    browser.fill("Filter", "eep0");
+    browser.sees("Among the first 1,000: 10 of 5,012 buckets with work.");
+    browser.fill("Filter", "deep?1");
+    browser.sees("Among the first 1,000: 2 of 5,012 buckets with work.");
+    browser.sees("deep11");
+    browser.fill("Filter", "nobody");
+    browser.sees("Among the first 1,000: none matches.");
+    browser.picture("filtered");
+    browser.click("link", "Open the bucket called nobody");
+    browser.sees("nothing waits: nobody is empty");
+    assert_eq!(browser.trouble(), [""; 0]);
+}
+
+#[test]
+fn a_lost_connection_is_shown_and_comes_back_by_itself() {
+    let mut door = Door::start(STILL);
+    fill(&mut door, 1);
+    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    browser.sees("Connected");
+    browser.until("document.querySelector('.tiles dd').textContent !== '–'");
+    assert_eq!(door.daemon.stop().0, Some(0));
+    browser.sees("Connection lost");
+    browser.sees("It is tried again; what is shown may be old.");
+    browser.picture("lost");
+    let lost = browser.run("document.querySelector('#lost').getAttribute('role')");
+    assert_eq!(lost, "alert", "it is read out");
+    door.daemon = Daemon::start(door.shell.home());
+    browser.sees("Connected");
+    browser.gone("is lost");
+    fill(&mut door, 2);
+    browser.sees("2 of 2 buckets with work.");
+}
+
+#[test]
+fn the_page_is_light_and_there_at_once() {
+    let door = Door::start(STILL);
+    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    browser.sees("Connected");
+    let sizes = "[performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')]\
+                 .filter((one) => !one.name.includes('/v1/')).reduce((sum, one) => sum + one.transferSize, 0)";
+    let weight = browser.run(sizes).as_u64().expect("a number");
+    assert!((10_000..200_000).contains(&weight), "{weight} bytes");
+    // On a machine that is busy the first one may be late, so the best of some counts.
+    let mut first = f64::MAX;
+    eventually("the first paint within 200 ms", || {
+        browser.reload();
+        browser.until("performance.getEntriesByName('first-contentful-paint').length === 1");
+        let at = browser.run("performance.getEntriesByName('first-contentful-paint')[0].startTime");
+        first = first.min(at.as_f64().expect("a time"));
+        first < 200.0
+    });
+    eprintln!("first paint after {first:.0} ms, {weight} bytes");
+}

@@ -1,0 +1,74 @@
+// A browser that does what it is told: a line of JSON on standard input is something to do, a line on standard output what came of it.
+// It ends with its standard input, and the browser with it.
+
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+const [chromium, modules] = process.argv.slice(2);
+const require = createRequire(`${modules}/`);
+const browser = await require("playwright-core").chromium.launch({
+  executablePath: chromium,
+  args: ["--disable-dev-shm-usage", ...(process.getuid() === 0 ? ["--no-sandbox"] : [])], // root has no sandbox
+});
+
+let page, trouble = [], hosts = new Set();
+
+/** The one element with this role and name. */
+function find({ role, name, exact = true }) {
+  return page.getByRole(role, { name, exact });
+}
+
+/** Wait until an expression is true. (What playwright has for this needs eval on the page, which the policy of the page forbids.) */
+async function until(code) {
+  for (const since = Date.now(); !(await page.evaluate(code)); await page.waitForTimeout(20)) {
+    if (Date.now() - since > 20_000) throw new Error(`not within 20 s: ${code}`);
+  }
+}
+
+const DO = {
+  async open({ url, theme = "light", width = 1280, height = 900 }) {
+    const context = await browser.newContext({ colorScheme: theme, viewport: { width, height }, reducedMotion: "reduce" });
+    context.setDefaultTimeout(20_000);
+    page = await context.newPage();
+    [trouble, hosts] = [[], new Set()];
+    page.on("console", (message) => ["error", "warning"].includes(message.type()) && trouble.push(message.text()));
+    page.on("pageerror", (why) => trouble.push(String(why)));
+    page.on("dialog", (dialog) => (trouble.push(`a dialog: ${dialog.message()}`), dialog.dismiss()));
+    page.on("request", (request) => hosts.add(new URL(request.url()).host));
+    await page.goto(url);
+  },
+  goto: ({ url }) => page.goto(url),
+  reload: () => page.reload(),
+  click: (what) => find(what).click(),
+  disabled: (what) => find(what).isDisabled(),
+  fill: ({ label, text }) => page.getByLabel(label, { exact: true }).fill(text),
+  select: ({ label, text }) => page.getByLabel(label, { exact: true }).selectOption({ label: text }).then(() => null),
+  press: ({ key }) => page.keyboard.press(key),
+  type: ({ text }) => page.keyboard.type(text),
+  sees: ({ text }) => page.getByText(text).and(page.locator(":visible")).first().waitFor(),
+  gone: ({ text }) => until(`!document.body.innerText.includes(${JSON.stringify(text)})`),
+  until: ({ code }) => until(code),
+  run: ({ code }) => page.evaluate(code),
+  trouble: () => trouble,
+  hosts: () => [...hosts],
+  async axe() {
+    await page.evaluate(await readFile(require.resolve("axe-core/axe.min.js"), "utf8"));
+    const { violations } = await page.evaluate(() => globalThis.axe.run());
+    return violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.html.slice(0, 160)} ${node.failureSummary}`).join("; ")}`);
+  },
+  picture: ({ path, full }) => page.screenshot({ path, fullPage: full ?? true, animations: "disabled" }).then(() => null),
+};
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { what, ...more } = JSON.parse(line);
+  let said;
+  try {
+    said = { ok: (await DO[what](more)) ?? null };
+  } catch (why) {
+    said = { error: String(why) };
+  }
+  process.stdout.write(`${JSON.stringify(said)}\n`);
+}
+await browser.close();
+process.exit(0);
