@@ -306,7 +306,7 @@ impl Store {
 
     async fn events(&mut self, name: &'static str, command: &redis::Cmd) -> Result<Vec<Event>, StoreError> {
         let entries: Vec<(String, Vec<(String, String)>)> = match self.call(name, command).await {
-            Err(StoreError::Refused { message, .. }) if message.starts_with("WRONGTYPE") => Vec::new(), // nobody's dispatch fails for it
+            Err(why) if why.code() == Some("WRONGTYPE") => Vec::new(), // nobody's dispatch fails for it
             reply => {
                 let reply = reply?;
                 FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected(name, &reply))?
