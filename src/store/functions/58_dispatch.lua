@@ -244,9 +244,8 @@ do
     slowed = ctx.slowed -- of the buckets that this call was to expect
     watched, drips = m.watched and watched_in(m, now), drips_of(m)
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
-    due_before, to_schedule, scheduled, to_rest, rested = nil, {}, 0, {}, 0
+    due_before, going, to_schedule, scheduled, to_rest, rested = nil, false, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
-    going = false
   end
 
   function dispatch.close(ctx)
