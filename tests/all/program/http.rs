@@ -207,7 +207,8 @@ fn what_is_nowhere_is_404_and_a_wrong_method_405_with_those_that_are_right() {
         assert_eq!(answer.problem(405).0, "method-not-allowed", "{request}");
         let mut is: Vec<&str> = answer.header("allow").expect("Allow").split(',').collect();
         let mut should: Vec<&str> = allowed.split(',').collect();
-        (is.sort_unstable(), should.sort_unstable());
+        is.sort_unstable();
+        should.sort_unstable();
         assert_eq!(is, should, "{request}");
     }
     // Budgets are neither closed nor purged.
