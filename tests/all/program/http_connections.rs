@@ -157,9 +157,10 @@ fn clients_that_never_take_their_answers_are_closed_and_the_others_are_served() 
         Ok(_) => true,
         Err(why) => why.kind() == ErrorKind::WouldBlock,
     };
+    // A busy machine is long in filling what lies between, and its last byte is as late.
     let full = Instant::now();
     while !deaf.is_empty() {
-        assert!(full.elapsed() < Duration::from_secs(60), "{} are still there", deaf.len());
+        assert!(full.elapsed() < Duration::from_secs(180), "{} are still there", deaf.len());
         assert_eq!(door.get("/healthz").status, 200);
         std::thread::sleep(Duration::from_millis(200));
         deaf.retain_mut(is_there);
