@@ -311,7 +311,7 @@ without_a_network_it_serves_by_unix_sockets() {
 the_journal_has_fields_and_priorities() {
   configure '[defaults]' 'rate = "5/s"'
   start
-  eventually 5 "a record by its field" in_journal 'config=/etc/dripd/config.toml' DRIPD_CONFIG=/etc/dripd/config.toml
+  eventually 5 "a record by its field" in_journal 'starting version=.* config=' DRIPD_CONFIG=/etc/dripd/config.toml
   is "the priority of a start" "$(journal -o json DRIPD_VERSION="$(dripd_version)" | sed -n 's/.*"PRIORITY":"\(.\)".*/\1/p' | head -n 1)" 6
   ! in_journal . -p warning || fail "a good start is no warning: $(journal -p warning | head -n 3)"
   systemctl stop $UNIT
