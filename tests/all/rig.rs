@@ -178,6 +178,12 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The tag of a partition, where the functions are tried with one: `$DRIPD_TEST_PARTITION` holds its number.
+fn partition() -> Option<&'static str> {
+    static TAG: OnceLock<Option<String>> = OnceLock::new();
+    TAG.get_or_init(|| std::env::var("DRIPD_TEST_PARTITION").ok().map(|number| format!("{{{number}}}"))).as_deref()
+}
+
 /// A prefix of its own on the shared server.
 pub struct Case {
     pub redis: Connection,
@@ -247,7 +253,14 @@ impl Case {
     }
 
     pub fn key(&self, name: &str) -> String {
-        format!("{}:{name}", self.prefix)
+        match partition() {
+            None => format!("{}:{name}", self.prefix),
+            Some(tag) => {
+                let (word, rest) = name.split_once(':').map_or((name, None), |(word, rest)| (word, Some(rest)));
+                let rest = rest.map(|rest| format!(":{rest}")).unwrap_or_default();
+                format!("{}:{word}:{tag}{rest}", self.prefix)
+            }
+        }
     }
 
     pub fn queue(&self, bucket: &str) -> String {
@@ -383,11 +396,17 @@ impl Case {
 
     /// Every key of this case.
     pub fn keys(&mut self) -> Vec<String> {
-        let pattern = self.key("*");
-        let mut keys: Vec<String> = self.cmd(&["KEYS", &pattern]);
-        keys.sort();
+        let pattern = format!("{}:*", self.prefix);
+        let keys: Vec<String> = self.cmd(&["KEYS", &pattern]);
         let head = self.prefix.len() + 1;
-        keys.into_iter().map(|key| key[head..].to_owned()).collect()
+        let tag = partition().map(|tag| format!(":{tag}")).unwrap_or_default();
+        let bare = |key: String| {
+            assert!(key.contains(&tag), "{key} is of another partition");
+            key[head..].replacen(&tag, "", 1)
+        };
+        let mut keys: Vec<String> = keys.into_iter().map(bare).collect();
+        keys.sort();
+        keys
     }
 }
 

@@ -1,5 +1,9 @@
 -- Keys: each is spelled here, and nowhere else in the library.
 --
+-- Where a system is cut into partitions each key has a partition's number behind its first word, as a hash tag: <prefix>:queue:{3}:<bucket>,
+-- <prefix>:schedule:{3}. (No name holds a brace, so a tag cannot be taken for one.) All files but this one are given a `space`, which
+-- is the prefix, or with partitions the prefix, a newline and the tag, and hand it on.
+--
 -- <prefix>:queue:<bucket>   list    public: the waiting jobs, newest at the left
 -- <prefix>:ready[:<route>]  stream  public: dispatched jobs
 -- <prefix>:rejected         stream  public: jobs that did not fit
@@ -35,55 +39,89 @@
 
 local keys = {}
 do
-  local known, known_count = {}, 0 -- by prefix; the texts are made once
+  local OPENS = 123 -- the byte with which a tag begins
 
-  -- of: the keys under a prefix. `queues` is what the key of every queue begins with, and so on.
-  function keys.of(prefix)
-    local k = known[prefix]
+  local known, known_count = {}, 0 -- by space; the texts are made once
+
+  -- space_of: the space of a prefix and of a tag, if there is one.
+  local function space_of(prefix, tag)
+    if tag then return prefix .. '\n' .. tag end
+    return prefix
+  end
+
+  -- key_of: the key of one of the words.
+  local function key_of(prefix, tag, name)
+    if tag then return prefix .. ':' .. name .. ':' .. tag end
+    return prefix .. ':' .. name
+  end
+
+  -- of: the keys of a space. `queues` is what the key of every queue begins with, and so on.
+  function keys.of(space)
+    local k = known[space]
     if not k then
       if known_count >= 256 then known, known_count = {}, 0 end
-      k = { prefix = prefix, queues = prefix .. ':queue:', retry = prefix .. ':retry:', held = prefix .. ':held:',
-        wait = prefix .. ':wait:' }
+      local prefix, tag = match(space, '^(.+)\n({%d+})$')
+      if not tag then prefix = space end
+      k = { prefix = prefix, tag = tag or false }
+      for name, of in pairs({ queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate' }) do
+        k[name] = key_of(prefix, tag, of) .. ':'
+      end
+      k.ready = key_of(prefix, tag, 'ready')
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
         'full', 'slots', 'inflight', 'slow', 'windows', 'over' }) do
-        k[name] = prefix .. ':' .. name
+        k[name] = key_of(prefix, tag, name)
       end
-      known[prefix], known_count = k, known_count + 1
+      known[space], known_count = k, known_count + 1
     end
     return k
   end
 
   -- ready: the ready stream of a route.
-  function keys.ready(prefix, route)
-    if route == 'default' then return prefix .. ':ready' end
-    return prefix .. ':ready:' .. route
+  function keys.ready(space, route)
+    local stream = keys.of(space).ready
+    if route == 'default' then return stream end
+    return stream .. ':' .. route
   end
 
   -- gate: the state of the n-th gate of one recipe before a bucket.
-  function keys.gate(prefix, limiter, n, bucket)
-    return prefix .. ':gate:' .. limiter .. ':' .. n .. ':' .. bucket
+  function keys.gate(space, limiter, n, bucket)
+    return keys.of(space).gate .. limiter .. ':' .. n .. ':' .. bucket
   end
 
-  -- prefix_of: what comes before one of the fixed names, or nil.
-  function keys.prefix_of(key, name)
-    return match(key or '', '^(.+):' .. name .. '$')
+  -- space_before: the space of a key of one of the words, or nil.
+  function keys.space_before(key, name)
+    local prefix = match(key or '', '^(.+):' .. name .. '$')
+    if prefix then return prefix end
+    local tag
+    prefix, tag = match(key or '', '^(.+):' .. name .. ':({%d+})$')
+    if tag then return space_of(prefix, tag) end
   end
 
-  -- split_queue: prefix and bucket of a queue's key. A prefix holds no ":queue:", so the first one splits it.
+  -- split_queue: space and bucket of a queue's key. A prefix holds no ":queue:", so the first one splits it.
   function keys.split_queue(key)
     local at, to = find(key, ':queue:', 1, true)
     if not at or at == 1 then return nil end
+    if byte(key, to + 1) == OPENS then
+      local tag, bucket = match(key, '^({%d+}):(.*)$', to + 1)
+      if tag then return space_of(sub(key, 1, at - 1), tag), bucket end
+    end
     return sub(key, 1, at - 1), sub(key, to + 1)
   end
 
-  -- split_ready: prefix and route of a ready stream's key. A prefix does not end in ":ready".
+  -- split_ready: space and route of a ready stream's key. A prefix does not end in ":ready".
   function keys.split_ready(key)
-    local prefix = match(key, '^(.+):ready$')
-    if prefix and not find(prefix, ':ready$') then return prefix, 'default' end
-    local route
-    prefix, route = match(key, '^(.+):ready:([%w%._-]+)$')
-    if prefix and #route <= 64 and not find(prefix, ':ready$') then return prefix, route end
+    local tag, prefix, route
+    if find(key, '{', 1, true) then
+      prefix, tag = match(key, '^(.+):ready:({%d+})$')
+      if not tag then prefix, tag, route = match(key, '^(.+):ready:({%d+}):([%w%._-]+)$') end
+    end
+    if not tag then
+      prefix = match(key, '^(.+):ready$')
+      if not prefix or find(prefix, ':ready$') then prefix, route = match(key, '^(.+):ready:([%w%._-]+)$') end
+    end
+    if not prefix or find(prefix, ':ready$') or route and #route > 64 then return nil end
+    return space_of(prefix, tag), route or 'default'
   end
 
   local WORDS = {
@@ -103,9 +141,10 @@ do
       local word, after = match(key, '^(%l+)():?', at + 1)
       local whole_word = word and WORDS[word] and (after > #key or byte(key, after) == 58)
       if whole_word then
-        local prefix = sub(key, 1, at - 1)
-        if prefix == 'drip' or known[prefix] then return true end
-        if pcall_redis('EXISTS', prefix .. ':policy') == 1 then return true end -- refused where the caller may not ask
+        local prefix, tag = sub(key, 1, at - 1), match(key, '^:({%d+})', after)
+        if prefix == 'drip' or known[space_of(prefix, tag)] then return true end
+        -- Refused where the caller may not ask.
+        if pcall_redis('EXISTS', key_of(prefix, tag, 'policy')) == 1 then return true end
       end
     end
   end

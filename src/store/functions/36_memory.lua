@@ -1,4 +1,4 @@
--- Memory: what this server remembers of a prefix between calls. It makes calls cheaper; nothing is missed when it is gone.
+-- Memory: what this server remembers of a space between calls. It makes calls cheaper; nothing is missed when it is gone.
 --
 -- field     what                                                         owner
 -- clock     the time of the last call                                    38_call
@@ -31,8 +31,8 @@ do
 
   local by_name, count = {}, 0
 
-  local function name_of(prefix, id)
-    return prefix .. '\0' .. (id or '')
+  local function name_of(space, id)
+    return space .. '\0' .. (id or '')
   end
 
   -- forget_budgets: nothing but these shares of their children is remembered of budgets. distrust: what is remembered of them may not be
@@ -45,9 +45,9 @@ do
     if m.budgets then memory.forget_budgets(m, m.budgets.shares) end
   end
 
-  -- of: the memory of a prefix under a record.
-  function memory.of(prefix, id)
-    local name = name_of(prefix, id)
+  -- of: the memory of a space under a record.
+  function memory.of(space, id)
+    local name = name_of(space, id)
     local m = by_name[name]
     if not m then
       if count >= 256 then by_name, count = {}, 0 end
@@ -61,7 +61,7 @@ do
     return m
   end
 
-  -- holds_much: a memory is about to hold `rejecting` or `top`. Where too many do, the one that began first lets go of both: a prefix
+  -- holds_much: a memory is about to hold `rejecting` or `top`. Where too many do, the one that began first lets go of both: a space
   -- whose record was lost leaves its memory behind.
   local large = {}
 
@@ -127,11 +127,11 @@ do
   end
 
   -- hand_over: a new record begins with what is remembered under the old one, save where the sweep stands, for it begins anew.
-  function memory.hand_over(prefix, old_id, new_id)
-    local name = name_of(prefix, old_id)
+  function memory.hand_over(space, old_id, new_id)
+    local name = name_of(space, old_id)
     local m = by_name[name]
     if not m then return end
-    by_name[name], by_name[name_of(prefix, new_id)] = nil, m
+    by_name[name], by_name[name_of(space, new_id)] = nil, m
     m.sweep, m.view, m.prev_view = nil, nil, nil
     memory.forget(m, 0)
   end

@@ -1,12 +1,12 @@
 -- A call: what it needs to know before it looks at a bucket, and what it tells when it is over.
 --
 -- The context `ctx` of a call:
---   k          the keys of its prefix (14_keys)            now, now_text   its time
+--   k          the keys of its space (14_keys)            now, now_text   its time
 --   id, rec    the record in force; limits: rec.limits
 --   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
 --              where nobody has begun to spread it
 --   held       names of the routes that are full, with a space between
---   memory     what is remembered of this prefix (36_memory)
+--   memory     what is remembered of this space (36_memory)
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
 --   moves      where buckets wait from now on, not yet written (44_places)
@@ -20,15 +20,15 @@ do
   local STEP_BACK_US = 1000  -- a clock that went back further than this starts a sweep
   local BELIEVED_US = 250000 -- for so long without a drain it is believed what stands where
 
-  -- By prefix: made once and filled anew by each call, for making one costs more than most calls do.
+  -- By space: made once and filled anew by each call, for making one costs more than most calls do.
   local contexts, context_count = {}, 0
 
-  local function of_prefix(prefix)
-    local ctx = contexts[prefix]
+  local function of_space(space)
+    local ctx = contexts[space]
     if not ctx then
       if context_count >= 256 then contexts, context_count = {}, 0 end
-      ctx = { prefix = prefix, k = keys.of(prefix), bucket = {} }
-      contexts[prefix], context_count = ctx, context_count + 1
+      ctx = { space = space, k = keys.of(space), bucket = {} }
+      contexts[space], context_count = ctx, context_count + 1
     end
     return ctx
   end
@@ -84,14 +84,14 @@ do
   -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
   local calls = 0
 
-  function context.open(prefix, now_us)
+  function context.open(space, now_us)
     calls = calls + 1
-    local ctx = of_prefix(prefix)
+    local ctx = of_space(space)
     local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
     take_prev(ctx, id, head[2])
-    if not m or ctx.id ~= id then m = memory.of(prefix, id) end
+    if not m or ctx.id ~= id then m = memory.of(space, id) end
     if head[4] then look_through(ctx, m, head[4], now) end
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end
     -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that

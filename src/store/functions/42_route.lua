@@ -7,16 +7,16 @@ do
 
   -- make: see that a route's stream and its group exist. Called only inside functions that may run when memory is full, or a
   -- full Redis could never be emptied. Replies an error, or nil.
-  function route.make(prefix, name)
-    local made = pcall_redis('XGROUP', 'CREATE', keys.ready(prefix, name), 'workers', '0', 'MKSTREAM')
+  function route.make(space, name)
+    local made = pcall_redis('XGROUP', 'CREATE', keys.ready(space, name), 'workers', '0', 'MKSTREAM')
     local err = is_error(made)
     if err and not find(err, 'BUSYGROUP', 1, true) then return err end
-    call('SADD', keys.of(prefix).routes, name)
+    call('SADD', keys.of(space).routes, name)
   end
 
   -- refuse: the refusal of what needs a stream that could not be made.
-  function route.refuse(prefix, name, err)
-    local key = keys.ready(prefix, name)
+  function route.refuse(space, name, err)
+    local key = keys.ready(space, name)
     if find(err, 'WRONGTYPE', 1, true) then return base.wrong_type(key, 'stream') end
     return base.refuse('WRONGTYPE', 'route ' .. name .. ' has no stream ' .. key .. ': ' .. err)
   end
@@ -42,7 +42,7 @@ do
   -- look: how things stand with a route, its key of any type or missing; for whoever explains. Writes nothing.
   -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, group: as `group_of`, or nil }
   function route.look(ctx, name)
-    local r = { stream = keys.ready(ctx.prefix, name), ready = 0 }
+    local r = { stream = keys.ready(ctx.space, name), ready = 0 }
     local length = pcall_redis('XLEN', r.stream)
     if is_error(length) then
       r.wrong = call('TYPE', r.stream).ok
@@ -58,11 +58,11 @@ do
   function route.room(ctx, name, exact)
     local r = ctx.rooms[name]
     if not r then
-      r = { stream = keys.ready(ctx.prefix, name), left = 0, out = 0 }
+      r = { stream = keys.ready(ctx.space, name), left = 0, out = 0 }
       ctx.rooms[name] = r
       local length = pcall_redis('XLEN', r.stream)
       local err = is_error(length)
-      if not err and length == 0 and call('EXISTS', r.stream) == 0 then err = route.make(ctx.prefix, name) end
+      if not err and length == 0 and call('EXISTS', r.stream) == 0 then err = route.make(ctx.space, name) end
       if err then
         r.exact = true
         note(ctx, 'wrong-type', r.stream, err)

@@ -40,7 +40,7 @@ do
     local due, went_on, now, at, place
     if text then due, went_on, now, at, place = match(text, STATE) end
     if due then
-      b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.prefix .. ':' .. place
+      b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. place
       b.is_stored = true
     elseif rests_till then
       b.at, b.place = rests_till + 0, ctx.k.rest
@@ -53,7 +53,7 @@ do
   end
 
   local function encode(ctx, b)
-    return table.concat({ digits(b.due), digits(b.went_on), base.exact(b.now), digits(b.at), sub(b.place, #ctx.prefix + 2) }, ' ')
+    return table.concat({ digits(b.due), digits(b.went_on), base.exact(b.now), digits(b.at), sub(b.place, #ctx.k.prefix + 2) }, ' ')
   end
 
   -- change: something of a budget is to be written at the end of the call.

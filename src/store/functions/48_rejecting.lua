@@ -13,7 +13,7 @@ do
   local HALF_US = 600000000
   local NAMES = 1500 -- well below a power of two: a Lua table that is full is built anew at every second name that comes
 
-  local news, news_count = {}, 0 -- by prefix
+  local news, news_count = {}, 0 -- by space
 
   local function fresh_half()
     return { names = {}, counts = {}, at = {}, size = 0, total = 0 }
@@ -71,12 +71,12 @@ do
   -- add: n more jobs of a bucket were rejected.
   -- reads, writes  memory      cost  O(log NAMES) table operations, no call
   function rejecting.add(ctx, name, n)
-    local prefix, half = ctx.prefix, halves(ctx.memory, ctx.now, true).young
-    if not news[prefix] then
+    local space, half = ctx.space, halves(ctx.memory, ctx.now, true).young
+    if not news[space] then
       if news_count >= 256 then news, news_count = {}, 0 end
-      news[prefix], news_count = 0, news_count + 1
+      news[space], news_count = 0, news_count + 1
     end
-    news[prefix] = news[prefix] + 1
+    news[space] = news[space] + 1
     half.total = half.total + n
     local i = half.at[name]
     if i then
@@ -103,10 +103,10 @@ do
     return halves(ctx.memory, ctx.now, false)
   end
 
-  -- news: a number that is another one when something was rejected under a prefix: a rejected push writes nothing that Redis could
+  -- news: a number that is another one when something was rejected in a space: a rejected push writes nothing that Redis could
   -- report, so the daemons are told with each heartbeat (78_daemons).
-  function rejecting.news(prefix)
-    return news[prefix] or 0
+  function rejecting.news(space)
+    return news[space] or 0
   end
 
   -- page: some of the names with more than `floor_n` rejected jobs, from the place `from` of both halves on, the young one first.

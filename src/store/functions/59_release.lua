@@ -36,14 +36,14 @@ do
 
   -- entries: some entries of a route are done, where no call is open yet: one is, if somebody waits for a slot that they held.
   -- cost  1 call where no entry at all holds one, 2 where none of these does, 5 where nobody waits for them
-  function release.entries(prefix, route_name, ids, now_us)
-    local k = keys.of(prefix)
+  function release.entries(space, route_name, ids, now_us)
+    local k = keys.of(space)
     if #ids == 0 or call('EXISTS', k.slots) == 0 then return end
     local held, lines = slots.lines_of(k, route_name, ids)
     local nodes = held[1] and slots.remove(k, held, lines) or {}
     local waits = nodes[1] and who_waits(k, nodes) or {}
     if not waits[1] then return end
-    local ctx = context.open(prefix, now_us)
+    local ctx = context.open(space, now_us)
     ctx.earlier = false
     for i, node in ipairs(waits) do
       release.go_on(ctx, node)

@@ -178,8 +178,8 @@ do
   local function make_routes(ctx, c)
     for _, one in pairs(c.set or {}) do
       if one.policy.route then
-        local err = route.make(ctx.prefix, one.policy.route)
-        if err then return route.refuse(ctx.prefix, one.policy.route, err) end
+        local err = route.make(ctx.space, one.policy.route)
+        if err then return route.refuse(ctx.space, one.policy.route, err) end
       end
     end
   end
@@ -317,11 +317,11 @@ do
   -- errors BADARG TOOMANY WRONGTYPE
   -- cost   O(keys), and of one bucket a look
   function change.set(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix then return refuse('BADARG', 'set takes the policy key') end
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'set takes the policy key') end
     local c, err = change.read(args[2])
     if err then return err end
-    local ctx = context.open(prefix, args[1])
+    local ctx = context.open(space, args[1])
     local step = c.is_glob and of_glob or of_name
     return step(ctx, c)
   end
@@ -345,9 +345,9 @@ do
   --        and slow-downs last, each an entry with the key `slow-down`
   -- cost   O(batch)
   function change.list(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix then return refuse('BADARG', 'settings takes the policy key') end
-    local ctx, cursor = context.open(prefix, args[1]), args[2] or ''
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'settings takes the policy key') end
+    local ctx, cursor = context.open(space, args[1]), args[2] or ''
     local reply = { '', ctx.now_text }
     local function add(name, is_glob, json)
       local n = #reply

@@ -158,9 +158,9 @@ do
   --          id of the record in force ('' = none is stored), spreading 0/1, notes { kind, subject, detail, count, ... } }
   -- cost   O(batch)
   function drain.drain(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'schedule')
-    if not prefix then return refuse('BADARG', 'drain takes the schedule key') end
-    local ctx = context.open(prefix, args[1])
+    local space = keys.space_before(redis_keys[1], 'schedule')
+    if not space then return refuse('BADARG', 'drain takes the schedule key') end
+    local ctx = context.open(space, args[1])
     if args[2] == '1' and not ctx.id then return without_record() end
     begin(ctx)
     return finish(ctx)
@@ -267,9 +267,9 @@ do
   --        0 where the call was spent on what settings that ended had left behind
   -- cost   O(queues + batch)
   function drain.wake(redis_keys, args)
-    local prefix = keys.split_queue(redis_keys[1] or '')
-    if not prefix or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
-    local ctx = context.open(prefix, args[1])
+    local space = keys.split_queue(redis_keys[1] or '')
+    if not space or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
+    local ctx = context.open(space, args[1])
     if (args[2] == '1' or args[2] == 'look') and not ctx.id then return without_record() end
     begin(ctx)
     ctx.only_looks = args[2] == 'look'

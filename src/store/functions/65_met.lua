@@ -21,7 +21,7 @@ do
     local routes, list = pcall_redis('SMEMBERS', ctx.k.routes), {}
     if is_error(routes) then return list end
     table.sort(routes)
-    for _, name in ipairs(routes) do list[#list + 1] = keys.ready(ctx.prefix, name) end
+    for _, name in ipairs(routes) do list[#list + 1] = keys.ready(ctx.space, name) end
     return list
   end
 
@@ -141,9 +141,9 @@ do
   -- reply  { the next cursor ('' = that was all), buckets (0 with "jobs"), ready jobs, jobs with workers (0 with "buckets") }, of this page
   -- cost   O(batch) names; or O(PAGE) entries, at most 1 MiB of jobs or one job
   function met.count(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix or not args[2] then return refuse('BADARG', 'met takes the policy key, and a name or a glob') end
-    local ctx, at, cursor = context.open(prefix, args[1]), match(args[5] or '', '^(%d+) (%S+)$')
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space or not args[2] then return refuse('BADARG', 'met takes the policy key, and a name or a glob') end
+    local ctx, at, cursor = context.open(space, args[1]), match(args[5] or '', '^(%d+) (%S+)$')
     local meets, counts_buckets = meets_of(ctx, args[2], args[3] == '1'), args[4] == 'buckets'
     local all = counts_buckets and sets_of(ctx) or streams_of(ctx)
     at, cursor = tonumber(at or '1'), cursor or '0'

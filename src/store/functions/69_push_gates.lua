@@ -11,7 +11,7 @@ do
     if #s.p.gates == 0 then return NONE end
     local gates = {}
     for n, wanted in ipairs(s.p.gates) do
-      local key, state = keys.gate(ctx.prefix, wanted.name, wanted.place, s.bucket), {}
+      local key, state = keys.gate(ctx.space, wanted.name, wanted.place, s.bucket), {}
       local err = wanted.limiter.read(state, key, ctx.now, wanted.p, wanted.given)
       if err then return nil, redis.error_reply(err.err .. ' (gate ' .. key .. ')') end
       gates[n] = { name = wanted.name, limiter = wanted.limiter, p = wanted.p, state = state }

@@ -13,12 +13,12 @@ do
   local function read(redis_keys, now_us)
     if #redis_keys ~= 1 then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
     local queue = redis_keys[1]
-    local prefix, name = keys.split_queue(queue)
-    if not prefix or not names.is_bucket(name) then
+    local space, name = keys.split_queue(queue)
+    if not space or not names.is_bucket(name) then
       return nil, nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
         .. ' without control characters, { or }')
     end
-    local ctx = context.open(prefix, now_us)
+    local ctx = context.open(space, now_us)
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return nil, nil, wrong_type(queue, 'list') end
     one_name[1] = name

@@ -129,13 +129,13 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function throttle.slow(redis_keys, args, now_us)
-    local prefix, name = keys.split_queue(redis_keys[1] or '')
-    if #redis_keys ~= 1 or not prefix or not names.is_bucket(name) then
+    local space, name = keys.split_queue(redis_keys[1] or '')
+    if #redis_keys ~= 1 or not space or not names.is_bucket(name) then
       return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
     end
     local how, err = options_of(args)
     if err then return err end
-    local ctx, id = context.open(prefix, now_us), nil
+    local ctx, id = context.open(space, now_us), nil
     ctx.told = nil
     id, err = throttle.node_of(ctx, name, how.budget)
     if err then return err end
@@ -149,9 +149,9 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function throttle.slow_node(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    local space = keys.space_before(redis_keys[1], 'policy')
     local ok, how = pcall(cjson.decode, args[2] or '')
-    if not prefix or not ok or type(how) ~= 'table' or type(how.node) ~= 'string' then
+    if not space or not ok or type(how) ~= 'table' or type(how.node) ~= 'string' then
       return refuse('BADARG', 'slow_node takes the policy key, and JSON: node, in, ms, by, user, reason')
     end
     local budget_name = chain.budget_of(how.node)
@@ -159,7 +159,7 @@ do
     if how.ms and (type(how.ms) ~= 'number' or how.ms < 1 or how.ms > MOST_MS) then
       return refuse('BADARG', 'a slow-down lasts 1 ms to 366 d')
     end
-    local ctx = context.open(prefix, args[1])
+    local ctx = context.open(space, args[1])
     ctx.told = nil
     if not policy_of(ctx.rec, how.node) then
       return chain.unknown(budget_name)
@@ -170,8 +170,8 @@ do
   end
 
   -- done: these entries of a stream were acknowledged and are about to be deleted: a job that left after a slow-down ends its incidents.
-  function throttle.done(prefix, stream, ids, now_us)
-    local ctx, bytes = context.open(prefix, now_us), 0
+  function throttle.done(space, stream, ids, now_us)
+    local ctx, bytes = context.open(space, now_us), 0
     if not ctx.has_slow then return end
     for _, entry in ipairs(ids) do
       if bytes >= MIB then break end

@@ -24,9 +24,9 @@ do
   -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
   -- cost   O(ids)
   function jobs.ack(redis_keys, ids, now_us)
-    local stream, prefix, route_name = redis_keys[1], nil, nil
-    if #redis_keys == 1 then prefix, route_name = keys.split_ready(stream) end
-    if not prefix then return bad_ready_key() end
+    local stream, space, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
+    if not space then return bad_ready_key() end
     if #ids == 0 then return refuse('BADARG', 'no entry id given') end
     if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
     local full = {}
@@ -40,11 +40,11 @@ do
     for _, id in ipairs(full) do
       if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
     end
-    local k = keys.of(prefix)
+    local k = keys.of(space)
     local counts = #done > 0 and call('EXISTS', k.slots, k.slow) > 0
-    if counts then throttle.done(prefix, stream, done, now_us) end
+    if counts then throttle.done(space, stream, done, now_us) end
     if #done > 0 then call('XDEL', stream, unpack(done)) end
-    if counts then release.entries(prefix, route_name, done, now_us) end
+    if counts then release.entries(space, route_name, done, now_us) end
     return #done
   end
 
@@ -187,14 +187,14 @@ do
   -- errors BADARG WRONGTYPE; nothing is changed
   -- cost   O(log n)
   function jobs.fail(redis_keys, args, now_us)
-    local stream, prefix, route_name = redis_keys[1], nil, nil
-    if #redis_keys == 1 then prefix, route_name = keys.split_ready(stream) end
-    if not prefix then return bad_ready_key() end
+    local stream, space, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
+    if not space then return bad_ready_key() end
     local id = entry_id(args[1] or '')
     if not id then return refuse('BADARG', 'the first argument must be an entry id: <ms>-<seq>') end
     local how, err = options_of(args)
     if err then return err end
-    local ctx = context.open(prefix, now_us)
+    local ctx = context.open(space, now_us)
     local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
     err = is_error(pending)
     if err and find(err, 'NOGROUP', 1, true) then return 0 end

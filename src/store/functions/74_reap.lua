@@ -102,7 +102,7 @@ do
   -- reap_route: one page of a route, from the pending entry after `from` ('' = the beginning). Replies where to go on, or nil
   -- when the route is done. An entry is finished when it was delivered and is not pending.
   local function reap_route(ctx, pass, name, from)
-    local stream = keys.ready(ctx.prefix, name)
+    local stream = keys.ready(ctx.space, name)
     local length = pcall_redis('XLEN', stream)
     if is_error(length) then note(ctx, 'wrong-type', stream) return nil end
     pass.live = pass.live + length
@@ -111,7 +111,7 @@ do
       return nil
     end
     local group = route.group_of(stream)
-    if not group then route.make(ctx.prefix, name) return nil end
+    if not group then route.make(ctx.space, name) return nil end
     local delivered, most = group['last-delivered-id'], ctx.limits.batch - pass.rows
     local rows = call('XPENDING', stream, 'workers', from == '' and '-' or '(' .. from, '+', most)
     if from == '' then
@@ -143,9 +143,9 @@ do
   --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots (75_heal) }
   -- cost   O(batch)
   function reap.reap(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix then return refuse('BADARG', 'reap takes the policy key') end
-    local ctx = context.open(prefix, args[1])
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'reap takes the policy key') end
+    local ctx = context.open(space, args[1])
     local m = ctx.memory
     if (args[3] or '') == '' then m.passes = m.passes + 1 end
     local pass = {

@@ -28,11 +28,11 @@ do
   local function group_of(ctx, at_groups, name)
     local g = at_groups[name]
     if g == nil then
-      local stream = keys.ready(ctx.prefix, name)
+      local stream = keys.ready(ctx.space, name)
       g = not is_error(pcall_redis('XLEN', stream)) and call('EXISTS', stream) == 1 and { stream = stream }
       if g then
         local group = route.group_of(stream)
-        if not group then route.make(ctx.prefix, name) end
+        if not group then route.make(ctx.space, name) end
         local ms, n = match(group and group['last-delivered-id'] or '0-0', '^(%d+)-(%d+)$')
         g.ms, g.n = ms + 0, n + 0
       end
@@ -168,9 +168,9 @@ do
   --          notes { kind, subject, detail, count, ... } }
   -- cost   O(PAGE), and at most 1 MiB of jobs or one job
   function heal.heal(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix then return refuse('BADARG', 'heal takes the policy key') end
-    local ctx = context.open(prefix, args[1])
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'heal takes the policy key') end
+    local ctx = context.open(space, args[1])
     if call('EXISTS', ctx.k.slots, ctx.k.inflight, ctx.k.full) == 0 then
       ctx.memory.heal = nil
       return { -1, 0, {} }

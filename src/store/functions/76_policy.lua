@@ -9,8 +9,8 @@ do
   end
 
   -- has_begun_to_end: whether settings of globs have ended, and that has reached a bucket and not yet all of them.
-  local function has_begun_to_end(prefix, now_us)
-    local ctx = context.open(prefix, now_us)
+  local function has_begun_to_end(space, now_us)
+    local ctx = context.open(space, now_us)
     return ctx.prev and call('EXISTS', ctx.k.reached) == 1
   end
 
@@ -21,22 +21,22 @@ do
   -- cost   O(entries of the record)
   function policy.put(redis_keys, args)
     local policy_key, id, json, mode = redis_keys[1], args[2], args[3], args[4]
-    local prefix = keys.prefix_of(policy_key, 'policy')
+    local space = keys.space_before(policy_key, 'policy')
     local rec = record.decode(json or '')
-    if not prefix or not rec or not id or #id < 8 then return record.bad() end
-    local k = keys.of(prefix)
+    if not space or not rec or not id or #id < 8 then return record.bad() end
+    local k = keys.of(space)
     local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held')
     if mode == 'if-missing' and head[1] then return 0 end
     local same = head[3] == json
-    if not same and (head[2] or has_begun_to_end(prefix, args[1])) then return -1 end
+    if not same and (head[2] or has_begun_to_end(space, args[1])) then return -1 end
     -- checks end here
     for name in pairs(record.routes_of(rec)) do
-      local err = route.make(prefix, name)
-      if err then return route.refuse(prefix, name, err) end
+      local err = route.make(space, name)
+      if err then return route.refuse(space, name, err) end
     end
     put_source(policy_key, args[5] or '') -- the same record may stand on other lines now
     if same then return 0 end
-    memory.hand_over(prefix, head[1], id)
+    memory.hand_over(space, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)
     if places.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
       call('UNLINK', k.reached)
@@ -54,9 +54,9 @@ do
   -- keys   a ready stream
   -- args   now_us (not used)
   function policy.make_route(redis_keys)
-    local prefix, name = keys.split_ready(redis_keys[1] or '')
-    if not prefix then return refuse('BADARG', 'the key must be <prefix>:ready or <prefix>:ready:<route>') end
-    local err = route.make(prefix, name)
+    local space, name = keys.split_ready(redis_keys[1] or '')
+    if not space then return refuse('BADARG', 'the key must be <prefix>:ready or <prefix>:ready:<route>') end
+    local err = route.make(space, name)
     if err then return redis.error_reply(err) end
     return 1
   end

@@ -31,8 +31,8 @@ do
   -- cost   O(daemons)
   function daemons.beat(redis_keys, args)
     local key, now, id, json = redis_keys[1] or '', clock(args[1]), args[2] or '', args[3] or ''
-    local prefix = keys.prefix_of(key, 'daemons')
-    if not prefix or id == '' or #id > 200 or #json > 4096 then
+    local space = keys.space_before(key, 'daemons')
+    if not space or id == '' or #id > 200 or #json > 4096 then
       return refuse('BADARG', 'beat takes <prefix>:daemons, an id of 1 to 200 bytes and a text of at most 4096')
     end
     local beats, over, alive, before, since = call('HGETALL', key), {}, json ~= '' and 1 or 0, 0, since_of(json)
@@ -52,7 +52,7 @@ do
       call('HSET', key, id, digits(now + COUNTS_US) .. ' ' .. json)
       call('PEXPIRE', key, COUNTS_US / 1000)
     end
-    return { alive, before, rejecting.news(prefix) }
+    return { alive, before, rejecting.news(space) }
   end
 
   -- count: how many daemons are alive, or an error.
@@ -72,7 +72,7 @@ do
   -- cost   O(daemons)
   function daemons.living(redis_keys, args)
     local key, now, list = redis_keys[1] or '', clock(args[1]), {}
-    if not keys.prefix_of(key, 'daemons') then return refuse('BADARG', 'daemons takes <prefix>:daemons') end
+    if not keys.space_before(key, 'daemons') then return refuse('BADARG', 'daemons takes <prefix>:daemons') end
     local beats = call('HGETALL', key)
     for i = 1, #beats, 2 do
       local left, json = left_us(beats[i + 1], now)

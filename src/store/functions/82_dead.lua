@@ -19,8 +19,8 @@ do
 
   -- open: the context of a call and its filter; or nil, and the error.
   local function open(redis_keys, args)
-    local prefix = #redis_keys == 1 and keys.prefix_of(redis_keys[1], 'dead')
-    if not prefix then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:dead') end
+    local space = #redis_keys == 1 and keys.space_before(redis_keys[1], 'dead')
+    if not space then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:dead') end
     local after, upto, of_bucket, of_reason, id = args[2] or '', args[3] or '', args[4] or '', args[5] or '', args[6] or ''
     for _, one in ipairs({ after, upto, id }) do
       if one ~= '' and not entry_id(one) then return nil, nil, refuse('BADARG', 'an entry id is <ms>-<seq>') end
@@ -28,7 +28,7 @@ do
     if #of_bucket > GLOB_MOST or #of_reason > GLOB_MOST then
       return nil, nil, refuse('BADARG', 'a glob has at most ' .. GLOB_MOST .. ' bytes')
     end
-    local ctx = context.open(prefix, args[1])
+    local ctx = context.open(space, args[1])
     if is_error(pcall_redis('XLEN', ctx.k.dead)) then
       return nil, nil, base.wrong_type(ctx.k.dead, 'stream')
     end

@@ -91,9 +91,9 @@ do
   --          many of the nodes that wait are budgets }
   -- cost   O(routes, daemons, held routes)
   function figures.read(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix then return refuse('BADARG', 'figures takes the policy key') end
-    local ctx = context.open(prefix, args[1])
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'figures takes the policy key') end
+    local ctx = context.open(space, args[1])
     return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), routes(ctx),
       { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
         'daemons', daemons.count(ctx.k.daemons, ctx.now), 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }

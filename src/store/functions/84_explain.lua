@@ -14,11 +14,11 @@ do
   --   place, due, level   as `bucket.decide` takes them
   local function look(redis_keys, now_us)
     local queue = redis_keys[1] or ''
-    local prefix, name = keys.split_queue(queue)
-    if #redis_keys ~= 1 or not prefix or not names.is_bucket(name) then
+    local space, name = keys.split_queue(queue)
+    if #redis_keys ~= 1 or not space or not names.is_bucket(name) then
       return nil, nil, refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
     end
-    local ctx, b = context.open(prefix, now_us), { queue = queue, name = name }
+    local ctx, b = context.open(space, now_us), { queue = queue, name = name }
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then b.wrong, len = call('TYPE', queue).ok, 0 end
     local stands, dues = places.load(ctx, { name })
@@ -194,9 +194,9 @@ do
   -- errors BADARG: the name can be none, or no [[budget]] matches it
   -- cost   O(levels)
   function explain.budget(redis_keys, args)
-    local prefix, name = keys.prefix_of(redis_keys[1], 'policy'), args[2] or ''
-    if not prefix or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
-    local ctx = context.open(prefix, args[1])
+    local space, name = keys.space_before(redis_keys[1], 'policy'), args[2] or ''
+    if not space or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
+    local ctx = context.open(space, args[1])
     if not ctx.rec.has_budgets or not record.policy_of(ctx.rec, chain.id_of(name)) then
       return chain.unknown(name)
     end

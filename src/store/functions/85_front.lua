@@ -14,8 +14,8 @@ do
   -- errors BADBUCKET BADARG WRONGTYPE
   -- cost   O(jobs), and at most 1 MiB of jobs or one job: a list tells nothing of a job without reading it whole
   function front.jobs(redis_keys, args)
-    local prefix, name = keys.split_queue(redis_keys[1] or '')
-    if not prefix or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
+    local space, name = keys.split_queue(redis_keys[1] or '')
+    if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
     local most, first = whole(args[2]), whole(args[3])
     if not most or most < 1 or most > JOBS_MOST or not first or first < 1 or first > BYTES_MOST then
       return refuse('BADARG', 'front takes how many jobs, 1 to 100, and how many bytes of each, 1 to 4096')
@@ -40,9 +40,9 @@ do
   -- errors BADBUCKET
   -- cost   O(1)
   function front.drips(redis_keys, args)
-    local prefix, name = keys.split_queue(redis_keys[1] or '')
-    if not prefix or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
-    local ctx = context.open(prefix, args[1])
+    local space, name = keys.split_queue(redis_keys[1] or '')
+    if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
+    local ctx = context.open(space, args[1])
     local drips, n = watch.ask_drips(ctx.memory, name, ctx.now)
     return drips and { ctx.now_text, n, unpack(drips) } or { ctx.now_text }
   end

@@ -100,13 +100,13 @@ do
   -- errors BADARG
   -- cost   O(buckets)
   function rows.buckets(redis_keys, args)
-    local prefix, list = keys.prefix_of(redis_keys[1], 'policy'), {}
+    local space, list = keys.space_before(redis_keys[1], 'policy'), {}
     for i = 2, #args do
-      if not names.is_bucket(args[i]) then prefix = nil end
+      if not names.is_bucket(args[i]) then space = nil end
       list[i - 1] = args[i]
     end
-    if not prefix or #list > MOST then return refuse('BADARG', 'rows takes the policy key and up to 64 names of buckets') end
-    local ctx, found, more = context.open(prefix, args[1]), {}, {}
+    if not space or #list > MOST then return refuse('BADARG', 'rows takes the policy key and up to 64 names of buckets') end
+    local ctx, found, more = context.open(space, args[1]), {}, {}
     if list[1] then
       local stands, dues = places.load(ctx, list)
       local levels, pair = call('HMGET', ctx.k.level, unpack(list)), rejecting.now_in(ctx)
@@ -158,13 +158,13 @@ do
   -- errors BADARG
   -- cost   O(budgets)
   function rows.budgets(redis_keys, args)
-    local prefix, ids, found = keys.prefix_of(redis_keys[1], 'policy'), {}, {}
+    local space, ids, found = keys.space_before(redis_keys[1], 'policy'), {}, {}
     for i = 2, #args do
-      if not names.is_bucket(args[i]) then prefix = nil end
+      if not names.is_bucket(args[i]) then space = nil end
       ids[i - 1] = chain.id_of(args[i])
     end
-    if not prefix or #ids > MOST then return refuse('BADARG', 'budget_rows takes the policy key and up to 64 names of budgets') end
-    local ctx = context.open(prefix, args[1])
+    if not space or #ids > MOST then return refuse('BADARG', 'budget_rows takes the policy key and up to 64 names of budgets') end
+    local ctx = context.open(space, args[1])
     if not ctx.rec.has_budgets then return { ctx.now_text, {}, {} } end
     named(ctx, ids)
     budget.expect(ctx, ids)

@@ -112,16 +112,16 @@ do
   --          empty or late, and those of budgets; rows that may rank by rejected }
   -- cost   O(how many)
   function walk.page(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    local space = keys.space_before(redis_keys[1], 'policy')
     local most = whole(args[4])
-    if not prefix or not most or most < 1 or most > PAGE_MOST then
+    if not space or not most or most < 1 or most > PAGE_MOST then
       return refuse('BADARG', 'walk takes the policy key, a place, a cursor, how many (1 to 1000), and four floors')
     end
     local floors = {
       depth = tonumber(args[5]) or 0, empty = tonumber(args[6]) or -1, late = tonumber(args[7]) or 0, rejected = tonumber(args[8]) or 0,
       waiting = tonumber(args[9] or ''),
     }
-    local ctx, at, cursor = context.open(prefix, args[1]), args[2], args[3]
+    local ctx, at, cursor = context.open(space, args[1]), args[2], args[3]
     if at == '' then at, cursor = 'paused', '0' end
     local passed, buckets, list, rejecting_rows = 0, 0, {}, {}
     for _ = 1, PLACES_MOST do
@@ -147,16 +147,16 @@ do
   -- errors BADARG
   -- cost   O(bytes)
   function walk.rank(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
+    local space = keys.space_before(redis_keys[1], 'policy')
     local as_of, took, buckets = whole(args[2]), whole(args[3]), whole(args[4])
-    local good, orders = prefix and as_of and took and buckets and #args % 2 == 0 and #args <= 4 + 2 * PARTS_MOST, {}
+    local good, orders = space and as_of and took and buckets and #args % 2 == 0 and #args <= 4 + 2 * PARTS_MOST, {}
     for i = 5, #args - 1, 2 do
       good = good and ORDERS[args[i]] and #args[i + 1] <= PART_BYTES
       local parts = orders[args[i]] or {}
       orders[args[i]], parts[#parts + 1] = parts, args[i + 1]
     end
     if not good then return refuse('BADARG', 'rank takes the policy key, three numbers and parts of orders') end
-    local m = context.open(prefix, args[1]).memory
+    local m = context.open(space, args[1]).memory
     memory.holds_much(m)
     m.top = { as_of = as_of, took = took, buckets = buckets, orders = orders }
     return 1
@@ -169,9 +169,9 @@ do
   --        kept, or one of before yesterday
   -- cost   O(bytes)
   function walk.top(redis_keys, args)
-    local prefix, most = keys.prefix_of(redis_keys[1], 'policy'), whole(args[2])
-    if not prefix or not most then return refuse('BADARG', 'top takes the policy key, how many parts, and orders') end
-    local ctx = context.open(prefix, args[1])
+    local space, most = keys.space_before(redis_keys[1], 'policy'), whole(args[2])
+    if not space or not most then return refuse('BADARG', 'top takes the policy key, how many parts, and orders') end
+    local ctx = context.open(space, args[1])
     local top = ctx.memory.top
     if not top or ctx.now - top.as_of > KEPT_US then return {} end
     local reply = { digits(top.as_of), digits(max(0, ctx.now - top.as_of)), digits(top.took), top.buckets }

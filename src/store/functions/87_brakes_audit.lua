@@ -3,8 +3,8 @@
 local brakes_audit = {}
 do
   -- check: what is wrong; `stands` is where each node stands.
-  function brakes_audit.check(prefix, stands, found)
-    local k, stored = keys.of(prefix), {}
+  function brakes_audit.check(space, stands, found)
+    local k, stored = keys.of(space), {}
     for _, key in ipairs({ k.slow, k.windows }) do
       for _, id in ipairs(call('HKEYS', key)) do stored[id] = true end
     end

@@ -1,26 +1,27 @@
--- Audit: for tests. It looks at everything that is stored under a prefix and says what is not as it must be between two calls.
+-- Audit: for tests. It looks at everything that is stored in a space and says what is not as it must be between two calls.
 
 local audit = {}
 do
   local TOLD_MOST = 100
 
   -- places_of: of each node all places in which it stands, with the due there.
-  local function places_of(prefix, k, found)
+  local function places_of(k, found)
     local all = {}
+    local function word_of(key) return sub(key, #k.prefix + 2) end
     local function add(id, place, due)
       all[id] = all[id] or {}
       all[id][#all[id] + 1] = { place = place, due = due }
     end
     local function scan(key)
       local members = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
-      for i = 1, #members, 2 do add(members[i], sub(key, #prefix + 2), members[i + 1] + 0) end
+      for i = 1, #members, 2 do add(members[i], word_of(key), members[i + 1] + 0) end
     end
     for _, name in ipairs({ 'schedule', 'rest', 'paused', 'full', 'refused' }) do scan(k[name]) end
     for _, key in ipairs(call('KEYS', k.held .. '*')) do scan(key) end
     for _, key in ipairs(call('KEYS', k.wait .. '*')) do
       local members = call('ZRANGE', key, '0', '-1')
       for _, member in ipairs(members) do
-        local id, due, place = sub(member, 17), sub(member, 1, 16), sub(key, #prefix + 2)
+        local id, due, place = sub(member, 17), sub(member, 1, 16), word_of(key)
         add(id, place, due + 0)
         local said = call('HGET', k.waiting, id)
         local wanted = due .. ' ' .. sub(key, #k.wait + 1)
@@ -34,8 +35,8 @@ do
   end
 
   -- in_flight: whether an entry is in its stream, and undelivered or pending.
-  local function in_flight(prefix, route_name, id)
-    local stream = keys.ready(prefix, route_name)
+  local function in_flight(space, route_name, id)
+    local stream = keys.ready(space, route_name)
     if not call('XRANGE', stream, id, id)[1] then return false end
     local group = route.group_of(stream)
     return not group or names.is_after(id, group['last-delivered-id']) or #call('XPENDING', stream, 'workers', id, id, 1) > 0
@@ -43,13 +44,13 @@ do
 
   -- look_at_slots: the entries that hold slots, as their lines have it and as the nodes have it, and who waits for one.
   local function look_at_slots(ctx, found)
-    local k, held = keys.of(ctx.prefix), {}
+    local k, held = keys.of(ctx.space), {}
     local lines = call('HGETALL', k.slots)
     for i = 1, #lines, 2 do
       local name, route_name, id = lines[i], slots.split(lines[i])
       if not route_name then
         found('slots holds ' .. name .. ', which is no entry')
-      elseif not in_flight(ctx.prefix, route_name, id) then
+      elseif not in_flight(ctx.space, route_name, id) then
         found(name .. ' holds slots and is not in flight')
       end
       for _, node in ipairs(slots.nodes_of(lines[i + 1])) do held[slots.member(node, name)] = true end
@@ -77,13 +78,13 @@ do
   -- reply  { a sentence, ... }, at most 100; none: all is well
   -- cost   O(everything): for tests only
   function audit.audit(redis_keys, args)
-    local prefix = keys.prefix_of(redis_keys[1], 'policy')
-    if not prefix then return base.refuse('BADARG', 'audit takes the policy key') end
-    local k, told = keys.of(prefix), {}
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return base.refuse('BADARG', 'audit takes the policy key') end
+    local k, told = keys.of(space), {}
     local function found(sentence)
       if #told < TOLD_MOST then told[#told + 1] = sentence end
     end
-    local all = places_of(prefix, k, found)
+    local all = places_of(k, found)
     for id, stands in pairs(all) do
       if #stands > 1 then found(id .. ' stands in ' .. stands[1].place .. ' and in ' .. stands[2].place) end
       if stands.has_work and (not stands[1] or stands[1].place == 'rest') then
@@ -119,8 +120,8 @@ do
         found(name .. ' has a retry that was announced and stands ' .. (place and 'at rest' or 'nowhere'))
       end
     end
-    brakes_audit.check(prefix, all, found)
-    look_at_slots(args[1] and context.open(prefix, args[1]) or { prefix = prefix }, found)
+    brakes_audit.check(space, all, found)
+    look_at_slots(args[1] and context.open(space, args[1]) or { space = space }, found)
     table.sort(told)
     return told
   end
