@@ -80,7 +80,7 @@ pub(super) async fn all(
         }
         Ok::<_, StoreError>((top.map(|top| (top.as_of_us, top.age_ms)), now))
     };
-    let (ranking, now) = door.call(look).await?;
+    let (ranking, now) = door.ask(look).await?;
     let per_s = door.passing.per_second(&now);
     let rows: Vec<Value> = now.rows.iter().zip(per_s).map(|(row, per_s)| budget_as_json(row, per_s)).collect();
     Ok(Json(json!({
@@ -101,7 +101,7 @@ pub(super) async fn one(
         Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
             return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
         }
-        answer => answer?,
+        answer => answer.map_err(Problem::of_question)?,
     };
     Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
 }

@@ -278,11 +278,11 @@ pub(super) async fn buckets(
     caller.may_read(named.as_ref().map(BucketName::as_str))?;
     let rows = if let Some(bucket) = &named {
         let only = [bucket.as_str().to_owned()];
-        let now = door.call(async |mut store| store.rows_now(&only).await).await?;
+        let now = door.ask(async |mut store| store.rows_now(&only).await).await?;
         now.rows.into_iter().map(|now| now.row).collect()
     } else {
         let only = which.only.as_deref().map(Glob::parse);
-        let top = door.call(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
+        let top = door.ask(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
         top.map(|top| top.rows).unwrap_or_default()
     };
     let mut families = Families::default();
