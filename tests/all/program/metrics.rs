@@ -258,7 +258,7 @@ fn what_others_put_into_a_stream_is_no_job_that_was_acknowledged_or_died() {
     assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&last]), 1);
     let finished = scraped.counts("dripd_jobs_finished_total");
     assert_eq!((finished["ack"], finished["dead"], finished["retry"]), (5, 0, 0), "{finished:?}");
-    assert_eq!(scraped.samples()["dripd_dead_jobs"], 3.0);
+    assert_eq!(scraped.samples()["dripd_dead_jobs"] as u64, 3);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn however_many_scrape_all_are_told_how_much_of_a_rate_is_used() {
         "[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'b'\nwithin = 'line'\n[[budget]]\nmatch = 'line'\nrate = '20/s'\n",
     );
     let mut case = scraped.case();
-    case.lpush("b", &vec!["x"; 900]);
+    case.lpush("b", &["x"; 900]);
     eventually("it is known", || scraped.samples().contains_key(USED));
     for _ in 0..5 {
         let before: u64 = case.cmd(&["XLEN", "drip:ready"]);
@@ -306,7 +306,7 @@ fn of_a_budget_that_has_only_a_quota_it_is_told_how_much_of_that_is_used() {
         "[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'b'\nwithin = 'line'\n[[budget]]\nmatch = 'line'\nquota = '10/d'\n",
     );
     let mut case = scraped.case();
-    case.lpush("b", &vec!["x"; 12]);
+    case.lpush("b", &["x"; 12]);
     eventually("the quota is used up", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == 10);
     assert_eq!(scraped.samples().get(USED), Some(&1.0));
 }
