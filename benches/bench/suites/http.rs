@@ -14,6 +14,7 @@ use axum::routing::post;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use redis::AsyncConnectionConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -122,15 +123,18 @@ impl Bare {
 
 async fn serve_bare(listener: TcpListener, redis: u16) -> io::Result<()> {
     let client = redis::Client::open(format!("redis://127.0.0.1:{redis}/?protocol=resp3")).map_err(io::Error::other)?;
-    let redis = client.get_multiplexed_async_connection().await.map_err(io::Error::other)?;
+    // As the daemon has it: an append may stall Redis for longer than the half second that is usual.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(5)));
+    let redis = client.get_multiplexed_async_connection_with_config(&patient).await.map_err(io::Error::other)?;
     let lpush =
         async |State(mut redis): State<redis::aio::MultiplexedConnection>, Path(bucket): Path<String>, job: Bytes| {
             let mut command = redis::cmd("LPUSH");
             command.arg(format!("bare:{bucket}")).arg(&job[..]);
             let depth: Result<u64, _> = command.query_async(&mut redis).await;
-            depth.map_or((StatusCode::BAD_GATEWAY, String::new()), |depth| {
-                (StatusCode::ACCEPTED, format!("{{\"depth\":{depth}}}"))
-            })
+            match depth {
+                Ok(depth) => (StatusCode::ACCEPTED, format!("{{\"depth\":{depth}}}")),
+                Err(why) => (StatusCode::BAD_GATEWAY, why.to_string()),
+            }
         };
     let router = Router::new().route("/v1/buckets/{bucket}/jobs", post(lpush)).with_state(redis);
     let listener = tokio::net::TcpListener::from_std(listener)?;
