@@ -1,18 +1,20 @@
-//! The recipes for reverse proxies, run as they stand in the documents: TLS outside, names and hosts as the client sent them.
+//! The recipes for other machines, run as they stand in the documents: reverse proxies with TLS outside, names and hosts as the client sent
+//! them; and a Prometheus that comes from elsewhere.
 
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::http::{Door, TOKENS};
+use super::http::{Door, EYES, TOKENS};
 use super::{Shell, said};
 use crate::rig::{eventually, free_port};
 
 const HOST: &str = "drip.example.com";
+const PAGE: &str = "docs/http.md";
 
-/// The first block of the page that contains this.
-fn recipe(contains: &str) -> String {
-    let page = std::fs::read_to_string("docs/http.md").expect("the page");
+/// The first block of a page that contains this.
+fn recipe(page: &str, contains: &str) -> String {
+    let page = std::fs::read_to_string(page).expect("the page");
     let mut blocks = page.split("```").skip(1).step_by(2);
     let block = blocks.find(|block| block.contains(contains)).unwrap_or_else(|| panic!("no block has {contains}"));
     block.split_once('\n').expect("a language").1.to_owned()
@@ -109,7 +111,7 @@ fn the_recipe_for_nginx_works_at_any_port() {
         return;
     }
     let proxied = Proxied::start(|dir, door, port| {
-        let server = recipe("proxy_pass http://127.0.0.1:7380");
+        let server = recipe(PAGE, "proxy_pass http://127.0.0.1:7380");
         let server = with(&server, "listen 443 ssl", &format!("listen 127.0.0.1:{port} ssl"));
         let server = with(&server, "127.0.0.1:7380", &format!("127.0.0.1:{door}"));
         let server = with(&server, "/etc/ssl/drip.example.com.pem", "cert.pem");
@@ -137,7 +139,7 @@ fn the_recipe_for_caddy_works_at_any_port() {
         return;
     }
     let proxied = Proxied::start(|dir, door, port| {
-        let site = recipe("reverse_proxy 127.0.0.1:7380");
+        let site = recipe(PAGE, "reverse_proxy 127.0.0.1:7380");
         let site = with(&site, "127.0.0.1:7380", &format!("127.0.0.1:{door}"));
         // It would ask for a certificate, at a name that is not ours.
         let site = with(&site, "drip.example.com {", &format!("drip.example.com:{port} {{\ntls cert.pem key.pem"));
@@ -149,4 +151,24 @@ fn the_recipe_for_caddy_works_at_any_port() {
         caddy.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs")
     });
     proxied.check();
+}
+
+#[test]
+fn the_recipe_for_a_prometheus_on_another_machine_answers_it_by_the_names_that_are_listed() {
+    let page = "docs/operations.md";
+    let door = with(&recipe(page, "hosts = [\"web1\""), "0.0.0.0:7380", "127.0.0.1:0");
+    let door = Door::of(Shell::new(&with(&door, "/etc/dripd/prometheus.token", "eyes")));
+    let scrape = recipe(page, "credentials_file");
+    let target = scrape.split(['"', ':']).find(|word| *word == "web1").expect("it asks for the name that is listed");
+    let status = |path: &str, host: &str, headers: &[(&str, &str)]| {
+        let host = format!("{host}:{}", door.port);
+        door.ask(&format!("GET {path}"), &[&[("Host", host.as_str())], headers].concat(), b"").status
+    };
+    assert_eq!(status("/metrics", target, &[EYES]), 200);
+    assert_eq!(status("/metrics", "10.0.0.5", &[EYES]), 200);
+    assert_eq!(status("/metrics", target, &[]), 401, "without its token");
+    for path in ["/metrics", "/healthz"] {
+        assert_eq!(status(path, "10.0.0.6", &[EYES]), 421, "{path} by an address that is not listed");
+    }
+    assert_eq!(status("/healthz", target, &[]), 200);
 }
