@@ -11,6 +11,7 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
 use super::{Exit, Failure};
+use crate::store::acl::Role;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -48,11 +49,11 @@ impl Log {
         }
     }
 
-    /// What a command came to: where the log is JSON, a failure is a record of it like any other.
-    pub(super) fn end(self, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
+    /// What a command of a role came to: where the log is JSON, a failure is a record of it like any other.
+    pub(super) fn end(self, done: Result<Exit, Failure>, role: Role) -> Result<Exit, Failure> {
         match done {
             Err(failure) if self.log_format == Format::Json => {
-                tracing::error!(why = failure.record(), "failed");
+                tracing::error!(why = failure.record(role), "failed");
                 Ok(failure.exit)
             }
             done => done,

@@ -8,6 +8,7 @@ use super::log::Log;
 use super::{Exit, Failure};
 use crate::config::{BadConfig, Config, Environment};
 use crate::daemon::Daemon;
+use crate::store::acl::Role;
 
 /// Run the daemon.
 #[derive(Debug, Args)]
@@ -31,6 +32,6 @@ impl Run {
             tracing::info!("stopped");
             Ok(Exit::Done)
         };
-        self.log.end(serve.await)
+        self.log.end(serve.await, Role::Daemon)
     }
 }

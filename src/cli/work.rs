@@ -13,6 +13,7 @@ use super::args::{http_url, time, whole};
 use super::log::Log;
 use super::{Exit, Failure, connect};
 use crate::config::{BadConfig, Config};
+use crate::store::acl::Role;
 use crate::store::{Address, Partition};
 use crate::system::signals::{Signal, Signals};
 use crate::words::bucket::BucketName;
@@ -76,7 +77,7 @@ impl Work {
         let log = self.log;
         log.start();
         let done = async { self.work(&load()?).await };
-        log.end(done.await)
+        log.end(done.await, Role::Worker)
     }
 
     async fn work(self, config: &Config) -> Result<Exit, Failure> {

@@ -222,7 +222,7 @@ impl Store {
         let (mut cursor, mut all) = (String::new(), Vec::new());
         loop {
             let args = [b"".as_slice(), cursor.as_bytes()];
-            let reply = self.function("drip__settings", &[self.keys().policy()], &args).await?;
+            let reply = self.reading("drip__settings", &[self.keys().policy()], &args).await?;
             let (next, now) = page(&reply, &mut all).ok_or_else(|| unexpected("drip__settings", &reply))?;
             if next.is_empty() {
                 all.sort_by(|a, b| (!a.is_glob, &a.pattern).cmp(&(!b.is_glob, &b.pattern)));
@@ -259,7 +259,7 @@ impl Store {
         let is_glob: &[u8] = if is_glob { b"1" } else { b"0" };
         loop {
             let args = [b"".as_slice(), pattern.as_bytes(), is_glob, what, cursor.as_bytes()];
-            let reply = self.function("drip__met", &[self.keys().policy()], &args).await?;
+            let reply = self.reading("drip__met", &[self.keys().policy()], &args).await?;
             let page: (String, u64, u64, u64) =
                 FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__met", &reply))?;
             sums = (sums.0 + page.1, sums.1 + page.2, sums.2 + page.3);
