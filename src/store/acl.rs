@@ -63,11 +63,10 @@ const ENGINE: &[Grant] = &[
     Grant { may: "xadd xlen xtrim memory|usage", both: "rejected", ..NONE },
 ];
 
-/// What comes to that where jobs come back or are given up, and where others are told.
+/// What comes to that where jobs come back to their buckets, and where others are told.
 const BACK: &[Grant] = &[
-    Grant { may: "hget hmget hdel", both: "slots", ..NONE },
-    Grant { may: "zadd zrem zrange", both: "inflight retries retry:*", ..NONE },
-    Grant { may: "xadd", write: "dead events", ..NONE },
+    Grant { may: "zadd zrem zrange", both: "retries retry:*", ..NONE },
+    Grant { may: "xadd", write: "events", ..NONE },
     Grant { may: "incr", both: "wake", ..NONE },
 ];
 
@@ -87,8 +86,8 @@ const LOOK: Grant = Grant {
     may: "fcall_ro|drip_peek fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
           fcall_ro|drip__settings fcall_ro|drip__met fcall_ro|drip__daemons fcall_ro|drip__dead_list fcall_ro|drip__dead_count \
           fcall_ro|drip__top fcall_ro|drip__rows fcall_ro|drip__budget_rows fcall_ro|drip__front fcall_ro|drip__drips \
-          fcall_ro|drip__figures exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan hstrlen zcard zcount \
-          zlexcount zmscore zrange zrank zscan zscore xlen xrange xrevrange xpending xinfo|consumers xinfo|groups",
+          fcall_ro|drip__figures exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
+          zlexcount zmscore zrange zrangebyscore zrank zscan zscore xlen xrange xrevrange xpending xinfo|consumers xinfo|groups",
     read: "*",
     ..NONE
 };
@@ -116,12 +115,15 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 CONNECTS,
                 Grant {
                     may: "fcall|drip_ack fcall|drip_fail fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
-                          xgroup|create xinfo|groups",
+                          xgroup|create",
                     both: "ready ready:*",
                     ..NONE
                 },
                 Grant { may: "fcall|drip_slow", both: "queue:*", ..NONE },
                 Grant { may: "sadd", write: "routes", ..NONE },
+                Grant { may: "hget hmget hdel", both: "slots", ..NONE },
+                Grant { may: "zrem", write: "inflight", ..NONE },
+                Grant { may: "xadd", write: "dead", ..NONE },
             ],
             BACK,
             ENGINE,
@@ -161,7 +163,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             Grant { may: "function|load client|tracking scan acl|whoami", ..NONE },
             Grant {
                 may: "fcall fcall_ro exists type del unlink pexpire get set incr llen lindex lpush ltrim rpop sadd smembers srem \
-                      hget hmget hgetall hvals hset hsetnx hdel hexists hincrby hlen hscan hstrlen memory|usage zadd zcard zcount \
+                      hget hmget hgetall hvals hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
                       zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zremrangebyscore zscan zscore xack xadd \
                       xclaim xdel xgroup|create xinfo|consumers xinfo|groups xlen xpending xrange xrevrange xtrim",
                 both: "*",
