@@ -70,14 +70,18 @@ const BACK: &[Grant] = &[
     Grant { may: "incr", both: "wake", ..NONE },
 ];
 
-/// What the limiters do.
-const LIMITER: &str = "get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore";
-
 /// The limiters, of an application's own keys.
 const LIMITS: Grant = Grant {
     may: "fcall|drip_fixed_window fcall|drip_sliding_window fcall|drip_sliding_counter fcall|drip_token_bucket \
-          fcall|drip_leaky_meter fcall|drip_throttle get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore",
+          fcall|drip_leaky_meter fcall|drip_throttle",
     both: LIMITERS,
+    ..NONE
+};
+
+/// What they do, at a key of their own and as a gate of a bucket.
+const LIMITER: Grant = Grant {
+    may: "get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore",
+    both: "gate:* limit:*",
     ..NONE
 };
 
@@ -102,8 +106,8 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 CONNECTS,
                 Grant { may: "fcall|drip_push fcall_ro|drip_peek lpush llen", both: "queue:*", ..NONE },
                 Grant { may: "fcall_ro|drip__daemons hgetall", read: "daemons", ..NONE },
-                Grant { may: LIMITER, both: "gate:*", ..NONE },
                 LIMITS,
+                LIMITER,
             ],
             ENGINE,
         ],
@@ -170,6 +174,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 ..NONE
             },
             LIMITS,
+            LIMITER,
         ]],
     ),
 ];

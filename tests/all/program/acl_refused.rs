@@ -133,7 +133,7 @@ fn a_command_that_its_user_may_not_run_says_which_role_may() {
             "cannot ask the throttle login:a: ",
             "submitter",
         ),
-        (&house.shell("producer"), &["status"], "cannot say how things stand: ", "observer"),
+        (&house.shell("producer"), &["status"], "cannot say how all stands: ", "observer"),
         (&house.shell("worker"), &["explain", "a"], "cannot explain a: ", "observer"),
         (&house.shell("worker"), &["dead", "list"], "cannot list dead letters: ", "observer"),
     ] {
