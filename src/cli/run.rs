@@ -10,6 +10,9 @@ use crate::config::{BadConfig, Config, Environment};
 use crate::daemon::Daemon;
 use crate::store::acl::Role;
 
+/// What this command tries, in words.
+pub(super) const TRIED: &str = "run";
+
 /// Run the daemon.
 #[derive(Debug, Args)]
 pub(super) struct Run {
@@ -24,7 +27,7 @@ impl Run {
         environment: Environment,
         load: impl FnOnce() -> Result<Config, BadConfig>,
     ) -> Result<Exit, Failure> {
-        self.log.start();
+        let log = self.log.start();
         let serve = async {
             let config = load()?;
             tracing::info!(version = env!("CARGO_PKG_VERSION"), config = config.source(), "starting");
@@ -32,6 +35,6 @@ impl Run {
             tracing::info!("stopped");
             Ok(Exit::Done)
         };
-        self.log.end(serve.await, Role::Daemon)
+        log.end(TRIED, Role::Daemon, serve.await)
     }
 }

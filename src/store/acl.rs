@@ -79,11 +79,8 @@ const LIMITS: Grant = Grant {
 };
 
 /// What they do, at a key of their own and as a gate of a bucket.
-const LIMITER: Grant = Grant {
-    may: "get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore",
-    both: "gate:* limit:*",
-    ..NONE
-};
+const LIMITER: Grant =
+    Grant { may: "get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore", both: "gate:* limit:*", ..NONE };
 
 /// Reading: functions that write nothing, and all that they and the commands of dripd read.
 const LOOK: Grant = Grant {

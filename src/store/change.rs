@@ -143,6 +143,18 @@ pub struct Lies {
     pub timed: Option<Stands>,
 }
 
+impl Lies {
+    /// Drop the timed value if it has ended: it is stored until its end has reached every bucket, but it counts no more. Replies
+    /// whether any value is left.
+    fn goes_on(&mut self, now: u64) -> bool {
+        self.timed = self
+            .timed
+            .take()
+            .filter(|one| one.till.as_ref().is_none_or(|till| till.parse().is_ok_and(|till: u64| now < till)));
+        self.timed.is_some() || self.lasting.is_some()
+    }
+}
+
 #[derive(Deserialize)]
 struct Entry {
     keys: BTreeMap<String, Lies>,
@@ -347,10 +359,54 @@ fn page(reply: &Value, all: &mut Vec<Settings>) -> Option<(String, u64)> {
     let Value::Array(items) = reply else { return None };
     let (head, entries) = items.split_at_checked(2)?;
     let text = |value: &Value| String::from_redis_value_ref(value).ok();
+    let (next, now) = (text(&head[0])?, text(&head[1])?.parse().ok()?);
     let (entries, []) = entries.as_chunks::<3>() else { return None };
     for [pattern, is_glob, json] in entries {
-        let Ok(Entry { keys }) = serde_json::from_str(&text(json)?) else { continue };
-        all.push(Settings { pattern: text(pattern)?, is_glob: *is_glob == Value::Int(1), keys });
+        let Ok(Entry { mut keys }) = serde_json::from_str(&text(json)?) else { continue };
+        keys.retain(|_, key| key.goes_on(now));
+        if !keys.is_empty() {
+            all.push(Settings { pattern: text(pattern)?, is_glob: *is_glob == Value::Int(1), keys });
+        }
     }
-    Some((text(&head[0])?, text(&head[1])?.parse().ok()?))
+    Some((next, now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_ended_is_not_listed_though_it_is_stored_until_its_end_has_reached_every_bucket() {
+        let bulk = |text: &str| Value::BulkString(text.into());
+        let stands = |text: &str, till: &str| format!(r#"{{"text":"{text}","since":"1","till":{till}}}"#);
+        let entry = |lasting: &str, till: u64| {
+            bulk(&format!(
+                r#"{{"keys":{{"rate":{{"lasting":{lasting},"timed":{}}}}}}}"#,
+                stands("9/s", &format!("\"{till}\""))
+            ))
+        };
+        let reply = Value::Array(vec![
+            bulk(""),
+            bulk("100"),
+            bulk("over*"),
+            Value::Int(1),
+            entry("null", 100),
+            bulk("goes-on"),
+            Value::Int(0),
+            entry("null", 101),
+            bulk("lasts"),
+            Value::Int(0),
+            entry(&stands("5/s", "null"), 99),
+        ]);
+        let mut all = Vec::new();
+        assert_eq!(page(&reply, &mut all), Some((String::new(), 100)));
+        let left: Vec<_> = all
+            .iter()
+            .map(|one| {
+                let rate = &one.keys["rate"];
+                (one.pattern.as_str(), rate.lasting.is_some(), rate.timed.is_some())
+            })
+            .collect();
+        assert_eq!(left, [("goes-on", false, true), ("lasts", true, false)]);
+    }
 }

@@ -280,7 +280,8 @@ impl Case {
         let keys: Vec<_> = keys.iter().map(|key| self.key(key)).collect();
         let mut cmd = redis::cmd("FCALL");
         cmd.arg(name).arg(keys.len()).arg(keys).arg(args);
-        redis::from_redis_value(crate::roles::call(&mut self.redis, &self.prefix, name, cmd)?).map_err(RedisError::from)
+        redis::from_redis_value(crate::roles::call(&mut self.redis, &self.prefix, name, &cmd)?)
+            .map_err(RedisError::from)
     }
 
     /// The code of the error that a call is refused with.

@@ -10,7 +10,7 @@ use dripd::store::acl::Role;
 use redis::{Connection, RedisError, Value};
 
 thread_local! {
-    static AS_ROLES: Cell<bool> = Cell::new(std::env::var_os("DRIPD_TEST_ROLES").is_some()); // TEMP
+    static AS_ROLES: Cell<bool> = const { Cell::new(false) };
     /// The prefixes that were called so.
     static CALLED: RefCell<HashSet<String>> = RefCell::new(HashSet::new());
 }
@@ -52,7 +52,7 @@ fn with_twins(rights: Vec<String>) -> Vec<String> {
 }
 
 /// Send a call of a function: `FCALL` in `command`, or `FCALL_RO` where the role may only read.
-pub fn call(redis: &mut Connection, prefix: &str, function: &str, command: redis::Cmd) -> Result<Value, RedisError> {
+pub fn call(redis: &mut Connection, prefix: &str, function: &str, command: &redis::Cmd) -> Result<Value, RedisError> {
     let role = role_of(function).filter(|_| AS_ROLES.get());
     let Some(role) = role else { return command.query(redis) };
     CALLED.with_borrow_mut(|called| called.insert(prefix.to_owned()));
@@ -64,18 +64,16 @@ pub fn call(redis: &mut Connection, prefix: &str, function: &str, command: redis
         login(redis).expect("it logs in");
     }
     let reply = if role == Role::Observer {
-        let words: Vec<Vec<u8>> = command.args_iter().skip(1).map(bytes_of).collect();
-        redis::cmd("FCALL_RO").arg(words).query(redis)
+        let words = command.args_iter().skip(1).map(|arg| match arg {
+            redis::Arg::Simple(bytes) => bytes.to_vec(),
+            redis::Arg::Cursor => panic!("no function takes a cursor there"),
+        });
+        redis::cmd("FCALL_RO").arg(words.collect::<Vec<_>>()).query(redis)
     } else {
         command.query(redis)
     };
     redis::cmd("AUTH").arg("default").arg("").exec(redis).expect("the default user logs in");
     reply
-}
-
-fn bytes_of(arg: redis::Arg<&[u8]>) -> Vec<u8> {
-    let redis::Arg::Simple(bytes) = arg else { panic!("no cursor") };
-    bytes.to_vec()
 }
 
 /// What Redis refused users whose names begin so, by what was not allowed.

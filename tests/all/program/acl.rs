@@ -81,7 +81,7 @@ impl House {
     }
 
     /// A daemon of that role, with its HTTP door.
-    fn door(&self) -> Door {
+    pub fn door(&self) -> Door {
         Door::of(self.shell("daemon"))
     }
 
@@ -164,12 +164,14 @@ fn every_role_does_all_of_its_work() {
     house.all_was_allowed();
 }
 
+/// What `XREADGROUP` replies: streams, their entries, and the fields of these.
+type Taken = Option<Vec<(String, Vec<(String, HashMap<String, String>)>)>>;
+
 /// What a worker in any language calls.
 fn foreign_worker(house: &House, producer: &mut Connection) {
     let mut worker = house.client("worker");
     let (ready, queue) = (house.key("ready"), house.key("queue:mine"));
     redis::cmd("LPUSH").arg(&queue).arg(&["a", "b", "c"]).exec(producer).expect("LPUSH");
-    type Taken = Option<Vec<(String, Vec<(String, HashMap<String, String>)>)>>;
     let mut take = || loop {
         let words = ["GROUP", "workers", "me", "COUNT", "1", "BLOCK", "20000", "STREAMS", &ready, ">"];
         let taken: Taken = redis::cmd("XREADGROUP").arg(&words).query(&mut worker).expect("XREADGROUP");

@@ -1,6 +1,7 @@
 //! What users with the rights that `dripd acl` prints are refused: all that belongs to another role, and how a command says so.
 
 use redis::{Connection, Value};
+use serde_json::json;
 
 use super::Shell;
 use super::acl::{House, ROLES, done};
@@ -149,6 +150,15 @@ fn a_command_that_its_user_may_not_run_says_which_role_may() {
     redis::cmd("ACL").arg(&rights).exec(&mut admin).expect("a user");
     let err = refused(&house.shell("half"), &["pause", "a"]);
     assert!(err.contains("cannot pause a: redis does not allow that") && err.contains("`dripd acl operator`"), "{err}");
+}
+
+#[test]
+fn what_the_daemon_may_not_do_for_a_request_is_told_over_http() {
+    let house = House::build("drip");
+    let door = house.door();
+    let (error, detail) = door.operate("POST /v1/limit/fixed-window/login:a", &json!({ "rate": "5/s" })).problem(502);
+    assert_eq!(error, "refused");
+    assert!(detail.ends_with("; `dripd acl daemon` prints the rights that it takes"), "{detail}");
 }
 
 #[test]
