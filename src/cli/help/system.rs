@@ -106,7 +106,8 @@ pub(super) const NOTES: &[Notes] = &[
             ("The rights of a worker", "dripd acl worker"),
             (
                 "Make a user, with the password of a file: Redis keeps its SHA-256",
-                "dripd acl producer --user billing |\n  sed \"s/>PASSWORD/#$(tr -d '\\n' < pw | sha256sum | cut -c1-64)/\" | redis-cli",
+                "hash=$(tr -d '\\n' < pw | sha256sum | cut -c1-64)\n\
+                 dripd acl producer --user billing | sed \"s/>PASSWORD/#$hash/\" | redis-cli",
             ),
         ],
         exits: &[(0, "printed"), (1, "it could not be written"), USAGE, BAD_CONFIG],

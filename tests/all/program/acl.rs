@@ -7,6 +7,7 @@ use redis::{Connection, Value};
 use serde_json::json;
 
 use super::http::{Door, TOKENS};
+use super::terminal::Terminal;
 use super::{Shell, Work};
 use crate::rig::{Case, Daemon, Server, dripd, eventually};
 use crate::roles::refused;
@@ -219,7 +220,12 @@ fn look_as(house: &House, role: &str) {
     ] {
         done(&shell, args);
     }
-    // `top` needs a terminal: the calls of its picture.
+    let mut top = shell.command(&["top"]);
+    top.env("TERM", "xterm-256color");
+    let terminal = Terminal::start(top, 100, 24);
+    eventually("`top` has its figures", || terminal.text().contains("1 daemon"));
+    assert!(!terminal.text().contains("not allow"), "{}", terminal.text());
+    // What it asks for a bucket that is chosen, and what the dashboard asks.
     let mut client = house.client(role);
     for (function, key, args) in [
         ("drip__rows", "policy", &["", "slow", "sms:acme:1"][..]),
@@ -341,9 +347,8 @@ fn the_example_of_the_help_makes_a_user_whose_password_stands_in_no_process_list
     let shell = house.shell("operator");
     shell.file("pw", "s3cret/&\n");
     let help = done(&shell, &["acl", "--help"]);
-    let example =
-        help.split_once("dripd acl producer").expect("an example").1.split("\n\n").next().expect("a paragraph");
-    let example = format!("dripd acl producer{example}");
+    let example = help.split_once("hash=").expect("an example").1.split("\n\n").next().expect("a paragraph");
+    let example = format!("hash={example}");
     let dripd = env!("CARGO_BIN_EXE_dripd");
     let script = example
         .replace("dripd acl", &format!("'{dripd}' acl"))

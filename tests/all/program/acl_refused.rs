@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::Shell;
 use super::acl::{House, ROLES, done};
+use super::terminal::Terminal;
 use crate::rig::{Daemon, eventually, load_library};
 
 #[test]
@@ -145,6 +146,13 @@ fn a_command_that_its_user_may_not_run_says_which_role_may() {
         );
         assert!(err.ends_with(&format!("; `dripd acl {role}` prints the rights that it takes\n")), "{args:?}: {err}");
     }
+    // So does `top`.
+    let mut top = observer.command(&["top", "--match", "slow"]);
+    top.env("TERM", "xterm-256color");
+    let terminal = Terminal::start(top, 200, 24);
+    eventually("it is ranked", || terminal.text().contains("1 of 1"));
+    terminal.type_keys("py");
+    eventually("it says who may pause", || terminal.text().contains("`dripd acl operator` prints the rights"));
     // A right that only a command within a function lacks is told in the same words.
     let rights = ["SETUSER", "half", "on", ">secret", "+info", "+acl|whoami", "~drip:*", "+fcall", "+fcall_ro"];
     redis::cmd("ACL").arg(&rights).exec(&mut admin).expect("a user");
