@@ -127,3 +127,20 @@ fn a_prefix_that_looks_like_a_pattern_stands_for_itself() {
     assert_eq!(key("a*b?[c]"), r"%W~a\*b\?\[c\]:queue:*)");
     assert_eq!(key("it's(x)"), "%W~it?s(x):queue:*)"); // a rule holds no quotes
 }
+
+#[test]
+fn what_writes_nothing_is_called_so_that_a_user_who_may_only_read_can_do_it() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
+    let files = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    for path in files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        for (function, _) in registered().iter().filter(|(_, only_reads)| *only_reads) {
+            assert!(
+                !text.contains(&format!(".function(\"{function}\"")),
+                "{}: call {function} by `reading`",
+                path.display()
+            );
+        }
+    }
+}
