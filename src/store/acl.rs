@@ -2,7 +2,7 @@
 //!
 //! Redis lets a user call single functions (`+fcall|drip_ack`), but checks each command that a function makes by the rights of
 //! its caller. So a role is a list of grants, each some commands on some keys: what its functions are called, and what they do inside.
-//! A new function gets its place here, in [`ROLES`] (a test asks for it), and so does a new command or key that one of these
+//! A new function gets its place here, in `ROLES` (a test asks for it), and so does a new command or key that one of these
 //! functions uses: another test lets each role do its work on a real server and finds no refusal in its log.
 
 use redis::IntoConnectionInfo as _;
