@@ -116,6 +116,11 @@ impl Store {
                  raise maxmemory, so that version {} can be loaded",
                 library.version
             ))),
+            None if code == "NOPERM" => Err(self.unusable(
+                "its function library is not loaded, and the user that redis.url names may not load it: start a daemon \
+                 (`dripd run`) as a user with the rights that `dripd acl daemon` prints"
+                    .to_owned(),
+            )),
             _ => Err(self.unusable(format!("the function library cannot be loaded: {code} {message}"))),
         }
     }

@@ -173,7 +173,7 @@ impl Store {
 
     async fn named(&mut self, function: &'static str, names: &[String]) -> Result<Value, StoreError> {
         let args: Vec<&[u8]> = std::iter::once("").chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
-        self.function(function, &[self.keys().policy()], &args).await
+        self.reading(function, &[self.keys().policy()], &args).await
     }
 }
 

@@ -280,7 +280,8 @@ impl Case {
         let keys: Vec<_> = keys.iter().map(|key| self.key(key)).collect();
         let mut cmd = redis::cmd("FCALL");
         cmd.arg(name).arg(keys.len()).arg(keys).arg(args);
-        cmd.query(&mut self.redis)
+        redis::from_redis_value(crate::roles::call(&mut self.redis, &self.prefix, name, &cmd)?)
+            .map_err(RedisError::from)
     }
 
     /// The code of the error that a call is refused with.
@@ -388,6 +389,12 @@ impl Case {
         keys.sort();
         let head = self.prefix.len() + 1;
         keys.into_iter().map(|key| key[head..].to_owned()).collect()
+    }
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        crate::roles::check(&mut self.redis, &self.prefix);
     }
 }
 

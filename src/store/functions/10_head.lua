@@ -79,6 +79,14 @@ do
     return type(reply) == 'table' and reply.err or nil
   end
 
+  -- seen: a reply to a question that may fail. Where the caller may not ask, the call fails here: what he may not see must not be taken for
+  -- missing, and least of all be remembered so for others. (Redis 7.0 and Valkey say it in different words, without a code.)
+  function base.seen(reply)
+    local err = base.is_error(reply)
+    if err and (find(err, 'ACL failure', 1, true) or find(err, 'executing the script can', 1, true)) then error(reply) end
+    return reply
+  end
+
   -- clock: the time of this call: the argument of a test, or the server's clock.
   function base.clock(now_us)
     if now_us and now_us ~= '' then return base.whole(now_us) end

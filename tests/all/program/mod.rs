@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crate::rig::{Case, Server, dripd, without_door};
 use daemon::configure;
 
+mod acl;
+mod acl_refused;
 mod built_in_redis;
 mod check;
 mod daemon;
