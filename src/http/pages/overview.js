@@ -7,9 +7,10 @@ import { ago, brief, count, lasts, many, rate, why } from "./format.js";
 import { live } from "./live.js";
 
 const TILES = [
-  ["dispatched_per_s", "dispatched/s"], ["rejected_per_s", "rejected/s", (n) => n > 0], ["waiting", "buckets wait"], ["share", "for a share"],
-  ["slots", "for a slot"], ["held", "for workers", (n) => n > 0], ["paused", "paused"], ["refused", "refused", (n) => n > 0],
-  ["retrying", "retrying"], ["dead", "dead letters"], ["daemons", "daemons", (n) => n === 0],
+  ["dispatched_per_s", "jobs dispatched per second"], ["rejected_per_s", "jobs rejected per second", (n) => n > 0], ["waiting", "buckets with work"],
+  ["share", "waiting for a share of a budget"], ["slots", "waiting for a free slot"], ["held", "waiting for workers", (n) => n > 0], ["paused", "paused"],
+  ["refused", "refused: budget not found", (n) => n > 0], ["retrying", "buckets with failed jobs to retry"], ["dead", "dead letters", (n) => n > 0],
+  ["daemons", "daemons running", (n) => n === 0],
 ];
 
 function tiles(signal) {
@@ -28,7 +29,7 @@ function tiles(signal) {
   return h("dl", { class: "tiles", "aria-label": "Totals" }, places.map(({ box }) => box));
 }
 
-const ORDERS = [["empty", "longest until empty"], ["depth", "most jobs waiting"], ["rejected", "most rejected lately"], ["late", "latest"]];
+const ORDERS = [["empty", "longest until empty"], ["depth", "most jobs waiting"], ["rejected", "most rejected lately"], ["late", "most late"]];
 
 /** So many are ranked by each order. */
 const KEPT = 1_000;
@@ -102,7 +103,7 @@ function top(signal) {
     }
   };
   const words = (found) => {
-    if (found.as_of === null) return "The first walk over all buckets is not over yet.";
+    if (found.as_of === null) return "The buckets are being ranked for the first time.";
     const among = only.value && found.buckets > KEPT ? `Among the first ${count(KEPT)}: ` : "";
     const some = found.rows.length === 0 ? (only.value ? `${among}none matches. ` : "No bucket has work. ")
       : `${among}${count(found.rows.length)} of ${many(found.buckets, "bucket")} with work. `;
