@@ -34,6 +34,11 @@ async function until(code) {
   }
 }
 
+/** A page that is not there yet answers nothing, ever. */
+function tooLong(what) {
+  return new Promise((_, reject) => setTimeout(() => reject(new Error(`${what}: not within 60 s`)), 60_000).unref());
+}
+
 const DO = {
   async open({ url, theme = "light", width = 1280, height = 900 }) {
     context = await browser.newContext({ colorScheme: theme, viewport: { width, height }, reducedMotion: "reduce" });
@@ -86,7 +91,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const { what, ...more } = JSON.parse(line);
   let said;
   try {
-    said = { ok: (await DO[what](more)) ?? null };
+    said = { ok: (await Promise.race([DO[what](more), tooLong(what)])) ?? null };
   } catch (why) {
     said = { error: String(why) };
   }
