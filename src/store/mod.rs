@@ -23,6 +23,7 @@ mod record;
 pub mod reply;
 pub mod rows;
 pub mod server;
+pub mod settings;
 pub mod status;
 pub mod timing;
 pub mod top;

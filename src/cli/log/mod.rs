@@ -61,9 +61,9 @@ impl Log {
         let builder = builder.fmt_fields(line::Fields).with_ansi(wants_color());
         // The journal keeps its own time.
         if journal::is_standard_error() {
-            builder.without_time().init()
+            builder.without_time().init();
         } else {
-            builder.init()
+            builder.init();
         }
         Started::Text
     }
