@@ -7,7 +7,7 @@ import { ago, count, lasts, many, number, percent, rate, why } from "./format.js
 /** The part of the budget above that one gets while all that are shown there wait. */
 function share(row, siblings) {
   const all = siblings.reduce((sum, one) => sum + one.weight, 0);
-  return row.parent && siblings.length > 1 ? `weight ${number(row.weight)}: gets ${percent(row.weight / all)} of ${shown(row.parent)} while all that are shown beside it have work` : null;
+  return row.parent && siblings.length > 1 ? `weight ${number(row.weight)}: ${percent(row.weight / all)} of ${shown(row.parent)} while all its neighbours have work` : null;
 }
 
 function bounds(row) {
@@ -28,8 +28,8 @@ function node(row, siblings, children, known) {
     h("span", { class: "bar", "aria-hidden": "true" }, bar),
     h("div", { class: "small" }, bounds(row)),
     h("div", { class: "small soft" }, [
-      `${count(row.waiting)} waiting for a share of it`, row.due_in_us > 0 ? `next job in ${lasts(row.due_in_us)}` : null,
-      row.why.word === "empty" ? null : shown(why(row)), share(row, siblings),
+      row.waiting > 0 ? `${count(row.waiting)} waiting for a share of it` : "nothing waits for a share of it", row.due_in_us > 0 ? `next job in ${lasts(row.due_in_us)}` : null,
+      row.why.word === "empty" ? null : shown(why(row, row.budget)), share(row, siblings),
     ].filter(Boolean).join(" · "))),
   children.length > 0 && h("ul", {}, children.map((child) => node(child, children, known(child.budget), known))));
 }

@@ -2,7 +2,7 @@
 
 import { ask, every } from "./api.js";
 import { h, name, put, say, shown } from "./dom.js";
-import { lasts, many, moment } from "./format.js";
+import { lasts, moment } from "./format.js";
 import { live } from "./live.js";
 
 const WORDS = {
@@ -18,8 +18,11 @@ function subject(row) {
   return h("a", { href: `#/${is}/${encodeURIComponent(text)}` }, name(text));
 }
 
-/** Times in milliseconds, as slow-downs tell them, in a larger unit. */
-const inUnits = (text) => shown(text).replace(/\b(\d+)ms\b/g, (_, ms) => lasts(ms * 1_000));
+/** Times as they are kept, `for 7200s`, in a larger unit; rates such as 1/500ms stay. */
+const inUnits = (text) => shown(text).replace(/(^| )(\d+)(ms|s)\b/g, (_, before, n, unit) => before + lasts(n * (unit === "s" ? 1_000_000 : 1_000)));
+
+/** What the word for the change says already. */
+const isSaid = (text) => /^(pause|close)=yes$/.test(text);
 
 function entry(change) {
   const isOver = change.what === "slow" && change.after === "over";
@@ -28,20 +31,27 @@ function entry(change) {
   return h("li", { class: kind },
     h("p", {}, h("time", { datetime: new Date(change.at_ms).toISOString() }, moment(change.at_ms)), " ", h("strong", {}, words), " ",
       change.budget ? "budget " : "", subject(change)),
-    h("p", { class: "small" }, change.before ? `before: ${inUnits(change.before)}` : "", change.before && change.after ? " → " : "",
-      change.after && !isOver ? `after: ${inUnits(change.after)}` : ""),
-    h("p", { class: "small soft" }, `by ${change.by ? shown(change.by) : "the service that is called"}`, change.user ? `, Redis user ${shown(change.user)}` : "",
+    h("p", { class: "small" }, isSaid(change.after) ? "" : change.before ? `before: ${inUnits(change.before)}` : "", change.before && change.after && !isSaid(change.after) ? " → " : "",
+      change.after && !isOver && !isSaid(change.after) ? `after: ${inUnits(change.after)}` : ""),
+    h("p", { class: "small soft" }, `by ${change.by ? shown(change.by) : "the service that is called"}`, change.user && change.user !== "default" ? `, Redis user ${shown(change.user)}` : "",
       change.reason ? `: ${shown(change.reason)}` : ""));
 }
 
+const KEYS = { pause: "paused", close: "closed", "slow-down": "slowed down" };
+
+function setting(row) {
+  if (!Object.hasOwn(KEYS, row.key)) return row.key + (row.value ? ` = ${shown(row.value)}` : "");
+  return KEYS[row.key] + (row.value && row.value !== "yes" ? `: ${inUnits(row.value)}` : "");
+}
+
 function settingsRow(row) {
-  const at = (text) => (text ? moment(Date.parse(text)) : "taken back");
-  return h("tr", {}, h("th", { scope: "row" }, row.budget ? "budget " : "", subject(row)), h("td", {}, row.key, row.value ? ` = ${shown(row.value)}` : ""),
+  const at = (text) => (text ? moment(Date.parse(text)) : "no end set");
+  return h("tr", {}, h("th", { scope: "row" }, row.budget ? "budget " : "", subject(row)), h("td", {}, setting(row)),
     h("td", {}, at(row.since)), h("td", {}, at(row.until)), h("td", {}, shown(row.by), row.reason ? `: ${shown(row.reason)}` : ""));
 }
 
-/** So many rows of what is set are shown. */
-const ROWS = 200;
+/** What is set is shown of so many names and globs. */
+const NAMES = 200;
 
 /** What is set, and whether there is more of it. */
 const read = async (answer) => ({ rows: await answer.json(), isMore: answer.headers.get("Drip-More") === "true" });
@@ -69,9 +79,9 @@ export function changes(main, signal) {
   let last = "";
   every(2_000, signal, async () => {
     try {
-      const { rows, isMore } = await ask("GET", `/v1/settings?limit=${ROWS}`, { signal, read });
+      const { rows, isMore } = await ask("GET", `/v1/settings?limit=${NAMES}`, { signal, read });
       say(state, rows.length === 0 ? "Nothing is set, paused, closed or slowed down: the configuration file holds."
-        : isMore ? `The first ${many(rows.length, "row")}; there are more. The command dripd settings lists all of them.` : "");
+        : isMore ? `Only the first ${NAMES} names and globs are shown. The command “dripd settings” lists all of them.` : "");
       const now = JSON.stringify(rows);
       table.hidden = rows.length === 0;
       if (now !== last) put(body, rows.map(settingsRow));

@@ -74,9 +74,9 @@ export function dead(main, signal) {
     const button = (act, label) => h("button", { type: "button", "aria-label": `${label} ${letter.entry}`, onclick: () => change(act, one, words, signal, look) }, `${label}…`);
     const bucket = letter.bucket ?? null, job = text(letter.job, letter.job_base64);
     return h("tr", {}, h("th", { scope: "row" }, bucket === null ? text(null, letter.bucket_base64) : h("a", { href: `#/bucket/${encodeURIComponent(bucket)}` }, name(bucket))),
-      h("td", {}, moment(Date.parse(letter.at))), h("td", { class: "n wide" }, String(letter.attempt ?? "–")), h("td", {}, text(letter.reason, letter.reason_base64)),
-      h("td", {}, h("bdi", { class: "bytes" }, job.slice(0, FIRST)), job.length > FIRST ? "… " : " ", h("span", { class: "soft small" }, many(letter.bytes ?? 0, "byte"))),
-      h("td", {}, button("retry", "Put back"), " ", button("drop", "Drop")));
+      h("td", {}, moment(Date.parse(letter.at))), h("td", { class: "n wide" }, String(letter.attempt ?? "–")), h("td", { class: "reason" }, text(letter.reason, letter.reason_base64)),
+      h("td", { class: "job" }, h("bdi", { class: "bytes" }, job.slice(0, FIRST)), job.length > FIRST ? "… " : " ", h("span", { class: "soft small" }, many(letter.bytes ?? 0, "byte"))),
+      h("td", { class: "acts" }, button("retry", "Put back"), " ", button("drop", "Drop")));
   };
 
   const page = async () => {
@@ -131,6 +131,6 @@ export function dead(main, signal) {
   const heads = ["Bucket", "Died", "Attempts", "Reason", "Job", "Actions"];
   put(main, h("h1", {}, "Dead letters"), h("section", { class: "card", "aria-label": "Dead letters" }, form, state, h("div", { class: "row" }, retry, drop),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of dead letters" },
-      h("table", {}, h("thead", {}, h("tr", {}, heads.map((words, at) => h("th", { scope: "col", class: at === 2 ? "n wide" : "" }, words)))), body)), next));
+      h("table", { class: "letters" }, h("thead", {}, h("tr", {}, heads.map((words, at) => h("th", { scope: "col", class: at === 2 ? "n wide" : "" }, words)))), body)), next));
   look();
 }

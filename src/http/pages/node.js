@@ -8,9 +8,14 @@ import { brief, count, lasts, many } from "./format.js";
 
 const JOBS_EVERY_MS = 3_000;
 
+/** What lets nothing out, for a time that nobody knows. */
+const STANDS = new Set(["paused", "refused", "held", "slot", "no-daemon", "wrong-type"]);
+
 function tiles(kind, said) {
   const { status } = said, explanation = said.explanation ?? said, own = explanation.chain[0];
-  const due = explanation.due_in_us === null ? "–" : explanation.due_in_us > 0 ? lasts(explanation.due_in_us) : "now";
+  // Where something else than its own rate holds it back, that alone says nothing.
+  const due = explanation.due_in_us === null || STANDS.has(explanation.binds) ? "–" : explanation.due_in_us > 0 ? lasts(explanation.due_in_us)
+    : explanation.binds === "share" ? "in its turn" : "now";
   const all = kind === "bucket" ? [
     ["jobs waiting", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next leaves in", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
     ["failed jobs to retry", count(explanation.retries.waiting)], ["on its route: ready for workers", count(explanation.route.ready)], ["on its route: with workers", count(explanation.route.pending)],

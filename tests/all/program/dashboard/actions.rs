@@ -58,7 +58,7 @@ fn a_bucket_is_paused_and_goes_on_after_a_question_each() {
     browser.fill(REASON, "carrier down");
     browser.fill(FOR, "soon");
     browser.click("button", "Pause acme");
-    browser.sees("\"soon\" is no time");
+    browser.sees("\"soon\" is not a time");
     browser.fill(FOR, "10m");
     browser.picture("confirm");
     browser.click("button", "Pause acme");

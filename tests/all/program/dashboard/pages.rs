@@ -185,9 +185,9 @@ fn of_many_settings_the_first_are_shown_and_that_there_are_more() {
     let rows = "document.querySelectorAll('main tbody tr').length";
     set(&mut browser, 0, 200);
     browser.until(&format!("{rows} === 200"));
-    browser.gone("there are more");
+    browser.gone("Only the first");
     set(&mut browser, 200, 201);
-    browser.sees("The first 200 rows; there are more.");
+    browser.sees("Only the first 200 names and globs are shown.");
     assert_eq!(browser.run(rows), json!(200));
 }
 
