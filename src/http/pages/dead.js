@@ -95,7 +95,9 @@ export function dead(main, signal) {
     try {
       const said = await get(`/v1/dead?${query}`, mine.signal, SCAN_MS);
       if (mine.signal.aborted) return null;
+      const hadFocus = body.contains(document.activeElement);
       if (!after) put(body);
+      if (hadFocus) region.focus(); // the row that it was in may be gone
       body.append(...said.letters.map(row));
       shownSoFar += said.letters.length;
       after = said.next;
@@ -129,8 +131,8 @@ export function dead(main, signal) {
     },
   }, FIELDS.map(([, label], at) => field(label, inputs[at])), h("button", { type: "submit" }, "Show"));
   const heads = ["Bucket", "Died", "Attempts", "Reason", "Job", "Actions"];
-  put(main, h("h1", {}, "Dead letters"), h("section", { class: "card", "aria-label": "Dead letters" }, form, state, h("div", { class: "row" }, retry, drop),
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of dead letters" },
-      h("table", { class: "letters" }, h("thead", {}, h("tr", {}, heads.map((words, at) => h("th", { scope: "col", class: at === 2 ? "n wide" : "" }, words)))), body)), next));
+  const region = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of dead letters" },
+    h("table", { class: "letters" }, h("thead", {}, h("tr", {}, heads.map((words, at) => h("th", { scope: "col", class: at === 2 ? "n wide" : "" }, words)))), body));
+  put(main, h("h1", {}, "Dead letters"), h("section", { class: "card", "aria-label": "Dead letters" }, form, state, h("div", { class: "row" }, retry, drop), region, next));
   look();
 }
