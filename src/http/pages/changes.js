@@ -47,7 +47,7 @@ function setting(row) {
 function settingsRow(row) {
   const at = (text) => (text ? moment(Date.parse(text)) : "no end set");
   return h("tr", {}, h("th", { scope: "row" }, row.budget ? "budget " : "", subject(row)), h("td", {}, setting(row)),
-    h("td", {}, at(row.since)), h("td", {}, at(row.until)), h("td", {}, shown(row.by), row.reason ? `: ${shown(row.reason)}` : ""));
+    h("td", { class: "wide" }, at(row.since)), h("td", {}, at(row.until)), h("td", {}, shown(row.by), row.reason ? `: ${shown(row.reason)}` : ""));
 }
 
 /** What is set is shown of so many names and globs. */
@@ -71,7 +71,7 @@ export function changes(main, signal) {
   live.addEventListener("changes", draw, { signal });
   live.addEventListener("link", drawNone, { signal });
   draw();
-  const table = h("table", {}, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col" }, text)))), body);
+  const table = h("table", {}, h("thead", {}, h("tr", {}, heads.map((text) => h("th", { scope: "col", class: text === "Since" ? "wide" : "" }, text)))), body);
   put(main, h("h1", {}, "Changes"),
     h("section", { class: "card", "aria-labelledby": "now" }, h("h2", { id: "now" }, "In force now"), state,
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of what is set" }, table)),

@@ -63,7 +63,7 @@ const WHY = {
   slowed: (about) => `slowed down to ${about} %`,
   quota: () => "quota used up",
   rate: () => "at its rate",
-  share: (about) => `share of ${about}`,
+  share: (about) => `for its share of ${about}`,
   held: (about) => `workers of ${about} are away`,
   "backing-off": () => "failed jobs wait before the next try",
   due: () => "due",
@@ -71,7 +71,7 @@ const WHY = {
 };
 
 const PLACE = {
-  due: "due", share: "share of a budget", full: "all slots are taken", held: "workers are away", paused: "paused", refused: "refused", idle: "empty",
+  due: "due", share: "for a share of a budget", full: "all slots are taken", held: "workers are away", paused: "paused", refused: "refused", idle: "empty",
 };
 
 /** Why a bucket or budget of this name waits, in a few words. */

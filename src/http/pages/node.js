@@ -14,12 +14,12 @@ const STANDS = new Set(["paused", "refused", "held", "slot", "no-daemon", "wrong
 function tiles(kind, said) {
   const { status } = said, explanation = said.explanation ?? said, own = explanation.chain[0];
   // Where something else than its own rate holds it back, that alone says nothing.
-  const due = explanation.due_in_us === null || STANDS.has(explanation.binds) ? "–" : explanation.due_in_us > 0 ? lasts(explanation.due_in_us)
+  const due = explanation.due_in_us === null || STANDS.has(explanation.binds) ? "–" : explanation.due_in_us > 0 ? `in ${lasts(explanation.due_in_us)}`
     : explanation.binds === "share" ? "in its turn" : "now";
   const all = kind === "bucket" ? [
-    ["jobs waiting", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next leaves in", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
+    ["jobs waiting", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next job leaves", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
     ["failed jobs to retry", count(explanation.retries.waiting)], ["on its route: ready for workers", count(explanation.route.ready)], ["on its route: with workers", count(explanation.route.pending)],
-  ] : [["waiting for a share of it", count(explanation.waiting)], ["next leaves in", due], ["rate", own.rate ?? "none"]];
+  ] : [["waiting for a share of it", count(explanation.waiting)], ["next job leaves", due], ["rate", own.rate ?? "none"]];
   if (own.slots) all.push(["slots taken", `${count(own.slots.taken)} of ${count(own.slots.of)}`]);
   return all.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value)));
 }
