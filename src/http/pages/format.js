@@ -64,14 +64,14 @@ const WHY = {
   quota: () => "quota used up",
   rate: () => "at its rate",
   share: (about) => `for its share of ${about}`,
-  held: (about) => `workers of ${about} are away`,
+  held: (about) => `for workers of ${about}`,
   "backing-off": () => "failed jobs wait before the next try",
   due: () => "due",
   empty: () => "empty",
 };
 
 const PLACE = {
-  due: "due", share: "for a share of a budget", full: "all slots are taken", held: "workers are away", paused: "paused", refused: "refused", idle: "empty",
+  due: "due", share: "for a share of a budget", full: "all slots are taken", held: "for workers", paused: "paused", refused: "refused", idle: "empty",
 };
 
 /** Why a bucket or budget of this name waits, in a few words. */
