@@ -70,7 +70,7 @@ impl Problem {
 
     fn title(&self) -> &'static str {
         match self.error {
-            "full" => "The bucket is full",
+            "full" => "The bucket takes no more now",
             "limited" => "The limiter refuses it",
             "unauthorized" => "A token is needed",
             "forbidden" => "This is not allowed",

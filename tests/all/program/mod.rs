@@ -24,6 +24,7 @@ mod http;
 mod http_connections;
 mod http_openapi;
 mod http_operate;
+mod http_proxy;
 mod http_push;
 mod http_redis;
 mod http_sockets;
