@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use dripd::config::connection::Place;
 use dripd::config::{Fsync, RedisSettings};
 use dripd::store::Partition;
 use dripd::system::built_in_redis;
@@ -97,8 +98,11 @@ impl Server {
         let home = tempfile::Builder::new().prefix(&home_prefix()).tempdir()?.keep();
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let settings = RedisSettings {
-            url: None,
+            place: Place::BuiltIn,
+            user: None,
             password_file: None,
+            tls: None,
+            file_holds_password: false,
             prefix: "drip".to_owned(),
             data_dir: home.clone(),
             port,

@@ -63,7 +63,8 @@ impl StoreError {
             ErrorKind::Server(ServerErrorKind::BusyLoading) => Self::Loading { address: address.to_owned() },
             // After a failover the old primary answers, but takes no writes: connect anew.
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
-                let why = "it is a read-only replica: name the primary in redis.url".to_owned();
+                let why = "it is a read-only replica: name the primary in redis.url, or its sentinels in redis.sentinel";
+                let why = why.to_owned();
                 Self::Unusable { address: address.to_owned(), why }
             }
             ErrorKind::UnexpectedReturnType => Self::Reply { call, reply: error.to_string() },
@@ -73,25 +74,6 @@ impl StoreError {
                 Self::Refused { call, code, message }
             }
         }
-    }
-
-    /// Sort an error of a connection attempt.
-    pub(super) fn of_connect(address: &str, error: &RedisError) -> Self {
-        let text = error.to_string();
-        let why = match (error.kind(), error.code()) {
-            (ErrorKind::Server(ServerErrorKind::BusyLoading), _) => {
-                return Self::Loading { address: address.to_owned() };
-            }
-            (_, Some("NOAUTH")) => {
-                "it wants a password and none was given: put it into redis.password_file or redis.url".to_owned()
-            }
-            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOPERM")) => {
-                format!("it refuses the password ({text}); check redis.url and redis.password_file")
-            }
-            (ErrorKind::RESP3NotSupported, _) => "it does not know RESP3; 7.0 or newer is needed".to_owned(),
-            _ => format!("{text}; is it running, and is redis.url right?"),
-        };
-        Self::Unusable { address: address.to_owned(), why }
     }
 
     /// For a person: why, and the way out, without the names of calls and codes, which are for a log.
@@ -142,7 +124,7 @@ fn refused(code: &str, message: &str) -> String {
         }
         "MISCONF" => format!("redis takes no writes while it cannot save its data, see its log: {message}"),
         "NOREPLICAS" => format!("redis takes no writes without its replicas, try again when they are back: {message}"),
-        "NOPERM" => format!("the user that redis.url names lacks a right, give it that (ACL SETUSER): {message}"),
+        "NOPERM" => format!("the user that dripd logs in as lacks a right, give it that (ACL SETUSER): {message}"),
         "WRONGTYPE" if names_no_key(message) => {
             "a key of dripd's holds something else than it must: see the TYPE of those that belong to it, then rename or delete that one"
                 .to_owned()
