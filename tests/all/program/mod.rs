@@ -38,6 +38,7 @@ mod polling;
 mod purge;
 mod push;
 mod push_file;
+mod reach;
 mod refusals;
 mod reload;
 mod slots;
