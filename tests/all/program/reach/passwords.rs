@@ -41,7 +41,7 @@ fn everything_said(daemon: &Daemon, worker: &Work) -> String {
 fn a_rotated_password_needs_no_restart_and_no_word_of_it_is_seen() {
     let (_server, mut shell) = with_user("first-secret");
     let (daemon, out) = (Daemon::start(shell.home()), shell.home().join("out"));
-    let worker = Work::start(&shell, &["--exec", &format!("cat >> {}; echo >> {0}", out.display())]);
+    let worker = Work::start(&shell, &["--exec", &format!("printf '%s\\n' \"$(cat)\" >> {}", out.display())]);
     let done = || std::fs::read_to_string(&out).unwrap_or_default().lines().count();
     let mut pushed = 0;
     let mut push = |shell: &mut Shell, n: usize| {

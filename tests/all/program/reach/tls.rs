@@ -5,15 +5,9 @@ use std::time::{Duration, Instant};
 use super::{Authority, Holds, Secured};
 use crate::program::http::Door;
 use crate::program::{Work, said};
-use crate::rig::{Daemon, Server, dripd, eventually, without_door};
+use crate::rig::{Daemon, dripd, eventually, without_door};
 
 const FAST: &str = "[defaults]\nrate = '1000/s'\n";
-
-/// How many clients of a server came by TLS, by their names for themselves.
-fn clients(server: &Server, of: &str) -> usize {
-    let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).expect("CLIENT LIST");
-    list.lines().filter(|line| line.contains(of)).count()
-}
 
 #[test]
 fn the_daemon_the_worker_the_commands_and_http_speak_tls() {
@@ -27,7 +21,7 @@ fn the_daemon_the_worker_the_commands_and_http_speak_tls() {
     assert_eq!(door.shell.run(&["push", "a", "by a command"]).0, 0);
     door.shell.case.lpush("a", &["by a client"]);
     let out = door.shell.home().join("out");
-    let worker = Work::start(&door.shell, &["--exec", &format!("cat >> {}; echo >> {0}", out.display())]);
+    let worker = Work::start(&door.shell, &["--exec", &format!("printf '%s\\n' \"$(cat)\" >> {}", out.display())]);
     let read = || std::fs::read_to_string(&out).unwrap_or_default();
     eventually("all three are done", || read().lines().count() == 3);
     for job in ["over http", "by a command", "by a client"] {
@@ -64,11 +58,13 @@ fn a_client_certificate_is_shown_where_one_is_wanted() {
 #[test]
 fn a_certificate_is_for_the_name_that_is_named_or_for_that_of_the_url() {
     let secured = Secured::with(&["redis.example"], Holds::Still, &[]);
-    let redis = |name: &str| {
+    let of = |name: &str| {
         format!("url = '{}'\ntls = {{ ca = '{}', server_name = '{name}' }}", secured.url(), secured.ca.display())
     };
-    assert_eq!(secured.shell(&redis("redis.example"), FAST).run(&["push", "a", "x"]).0, 0);
-    let (code, _, err) = secured.shell(&redis("other.example"), FAST).run(&["push", "a", "x"]);
+    let shell = secured.shell(&of("redis.example"), FAST);
+    assert_eq!(shell.run(&["push", "a", "x"]).0, 0);
+    shell.file("config.toml", &format!("[redis]\n{}\n", of("other.example")));
+    let (code, _, err) = shell.run(&["push", "a", "x"]);
     assert!(code == 69 && err.contains("is for redis.example, not for other.example"), "{err}");
 }
 
