@@ -7,7 +7,7 @@ use std::str::FromStr;
 use rustls::pki_types::ServerName;
 
 use super::Environment;
-use super::keys::{self, URL_HINT};
+use super::keys::{self, Key, URL_HINT};
 use super::section::{Problems, Section};
 
 /// Where Redis is.
@@ -150,12 +150,18 @@ impl Connection {
         match &self.place {
             Place::BuiltIn => {
                 for (key, _) in written.into_iter().filter(|(_, is_written)| *is_written) {
-                    wrong(key, "without redis.url dripd runs its built-in Redis, which has neither users nor passwords nor TLS; name a url or remove it");
+                    wrong(
+                        key,
+                        "without redis.url dripd runs its built-in Redis, which has neither users nor passwords nor TLS; name a url or remove it",
+                    );
                 }
             }
             Place::Url(url) => {
                 if self.tls.is_some() && !asks_for_tls(url) {
-                    wrong("tls", &format!("{} asks for no TLS; write rediss:// there, or remove this", hide_password(url)));
+                    wrong(
+                        "tls",
+                        &format!("{} asks for no TLS; write rediss:// there, or remove this", hide_password(url)),
+                    );
                 }
                 if self.user.is_some() && names_user(url) {
                     wrong("user", "redis.url names a user too; keep one of the two");
@@ -177,12 +183,20 @@ fn text(value: &toml::Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
+/// A table that is there, and is one.
+fn table(
+    key: &'static str,
+    keys: &'static [&'static [Key]],
+    section: &mut Section,
+    problems: &mut Problems,
+) -> Option<Section> {
+    let (is_there, before) = (section.has(key), problems.count());
+    let table = section.section(key, keys, problems);
+    (is_there && problems.count() == before).then_some(table)
+}
+
 fn sentinels(section: &mut Section, environment: &Environment, problems: &mut Problems) -> Option<SentinelSettings> {
-    let is_there = section.has("sentinel");
-    let mut table = section.section("sentinel", &[keys::REDIS_SENTINEL], problems);
-    if !is_there {
-        return None;
-    }
+    let mut table = table("sentinel", &[keys::REDIS_SENTINEL], section, problems)?;
     let node = |v: &toml::Value| v.as_str()?.parse().ok();
     let nodes = |v: &toml::Value| v.as_array()?.iter().map(node).collect::<Option<Vec<Node>>>();
     let nodes = table.must_read("nodes", |v| nodes(v).filter(|nodes| !nodes.is_empty()), problems);
@@ -199,11 +213,7 @@ fn sentinels(section: &mut Section, environment: &Environment, problems: &mut Pr
 }
 
 fn tls(section: &mut Section, environment: &Environment, problems: &mut Problems) -> Option<TlsSettings> {
-    let is_there = section.has("tls");
-    let mut table = section.section("tls", &[keys::REDIS_TLS], problems);
-    if !is_there {
-        return None;
-    }
+    let mut table = table("tls", &[keys::REDIS_TLS], section, problems)?;
     let mut file = |key, problems: &mut Problems| table.read(key, text, problems).map(|file| environment.file(file));
     let (ca, cert, key) = (file("ca", problems), file("cert", problems), file("key", problems));
     let is_name = |v: &toml::Value| text(v).filter(|name| ServerName::try_from(name.as_str()).is_ok());
@@ -215,7 +225,8 @@ fn tls(section: &mut Section, environment: &Environment, problems: &mut Problems
             None
         }
         (None, Some(_)) => {
-            problems.add(format!("{}: its certificate is missing; name that file in cert beside it", table.full("key")));
+            problems
+                .add(format!("{}: its certificate is missing; name that file in cert beside it", table.full("key")));
             None
         }
         (None, None) => None,
@@ -321,12 +332,24 @@ mod tests {
     fn what_makes_no_sense_together_is_named_with_the_way_out() {
         let sentinel = "sentinel = { nodes = ['a:1'], master = 'm' }";
         for (redis, expected) in [
-            (format!("url = 'redis://h'\n{sentinel}"), "redis.sentinel: redis.url names a server too, redis://h; keep one"),
-            ("sentinel = { nodes = [], master = 'm' }".to_owned(), "redis.sentinel.nodes: [] is not allowed; write a list of"),
-            ("sentinel = { nodes = ['a'], master = 'm' }".to_owned(), "redis.sentinel.nodes: [\"a\"] is not allowed; write a"),
+            (
+                format!("url = 'redis://h'\n{sentinel}"),
+                "redis.sentinel: redis.url names a server too, redis://h; keep one",
+            ),
+            (
+                "sentinel = { nodes = [], master = 'm' }".to_owned(),
+                "redis.sentinel.nodes: [] is not allowed; write a list of",
+            ),
+            (
+                "sentinel = { nodes = ['a'], master = 'm' }".to_owned(),
+                "redis.sentinel.nodes: [\"a\"] is not allowed; write a",
+            ),
             ("sentinel = { master = 'm' }".to_owned(), "redis.sentinel.nodes: missing"),
             ("sentinel = { nodes = ['a:1'] }".to_owned(), "redis.sentinel.master: missing"),
-            ("sentinel = { nodes = ['a:1'], master = 'm', user = 'u' }".to_owned(), "redis.sentinel.user: a user needs a password"),
+            (
+                "sentinel = { nodes = ['a:1'], master = 'm', user = 'u' }".to_owned(),
+                "redis.sentinel.user: a user needs a password",
+            ),
             ("sentinel = 'a:1'".to_owned(), "redis.sentinel: \"a:1\" is not allowed; write a table"),
             (format!("{sentinel}\nuser = 'u'"), "redis.user: a user needs a password"),
             ("url = 'redis://h'\nuser = 'u'".to_owned(), "redis.user: a user needs a password"),
@@ -334,8 +357,14 @@ mod tests {
             ("url = 'redis://h'\ntls = {}".to_owned(), "redis.tls: redis://h asks for no TLS; write rediss://"),
             ("url = 'rediss://h'\ntls = { cert = 'c' }".to_owned(), "redis.tls.cert: its key is missing"),
             ("url = 'rediss://h'\ntls = { key = 'c' }".to_owned(), "redis.tls.key: its certificate is missing"),
-            ("url = 'rediss://h'\ntls = { server_name = 'a b' }".to_owned(), "redis.tls.server_name: \"a b\" is not allowed"),
-            ("url = 'rediss://h'\ntls = { cacert = 'c' }".to_owned(), "redis.tls.cacert: unknown key; write one of ca, "),
+            (
+                "url = 'rediss://h'\ntls = { server_name = 'a b' }".to_owned(),
+                "redis.tls.server_name: \"a b\" is not allowed",
+            ),
+            (
+                "url = 'rediss://h'\ntls = { cacert = 'c' }".to_owned(),
+                "redis.tls.cacert: unknown key; write one of ca, ",
+            ),
             ("tls = {}".to_owned(), "redis.tls: without redis.url dripd runs its built-in Redis"),
             ("user = 'u'".to_owned(), "redis.user: without redis.url dripd runs its built-in Redis"),
             ("password_file = 'p'".to_owned(), "redis.password_file: without redis.url dripd runs its built-in Redis"),

@@ -134,7 +134,12 @@ pub const REDIS_TLS: &[Key] = &[
         Allowed::Words("write the path of a file"),
         "The certificate of this client with those that lead to its CA, in PEM form, for a server that wants one. With `key`.",
     ),
-    key("key", "", Allowed::Words("write the path of a file"), "The private key of `cert`, in PEM form, without a passphrase."),
+    key(
+        "key",
+        "",
+        Allowed::Words("write the path of a file"),
+        "The private key of `cert`, in PEM form, without a passphrase.",
+    ),
     key(
         "server_name",
         "",

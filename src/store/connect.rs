@@ -23,7 +23,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::address::{At, Login};
 use super::sentinel::{Found, Sentinels};
-use super::{Address, StoreError, tls};
+use super::tls::{self, no_tls};
+use super::{Address, StoreError};
 use crate::config::connection::{Node, TlsSettings};
 
 /// How long it may take until a server can be used: one that is named, and one that a sentinel named, which may be the one that died.
@@ -151,9 +152,9 @@ async fn must_be_master(calls: &mut MultiplexedConnection) -> Result<(), Failed>
             }
             other => Err(Failed::For(format!("it answers ROLE with {other:?}"))),
         },
-        Err(why) if why.code() == Some("NOPERM") => {
-            Err(Failed::For("with Sentinel the user of dripd must be allowed to ask for ROLE: ACL SETUSER … +role".to_owned()))
-        }
+        Err(why) if why.code() == Some("NOPERM") => Err(Failed::For(
+            "with Sentinel the user of dripd must be allowed to ask for ROLE: ACL SETUSER … +role".to_owned(),
+        )),
         Err(why) => Err(Failed::For(format!("it does not answer ROLE: {why}"))),
     }
 }
@@ -171,18 +172,20 @@ impl Peer<'_> {
         let stream: Box<dyn Stream> = match self.place {
             Place::Socket(path) => match timeout_at(until, UnixStream::connect(path)).await {
                 Ok(stream) => Box::new(stream.map_err(|why| self.not_there(&why))?),
-                Err(_) => return Err(self.no_answer(within, "")),
+                Err(_) => return Err(self.no_answer(within)),
             },
             Place::Node(node) => {
                 let stream = match timeout_at(until, tcp(node)).await {
                     Ok(stream) => stream.map_err(|why| self.not_there(&why))?,
-                    Err(_) => return Err(self.no_answer(within, "")),
+                    Err(_) => return Err(self.no_answer(within)),
                 };
                 match self.tls {
                     None => Box::new(stream),
                     Some(tls) => match timeout_at(until, tls::speak(stream, tls, &node.host)).await {
                         Ok(stream) => Box::new(stream.map_err(Failed::For)?),
-                        Err(_) => return Err(self.no_answer(within, " in TLS, which it may not speak there")),
+                        Err(_) => {
+                            return Err(Failed::For(no_tls(&format!("it did not answer in TLS within {within:?}"))));
+                        }
                     },
                 }
             }
@@ -197,7 +200,7 @@ impl Peer<'_> {
         match timeout_at(until, MultiplexedConnection::new_with_config(&login, stream, config)).await {
             Ok(Ok((calls, driver))) => Ok((calls, AbortOnDropHandle::new(tokio::spawn(driver)))),
             Ok(Err(why)) => Err(self.refused(&why)),
-            Err(_) => Err(self.no_answer(within, "")),
+            Err(_) => Err(self.no_answer(within)),
         }
     }
 
@@ -205,8 +208,8 @@ impl Peer<'_> {
         Failed::For(format!("{why}; is it running, and is {} right?", self.named_in))
     }
 
-    fn no_answer(&self, within: Duration, how: &str) -> Failed {
-        Failed::For(format!("it did not answer{how} within {within:?}; is it running, and is {} right?", self.named_in))
+    fn no_answer(&self, within: Duration) -> Failed {
+        Failed::For(format!("it did not answer within {within:?}; is it running, and is {} right?", self.named_in))
     }
 
     /// Why a server that was reached does not let dripd in.
@@ -258,10 +261,8 @@ async fn tcp(node: &Node) -> std::io::Result<TcpStream> {
     }
     let (stream, _) = select_ok(found.into_iter().map(|address| Box::pin(TcpStream::connect(address)))).await?;
     stream.set_nodelay(true)?;
-    let keep_alive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
+    let keep_alive =
+        TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(3);
     SockRef::from(&stream).set_tcp_keepalive(&keep_alive)?;
     Ok(stream)
 }

@@ -63,7 +63,8 @@ impl StoreError {
             ErrorKind::Server(ServerErrorKind::BusyLoading) => Self::Loading { address: address.to_owned() },
             // After a failover the old primary answers, but takes no writes: connect anew.
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
-                let why = "it is a read-only replica: name the primary in redis.url, or its sentinels in redis.sentinel";
+                let why =
+                    "it is a read-only replica: name the primary in redis.url, or its sentinels in redis.sentinel";
                 let why = why.to_owned();
                 Self::Unusable { address: address.to_owned(), why }
             }

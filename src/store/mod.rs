@@ -117,7 +117,8 @@ impl Store {
         answer_within: Duration,
         on_push: OnPush,
     ) -> Result<Self, StoreError> {
-        let connection = connect::connect(address, answer_within, &on_push).await?;
+        // Boxed: what TLS needs for its first words is large, and lies in the future of whoever connects.
+        let connection = Box::pin(connect::connect(address, answer_within, &on_push)).await?;
         let mut store = Self { connection, partition: Arc::new(partition.clone()) };
         store.check_version().await?;
         Ok(store)

@@ -87,10 +87,8 @@ impl Store {
         for (key, _) in &typed {
             pipeline.cmd("TYPE").arg(key);
         }
-        let found: Vec<String> = pipeline
-            .query_async(self.calls())
-            .await
-            .map_err(|why| StoreError::of_call(self.shown(), "TYPE", &why))?;
+        let found: Vec<String> =
+            pipeline.query_async(self.calls()).await.map_err(|why| StoreError::of_call(self.shown(), "TYPE", &why))?;
         let keys = typed.into_iter().zip(found);
         let mut wrong = keys.filter(|((_, wanted), found)| found != wanted && found != "none");
         Ok(wrong.next().map(|((key, wanted), found)| (key, found, wanted)))

@@ -22,7 +22,9 @@ pub(super) fn read(settings: &TlsSettings) -> Result<ClientConfig, String> {
     let builder = match &settings.ca {
         Some(path) => builder.with_root_certificates(roots(path)?),
         None => builder.with_platform_verifier().map_err(|why| {
-            format!("redis.tls.ca: this system has no certificates of CAs to trust ({why}); name that of your Redis here")
+            format!(
+                "redis.tls.ca: this system has no certificates of CAs to trust ({why}); name that of your Redis here"
+            )
         })?,
     };
     let Some((cert, key)) = &settings.client else { return Ok(builder.with_no_client_auth()) };
@@ -74,10 +76,16 @@ pub(super) async fn speak(
 ) -> Result<TlsStream<TcpStream>, String> {
     let config = read(settings)?;
     let name = settings.server_name.as_deref().unwrap_or(host);
-    let server = ServerName::try_from(name.to_owned())
-        .map_err(|_| format!("no certificate can be for {name}; name it otherwise in redis.url, or in redis.tls.server_name"))?;
+    let server = ServerName::try_from(name.to_owned()).map_err(|_| {
+        format!("no certificate can be for {name}; name it otherwise in redis.url, or in redis.tls.server_name")
+    })?;
     let spoken = TlsConnector::from(Arc::new(config)).connect(server, stream).await;
     spoken.map_err(|why| in_words(&why, settings))
+}
+
+/// What is to be done where a server does not speak TLS.
+pub(super) fn no_tls(why: &str) -> String {
+    format!("{why}; name its TLS port, or, if it has none, leave TLS out (redis:// is clear text)")
 }
 
 /// Why TLS failed, and the way out. Some of it comes only with the first answer: a server that wants a certificate says so then.
@@ -85,14 +93,16 @@ pub(super) fn in_words(why: &std::io::Error, settings: &TlsSettings) -> String {
     let of_tls = why.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match of_tls {
         Some(Error::InvalidCertificate(why)) => of_certificate(why, settings),
-        Some(Error::InvalidMessage(_)) => {
-            "it speaks no TLS there; name its TLS port, or write redis:// for clear text".to_owned()
-        }
+        Some(Error::InvalidMessage(_)) => no_tls("it answers, and not in TLS"),
         Some(Error::AlertReceived(alert)) => of_alert(*alert, settings),
-        Some(Error::PeerIncompatible(why)) => format!("it speaks no TLS that is safe ({why:?}); TLS 1.2 or newer is needed"),
+        Some(Error::PeerIncompatible(why)) => {
+            format!("it speaks no TLS that is safe ({why:?}); TLS 1.2 or newer is needed")
+        }
         Some(other) => format!("TLS fails: {other}"),
         None if settings.client.is_none() => {
-            format!("it ended the TLS connection ({why}); if it wants a client certificate, name redis.tls.cert and key")
+            format!(
+                "it ended the TLS connection ({why}); if it wants a client certificate, name redis.tls.cert and key"
+            )
         }
         None => format!("it ended the TLS connection: {why}"),
     }
@@ -101,8 +111,12 @@ pub(super) fn in_words(why: &std::io::Error, settings: &TlsSettings) -> String {
 fn of_certificate(why: &CertificateError, settings: &TlsSettings) -> String {
     match why {
         CertificateError::UnknownIssuer => match &settings.ca {
-            Some(ca) => format!("its certificate is signed by no CA in {}; name the right one in redis.tls.ca", ca.display()),
-            None => "its certificate is signed by no CA that this system trusts; name its CA in redis.tls.ca".to_owned(),
+            Some(ca) => {
+                format!("its certificate is signed by no CA in {}; name the right one in redis.tls.ca", ca.display())
+            }
+            None => {
+                "its certificate is signed by no CA that this system trusts; name its CA in redis.tls.ca".to_owned()
+            }
         },
         CertificateError::NotValidForNameContext { expected, presented } => format!(
             "its certificate is for {}, not for {}; use one of its names in redis.url, or name one in redis.tls.server_name",
@@ -157,8 +171,13 @@ fn of_alert(alert: AlertDescription, settings: &TlsSettings) -> String {
             | Alert::DecryptError
             | Alert::UnsupportedCertificate,
             Some((cert, _)),
-        ) => format!("it refuses the client certificate in {} ({alert:?}); name one of a CA that it trusts", cert.display()),
-        (Alert::ProtocolVersion, _) => "it speaks neither TLS 1.2 nor newer".to_owned(),
+        ) => format!(
+            "it refuses the client certificate in {} ({alert:?}); name one of a CA that it trusts",
+            cert.display()
+        ),
+        (Alert::ProtocolVersion, _) => {
+            "it speaks neither TLS 1.2 nor newer; see tls-protocols in its redis.conf".to_owned()
+        }
         _ => format!("it refuses the TLS connection ({alert:?}); its log says why"),
     }
 }

@@ -32,7 +32,7 @@ fn config_toml_shows_the_defaults() {
     let text = enabled();
     let without = |keys: &[&str]| -> String {
         let is_kept = |line: &&str| !keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
-        text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect()
+        text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
     };
     // These have no default: what is shown are examples. Redis is at a URL or known to sentinels.
     let at_url = parse(&without(&["sentinel"])).redis;

@@ -122,7 +122,11 @@ fn produce(watched: &Watched, stop: &AtomicBool, pushed: &Mutex<Pushed>) {
             (Ok(_), Ok(replicas)) => {
                 let mut pushed = pushed.lock().expect("one at a time");
                 let is_safe = replicas > 0 || *port == watched.replica.port;
-                if is_safe { pushed.safe.insert(next) } else { pushed.at_risk.insert(next) };
+                if is_safe {
+                    pushed.safe.insert(next)
+                } else {
+                    pushed.at_risk.insert(next)
+                };
                 // One that is alone may be an old primary: whoever uses Sentinel asks again.
                 if replicas == 0 {
                     server = None;
@@ -161,12 +165,12 @@ fn fail_over(begin: impl FnOnce(&Watched)) -> Failover {
         let stopping = Stop(&stop);
         eventually("jobs flow", || done().len() > 50);
         begin(&watched);
-        let began = Instant::now();
+        let since = Instant::now();
         let mut new = loop {
             if let Some(new) = reach_master(watched.replica.port) {
                 break new;
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "no failover: {}", daemon.log());
+            assert!(since.elapsed() < Duration::from_secs(60), "no failover: {}", daemon.log());
             sleep(Duration::from_millis(2));
         };
         let promoted = Instant::now();

@@ -38,7 +38,10 @@ fn without_a_ca_whom_the_system_trusts_is_trusted() {
     let secured = Secured::start(&[]);
     let shell = secured.shell(&format!("url = '{}'", secured.url()), FAST);
     let (code, _, err) = shell.run(&["status"]);
-    assert!(code == 69 && err.contains("signed by no CA that this system trusts; name its CA in redis.tls.ca"), "{err}");
+    assert!(
+        code == 69 && err.contains("signed by no CA that this system trusts; name its CA in redis.tls.ca"),
+        "{err}"
+    );
     let trusting = shell.command(&["status"]).env("SSL_CERT_FILE", &secured.ca).output().expect("it runs");
     let (code, out, err) = said(&trusting);
     assert!(code == 0 && out.contains(&secured.url()), "{out}{err}");
@@ -101,11 +104,17 @@ fn mistakes() -> Vec<(&'static str, Secured, String, &'static str)> {
     let (cert, key) = (cert.display(), key.display());
     let files = format!("ca = '{}', cert = '{cert}', key = '{key}'", secured.ca.display());
     let redis = format!("url = '{}'\ntls = {{ {files} }}", secured.url());
-    add("a client certificate of a stranger", secured, redis, "client.pem (UnknownCA); name one of a CA that it trusts");
+    add(
+        "a client certificate of a stranger",
+        secured,
+        redis,
+        "client.pem (UnknownCA); name one of a CA that it trusts",
+    );
 
     let secured = Secured::start(&[]);
-    let redis = format!("url = 'rediss://localhost:{}'\ntls = {{ ca = '{}' }}", secured.server.port, secured.ca.display());
-    add("a server without TLS", secured, redis, "TLS");
+    let redis =
+        format!("url = 'rediss://localhost:{}'\ntls = {{ ca = '{}' }}", secured.server.port, secured.ca.display());
+    add("a server without TLS", secured, redis, "TLS port, or, if it has none, leave TLS out (redis:// is clear text)");
 
     let secured = Secured::start(&[]);
     let redis = format!("url = 'redis://localhost:{}'", secured.port);
@@ -113,7 +122,7 @@ fn mistakes() -> Vec<(&'static str, Secured, String, &'static str)> {
 
     let secured = Secured::start(&["--tls-protocols", "TLSv1.1"]);
     let redis = ca(&secured);
-    add("an old TLS", secured, redis, "TLS 1.2");
+    add("an old TLS", secured, redis, "it speaks neither TLS 1.2 nor newer; see tls-protocols");
     all
 }
 
@@ -125,6 +134,7 @@ fn what_does_not_verify_is_said_in_one_line_with_the_way_out() {
             scope.spawn(move || {
                 let shell = secured.shell(redis, FAST);
                 let (code, out, err) = shell.run(&["status"]);
+                println!("{what}: {err}");
                 assert_eq!((code, out.as_str()), (69, ""), "{what}: {err}");
                 assert_eq!(err.lines().count(), 1, "{what}: {err}");
                 assert!(err.starts_with("dripd status: cannot use redis at redis"), "{what}: {err}");
@@ -195,7 +205,10 @@ fn files_that_are_of_no_use_are_named_by_check_all_at_once() {
         (format!("tls = {{ ca = '{text}' }}"), vec!["redis.tls.ca: ", "text holds no certificate in PEM form"]),
         (format!("tls = {{ cert = '{text}', key = '{key}' }}"), vec!["redis.tls.cert: ", "text holds no certificate"]),
         (format!("tls = {{ cert = '{cert}', key = '{text}' }}"), vec!["redis.tls.key: ", "text holds no private key"]),
-        (format!("tls = {{ cert = '{cert}', key = '{key}' }}"), vec!["redis.tls.key: ", "is not the key of the certificate in"]),
+        (
+            format!("tls = {{ cert = '{cert}', key = '{key}' }}"),
+            vec!["redis.tls.key: ", "is not the key of the certificate in"],
+        ),
         (
             format!("tls = {{ ca = '{none}' }}\npassword_file = '{none}2'"),
             vec!["config.toml: 2 problems", "redis.tls.ca: ", "redis.password_file: ", "none2 cannot be read"],
