@@ -93,6 +93,11 @@ pub(super) struct Server {
 impl Server {
     /// Start one, as dripd starts its own: append-only file, fsync every second.
     pub(super) fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more options.
+    pub(super) fn start_with(more: &[&str]) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let program = runtime.block_on(built_in_redis::find_program()).map_err(io::Error::other)?;
         let home = tempfile::Builder::new().prefix(&home_prefix()).tempdir()?.keep();
@@ -112,7 +117,7 @@ impl Server {
         let conf =
             conf.to_str().ok_or_else(|| io::Error::other("the temporary directory has a name that is no text"))?;
         // A rewrite of the append-only file forks in the middle of a sample; how often depends on what ran before.
-        let args = [conf, "--auto-aof-rewrite-percentage", "0"];
+        let args = [&[conf, "--auto-aof-rewrite-percentage", "0"], more].concat();
         let process = Guarded::start(&program, &args, &home.join("redis.log"), "KILL", Some(&home))?;
         let server = Self { process, port, home, daemons: std::cell::Cell::new(0) };
         wait_for("redis", || Ok(server.wire().and_then(|mut wire| wire.call(&["PING"])).is_ok()))?;

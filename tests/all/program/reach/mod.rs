@@ -12,18 +12,18 @@ mod sentinel;
 mod tls;
 
 /// A CA of a test.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// Until when a certificate holds.
 #[derive(Clone, Copy, PartialEq)]
-enum Holds {
+pub enum Holds {
     Still,
     NoMore,
     NotYet,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -32,7 +32,7 @@ impl Authority {
     }
 
     /// Write a certificate for these names and its key. Replies where they are.
-    fn issue(&self, dir: &Path, file: &str, names: &[&str], holds: Holds) -> (PathBuf, PathBuf) {
+    pub fn issue(&self, dir: &Path, file: &str, names: &[&str], holds: Holds) -> (PathBuf, PathBuf) {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name.push(DnType::CommonName, file);
@@ -49,7 +49,7 @@ impl Authority {
         (cert_at, key_at)
     }
 
-    fn write(&self, dir: &Path, file: &str) -> PathBuf {
+    pub fn write(&self, dir: &Path, file: &str) -> PathBuf {
         let path = dir.join(file);
         std::fs::write(&path, self.0.pem()).expect("written");
         path
