@@ -1,9 +1,9 @@
 //! How a connection is made, from what the operator named to a server that may be used:
 //!
-//!     which server   the one that is named, or the primary that a sentinel names (`sentinel`)
-//!     a stream       TCP with keep-alive, or a Unix socket; TLS on it where that is asked for (`tls`)
-//!     a login        HELLO 3 AUTH, with the user and the password of `address`
-//!     its role       what a sentinel named must call itself a master
+//! - which server: the one that is named, or the primary that a sentinel names (`sentinel`);
+//! - a stream: TCP with keep-alive, or a Unix socket; TLS on it where that is asked for (`tls`);
+//! - a login: HELLO 3 AUTH, with the user and the password of `address`;
+//! - its role: what a sentinel named must call itself a master.
 //!
 //! Passwords, certificates and keys are read from their files each time, so that new ones need no restart; a connection that is there
 //! already does not notice them. It ends with its last clone, or when sentinels name another primary: it is cut then, as if the server
@@ -119,7 +119,7 @@ async fn to_primary(
                 let watch = watch(Arc::clone(sentinels), found, &driver, on_push);
                 return Ok(Connection { calls, at, _tasks: Arc::new([watch, driver]) });
             }
-            Err(Failed::Loading) => return Err(Failed::Loading.at(&found.node.to_string())),
+            Err(Failed::Loading) => whys.push(format!("{} is loading its data", found.node)),
             Err(Failed::For(why)) => whys.push(format!("{}: {why}", found.node)),
         }
         tried.push(found.node);
