@@ -3,6 +3,7 @@
 
 use super::Exit;
 use crate::daemon::DaemonError;
+use crate::http::BadListener;
 use crate::operate::change::ChangeError;
 use crate::store::StoreError;
 use crate::system::built_in_redis::BuiltInRedisError;
@@ -91,6 +92,8 @@ impl From<DaemonError> for Failure {
             DaemonError::Config(why) => why.into(),
             DaemonError::BuiltInRedis(why) => why.into(),
             DaemonError::Store(why) => Self { exit: Exit::Unavailable, ..why.into() },
+            // Starting again mends it as little as a bad file.
+            why @ DaemonError::Http(BadListener::OpenToAll(_)) => Self::new(Exit::BadConfig, why.to_string()),
             why @ (DaemonError::System { .. } | DaemonError::Http(_)) => Self::new(Exit::Failed, why.to_string()),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::operate::moment::of_micros;
-use crate::store::change::{Settings, Stands};
+use crate::store::settings::{Settings, Stands};
 use crate::words::glob::{self, Glob};
 use crate::words::subject::Subject;
 

@@ -166,7 +166,7 @@ impl Command {
             Self::Explain(explain) => explain.tried(),
             Self::Top(_) => "show the buckets".to_owned(),
             Self::WhatIf(ask) => ask.tried(),
-            Self::Run(_) => "run".to_owned(),
+            Self::Run(_) => run::TRIED.to_owned(),
             Self::Reload => "reload".to_owned(),
             Self::Demo(_) => "show it".to_owned(),
             Self::Check(_) | Self::Functions | Self::Completions(_) | Self::Man(_) => "print it".to_owned(),

@@ -9,6 +9,9 @@ use super::{Exit, Failure};
 use crate::config::{BadConfig, Config, Environment};
 use crate::daemon::Daemon;
 
+/// What this command tries, in words.
+pub(super) const TRIED: &str = "run";
+
 /// Run the daemon.
 #[derive(Debug, Args)]
 pub(super) struct Run {
@@ -23,7 +26,7 @@ impl Run {
         environment: Environment,
         load: impl FnOnce() -> Result<Config, BadConfig>,
     ) -> Result<Exit, Failure> {
-        self.log.start();
+        let log = self.log.start();
         let serve = async {
             let config = load()?;
             tracing::info!(version = env!("CARGO_PKG_VERSION"), config = config.source(), "starting");
@@ -31,6 +34,6 @@ impl Run {
             tracing::info!("stopped");
             Ok(Exit::Done)
         };
-        self.log.end(serve.await)
+        log.end(TRIED, serve.await)
     }
 }

@@ -6,7 +6,7 @@ use super::{Exit, Failure, connect, into_file, say};
 use crate::config::Config;
 use crate::operate::moment::of_micros;
 use crate::operate::settings::{Row, as_json, rows};
-use crate::store::change::Settings;
+use crate::store::settings::Settings;
 use crate::words::duration;
 use crate::words::glob::Glob;
 use crate::words::subject::Subject;
@@ -81,7 +81,7 @@ fn as_text(row: &Row, now: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::change::{Lies, Stands};
+    use crate::store::settings::{Lies, Stands};
 
     fn set(pattern: &str, is_glob: bool, keys: &[(&str, &str)]) -> Settings {
         let stands = |text: &str| Stands {

@@ -73,10 +73,9 @@ impl Work {
     }
 
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
-        let log = self.log;
-        log.start();
+        let (log, tried) = (self.log.start(), self.tried());
         let done = async { self.work(&load()?).await };
-        log.end(done.await)
+        log.end(&tried, done.await)
     }
 
     async fn work(self, config: &Config) -> Result<Exit, Failure> {

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::moment::{Wall, rfc3339};
 use super::plain;
-use crate::store::change::Stands;
 use crate::store::explain::{BudgetFacts, Facts, Level, SetKey};
+use crate::store::settings::Stands;
 use crate::words::source::{Part, Source};
 
 /// What is known of the record in force.

@@ -7,21 +7,22 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
+use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
 use super::at::At;
-use super::body::read_json;
+use super::body::{NoQuery, read_json};
 use super::buckets::{name, query};
 use super::problem::Problem;
 use super::who::Caller;
 use crate::config::settings;
 use crate::operate::change::{ChangeError, make};
+use crate::operate::dead::short_glob;
 use crate::operate::moment::of_micros;
 use crate::store::change::{Change, SetTo, SlowDown, Told};
 use crate::words::bucket::BucketName;
@@ -103,6 +104,7 @@ impl Target {
         let Some(pattern) = words.pattern.clone().filter(|pattern| !pattern.is_empty()) else {
             return Err(Problem::bad_request("write ?match= and a glob, as in match=sms:*; or name one in the path"));
         };
+        let pattern = short_glob(&pattern).map_err(|why| Problem::bad_request(format!("match: {why}")))?;
         if is_glob(&pattern) {
             return Ok(Self { is_budget, pattern, is_glob: true });
         }
@@ -147,7 +149,7 @@ fn time(text: &str) -> Result<Duration, Problem> {
     let fits = |time: &Duration| (Duration::from_millis(1)..=LONGEST).contains(time);
     let wrong = || {
         Problem::bad_request(format!(
-            "{text:?} is no time; write a whole number and a unit (ms s m h d), as in 10m: 1ms to 366d"
+            "{text:?} is not a time; write a whole number and a unit (ms s m h d), as in 10m: 1ms to 366d"
         ))
     };
     duration::parse(text).filter(fits).ok_or_else(wrong)
@@ -184,14 +186,8 @@ async fn done(door: &Door, caller: &Caller, mut change: Change) -> Result<Json<V
 }
 
 /// Set keys of a policy.
-async fn set(
-    door: &Door,
-    caller: &Caller,
-    target: Target,
-    words: &Words,
-    given: Map<String, Value>,
-) -> Result<Json<Value>, Problem> {
-    target.allowed(caller)?;
+async fn set(acting: Acting, given: Map<String, Value>) -> Result<Json<Value>, Problem> {
+    let Acting { door, caller, target, words, .. } = acting;
     if given.is_empty() {
         return Err(Problem::bad_request("write the keys and their values, as in {\"rate\": \"5/s\"}"));
     }
@@ -200,12 +196,14 @@ async fn set(
     let mut change = target.change("set", words.lasts.as_deref(), words.reason.as_deref())?;
     change.set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
     change.asks = Some("others");
-    done(door, caller, change).await
+    done(&door, &caller, change).await
 }
 
 /// Keys and values as words, as the command takes them.
 pub(super) fn words_of(given: &Map<String, Value>) -> Result<Vec<String>, Problem> {
+    let is_key = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let word = |(key, value): (&String, &Value)| match as_toml(value) {
+        _ if !is_key(key) => Err(Problem::bad_request(format!("{key:?} is not a key of a policy"))),
         Some(text) => Ok(format!("{key}={text}")),
         None => Err(Problem::bad_request(format!(
             "{key}: null sets nothing; DELETE …/settings/{key} takes it back to the file"
@@ -231,20 +229,14 @@ fn as_toml(value: &Value) -> Option<String> {
 }
 
 /// Take keys back to the file.
-async fn unset(
-    door: &Door,
-    caller: &Caller,
-    target: Target,
-    words: &Words,
-    key: Option<String>,
-) -> Result<Json<Value>, Problem> {
-    target.allowed(caller)?;
+async fn unset(acting: Acting) -> Result<Json<Value>, Problem> {
+    let Acting { door, caller, target, words, key, .. } = acting;
     let keys: Vec<String> = key.into_iter().collect();
     let keys = settings::parse_keys(&keys, target.is_budget).map_err(|why| Problem::bad_request(why.to_string()))?;
     let mut change = target.change("unset", None, words.reason.as_deref())?;
     (change.unset_all, change.unset) = (keys.is_empty(), keys);
     change.asks = Some("others");
-    done(door, caller, change).await
+    done(&door, &caller, change).await
 }
 
 /// The verbs that stop something or let it go on: the key that each is about, and whether it stops.
@@ -266,19 +258,12 @@ fn no_such(verb: &str, kind: &str) -> Problem {
     )
 }
 
-async fn stop(
-    door: &Door,
-    caller: &Caller,
-    target: Target,
-    verb: &str,
-    words: &Words,
-    body: Body,
-) -> Result<Json<Value>, Problem> {
+async fn stop(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+    let Acting { door, caller, target, words, verb, .. } = acting;
     let is_known = stop_of(verb).filter(|(_, key, _)| !target.is_budget || *key == "pause");
     let (what, key, stops) = is_known.ok_or_else(|| no_such(verb, target.subject().kind()))?;
-    target.allowed(caller)?;
     let more: Stop = read_json(body).await?;
-    let (lasts, reason) = (more.lasts.or(words.lasts.clone()), more.reason.or(words.reason.clone()));
+    let (lasts, reason) = (more.lasts.or(words.lasts), more.reason.or(words.reason));
     if lasts.is_some() && !stops {
         return Err(Problem::bad_request(format!("{verb} holds from now on: `for` has no place here")));
     }
@@ -289,7 +274,7 @@ async fn stop(
         change.unset = vec![key.to_owned()];
         change.asks = Some(if key == "pause" { "paused" } else { "closed" });
     }
-    let Json(mut said) = done(door, caller, change).await?;
+    let Json(mut said) = done(&door, &caller, change).await?;
     if what == "pause" && !target.is_budget {
         let out = door.call(async |mut store| store.jobs_out(&target.pattern, target.is_glob).await).await?;
         said["jobs_out"] = json!({ "ready": out.ready, "with_workers": out.with_workers });
@@ -297,8 +282,8 @@ async fn stop(
     Ok(Json(said))
 }
 
-async fn slow(door: &Door, caller: &Caller, target: Target, body: Body) -> Result<Json<Value>, Problem> {
-    target.allowed(caller)?;
+async fn slow(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+    let Acting { door, caller, target, .. } = acting;
     let asked: Slow = read_json(body).await?;
     let lasts = match (asked.lasts.as_deref(), asked.clear) {
         (Some(text), false) => Some(time(text)?),
@@ -313,7 +298,7 @@ async fn slow(door: &Door, caller: &Caller, target: Target, body: Body) -> Resul
         }
     }
     let call = async |mut store: crate::store::Store| {
-        let author = door.author(&mut store, caller).await;
+        let author = door.author(&mut store, &caller).await;
         let slow_down = SlowDown {
             node: target.subject().stored(),
             within: asked.within.clone(),
@@ -325,17 +310,20 @@ async fn slow(door: &Door, caller: &Caller, target: Target, body: Body) -> Resul
         store.slow(&slow_down).await
     };
     let goes_on = door.call(call).await?;
-    Ok(Json(
-        json!({ "match": target.pattern, "budget": target.is_budget, "goes_on_in_ms": u64::try_from(goes_on.as_millis()).unwrap_or(u64::MAX) }),
-    ))
+    let goes_on_in_ms = u64::try_from(goes_on.as_millis()).unwrap_or(u64::MAX);
+    // A policy says how long a slow-down may be.
+    let is_capped = lasts.is_some_and(|lasts| goes_on < lasts);
+    Ok(Json(json!({
+        "match": target.pattern, "budget": target.is_budget, "goes_on_in_ms": goes_on_in_ms, "capped": is_capped,
+    })))
 }
 
-async fn purge(door: &Door, caller: &Caller, target: Target, body: Body) -> Result<Json<Value>, Problem> {
-    target.allowed(caller)?;
+async fn purge(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+    let Acting { door, caller, target, .. } = acting;
     let asked: Purge = read_json(body).await?;
     let bucket = name(&target.pattern)?;
     let call = async |mut store: crate::store::Store| {
-        let author = door.author(&mut store, caller).await;
+        let author = door.author(&mut store, &caller).await;
         store.purge(&bucket, asked.retries, &author).await
     };
     let gone = door.call(call).await?;
@@ -344,71 +332,57 @@ async fn purge(door: &Door, caller: &Caller, target: Target, body: Body) -> Resu
     ))
 }
 
-type Asked = Result<Query<Words>, QueryRejection>;
+/// A request that changes something, as far as its head says it: by whom, of what, and what is in the query. Whoever may not is
+/// refused here, before the body is read.
+pub(super) struct Acting {
+    door: Arc<Door>,
+    caller: Caller,
+    target: Target,
+    words: Words,
+    verb: &'static str,
+    key: Option<String>,
+}
+
+impl FromRequestParts<Arc<Door>> for Acting {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Self, Problem> {
+        let At { is_budget, named, verb, key } = At::from_request_parts(parts, door).await?;
+        let words: Words = query(Query::try_from_uri(&parts.uri))?;
+        let caller = parts.extensions.get::<Caller>().expect("`who` has let it in").clone();
+        let target = Target::of(is_budget, named, &words)?;
+        target.allowed(&caller)?;
+        Ok(Self { door: Arc::clone(door), caller, target, words, verb, key })
+    }
+}
 
 /// `PATCH …/settings`, and with a key behind it.
-pub(super) async fn set_route(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-    words: Asked,
-    body: Body,
-) -> Result<Json<Value>, Problem> {
-    let words = query(words)?;
-    let target = Target::of(at.is_budget, at.named, &words)?;
-    target.allowed(&caller)?;
-    let given = match at.key {
+pub(super) async fn set_route(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+    let given = match &acting.key {
         None => read_json(body).await?,
-        Some(key) => Map::from_iter([(key, read_json(body).await?)]),
+        Some(key) => Map::from_iter([(key.clone(), read_json(body).await?)]),
     };
-    set(&door, &caller, target, &words, given).await
+    set(acting, given).await
 }
 
 /// `DELETE …/settings`, and with a key behind it.
-pub(super) async fn unset_route(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-    words: Asked,
-) -> Result<Json<Value>, Problem> {
-    let words = query(words)?;
-    let target = Target::of(at.is_budget, at.named, &words)?;
-    unset(&door, &caller, target, &words, at.key).await
+pub(super) async fn unset_route(acting: Acting) -> Result<Json<Value>, Problem> {
+    unset(acting).await
 }
 
 /// `POST …/pause`, `resume`, `close`, `open`.
-pub(super) async fn stop_route(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-    words: Asked,
-    body: Body,
-) -> Result<Json<Value>, Problem> {
-    let words = query(words)?;
-    let target = Target::of(at.is_budget, at.named, &words)?;
-    stop(&door, &caller, target, at.verb, &words, body).await
+pub(super) async fn stop_route(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+    stop(acting, body).await
 }
 
 /// `POST …/slow`.
-pub(super) async fn slow_route(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-    body: Body,
-) -> Result<Json<Value>, Problem> {
-    let target = Target::of(at.is_budget, at.named, &Words::default())?;
-    slow(&door, &caller, target, body).await
+pub(super) async fn slow_route(_: NoQuery, acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+    slow(acting, body).await
 }
 
 /// `POST …/purge`.
-pub(super) async fn purge_route(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-    body: Body,
-) -> Result<Json<Value>, Problem> {
-    let target = Target::of(false, at.named, &Words::default())?;
-    purge(&door, &caller, target, body).await
+pub(super) async fn purge_route(_: NoQuery, acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+    purge(acting, body).await
 }
 
 #[cfg(test)]

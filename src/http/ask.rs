@@ -8,7 +8,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
 use super::act::words_of;
-use super::body::read_json;
+use super::body::{NoQuery, read_json};
 use super::buckets::{name, query, value};
 use super::problem::Problem;
 use super::who::Caller;
@@ -41,7 +41,7 @@ pub(super) async fn status(
 ) -> Result<Json<Value>, Problem> {
     caller.may_read(None)?;
     let config = door.config();
-    Ok(value(&door.call(async |mut store| store.status(&config.record).await).await?))
+    Ok(value(&door.ask(async |mut store| store.status(&config.record).await).await?))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -51,22 +51,39 @@ pub(super) struct Which {
     /// Only names and globs that this glob matches
     #[serde(rename = "match")]
     only: Option<String>,
+    /// Of how many names and globs at most, 1 to 10,000; 1,000 if nothing is said. The header `Drip-More` says that there are more
+    limit: Option<usize>,
 }
+
+/// Of how many names and globs the settings are shown unless `limit` says otherwise, and at most.
+const SETTINGS_SHOWN: usize = 1_000;
+const SETTINGS_MOST: usize = 10_000;
+
+/// The header of a list that was cut.
+const MORE: HeaderName = HeaderName::from_static("drip-more");
 
 /// `GET /v1/settings`.
 pub(super) async fn all_settings(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     which: Result<Query<Which>, QueryRejection>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Response, Problem> {
     caller.may_read(None)?;
-    let only = query(which)?.only.as_deref().map(Glob::parse);
-    let (_, mut all) = door.call(async |mut store| store.settings().await).await?;
-    all.retain(|one| {
-        only.as_ref().is_none_or(|only| only.matches(Subject::of_stored(&one.pattern).pattern.as_bytes()))
-    });
+    let which = query(which)?;
+    let only = which.only.as_deref().map(Glob::parse);
+    let most = which.limit.unwrap_or(SETTINGS_SHOWN);
+    if !(1..=SETTINGS_MOST).contains(&most) {
+        return Err(Problem::bad_request(format!("limit={most} is not allowed; write 1 to {SETTINGS_MOST}")));
+    }
+    let is_meant =
+        |pattern: &str| only.as_ref().is_none_or(|only| only.matches(Subject::of_stored(pattern).pattern.as_bytes()));
+    let (all, has_more) = door.ask(async |mut store| store.some_settings(most, is_meant).await).await?;
     let rows: Vec<Row> = all.iter().flat_map(rows).collect();
-    Ok(Json(settings_as_json(&rows)))
+    let mut answer = Json(settings_as_json(&rows)).into_response();
+    if has_more {
+        answer.headers_mut().insert(MORE, HeaderValue::from_static("true"));
+    }
+    Ok(answer)
 }
 
 /// What a change or a push would do.
@@ -87,6 +104,7 @@ pub(super) struct WhatIf {
 pub(super) async fn what_if(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
+    _: NoQuery,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
     let asked: WhatIf = read_json(body).await?;
@@ -101,7 +119,7 @@ pub(super) async fn what_if(
     let set: BTreeMap<String, SetTo> =
         given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
     let change = Change { what: "set", pattern: bucket.to_string(), set, ..Change::default() };
-    let said = door.call(async |mut store| store.what_if(&bucket, &change, asked.push).await).await?;
+    let said = door.ask(async |mut store| store.what_if(&bucket, &change, asked.push).await).await?;
     Ok(value(&WhatIfSaid::of(bucket.as_str(), asked.push, said)))
 }
 
@@ -127,6 +145,7 @@ pub(super) async fn limit(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     uri: Uri,
+    _: NoQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     caller.may_operate(None)?;
@@ -172,6 +191,6 @@ pub(super) async fn nothing(uri: Uri) -> Problem {
 
 /// A path is known, and not with this method; the header `Allow` names those that are.
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> Problem {
-    let detail = format!("{method} is nothing that {} answers", uri.path());
+    let detail = format!("{} does not answer {method}; the header Allow names what it answers", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail).with("see", json!("/openapi.json"))
 }

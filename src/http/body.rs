@@ -7,7 +7,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use serde::de::DeserializeOwned;
@@ -46,7 +48,24 @@ pub(super) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
 pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
     let bytes = read(body, WORDS_MOST).await?;
     let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
-    serde_json::from_slice(text).map_err(|why| Problem::bad_request(format!("the body is no JSON of this kind: {why}")))
+    serde_json::from_slice(text)
+        .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
+}
+
+/// That a request has no query: what it says is in its body, and a word that nobody reads might be one that holds something back.
+pub(super) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.uri.query() {
+            None | Some("") => Ok(Self),
+            Some(query) => Err(Problem::bad_request(format!(
+                "{query:?}: this request has no query; write it into the body, as JSON"
+            ))),
+        }
+    }
 }
 
 /// A body of an answer, which keeps its request in hand until it is through.

@@ -96,7 +96,7 @@ pub(super) async fn top(
         let now = if names.is_empty() { Vec::new() } else { store.rows_now(&names).await?.rows };
         Ok::<_, StoreError>((top, now))
     };
-    let (top, now) = door.call(look).await?;
+    let (top, now) = door.ask(look).await?;
     Ok(Json(match top {
         None => json!({ "as_of": null, "by": by.as_str(), "buckets": 0, "rows": [] }),
         Some(top) => json!({
@@ -121,7 +121,7 @@ pub(super) async fn bucket(
         let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
         Ok::<_, StoreError>((status, facts, is_in_force))
     };
-    let (status, facts, is_in_force) = door.call(call).await?;
+    let (status, facts, is_in_force) = door.ask(call).await?;
     let file = File { name: config.source(), is_in_force };
     let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
     Ok(Json(json!({ "status": status, "explanation": explanation })))
@@ -140,7 +140,7 @@ pub(super) async fn budget(
         Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
             return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
         }
-        answer => answer?,
+        answer => answer.map_err(Problem::of_question)?,
     };
     Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
 }

@@ -29,6 +29,9 @@ const IDLE_AT_MOST: Duration = Duration::from_secs(75);
 /// How long an answer may wait for a client that takes nothing of it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
+/// The same where there is no room for others.
+const STALLED_IN_THE_WAY: Duration = Duration::from_secs(1);
+
 /// How often overdue connections are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
@@ -70,14 +73,18 @@ impl Connection {
 
     /// Close it, whatever is under way.
     pub(super) fn cut(&self) {
-        self.0.is_cut.store(true, Ordering::Relaxed);
-        self.0.close.notify_one();
+        self.0.cut();
     }
 }
 
 impl State {
     fn since(&self) -> MutexGuard<'_, Since> {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+        self.close.notify_one();
     }
 
     fn has_request(&self) -> bool {
@@ -193,24 +200,33 @@ impl Connections {
         Kept { number, state, connections: Arc::clone(self) }
     }
 
-    /// Wait until there may be one more. Where there are as many as may be, the one that has been idle for longest is closed.
+    /// Wait until there may be one more. Where there are as many as may be, one is closed that does least.
     pub(super) async fn room(&self) {
         loop {
             let changed = self.changed.notified();
             if self.all().len() < self.most {
                 return;
             }
-            self.close_idlest();
-            changed.await;
+            self.close_one();
+            // With time, too, there may be one that can be closed.
+            let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
         }
     }
 
-    /// Close the connection that has been without a request for longest, if there is one.
-    pub(super) fn close_idlest(&self) {
+    /// Close the connection that has been without a request for longest; if each has one, that whose client has taken nothing of its
+    /// answer for longest, and for some time.
+    pub(super) fn close_one(&self) {
         let all = self.all();
         let idle = all.values().filter(|state| !state.has_request());
         if let Some(state) = idle.min_by_key(|state| state.since().idle) {
             state.close.notify_one();
+            return;
+        }
+        let stalled = all.values().filter_map(|state| state.since().stalled.map(|since| (since, state)));
+        if let Some((since, state)) = stalled.min_by_key(|(since, _)| *since)
+            && since.elapsed() >= STALLED_IN_THE_WAY
+        {
+            state.cut();
         }
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
-use super::body::read_json;
+use super::body::{NoQuery, read_json};
 use super::buckets::query;
 use super::problem::Problem;
 use super::who::Caller;
@@ -47,9 +47,28 @@ pub(super) struct Which {
     /// Of a change: only count
     #[serde(default)]
     dry_run: bool,
+    /// Of a change: nothing that is newer than this entry. A count replies it, so that the change is about what was counted
+    up_to: Option<String>,
+    /// Of a change: that all are meant; without a filter or a limit nothing is changed unless this says so
+    #[serde(default)]
+    all: bool,
+}
+
+/// An entry of the stream, where one is given.
+fn entry(name: &str, text: Option<&str>) -> Result<Option<EntryId>, Problem> {
+    let wrong =
+        |text| Problem::bad_request(format!("{name}: {text:?} is not an entry; write its id, as 1750000000000-0"));
+    text.map(|text| text.parse().map_err(|_| wrong(text))).transpose()
 }
 
 impl Which {
+    /// Whether it says which letters are meant: nobody deletes all of them by leaving something out.
+    fn is_meant(&self) -> bool {
+        let Self { bucket, reason, id, before, limit, dry_run, all, .. } = self;
+        let texts = [bucket, reason, id, before];
+        *all || *dry_run || limit.is_some() || texts.into_iter().any(Option::is_some)
+    }
+
     fn wanted(&self) -> Result<Wanted, Problem> {
         fn word<T>(
             name: &str,
@@ -77,13 +96,13 @@ pub(super) async fn list(
     caller.may_see_jobs(None)?;
     let which = query(which)?;
     let (wanted, most) = (which.wanted()?, which.limit.unwrap_or(SHOWN));
-    if which.dry_run || !(1..=PAGE_MOST).contains(&most) {
-        return Err(Problem::bad_request(format!("write a limit of 1 to {PAGE_MOST}, and dry_run only with a change")));
+    if which.dry_run || which.all || which.up_to.is_some() {
+        return Err(Problem::bad_request("`dry_run`, `up_to` and `all` belong to a change, not to a list"));
     }
-    let after: Option<EntryId> = match &which.after {
-        None => None,
-        Some(text) => Some(text.parse().map_err(|_| Problem::bad_request(format!("after={text:?} is no entry")))?),
-    };
+    if !(1..=PAGE_MOST).contains(&most) {
+        return Err(Problem::bad_request(format!("limit={most} is not allowed; write 1 to {PAGE_MOST}")));
+    }
+    let after = entry("after", which.after.as_deref())?;
     let call = async |mut store: crate::store::Store| {
         let Some(mut filter) = wanted.filter(&mut store).await? else {
             return Ok::<_, StoreError>((Vec::new(), false));
@@ -103,7 +122,7 @@ pub(super) async fn list(
             filter.after = Some(next);
         }
     };
-    let (letters, has_more) = door.call(call).await?;
+    let (letters, has_more) = door.ask(call).await?;
     let next = letters.last().filter(|_| has_more).map(|letter| letter.entry.to_string());
     let letters: Vec<Value> = letters
         .iter()
@@ -116,6 +135,7 @@ pub(super) async fn list(
 pub(super) async fn retry(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
+    _: NoQuery,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
     change(&door, &caller, Act::Retry, body).await
@@ -125,6 +145,7 @@ pub(super) async fn retry(
 pub(super) async fn drop_route(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
+    _: NoQuery,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
     change(&door, &caller, Act::Drop, body).await
@@ -169,34 +190,42 @@ async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Js
     if which.after.is_some() || which.limit == Some(0) {
         return Err(Problem::bad_request("`after` belongs to a list, and a limit is at least 1"));
     }
+    if !which.is_meant() {
+        return Err(Problem::bad_request(
+            "say which dead letters: bucket, reason, id, before or limit; or {\"all\": true} for all of them",
+        ));
+    }
+    let up_to = entry("up_to", which.up_to.as_deref())?;
     let call = async |mut store: crate::store::Store| {
         let filter = wanted.filter(&mut store).await?;
         let mut found = Found::default();
         let Some(mut filter) = filter else {
-            return Ok((found, Outcome { left: store.dead_length().await?, ..Outcome::default() }));
+            return Ok((found, Outcome { left: store.dead_length().await?, ..Outcome::default() }, None));
         };
+        filter.upto = [filter.upto, up_to].into_iter().flatten().min();
         found = count(&mut store, act, &mut filter, which.limit).await?;
         let matched = found.affected(act);
         if which.dry_run || matched == 0 {
             let outcome =
                 Outcome { malformed: found.malformed, left: store.dead_length().await?, ..Outcome::default() };
-            return Ok((found, outcome));
+            return Ok((found, outcome, filter.upto.filter(|_| matched > 0)));
         }
         let author = door.author(&mut store, caller).await;
         let before = format!("{matched} dead letters{}", wanted.in_words());
         let mut command = Command::new(act, filter, which.limit, author, before);
         command.label = wanted.bucket.clone().unwrap_or_default();
         match run(&mut store, &mut command).await {
-            Ok(outcome) => Ok((found, outcome)),
+            Ok(outcome) => Ok((found, outcome, None)),
             Err(why) => Err(Halfway { why, done: command.done }),
         }
     };
-    let (found, outcome) = door.call(call).await?;
+    let (found, outcome, counted_up_to) = door.call(call).await?;
     let matched = found.affected(act);
     if which.dry_run {
-        return Ok(Json(
-            json!({ "matched": matched, "malformed": found.malformed, "left": outcome.left, "buckets": busy(&found) }),
-        ));
+        let up_to = counted_up_to.map(|entry| entry.to_string());
+        return Ok(Json(json!({
+            "matched": matched, "malformed": found.malformed, "left": outcome.left, "buckets": busy(&found), "up_to": up_to,
+        })));
     }
     let mut said = outcome_as_json(act, matched, &outcome);
     if let Some((key, why)) = outcome.why {

@@ -42,6 +42,7 @@ use crate::loops::progress::Progress;
 use crate::store::change::Author;
 use crate::store::link::{Link, OfStore};
 use crate::store::{Address, Partition, Store, StoreError};
+use problem::Problem;
 use who::Caller;
 
 /// What the requests share.
@@ -85,6 +86,14 @@ impl Door {
         F: Future<Output = Result<T, E>>,
     {
         self.link.once(call).await
+    }
+
+    /// Make a call that changes nothing: where its answer is lost there is nothing to be unsure of.
+    async fn ask<T, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, Problem>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        self.call(call).await.map_err(Problem::of_question)
     }
 
     /// Who does what a caller asks for, as events name it: the token, and this daemon's own machine.

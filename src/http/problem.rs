@@ -74,9 +74,10 @@ impl Problem {
             "limited" => "The limiter refuses it",
             "unauthorized" => "A token is needed",
             "forbidden" => "This is not allowed",
-            "misdirected" => "This door is not known by that name",
+            "misdirected" => "dripd is not known by that name",
             "too-large" => "It is too large",
             "no-redis" => "Redis cannot be reached, and nothing was sent to it",
+            "no-answer" => "Redis did not answer",
             "unknown-outcome" => "Redis was lost: it is not known whether it was done",
             "refused" => "Redis refused it",
             _ => self.status.canonical_reason().unwrap_or("It failed"),
@@ -126,6 +127,19 @@ impl From<StoreError> for Problem {
                 };
                 Self::new(status, error, why.in_words())
             }
+        }
+    }
+}
+
+impl Problem {
+    /// The same of a call that changes nothing.
+    pub(super) fn of_question(why: StoreError) -> Self {
+        match why {
+            StoreError::Lost { .. } => {
+                let detail = "Redis did not answer in time, or the connection to it broke; ask again";
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "no-answer", detail)
+            }
+            why => why.into(),
         }
     }
 }

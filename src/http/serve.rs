@@ -100,20 +100,27 @@ impl Serves {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        // It may stay for long, and is told once.
+        let mut told = None;
         loop {
             let stream = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return,
                 accepted = accept() => match accepted {
-                    Ok(stream) => stream,
+                    Ok(stream) => {
+                        told = None;
+                        stream
+                    }
                     Err(why) if is_of_one_connection(&why) => {
                         debug!(%why, "a connection ended before it was taken");
                         continue;
                     }
                     Err(why) => {
-                        warn!(%why, "no connection can be taken");
+                        if told.replace(why.kind()) != Some(why.kind()) {
+                            warn!(%why, "no connection can be taken");
+                        }
                         if [Errno::MFILE, Errno::NFILE].into_iter().any(|no| why.raw_os_error() == Some(no.raw_os_error())) {
-                            self.connections.close_idlest();
+                            self.connections.close_one();
                         }
                         tokio::time::sleep(ACCEPT_AGAIN).await;
                         continue;

@@ -149,7 +149,10 @@ impl Caller {
         if token.only.as_ref().is_some_and(|only| !covers(only)) {
             let why = match bucket {
                 Some(bucket) => format!("the token {:?} is not for the bucket {bucket:?}", token.name),
-                None => format!("the token {:?} is for some buckets only, and this is about all", token.name),
+                None => format!(
+                    "the token {:?} is for some buckets only, and this request is about all of them",
+                    token.name
+                ),
             };
             return Some(Err(forbidden(why)));
         }
@@ -256,14 +259,16 @@ fn judge(door: &Door, request: &Request, is_page: bool) -> Result<Caller, Proble
     let host = host_of(request)?;
     let is_loopback = is_loopback_name(&host);
     if !is_loopback && !keys.knows(&host) {
-        let why =
-            format!("{:?} is no name of this door; http.hosts lists those by which others reach it", host.as_str());
+        let why = format!(
+            "dripd is not known here as {:?}: list the names by which others reach it in http.hosts",
+            host.as_str()
+        );
         return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "misdirected", why));
     }
     let headers = request.headers();
     let reads_page = is_page && matches!(*request.method(), Method::GET | Method::HEAD);
     if is_foreign(headers, &host) && !reads_page {
-        return Err(forbidden("a page of another site may not use this door"));
+        return Err(forbidden("a page of another site may not ask this"));
     }
     let came = request.extensions().get::<Came>().copied().unwrap_or(Came { is_local: false });
     let token = match bearer(headers)? {

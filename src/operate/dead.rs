@@ -175,7 +175,8 @@ pub struct Outcome {
     pub why: Option<(String, String)>,
 }
 
-/// Count what the filter finds, by bucket, and end the filter with the newest entry that there is now.
+/// Count what the filter finds, by bucket, and end the filter with the last entry that was looked at: what is changed afterwards is then
+/// no other than what was counted.
 ///
 /// # Errors
 ///
@@ -191,8 +192,9 @@ pub async fn count(store: &mut Store, act: Act, filter: &mut Filter, limit: Opti
             let fresh = Backlog { letters: 0, count: one.count, period: one.period };
             found.buckets.entry(one.bucket).or_insert(fresh).letters += one.letters;
         }
-        (filter.upto, at.upto) = (Some(part.upto), Some(part.upto));
         let is_enough = limit.is_some_and(|limit| found.affected(act) >= limit);
+        at.upto = Some(part.upto);
+        filter.upto = part.next.filter(|_| is_enough).or(at.upto);
         let Some(next) = part.next.filter(|_| !is_enough) else { return Ok(found) };
         at.after = Some(next);
     }

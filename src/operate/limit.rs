@@ -33,10 +33,10 @@ impl Asked {
     pub fn limiter(&self) -> Result<Limiter, String> {
         let kind = self.kind;
         if self.capacity.is_some() && kind.size_name() != Some("capacity") {
-            return Err(format!("--capacity is for token-bucket and leaky-meter, not for {kind}"));
+            return Err(format!("capacity is for token-bucket and leaky-meter, not for {kind}"));
         }
         if self.burst.is_some() && kind.size_name() != Some("max_burst") {
-            return Err(format!("--burst is for throttle, not for {kind}"));
+            return Err(format!("burst is for throttle, not for {kind}"));
         }
         if self.quantity > kind.most_at_once() {
             return Err(format!("the quantity of a {kind} is 0 to {}, not {}", kind.most_at_once(), self.quantity));

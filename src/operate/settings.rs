@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::moment::of_micros;
-use crate::store::change::{Settings, Stands};
+use crate::store::settings::{Settings, Stands};
 use crate::words::subject::Subject;
 
 /// A value that is set, with all that is known of it.

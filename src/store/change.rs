@@ -111,54 +111,6 @@ pub enum Told {
     Busy,
 }
 
-/// One value that is set.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Stands {
-    /// As an operator writes it; empty for a pause or a closure.
-    pub text: String,
-    /// Microseconds since the epoch on the server's clock, as text.
-    pub since: String,
-    /// When it ends by itself, likewise.
-    pub till: Option<String>,
-    /// Of globs: it counts, and the one set last wins.
-    #[serde(default)]
-    pub seq: u64,
-    /// Who set it.
-    #[serde(default)]
-    pub by: String,
-    /// Who Redis says that was.
-    #[serde(default)]
-    pub user: String,
-    /// Why.
-    #[serde(default)]
-    pub reason: Option<String>,
-}
-
-/// The values that are set for one key: the timed one lies over the lasting one.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Lies {
-    /// Until it is taken back.
-    pub lasting: Option<Stands>,
-    /// Until its end.
-    pub timed: Option<Stands>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    keys: BTreeMap<String, Lies>,
-}
-
-/// All that is set for one name or glob.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// The name or the glob; of budgets in braces.
-    pub pattern: String,
-    /// Whether it is a glob.
-    pub is_glob: bool,
-    /// By key.
-    pub keys: BTreeMap<String, Lies>,
-}
-
 /// Jobs that have left their buckets and are not done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Out {
@@ -211,26 +163,6 @@ impl Store {
         let (ms, _): (u64, u64) =
             FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__slow_node", &reply))?;
         Ok(Duration::from_millis(ms))
-    }
-
-    /// All that is set, and slow-downs in force, globs first, and the server's time in microseconds. What a newer version wrote is left out.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn settings(&mut self) -> Result<(u64, Vec<Settings>), StoreError> {
-        let (mut cursor, mut all) = (String::new(), Vec::new());
-        loop {
-            let args = [b"".as_slice(), cursor.as_bytes()];
-            let reply = self.function("drip__settings", &[self.keys().policy()], &args).await?;
-            let (next, now) = page(&reply, &mut all).ok_or_else(|| unexpected("drip__settings", &reply))?;
-            if next.is_empty() {
-                all.sort_by(|a, b| (!a.is_glob, &a.pattern).cmp(&(!b.is_glob, &b.pattern)));
-                all.dedup(); // a scan may tell of one twice
-                return Ok((now, all));
-            }
-            cursor = next;
-        }
     }
 
     /// How many buckets that are not idle a name or a glob meets, or, of one of budgets, are below those. It is asked for before a change:
@@ -340,17 +272,4 @@ fn told(reply: &Value, asks_others: bool) -> Option<Told> {
         -1 => Some(Told::Busy),
         _ => None,
     }
-}
-
-/// A page of settings. Replies where the next one begins, and the time.
-fn page(reply: &Value, all: &mut Vec<Settings>) -> Option<(String, u64)> {
-    let Value::Array(items) = reply else { return None };
-    let (head, entries) = items.split_at_checked(2)?;
-    let text = |value: &Value| String::from_redis_value_ref(value).ok();
-    let (entries, []) = entries.as_chunks::<3>() else { return None };
-    for [pattern, is_glob, json] in entries {
-        let Ok(Entry { keys }) = serde_json::from_str(&text(json)?) else { continue };
-        all.push(Settings { pattern: text(pattern)?, is_glob: *is_glob == Value::Int(1), keys });
-    }
-    Some((text(&head[0])?, text(&head[1])?.parse().ok()?))
 }

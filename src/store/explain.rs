@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::FromRedisValue;
 use serde::Deserialize;
 
-use super::change::Stands;
+use super::settings::Stands;
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::duration::{show, show_per_period};

@@ -26,6 +26,7 @@ pub mod reply;
 pub mod rows;
 mod sentinel;
 pub mod server;
+pub mod settings;
 pub mod status;
 pub mod timing;
 mod tls;

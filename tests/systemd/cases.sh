@@ -319,6 +319,30 @@ without_a_network_it_serves_by_unix_sockets() {
   is "its interfaces" "$(nsenter -t "$(show MainPID)" -n ip -o link | awk -F': ' '{ print $2 }' | xargs)" lo
 }
 
+# The line that people read, its fields as fields, and how bad it is.
+the_journal_has_fields_and_priorities() {
+  configure '[defaults]' 'rate = "5/s"'
+  start
+  eventually 5 "a record by its field" in_journal 'starting version=.* config=' DRIPD_CONFIG=/etc/dripd/config.toml
+  is "the priority of a start" "$(journal -o json DRIPD_VERSION="$(dripd_version)" | sed -n 's/.*"PRIORITY":"\(.\)".*/\1/p' | head -n 1)" 6
+  ! in_journal . -p warning || fail "a good start is no warning: $(journal -p warning | head -n 3)"
+  systemctl stop $UNIT
+  configure '[defaults]' 'rate = "fast"' 'capacity = -1'
+  systemctl start $UNIT && fail "it starts with a bad configuration"
+  eventually 5 "the failure among the errors" in_journal 'defaults.capacity: -1' -p err
+  is "the lines of it" "$(journal -p err | grep -c 'defaults\.')" 2
+}
+journal() { journalctl -q -o cat _SYSTEMD_INVOCATION_ID="$(show InvocationID)" "$@"; } # of the last start
+in_journal() { journal "${@:2}" | grep -q -- "$1"; }
+dripd_version() { /usr/local/bin/dripd --version | cut -d' ' -f 2; }
+
+# A collector that reads JSON gets it under systemd, too.
+a_format_that_was_asked_for_is_kept() {
+  drop_in $UNIT 'ExecStart=' 'ExecStart=/usr/local/bin/dripd run --log-format json'
+  start
+  eventually 5 "a record as JSON" logged '^{"timestamp":.*"message":"starting"'
+}
+
 stops_cleanly() {
   start
   own lpush drip:queue:x job
@@ -381,6 +405,7 @@ for name in exposure exposure-without-network starts-with-nothing runs-as-a-dyna
   status-is-live reload-is-live-when-it-returns a-bad-reload-changes-nothing a-bad-configuration-is-not-retried \
   killed-it-comes-back-with-its-jobs stuck-it-is-restarted redis-may-come-late the-password-is-a-credential what-tls-needs-is-a-credential \
   the-http-token-is-a-credential the-socket-of-systemd-outlives-a-restart without-a-network-it-serves-by-unix-sockets \
+  the-journal-has-fields-and-priorities a-format-that-was-asked-for-is-kept \
   stops-cleanly a-quiet-one-lives one-that-waits-for-redis-lives; do
   case_is $name
 done

@@ -169,6 +169,31 @@ fn clients_that_never_take_their_answers_are_closed_and_the_others_are_served() 
 }
 
 #[test]
+fn as_many_that_take_nothing_as_there_may_be_keep_nobody_out() {
+    assert!(raise_the_limit_of_files() > 2_400, "this machine allows too few open files");
+    let door = Door::open(CONFIG);
+    let request = written(door.port, "GET /assets/uplot.min.js", &[], b"", "keep-alive");
+    let many = request.repeat(200); // more answers than lie between
+    let deaf: Vec<TcpStream> = (0..1_024)
+        .map(|_| {
+            let stream = door.connect();
+            // Small, so that it is full at once.
+            socket2::SockRef::from(&stream).set_recv_buffer_size(4_096).expect("set");
+            stream.set_nonblocking(true).expect("set");
+            let _ = (&stream).write(&many);
+            stream
+        })
+        .collect();
+    // Ten requests of others, each of which needs the place of one of them, in less time than one of them may stand still.
+    let since = Instant::now();
+    for _ in 0..10 {
+        assert_eq!(door.get("/healthz").status, 200);
+    }
+    assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
+    drop(deaf);
+}
+
+#[test]
 fn a_client_that_has_said_all_and_closes_its_side_gets_its_answer() {
     let door = Door::open(CONFIG);
     let mut stream = door.connect();

@@ -78,15 +78,17 @@ fn of_bad_keys_and_values_all_are_named_at_once_and_nothing_is_changed() {
         ),
         ("PATCH /v1/buckets/a/settings", json!({}), vec!["write the keys"]),
         ("PATCH /v1/buckets/a/settings", json!({"rate": null}), vec!["rate: null sets nothing", "DELETE"]),
-        ("PATCH /v1/buckets/a/settings", json!([1]), vec!["no JSON of this kind"]),
+        ("PATCH /v1/buckets/a/settings", json!([1]), vec!["not what is asked for"]),
         ("PATCH /v1/buckets/a/settings/rate", json!("fast"), vec!["rate"]),
-        ("PATCH /v1/buckets/a/settings?for=soon", json!({"rate": "1/s"}), vec!["\"soon\" is no time"]),
+        ("PATCH /v1/buckets/a/settings?for=soon", json!({"rate": "1/s"}), vec!["\"soon\" is not a time"]),
         ("PATCH /v1/buckets/a/settings?for=0s", json!({"rate": "1/s"}), vec!["1ms to 366d"]),
         ("PATCH /v1/buckets/a/settings?form=10m", json!({"rate": "1/s"}), vec!["unknown field `form`"]),
         ("PATCH /v1/buckets/settings", json!({"rate": "1/s"}), vec!["?match="]),
         ("PATCH /v1/buckets/settings?match=", json!({"rate": "1/s"}), vec!["?match="]),
         ("PATCH /v1/buckets/a/settings?match=b*", json!({"rate": "1/s"}), vec!["match= has no place"]),
         ("DELETE /v1/buckets/a/settings/rat", Value::Null, vec!["rat"]),
+        ("PATCH /v1/buckets/a/settings", json!({"rate=\"7/s\"#": 1}), vec!["is not a key of a policy"]),
+        ("PATCH /v1/buckets/a/settings/rate%3D9%23", json!(1), vec!["is not a key of a policy"]),
         ("PATCH /v1/budgets/twilio/settings", json!({"capacity": 1}), vec!["capacity"]),
         ("POST /v1/buckets/a/resume", json!({"for": "1s"}), vec!["`for` has no place"]),
         ("POST /v1/buckets/a/pause", json!({"fro": "1s"}), vec!["unknown field `fro`"]),
@@ -97,6 +99,8 @@ fn of_bad_keys_and_values_all_are_named_at_once_and_nothing_is_changed() {
         let (error, detail) = door.operate(request, &words).problem(400);
         assert!(error == "bad-request" && says.iter().all(|part| detail.contains(part)), "{request} {words}: {detail}");
     }
+    let long = format!("POST /v1/buckets/pause?match={}*", "x".repeat(1_000));
+    assert!(door.operate(&long, &Value::Null).problem(400).1.contains("1000 are allowed"));
     let long = format!("POST /v1/buckets/a/pause?reason={}", "x".repeat(1_001));
     assert!(door.operate(&long, &Value::Null).problem(400).1.contains("at most 1000 bytes"));
     for bad in [&b"{"[..], b"\xff", b"nul", b"{}{}", b"\"x\""] {
@@ -156,6 +160,9 @@ fn a_slow_down_holds_until_its_end_and_a_purge_says_how_much_it_threw_away() {
     assert_eq!(door.shell.case.waiting("pause").len(), 3, "it is slow");
     let said = door.operate("POST /v1/buckets/pause/slow", &json!({"clear": true})).json(200);
     assert_eq!((&said["match"], &said["goes_on_in_ms"]), (&json!("pause"), &json!(0)));
+    let said = door.operate("POST /v1/buckets/other/slow", &json!({"for": "8d"})).json(200);
+    assert_eq!((&said["capped"], &said["goes_on_in_ms"]), (&json!(true), &json!(3_600_000)), "slow.cap is 1h");
+    door.operate("POST /v1/buckets/other/slow", &json!({"clear": true})).json(200);
     eventually("it goes on", || door.shell.case.waiting("pause").len() == 2);
     door.operate("POST /v1/buckets/sms:a/slow", &json!({"for": "30s", "in": "twilio"})).json(200);
     let budget = door.get("/v1/budgets/twilio").json(200);
@@ -211,4 +218,83 @@ fn dead_letters_are_listed_by_page_counted_and_put_back_or_dropped_exactly_as_fo
     assert_eq!((&none["dropped"], &none["left"]), (&json!(0), &json!(1)), "{none}");
     door.operate("POST /v1/dead/drop", &json!({"after": ids[1]})).problem(400);
     door.operate("POST /v1/dead/drop", &json!({"limit": 0})).problem(400);
+    // Nobody deletes all of them by leaving something out.
+    assert!(door.operate("POST /v1/dead/drop", &json!({})).problem(400).1.contains("{\"all\": true}"));
+    assert_eq!(door.operate("POST /v1/dead/drop", &json!({"all": true})).json(200)["dropped"], 1);
+}
+
+#[test]
+fn a_change_of_dead_letters_is_about_what_was_counted_whatever_died_or_went_meanwhile() {
+    let mut door = door();
+    let bury_two = |door: &mut Door| bury(&mut door.shell.case, &[("acme", b"a", "failed"), ("acme", b"b", "failed")]);
+    let first = bury_two(&mut door);
+    let count = |door: &Door, more: Value| {
+        let mut words = json!({"bucket": "acme", "dry_run": true});
+        words.as_object_mut().expect("one").extend(more.as_object().expect("one").clone());
+        door.operate("POST /v1/dead/drop", &words).json(200)["up_to"].clone()
+    };
+    assert_eq!(count(&door, json!({})), json!(first[1]));
+    assert_eq!(count(&door, json!({"limit": 1})), json!(first[0]), "the newest that was counted");
+    assert_eq!(count(&door, json!({"bucket": "nobody"})), Value::Null);
+    // One of them goes, and others die: those were not counted.
+    door.operate("POST /v1/dead/drop", &json!({"id": first[0]})).json(200);
+    let later = bury_two(&mut door);
+    let said = door.operate("POST /v1/dead/drop", &json!({"bucket": "acme", "limit": 2, "up_to": first[1]})).json(200);
+    assert_eq!((&said["dropped"], &said["left"]), (&json!(1), &json!(2)), "{said}");
+    let left = door.ask("GET /v1/dead", &[EYES], b"").json(200);
+    let left: Vec<_> = left["letters"].as_array().expect("letters").iter().map(|one| one["entry"].clone()).collect();
+    assert_eq!(left, [json!(later[0]), json!(later[1])]);
+    door.operate("POST /v1/dead/retry", &json!({"bucket": "acme", "up_to": "soon"})).problem(400);
+}
+
+/// A word that nobody reads may be one that holds something back.
+#[test]
+fn a_query_that_a_change_does_not_read_is_refused_and_nothing_is_changed() {
+    let mut door = door();
+    bury(&mut door.shell.case, &[("acme", b"a", "failed")]);
+    door.operate("POST /v1/buckets/a/pause", &Value::Null).json(200);
+    door.ask("POST /v1/buckets/a/jobs", &[OPS], b"job");
+    for (request, words) in [
+        ("POST /v1/dead/drop?bucket=sms:*&dry_run=true", json!({"all": true})),
+        ("POST /v1/dead/retry?dry_run=true", json!({"all": true})),
+        ("POST /v1/buckets/a/purge?dry_run=true", Value::Null),
+        ("POST /v1/buckets/a/purge?match=b", Value::Null),
+        ("POST /v1/buckets/a/slow?for=10s", json!({"for": "1h"})),
+        ("POST /v1/buckets/a/pause?dry_run=true", Value::Null),
+        ("DELETE /v1/buckets/a/settings?dry_run=true", Value::Null),
+        ("PATCH /v1/buckets/a/settings?dry_run=true", json!({"rate": "5/s"})),
+        ("POST /v1/what-if?push=1", json!({"bucket": "a"})),
+        ("POST /v1/limit/token-bucket/k?quantity=0", json!({"rate": "1/s"})),
+    ] {
+        assert_eq!(door.operate(request, &words).problem(400).0, "bad-request", "{request}");
+    }
+    assert_eq!(door.ask("GET /v1/dead", &[EYES], b"").json(200)["letters"].as_array().map(Vec::len), Some(1));
+    assert_eq!(door.shell.case.waiting("a"), ["job"]);
+    assert_eq!(settings(&door), [row("a", "pause", "yes", "")]);
+}
+
+#[test]
+fn of_many_settings_an_answer_has_so_many_slow_downs_first_and_says_that_there_are_more() {
+    let mut door = door();
+    for n in 0..1_050 {
+        let capacity = json!({ "capacity": { "text": "3", "policy": { "capacity": 3 } } });
+        let set = json!({ "what": "set", "match": format!("n{n}"), "set": capacity }).to_string();
+        let _: (i64, Vec<String>, String) = door.shell.case.fcall("drip__set", &["policy"], &[String::new(), set]);
+    }
+    door.operate("POST /v1/buckets/z/slow", &json!({"for": "1h"})).json(200);
+    let shown = |query: &str| {
+        let answer = door.get(&format!("/v1/settings{query}"));
+        let has_more = answer.header("drip-more").map(str::to_owned);
+        let rows = answer.json(200).as_array().expect("rows").clone();
+        (rows.len(), rows.iter().any(|row| row["match"] == "z"), has_more)
+    };
+    let more = Some("true".to_owned());
+    assert_eq!(shown(""), (1_000, true, more.clone()));
+    assert_eq!(shown("?limit=2"), (2, true, more.clone()));
+    assert_eq!(shown("?limit=2000"), (1_051, true, None));
+    assert_eq!(shown("?match=n10?"), (10, false, None));
+    assert_eq!(shown("?match=n10?&limit=9"), (9, false, more));
+    for bad in ["?limit=0", "?limit=10001", "?limit=x"] {
+        door.get(&format!("/v1/settings{bad}")).problem(400);
+    }
 }

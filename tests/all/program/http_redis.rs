@@ -48,6 +48,12 @@ fn a_redis_that_does_not_answer_costs_a_504_and_the_push_is_there_once_when_it_d
     let change = door.operate("POST /v1/buckets/a/pause", &Value::Null);
     let took = since.elapsed();
     signal(pid, "CONT");
+    eventually("it answers", || door.get("/v1/status").status == 200);
+    signal(pid, "STOP");
+    let question = door.get("/v1/status");
+    signal(pid, "CONT");
+    // A question that was lost has done nothing.
+    assert_eq!(question.problem(504).0, "no-answer");
     assert_eq!(lost.problem(504).0, "unknown-outcome");
     assert!(took >= Duration::from_secs(5), "{took:?}");
     // The change came upon a connection that could not be made: nothing was sent.
@@ -74,7 +80,8 @@ fn the_door_outlives_redis_says_503_and_goes_on_when_it_is_back() {
         "POST /v1/buckets/a/purge",
         "POST /v1/dead/drop",
     ] {
-        let answer = door.operate(request, &json!({}));
+        let words = if request.ends_with("drop") { json!({ "all": true }) } else { json!({}) };
+        let answer = door.operate(request, &words);
         let (error, detail) = answer.problem(503);
         assert!(error == "no-redis" && detail.contains(&port.to_string()), "{request}: {detail}");
         assert_eq!(answer.header("retry-after"), Some("1"), "{request}");

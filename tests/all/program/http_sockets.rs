@@ -112,11 +112,8 @@ fn a_socket_that_is_passed_takes_the_place_of_the_written_one_and_must_be_as_saf
     let again = open.try_clone().expect("the same");
     let mut refused = with_a_socket(&shell, open, &log);
     let code = refused.wait().expect("it ends").code();
-    assert!(
-        code.is_some_and(|code| code != 0) && said().contains("can be reached from other machines"),
-        "{code:?} {}",
-        said()
-    );
+    // As a bad file: started again it would be refused again.
+    assert!(code == Some(78) && said().contains("can be reached from other machines"), "{code:?} {}", said());
 
     // With tokens it is served, and no reload may take them all away.
     let text = std::fs::read_to_string(shell.home().join("config.toml")).expect("read");
@@ -135,6 +132,20 @@ fn a_socket_that_is_passed_takes_the_place_of_the_written_one_and_must_be_as_saf
     let (code, _, err) = shell.run(&["reload"]);
     assert!(code != 0 && err.contains("can be reached from other machines"), "{code} {err}");
     assert_eq!((ask(&[]), ask(&[OPS])), (401, 200));
+    drop(daemon);
+}
+
+#[test]
+fn a_passed_socket_that_takes_nobody_is_told_of_once() {
+    let (log, shell) = (tempfile::tempdir().expect("a directory"), listening(CONFIG, ""));
+    let log = log.path().join("log");
+    let said = || std::fs::read_to_string(&log).unwrap_or_default();
+    let deaf = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    deaf.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
+    let daemon = with_a_socket(&shell, std::os::fd::OwnedFd::from(deaf), &log);
+    eventually("it is told", || said().contains("no connection can be taken"));
+    std::thread::sleep(std::time::Duration::from_millis(500)); // ten more tries
+    assert_eq!(said().matches("no connection can be taken").count(), 1, "{}", said());
     drop(daemon);
 }
 

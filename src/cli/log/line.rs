@@ -1,74 +1,15 @@
-//! The log of `run` and `work`, on standard error: a line a record, as text or as JSON.
+//! A record as a line of text: its message, then its fields as `name=value`.
 
 use std::fmt;
-use std::io::IsTerminal as _;
 
-use clap::{Args, ValueEnum};
 use tracing::field::{Field, Visit};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
-use super::{Exit, Failure};
-
-/// How the log is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
-/// The options of a command that logs.
-#[derive(Debug, Clone, Copy, Args)]
-pub(super) struct Log {
-    /// How the log on standard error is written, a line a record. `$RUST_LOG` chooses how much: error, warn, info, debug
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
-    log_format: Format,
-}
-
-impl Log {
-    /// Log to standard error from now on.
-    pub(super) fn start(self) {
-        let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-        // A terminal that was closed must not end a daemon: what cannot be written is not written.
-        let builder = builder.log_internal_errors(false);
-        match self.log_format {
-            Format::Json => builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
-            Format::Text => {
-                let builder = builder.fmt_fields(Fields).with_ansi(wants_color());
-                // The journal keeps its own time.
-                if std::env::var_os("JOURNAL_STREAM").is_some() {
-                    builder.without_time().init();
-                } else {
-                    builder.init();
-                }
-            }
-        }
-    }
-
-    /// What a command came to: where the log is JSON, a failure is a record of it like any other.
-    pub(super) fn end(self, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
-        match done {
-            Err(failure) if self.log_format == Format::Json => {
-                tracing::error!(why = failure.record(), "failed");
-                Ok(failure.exit)
-            }
-            done => done,
-        }
-    }
-}
-
-/// Colours are for a terminal that shows them and a person who wants them (no-color.org).
-fn wants_color() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    std::io::stderr().is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
-}
-
 /// Fields as `name=value`, so that a line can be taken apart again: a value with anything but plain characters is quoted, and
 /// nothing begins a new line.
-struct Fields;
+pub(super) struct Fields;
 
 impl<'writer> FormatFields<'writer> for Fields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {

@@ -1,0 +1,93 @@
+//! The log of `run` and `work`. Under systemd it goes to the journal with its fields and priorities; elsewhere, or when a format is
+//! asked for, to standard error: a line a record, as text or as JSON.
+
+mod journal;
+mod line;
+
+use std::io::IsTerminal as _;
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::{Exit, Failure};
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// The options of a command that logs.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Log {
+    /// How the log is written on standard error, one record a line [default: text; under systemd the log goes to the journal instead, with its fields and priorities]. `$RUST_LOG` chooses how much: error, warn, info, debug
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    log_format: Option<Format>,
+}
+
+/// Where the records of a command go, once they go there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Started {
+    /// Standard error: a line for people, like what a failure prints at the end.
+    Text,
+    /// Standard error, where each line must be an object.
+    Json,
+    /// The journal, which knows how bad each record is.
+    Journal,
+}
+
+impl Log {
+    /// Write the log from now on.
+    pub(super) fn start(self) -> Started {
+        let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
+        if self.log_format.is_none()
+            && journal::is_standard_error()
+            // Without its socket, lines on standard error reach it all the same.
+            && let Ok(journal) = journal::Journal::open()
+        {
+            tracing_subscriber::registry().with(filter).with(journal).init();
+            return Started::Journal;
+        }
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+        // A terminal that was closed must not end a daemon: what cannot be written is not written.
+        let builder = builder.log_internal_errors(false);
+        if self.log_format == Some(Format::Json) {
+            builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+            return Started::Json;
+        }
+        let builder = builder.fmt_fields(line::Fields).with_ansi(wants_color());
+        // The journal keeps its own time.
+        if journal::is_standard_error() {
+            builder.without_time().init();
+        } else {
+            builder.init();
+        }
+        Started::Text
+    }
+}
+
+impl Started {
+    /// What a command came to that tried something. Where records are more than lines for people, a failure is one of them too.
+    pub(super) fn end(self, tried: &str, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
+        let failure = match done {
+            Err(failure) if self != Self::Text => failure,
+            done => return done,
+        };
+        if self == Self::Json {
+            tracing::error!(why = failure.record(), "failed");
+        } else {
+            // A bad file has a line for each problem.
+            failure.said(tried).lines().for_each(|line| tracing::error!("{line}"));
+        }
+        Ok(failure.exit)
+    }
+}
+
+/// Colours are for a terminal that shows them and a person who wants them (no-color.org).
+fn wants_color() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    std::io::stderr().is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
