@@ -361,10 +361,7 @@ mod tests {
                 "url = 'rediss://h'\ntls = { server_name = 'a b' }".to_owned(),
                 "redis.tls.server_name: \"a b\" is not allowed",
             ),
-            (
-                "url = 'rediss://h'\ntls = { cacert = 'c' }".to_owned(),
-                "redis.tls.cacert: unknown key; write one of ca, ",
-            ),
+            ("url = 'rediss://h'\ntls = { roots = 'c' }".to_owned(), "redis.tls.roots: unknown key; write one of ca, "),
             ("tls = {}".to_owned(), "redis.tls: without redis.url dripd runs its built-in Redis"),
             ("user = 'u'".to_owned(), "redis.user: without redis.url dripd runs its built-in Redis"),
             ("password_file = 'p'".to_owned(), "redis.password_file: without redis.url dripd runs its built-in Redis"),

@@ -150,11 +150,11 @@ fn fail_over(begin: impl FnOnce(&Watched)) -> Failover {
     let watched = Watched::start();
     let daemon = Daemon::start(watched.home.path());
     let out = watched.home.path().join("out");
-    let log = std::fs::File::create(watched.home.path().join("work.log")).expect("a log");
-    let exec = format!("printf '%s\\n' \"$(cat)\" >> {}", out.display());
+    let file = |name: &str| std::fs::File::create(watched.home.path().join(name)).expect("a file");
     let mut worker = dripd();
-    worker.args(["work", "--concurrency", "8", "--exec", &exec]).current_dir(watched.home.path());
-    let worker = Ends(worker.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it runs"));
+    worker.args(["work", "--concurrency", "8", "--print"]).current_dir(watched.home.path());
+    let worker = worker.stdin(Stdio::null()).stdout(file("out")).stderr(file("work.log")).spawn();
+    let worker = Ends(worker.expect("it runs"));
     let done = || -> HashSet<u32> {
         let text = std::fs::read_to_string(&out).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -205,7 +205,11 @@ fn fail_over(begin: impl FnOnce(&Watched)) -> Failover {
     let status = dripd().arg("status").current_dir(watched.home.path()).output().expect("it runs");
     let (code, status, err) = said(&status);
     assert!(code == 0 && status.contains(&name), "{status}{err}");
-    println!("{} safe, {} at risk, {lost} of them lost, served after {served_after:?}", safe.len(), at_risk.len());
+    println!(
+        "{} safe, {} at risk, {lost} of them not done by now, served after {served_after:?}",
+        safe.len(),
+        at_risk.len()
+    );
     Failover { safe: safe.len(), lost, served_after }
 }
 
