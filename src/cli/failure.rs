@@ -6,6 +6,7 @@ use crate::daemon::DaemonError;
 use crate::http::BadListener;
 use crate::operate::change::ChangeError;
 use crate::store::StoreError;
+use crate::store::acl::Role;
 use crate::system::built_in_redis::BuiltInRedisError;
 use crate::words::shown::shown;
 
@@ -17,13 +18,15 @@ pub(super) struct Failure {
     of_call: Option<OfCall>,
 }
 
-/// What is known of a call that failed.
+/// What is known of a call that failed, and where it counts how a log has it.
 #[derive(Debug)]
-struct OfCall {
-    /// The error as a log has it.
-    record: String,
-    /// Whether it may have been done all the same.
-    is_lost: bool,
+enum OfCall {
+    /// Nothing was done.
+    Refused { record: String },
+    /// It may have been done all the same.
+    Lost { record: String },
+    /// The user of the connection may not do it: who says it knows the role that may.
+    NotAllowed(StoreError),
 }
 
 impl Failure {
@@ -36,19 +39,24 @@ impl Failure {
         Self { message: self.message + more, ..self }
     }
 
-    /// For the user, who tried something: `set rate=5/s for acme`.
-    pub(super) fn said(&self, tried: &str) -> String {
+    /// For the user, who tried something as a role: `set rate=5/s for acme`, as an operator.
+    pub(super) fn said(&self, tried: &str, role: Role) -> String {
         let (message, tried) = (&self.message, shown(tried.as_bytes()));
         match &self.of_call {
             None => message.clone(),
-            Some(OfCall { is_lost: false, .. }) => format!("cannot {tried}: {message}"),
-            Some(_) => format!("trying to {tried}: {message}; it may have been done or not"),
+            Some(OfCall::Refused { .. }) => format!("cannot {tried}: {message}"),
+            Some(OfCall::Lost { .. }) => format!("trying to {tried}: {message}; it may have been done or not"),
+            Some(OfCall::NotAllowed(why)) => format!("cannot {tried}: {}{message}", why.in_words(role)),
         }
     }
 
-    /// For a log.
-    pub(super) fn record(&self) -> &str {
-        self.of_call.as_ref().map_or(&self.message, |call| &call.record)
+    /// For the log of a role.
+    pub(super) fn record(&self, role: Role) -> String {
+        match &self.of_call {
+            None => self.message.clone(),
+            Some(OfCall::Refused { record } | OfCall::Lost { record }) => record.clone(),
+            Some(OfCall::NotAllowed(why)) => why.on_record(role),
+        }
     }
 }
 
@@ -70,10 +78,14 @@ impl From<ChangeError> for Failure {
 impl From<StoreError> for Failure {
     fn from(why: StoreError) -> Self {
         let exit = if why.is_unusable() || why.code() == Some("WRONGTYPE") { Exit::Unavailable } else { Exit::Failed };
-        // One that cannot be used says what was tried, on which server.
-        let of_call = (!why.is_unusable())
-            .then(|| OfCall { record: why.to_string(), is_lost: matches!(why, StoreError::Lost { .. }) });
-        Self { exit, message: why.in_words(), of_call }
+        let (message, record) = (why.in_words(Role::Operator), why.to_string());
+        let (message, of_call) = match &why {
+            StoreError::Loading { .. } | StoreError::Unusable { .. } => (message, None), // it says what was tried, on which server
+            StoreError::Lost { .. } => (message, Some(OfCall::Lost { record })),
+            _ if why.is_not_allowed() => (String::new(), Some(OfCall::NotAllowed(why))),
+            _ => (message, Some(OfCall::Refused { record })),
+        };
+        Self { exit, message, of_call }
     }
 }
 
@@ -117,25 +129,31 @@ mod tests {
         };
         let set = "set rate=5/s for budget acme";
         let failure = refused("BADARG", "no [[budget]] matches acme");
-        assert_eq!(failure.said(set), "cannot set rate=5/s for budget acme: no [[budget]] matches acme");
-        assert_eq!(failure.record(), "a call was refused: BADARG no [[budget]] matches acme");
+        assert_eq!(
+            failure.said(set, Role::Operator),
+            "cannot set rate=5/s for budget acme: no [[budget]] matches acme"
+        );
+        assert_eq!(failure.record(Role::Operator), "a call was refused: BADARG no [[budget]] matches acme");
         let failure = failure.adding("; 3 were done by then");
-        assert!(failure.said(set).ends_with("matches acme; 3 were done by then"));
+        assert!(failure.said(set, Role::Operator).ends_with("matches acme; 3 were done by then"));
         let full =
             refused("OOM", "command not allowed when used memory > 'maxmemory'. script: a_call, on @user_function:9.");
-        assert_eq!(full.said("pause acme"), "cannot pause acme: redis is full; free memory or raise its maxmemory");
+        assert_eq!(
+            full.said("pause acme", Role::Operator),
+            "cannot pause acme: redis is full; free memory or raise its maxmemory"
+        );
         let wrong = refused("WRONGTYPE", "a key holds a string and must hold a stream: rename or delete it");
         assert_eq!(wrong.exit, Exit::Unavailable);
-        assert!(!wrong.said("list dead letters").contains("WRONGTYPE"));
+        assert!(!wrong.said("list dead letters", Role::Operator).contains("WRONGTYPE"));
         let (address, why) = ("redis://h".to_owned(), "timed out".to_owned());
         let lost = Failure::from(StoreError::Lost { address: address.clone(), call: "a call", why: why.clone() });
         assert_eq!(
-            lost.said("pause acme"),
+            lost.said("pause acme", Role::Operator),
             "trying to pause acme: lost redis at redis://h before it answered: timed out; it may have been done or not"
         );
-        assert_eq!(lost.record(), "lost redis at redis://h during a call: timed out");
+        assert_eq!(lost.record(Role::Operator), "lost redis at redis://h during a call: timed out");
         let unusable = Failure::from(StoreError::Unusable { address, why });
-        assert_eq!(unusable.said("pause acme"), "cannot use redis at redis://h: timed out");
-        assert_eq!(unusable.record(), "cannot use redis at redis://h: timed out");
+        assert_eq!(unusable.said("pause acme", Role::Operator), "cannot use redis at redis://h: timed out");
+        assert_eq!(unusable.record(Role::Operator), "cannot use redis at redis://h: timed out");
     }
 }

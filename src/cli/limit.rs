@@ -10,6 +10,7 @@ use super::args::whole;
 use super::{Exit, Failure, connect, say};
 use crate::config::{BadConfig, Config};
 use crate::operate::limit::{Asked, as_json, is_closed, never_passes};
+use crate::store::acl::Role;
 use crate::store::reply::Verdict;
 use crate::words::duration::{self, count_per_period};
 use crate::words::limiter::Kind;
@@ -76,7 +77,11 @@ impl Limit {
             let verdict = verdict.map_err(|why| match why.code() {
                 Some("WRONGTYPE") => Failure::new(
                     Exit::Failed,
-                    format!("{}: {}; use another key, or delete this one", key.escape_ascii(), why.in_words()),
+                    format!(
+                        "{}: {}; use another key, or delete this one",
+                        key.escape_ascii(),
+                        why.in_words(Role::Submitter)
+                    ),
                 ),
                 _ => why.into(),
             })?;

@@ -1,5 +1,6 @@
 //! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
 
+mod acl;
 mod args;
 mod change;
 mod charts;
@@ -39,6 +40,7 @@ use failure::Failure;
 use help::Notes;
 
 use crate::config::{Config, Environment};
+use crate::store::acl::Role;
 use crate::store::{Address, Partition, Store};
 
 /// How long a command tries to reach Redis.
@@ -103,6 +105,8 @@ enum Command {
     Check(check::Check),
     /// Print the Lua function library
     Functions,
+    /// Print the rights in Redis that a user of a role needs, and no others
+    Acl(acl::Acl),
     /// Print what a shell needs to complete commands and options
     Completions(manual::Completions),
     /// Write the man pages into a directory
@@ -169,7 +173,38 @@ impl Command {
             Self::Run(_) => run::TRIED.to_owned(),
             Self::Reload => "reload".to_owned(),
             Self::Demo(_) => "show it".to_owned(),
-            Self::Check(_) | Self::Functions | Self::Completions(_) | Self::Man(_) => "print it".to_owned(),
+            Self::Check(_) | Self::Functions | Self::Acl(_) | Self::Completions(_) | Self::Man(_) => {
+                "print it".to_owned()
+            }
+        }
+    }
+}
+
+impl Command {
+    /// Who may do it, of the users of Redis.
+    fn role(&self) -> Role {
+        match self {
+            Self::Push(_) | Self::Limit(_) => Role::Submitter,
+            Self::Work(_) => Role::Worker,
+            Self::Status(_) | Self::Top(_) | Self::Settings(_) | Self::Explain(_) | Self::WhatIf(_) => Role::Observer,
+            Self::Dead(dead) if dead.only_looks() => Role::Observer,
+            Self::Run(_) => Role::Daemon,
+            Self::Set(_)
+            | Self::Unset(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Slow(_)
+            | Self::Close(_)
+            | Self::Open(_)
+            | Self::Purge(_)
+            | Self::Dead(_)
+            | Self::Reload
+            | Self::Check(_)
+            | Self::Functions
+            | Self::Acl(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::Demo(_) => Role::Operator,
         }
     }
 }
@@ -203,9 +238,9 @@ pub fn main() -> ExitCode {
             return Exit::Failed.into();
         }
     };
-    let tried = cli.command.tried();
+    let (tried, role) = (cli.command.tried(), cli.command.role());
     let exit = runtime.block_on(dispatch(cli)).unwrap_or_else(|failure| {
-        say_err(&format!("dripd {name}: {}", failure.said(&tried)));
+        say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
         failure.exit
     });
     runtime.shutdown_background(); // a read of standard input may still be pending
@@ -237,6 +272,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
+        Command::Acl(acl) => acl.run(&load()?),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
         Command::Demo(demo) => demo.run().await,
@@ -250,7 +286,7 @@ async fn connect(config: &Config) -> Result<Store, Failure> {
     loop {
         match Store::connect(&address, &partition).await {
             Ok(store) => return Ok(store),
-            Err(why) if since.elapsed() >= TRY_FOR => return Err(why.into()),
+            Err(why) if since.elapsed() >= TRY_FOR || why.is_not_allowed() => return Err(why.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }
     }

@@ -8,6 +8,7 @@ use super::log::Log;
 use super::{Exit, Failure};
 use crate::config::{BadConfig, Config, Environment};
 use crate::daemon::Daemon;
+use crate::store::acl::Role;
 
 /// What this command tries, in words.
 pub(super) const TRIED: &str = "run";
@@ -34,6 +35,6 @@ impl Run {
             tracing::info!("stopped");
             Ok(Exit::Done)
         };
-        log.end(TRIED, serve.await)
+        log.end(TRIED, Role::Daemon, serve.await)
     }
 }

@@ -6,6 +6,7 @@ use super::change::{For, Kind, Target, make};
 use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::store::Store;
+use crate::store::acl::Role;
 use crate::store::change::{Change, Out, SetTo, Told};
 use crate::words::shown::shell;
 use crate::words::subject::Subject;
@@ -134,7 +135,7 @@ async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way)
     if way == Way::Out {
         line += &match store.jobs_out(&change.pattern, change.is_glob).await {
             Ok(jobs) => out_already(jobs),
-            Err(why) => format!("; how many of their jobs are out is not known: {}", why.in_words()),
+            Err(why) => format!("; how many of their jobs are out is not known: {}", why.in_words(Role::Operator)),
         };
     }
     line

@@ -13,6 +13,7 @@ use super::args::{http_url, time, whole};
 use super::log::Log;
 use super::{Exit, Failure, connect};
 use crate::config::{BadConfig, Config};
+use crate::store::acl::Role;
 use crate::store::{Address, Partition};
 use crate::system::signals::{Signal, Signals};
 use crate::words::bucket::BucketName;
@@ -75,7 +76,7 @@ impl Work {
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
         let (log, tried) = (self.log.start(), self.tried());
         let done = async { self.work(&load()?).await };
-        log.end(&tried, done.await)
+        log.end(&tried, Role::Worker, done.await)
     }
 
     async fn work(self, config: &Config) -> Result<Exit, Failure> {

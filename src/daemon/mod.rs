@@ -25,6 +25,7 @@ use crate::loops::progress::{Progress, Reader};
 use crate::loops::reaper::Reaper;
 use crate::loops::reconciler::Reconciler;
 use crate::loops::walk::Walk;
+use crate::store::acl::Role;
 use crate::store::server::Server;
 use crate::store::wake::Hints;
 use crate::store::{Address, Partition, Store, StoreError};
@@ -234,7 +235,7 @@ impl Daemon {
     /// Say why there is no Redis: in the status always, in the log when it is new or was said a minute ago. That it loads its
     /// data is no fault.
     fn say_that_it_waits(&mut self, why: &StoreError) {
-        let text = why.to_string();
+        let text = why.on_record(Role::Daemon);
         systemd::status(&format!("waiting for redis: {text}"));
         let said = self.waited_for.as_ref();
         if said.is_none_or(|(said, at)| *said != text || at.elapsed() >= SAY_AGAIN) {

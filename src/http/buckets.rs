@@ -1,4 +1,4 @@
-//! What there is to know of buckets and budgets: the top of all, and one with its explanation.
+//! What there is to know of buckets: the top of all, and one with its explanation.
 
 use std::sync::Arc;
 
@@ -12,12 +12,11 @@ use utoipa::IntoParams;
 
 use super::Door;
 use super::at::At;
-use super::front::why_as_json;
 use super::problem::Problem;
 use super::who::Caller;
-use crate::explain::{BudgetSaid, Explanation, File, Wall};
+use crate::explain::{Explanation, File, Wall};
 use crate::store::StoreError;
-use crate::store::rows::{BucketNow, MOST};
+use crate::store::rows::{BucketNow, MOST, Why};
 use crate::store::top::{By, KEPT};
 use crate::words::bucket::{BadBucketName, BucketName};
 use crate::words::glob::Glob;
@@ -63,6 +62,28 @@ pub(super) struct Which {
     /// The first 64 rows as they stand now, and why each waits; the order stays that of the walk
     #[serde(default)]
     now: bool,
+}
+
+/// A word for why something waits, and what that is about.
+pub(super) fn why_as_json(why: &Why) -> Value {
+    let (word, about) = match why {
+        Why::WrongType(about) => ("wrong-type", about.as_str()),
+        Why::Refused(about) => ("refused", about.as_str()),
+        Why::Paused(about) => ("paused", about.as_str()),
+        Why::PausedAbove(about) => ("paused-above", about.as_str()),
+        Why::Slots(about) => ("slots", about.as_str()),
+        Why::Slow => ("slow", ""),
+        Why::Slowed(about) => ("slowed", about.as_str()),
+        Why::Quota => ("quota", ""),
+        Why::Rate => ("rate", ""),
+        Why::Share(about) => ("share", about.as_str()),
+        Why::Held(about) => ("held", about.as_str()),
+        Why::BackingOff => ("backing-off", ""),
+        Why::Due => ("due", ""),
+        Why::Empty => ("empty", ""),
+        Why::Other(word) => (word.as_str(), ""),
+    };
+    json!({ "word": word, "about": about })
 }
 
 /// A row as it stands now.
@@ -125,22 +146,4 @@ pub(super) async fn bucket(
     let file = File { name: config.source(), is_in_force };
     let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
     Ok(Json(json!({ "status": status, "explanation": explanation })))
-}
-
-/// A budget: what it allows, what waits for it, and what of it is used.
-pub(super) async fn budget(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-) -> Result<Json<Value>, Problem> {
-    let budget = named(at)?;
-    caller.may_read(None)?;
-    let facts = match door.call(async |mut store| store.explain_budget(&budget).await).await {
-        // The name is a good one, so that no other argument can be wrong.
-        Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
-            return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
-        }
-        answer => answer.map_err(Problem::of_question)?,
-    };
-    Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
 }

@@ -21,7 +21,7 @@ use super::who::Caller;
 use crate::config::Config;
 use crate::store::StoreError;
 use crate::store::figures::Figures;
-use crate::store::rows::{BudgetNow, MOST, Now};
+use crate::store::rows::BudgetNow;
 use crate::store::timing::{self, BOUNDS};
 use crate::store::top::{By, KEPT};
 use crate::words::bucket::BucketName;
@@ -39,15 +39,12 @@ const QUARTERS: std::ops::RangeInclusive<u32> = 22..=94;
 /// How many buckets `/metrics/buckets` tells of unless `top` says otherwise.
 const SHOWN: usize = 100;
 
-/// What the last scrape saw: rates are told from two of them.
+/// What the last scrape told: a counter never goes back.
 #[derive(Default)]
-pub(super) struct Before(Mutex<Seen>);
+pub(super) struct Before(Mutex<Told>);
 
 #[derive(Default)]
-struct Seen {
-    at_us: u64,
-    passed: BTreeMap<String, u64>,
-    /// Jobs that were acknowledged, so far: a counter never goes back.
+struct Told {
     acked: u64,
     dispatched: u64,
 }
@@ -61,9 +58,7 @@ pub(super) async fn all(
     let mut families = Families::default();
     let read = async |mut store: crate::store::Store| {
         let figures = store.figures().await?;
-        let ranked = store.top(By::Budgets, None, MOST).await?;
-        let names: Vec<String> =
-            ranked.into_iter().flat_map(|top| top.rows).map(|row| budget_of(&row.bucket)).collect();
+        let (_, names) = super::budgets::ranked(&mut store).await?;
         let budgets =
             if door.config().record.budgets.is_empty() { None } else { Some(store.budgets_now(&names).await?) };
         Ok::<_, StoreError>((figures, budgets, store.lacking().await?))
@@ -71,24 +66,17 @@ pub(super) async fn all(
     let (read, config) = (door.call(read).await, door.config());
     of_process(&mut families, &door, read.is_ok());
     if let Ok((figures, budgets, lacks)) = read {
-        let mut seen = door.before.0.lock().unwrap_or_else(PoisonError::into_inner);
-        of_jobs(&mut families, &figures, &mut seen);
+        of_jobs(&mut families, &figures, &mut door.before.0.lock().unwrap_or_else(PoisonError::into_inner));
         of_places(&mut families, &figures);
         if let Some(budgets) = budgets {
-            of_budgets(&mut families, &config, &budgets, &mut seen);
+            of_budgets(&mut families, &config, &budgets.rows, &door.passing.per_second(&budgets));
         }
-        seen.at_us = figures.at_us;
         for (what, lacks) in lacks {
             let help = "1: Redis lacks this to keep every promise.";
             families.gauge("dripd_redis_lacks", help, &[("what", what)], f64::from(u8::from(lacks)));
         }
     }
     Ok(([(header::CONTENT_TYPE, TEXT)], families.text()))
-}
-
-/// The name of a budget in a row of the ranking, which stands in braces.
-fn budget_of(stored: &str) -> String {
-    crate::words::subject::Subject::of_stored(stored).pattern.to_owned()
 }
 
 /// What is of this process.
@@ -124,19 +112,20 @@ fn of_process(families: &mut Families, door: &Door, is_up: bool) {
 }
 
 /// What became of jobs, and how late they left.
-fn of_jobs(families: &mut Families, figures: &Figures, seen: &mut Seen) {
+fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Told) {
     let count = |name: &str| figures.counter(name);
     let help =
         "Jobs of atomic pushes: by the function, dripd push or HTTP. Plain pushes run no code and are not counted.";
     for (verdict, n) in [("accepted", count("pushed")), ("rejected", count("turned_away"))] {
         families.counter("dripd_jobs_pushed_atomically_total", help, &[("verdict", verdict)], n as f64);
     }
-    let closed = count("closed");
+    let (closed, gated) = (count("closed"), count("gated"));
     let help = "Jobs that did not go in, or were thrown out, by why.";
     for (reason, n) in [
         ("closed", closed),
         ("dropped", count("dropped")),
-        ("full", count("rejected").saturating_sub(closed)),
+        ("full", count("rejected").saturating_sub(closed + gated)),
+        ("gate", gated),
         ("too_large", count("too_large")),
     ] {
         families.counter("dripd_jobs_rejected_total", help, &[("reason", reason)], n as f64);
@@ -151,7 +140,7 @@ fn of_jobs(families: &mut Families, figures: &Figures, seen: &mut Seen) {
     let expired = count("lease_expired").saturating_sub(count("expired_dead"));
     let throttled = count("throttled");
     for (outcome, n) in [
-        ("ack", acked(figures, seen)),
+        ("ack", acked(figures, told)),
         ("dead", count("dead")),
         ("expired", expired),
         ("kept", count("kept").saturating_sub(throttled)),
@@ -172,15 +161,16 @@ fn of_jobs(families: &mut Families, figures: &Figures, seen: &mut Seen) {
 }
 
 /// How many jobs were acknowledged. Nothing of dripd's runs at a plain XACK, so it is what left, is in no stream any more, and did not go
-/// another way. A counter never goes back, but for keys that begin anew.
-fn acked(figures: &Figures, seen: &mut Seen) -> u64 {
+/// another way. (What others put into a stream never left a bucket, and is not counted as dead when it is buried.) A counter never goes
+/// back, but for keys that begin anew.
+fn acked(figures: &Figures, told: &mut Told) -> u64 {
     let dispatched = figures.counter("dispatched");
     let in_streams: u64 = figures.routes.iter().map(|route| route.entries).sum();
     let others: u64 = ["failed", "kept", "dead"].into_iter().map(|name| figures.counter(name)).sum();
     let now = dispatched.saturating_sub(in_streams + others);
-    seen.acked = if dispatched < seen.dispatched { now } else { now.max(seen.acked) };
-    seen.dispatched = dispatched;
-    seen.acked
+    told.acked = if dispatched < told.dispatched { now } else { now.max(told.acked) };
+    told.dispatched = dispatched;
+    told.acked
 }
 
 /// How late jobs left, from counts in quarters of an octave. The sum is told from those, to within a tenth.
@@ -236,33 +226,21 @@ fn of_places(families: &mut Families, figures: &Figures) {
 }
 
 /// What waits for budgets, and how much of them is used: of the expansions of an entry that have most waiting, and of those that are named
-/// without a glob.
-fn of_budgets(families: &mut Families, config: &Config, budgets: &Now<BudgetNow>, seen: &mut Seen) {
-    let seconds = budgets.at_us.saturating_sub(seen.at_us) as f64 / 1e6;
+/// without a glob. `per_s`: how many jobs pass through each in a second.
+fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetNow], per_s: &[Option<f64>]) {
     let globs: Vec<(&str, Glob)> =
         config.record.budgets.iter().map(|entry| (entry.glob.as_str(), Glob::parse(&entry.glob))).collect();
     let (mut waiting, mut used): (BTreeMap<&str, u64>, BTreeMap<&str, f64>) = (BTreeMap::new(), BTreeMap::new());
-    let mut passed = BTreeMap::new();
-    for one in &budgets.rows {
+    for (one, per_s) in rows.iter().zip(per_s) {
         let entry =
             globs.iter().find(|(_, glob)| glob.matches(one.budget.as_bytes())).map_or("(other)", |(text, _)| *text);
         *waiting.entry(entry).or_default() += one.waiting;
-        passed.insert(one.budget.clone(), one.passed);
-        let before = seen.passed.get(&one.budget).filter(|before| seen.at_us > 0 && **before <= one.passed);
-        let of_rate = match (one.rate, before) {
-            (Some((count, period_us)), Some(before)) if seconds > 0.0 => {
-                Some((one.passed - before) as f64 / seconds / (count as f64 * 1e6 / period_us as f64))
-            }
-            _ => None,
-        };
-        let of_slots = one.slots.as_ref().map(|slots| slots.taken as f64 / slots.of as f64);
-        if let Some(most) = of_rate.into_iter().chain(of_slots).reduce(f64::max) {
+        if let Some(most) = one.used(*per_s) {
             let known = used.entry(entry).or_default();
             *known = known.max(most);
         }
     }
-    seen.passed = passed;
-    let help = "Of the budgets of an entry that have most waiting, the highest use: jobs since the last scrape against the rate, or slots taken.";
+    let help = "Of the budgets of an entry that have most waiting, the highest use: of the rate in the last seconds, of the slots or of the quota.";
     for (entry, ratio) in used {
         families.gauge("dripd_budget_utilization_ratio", help, &[("budget", entry)], ratio);
     }
@@ -300,11 +278,11 @@ pub(super) async fn buckets(
     caller.may_read(named.as_ref().map(BucketName::as_str))?;
     let rows = if let Some(bucket) = &named {
         let only = [bucket.as_str().to_owned()];
-        let now = door.call(async |mut store| store.rows_now(&only).await).await?;
+        let now = door.ask(async |mut store| store.rows_now(&only).await).await?;
         now.rows.into_iter().map(|now| now.row).collect()
     } else {
         let only = which.only.as_deref().map(Glob::parse);
-        let top = door.call(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
+        let top = door.ask(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
         top.map(|top| top.rows).unwrap_or_default()
     };
     let mut families = Families::default();

@@ -9,14 +9,15 @@ mod ask;
 mod at;
 mod body;
 mod buckets;
+mod budgets;
 mod connection;
 mod dead;
 mod document;
 mod events;
 mod families;
 mod feed;
-mod front;
 mod health;
+mod jobs;
 mod listen;
 mod metrics;
 mod pages;
@@ -53,7 +54,7 @@ struct Door {
     config: RwLock<Arc<Config>>,
     keys: RwLock<Arc<Keys>>,
     progress: Arc<Progress>,
-    /// What the last scrape saw.
+    /// What the last scrape told.
     before: metrics::Before,
     /// The name of this machine.
     host: String,
@@ -61,8 +62,8 @@ struct Door {
     feed: feed::Feed,
     /// Cancelled when the configuration in force here is another one, or the door closes; then it is a new one.
     until_reload: RwLock<CancellationToken>,
-    /// What passed through budgets when they were last shown.
-    passed: front::Passed,
+    /// How fast jobs pass through budgets.
+    passing: budgets::Passing,
 }
 
 impl Door {
@@ -136,7 +137,7 @@ impl Open {
             host,
             feed: feed::Feed::new(),
             until_reload: RwLock::new(stop.child_token()),
-            passed: front::Passed::default(),
+            passing: budgets::Passing::default(),
         });
         let reached_at = listeners.are_open_to_all().then(|| listeners.to_string());
         let (inside, stopped) = (Arc::clone(&door), stop.clone());

@@ -53,6 +53,7 @@ static FILES: &[File] = &[
     file!("live.js", SCRIPT),
     file!("node.js", SCRIPT),
     file!("overview.js", SCRIPT),
+    file!("tabs.js", SCRIPT),
 ];
 
 fn file(name: &str) -> Option<&'static File> {

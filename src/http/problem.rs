@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use crate::operate::change::ChangeError;
 use crate::store::StoreError;
+use crate::store::acl::Role;
 
 /// Why a request came to nothing.
 #[derive(Debug, Clone)]
@@ -70,7 +71,7 @@ impl Problem {
 
     fn title(&self) -> &'static str {
         match self.error {
-            "full" => "The bucket is full",
+            "full" => "The bucket takes no more now",
             "limited" => "The limiter refuses it",
             "unauthorized" => "A token is needed",
             "forbidden" => "This is not allowed",
@@ -112,20 +113,22 @@ impl From<StoreError> for Problem {
             StoreError::Loading { .. } | StoreError::Unusable { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", why.to_string()).retry_after_ms(1_000)
             }
-            StoreError::Lost { .. } => Self::new(StatusCode::GATEWAY_TIMEOUT, "unknown-outcome", why.in_words()),
-            StoreError::Reply { .. } => Self::new(StatusCode::BAD_GATEWAY, "bad-reply", why.in_words()),
+            StoreError::Lost { .. } => {
+                Self::new(StatusCode::GATEWAY_TIMEOUT, "unknown-outcome", why.in_words(Role::Daemon))
+            }
+            StoreError::Reply { .. } => Self::new(StatusCode::BAD_GATEWAY, "bad-reply", why.in_words(Role::Daemon)),
             StoreError::Refused { code, .. } => {
                 let (status, error) = match code.as_str() {
                     "BADBUCKET" | "BADARG" => (StatusCode::BAD_REQUEST, "bad-request"),
                     "TOOLARGE" | "TOOMANY" => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
                     "WRONGTYPE" => (StatusCode::CONFLICT, "wrong-type"),
                     "OOM" | "TRYAGAIN" | "BUSY" | "MISCONF" | "NOREPLICAS" => {
-                        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why.in_words());
+                        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why.in_words(Role::Daemon));
                         return problem.retry_after_ms(1_000);
                     }
                     _ => (StatusCode::BAD_GATEWAY, "refused"),
                 };
-                Self::new(status, error, why.in_words())
+                Self::new(status, error, why.in_words(Role::Daemon))
             }
         }
     }

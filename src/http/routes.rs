@@ -10,7 +10,7 @@ use utoipa::openapi::{HttpMethod, Required};
 
 use super::at::SETTINGS;
 use super::document::document;
-use super::{Door, act, ask, buckets, dead, events, front, health, metrics, pages, push, who};
+use super::{Door, act, ask, buckets, budgets, dead, events, health, jobs, metrics, pages, push, who};
 
 type Handler = MethodRouter<Arc<Door>>;
 
@@ -172,11 +172,11 @@ pub(super) fn all() -> Vec<Route> {
         get_of("/v1/buckets", "The first buckets by an order, as the last walk found them", get(buckets::top), "The rows, and how old they are")
             .query::<buckets::Which>(),
         get_of("/v1/buckets/{bucket}", "How a bucket stands, and why it waits", get(buckets::bucket), "`status` and `explanation`"),
-        get_of("/v1/buckets/{bucket}/jobs", "The first bytes of the jobs that leave a bucket next", get(front::jobs), "The jobs, the next one first")
-            .query::<front::HowMany>(),
-        get_of("/v1/buckets/{bucket}/drips", "The last dispatches of a bucket: when each job was due, and when it left. They are remembered for half a minute after each request", get(front::drips), "`drips`: due and left, microseconds since the epoch"),
-        get_of("/v1/budgets", "The budgets for whose shares most wait, and those that the configuration names, as they stand now", get(front::budgets), "The rows"),
-        get_of("/v1/budgets/{budget}", "What a budget allows, what waits for it, what of it is used", get(buckets::budget), "As `dripd explain --budget --json`").problems(&[404]),
+        get_of("/v1/buckets/{bucket}/jobs", "The first bytes of the jobs that leave a bucket next", get(jobs::waiting), "The jobs, the next one first")
+            .query::<jobs::HowMany>(),
+        get_of("/v1/buckets/{bucket}/drips", "The last dispatches of a bucket: when each job was due, and when it left. They are remembered for half a minute after each request", get(jobs::drips), "`drips`: due and left, microseconds since the epoch"),
+        get_of("/v1/budgets", "The budgets for whose shares most wait, and those that the configuration names, as they stand now", get(budgets::all), "The rows"),
+        get_of("/v1/budgets/{budget}", "What a budget allows, what waits for it, what of it is used", get(budgets::one), "As `dripd explain --budget --json`").problems(&[404]),
         Route::new(HttpMethod::Post, "/v1/buckets/{bucket}/purge", "Throw away what waits in a bucket", post(act::purge_route), Answer::Json("How many there were"))
             .body(Body::Words("Purge")),
         get_of("/v1/dead", "Dead letters, the oldest first", get(dead::list), "`letters`, and `next`: the `after` of the next page").query::<dead::Which>(),
@@ -219,7 +219,7 @@ pub(super) fn all() -> Vec<Route> {
     for word in ["pause", "resume", SETTINGS] {
         let says = format!("What the budget called {word} allows");
         let answer = Answer::Json("As `dripd explain --budget --json`");
-        let route = Route::new(HttpMethod::Get, format!("/v1/budgets/{word}"), says, get(buckets::budget), answer);
+        let route = Route::new(HttpMethod::Get, format!("/v1/budgets/{word}"), says, get(budgets::one), answer);
         routes.push(route.problems(&[404]));
     }
     routes
@@ -254,8 +254,8 @@ pub(super) fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
         }
     }
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push));
-    add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/jobs"), get(front::jobs));
-    add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/drips"), get(front::drips));
+    add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/jobs"), get(jobs::waiting));
+    add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/drips"), get(jobs::drips));
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route));
     routes
 }

@@ -4,4 +4,5 @@ pub mod change;
 pub mod dead;
 pub mod limit;
 pub mod moment;
+pub mod pace;
 pub mod settings;

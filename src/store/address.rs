@@ -135,10 +135,7 @@ impl Address {
 
     fn of_url(url: &str, settings: &RedisSettings) -> Result<Self, BadConfig> {
         let shown = hide_password(url);
-        // The redis crate reads the URL; TLS is made here, and it need not know of it.
-        let clear = url.replacen("rediss://", "redis://", 1).replacen("valkeys://", "valkey://", 1);
-        let read = clear.as_str().into_connection_info();
-        let info = read.map_err(|why| BadConfig::one("redis.url", format!("{shown}: {why}")))?;
+        let info = read_url(url).map_err(|why| BadConfig::one("redis.url", format!("{shown}: {why}")))?;
         let at = match info.addr() {
             ConnectionAddr::Tcp(host, port) => At::Node(Node { host: host.clone(), port: *port }),
             ConnectionAddr::Unix(path) => At::Socket(path.clone()),
@@ -184,4 +181,10 @@ impl Address {
             At::Node(_) | At::Socket(_) => usual,
         }
     }
+}
+
+/// What a URL says. The redis crate reads it; TLS is made here, and it need not know of it.
+pub(super) fn read_url(url: &str) -> redis::RedisResult<redis::ConnectionInfo> {
+    let clear = url.replacen("rediss://", "redis://", 1).replacen("valkeys://", "valkey://", 1);
+    clear.as_str().into_connection_info()
 }

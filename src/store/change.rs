@@ -191,7 +191,7 @@ impl Store {
         let is_glob: &[u8] = if is_glob { b"1" } else { b"0" };
         loop {
             let args = [b"".as_slice(), pattern.as_bytes(), is_glob, what, cursor.as_bytes()];
-            let reply = self.function("drip__met", &[self.keys().policy()], &args).await?;
+            let reply = self.reading("drip__met", &[self.keys().policy()], &args).await?;
             let page: (String, u64, u64, u64) =
                 FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__met", &reply))?;
             sums = (sums.0 + page.1, sums.1 + page.2, sums.2 + page.3);

@@ -144,6 +144,14 @@ fn texts(filter: &Filter) -> [String; 5] {
     [id(filter.after), id(filter.upto), text(&filter.bucket), text(&filter.reason), id(filter.id)]
 }
 
+/// The arguments of a call: no time of its own, a filter, and what else there is.
+fn args<'a>(filter: &'a [String; 5], more: &'a [&str]) -> Vec<&'a [u8]> {
+    let mut args: Vec<&[u8]> = vec![b""];
+    args.extend(filter.iter().map(String::as_bytes));
+    args.extend(more.iter().map(|text| text.as_bytes()));
+    args
+}
+
 /// Where something goes on: an id, or nothing.
 fn next(text: &str) -> Result<Option<EntryId>, BadEntryId> {
     if text.is_empty() { Ok(None) } else { text.parse().map(Some) }
@@ -174,12 +182,10 @@ impl Store {
         self.read("XLEN", redis::cmd("XLEN").arg(self.keys().dead())).await
     }
 
-    async fn dead_call(&mut self, name: &'static str, filter: &Filter, more: &[&str]) -> Result<Value, StoreError> {
+    /// A call that looks only.
+    async fn dead_look(&mut self, name: &'static str, filter: &Filter, more: &[&str]) -> Result<Value, StoreError> {
         let texts = texts(filter);
-        let mut args: Vec<&[u8]> = vec![b""];
-        args.extend(texts.iter().map(String::as_bytes));
-        args.extend(more.iter().map(|text| text.as_bytes()));
-        self.function(name, &[self.keys().dead()], &args).await
+        self.reading(name, &[self.keys().dead()], &args(&texts, more)).await
     }
 
     /// A page of the dead letters that a filter finds: at most `most`, and [`PAGE_MOST`].
@@ -190,7 +196,7 @@ impl Store {
     pub async fn dead_page(&mut self, filter: &Filter, most: u64) -> Result<Page, StoreError> {
         type Reply = (String, Vec<(String, i64, Vec<(Vec<u8>, Vec<u8>)>)>);
         let name = "drip__dead_list";
-        let reply = self.dead_call(name, filter, &[&most.min(PAGE_MOST).to_string()]).await?;
+        let reply = self.dead_look(name, filter, &[&most.min(PAGE_MOST).to_string()]).await?;
         let shown = unexpected(name, &reply);
         let decode = |(on, letters): Reply| {
             let letter = |(id, malformed, fields): (String, i64, _)| {
@@ -216,7 +222,7 @@ impl Store {
     ) -> Result<Counted, StoreError> {
         type Reply = (String, String, u64, Vec<(String, u64, u32, u64)>);
         let (name, most) = ("drip__dead_count", most.map(|most| most.to_string()).unwrap_or_default());
-        let reply = self.dead_call(name, filter, &[&most, if with_malformed { "1" } else { "0" }]).await?;
+        let reply = self.dead_look(name, filter, &[&most, if with_malformed { "1" } else { "0" }]).await?;
         let shown = unexpected(name, &reply);
         let (on, upto, malformed, buckets): Reply = decoded(name, reply)?;
         let bucket = |(bucket, letters, count, period_us)| {
@@ -242,7 +248,8 @@ impl Store {
         let done = command.done.to_string();
         let Command { author, label, before, event, .. } = &*command;
         let more = [most.as_str(), &author.by, &author.user, label, before, event, &done];
-        let reply = self.dead_call(name, &command.filter, &more).await?;
+        let texts = texts(&command.filter);
+        let reply = self.function(name, &[self.keys().dead()], &args(&texts, &more)).await?;
         let shown = unexpected(name, &reply);
         let (on, changed, malformed, kept, left, event, notes): Reply = decoded(name, reply)?;
         let on = next(&on).map_err(|_| shown)?;

@@ -2,6 +2,11 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::acl::Role;
+
+/// The code of what the user of the connection may not do.
+const NOT_ALLOWED: &str = "NOPERM";
+
 /// Why a call or a connection failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -70,17 +75,24 @@ impl StoreError {
             }
             ErrorKind::UnexpectedReturnType => Self::Reply { call, reply: error.to_string() },
             _ => {
-                let code = error.code().unwrap_or("ERR").to_owned();
+                let code = error.code().unwrap_or("ERR");
                 let message = error.detail().map_or_else(|| error.to_string(), str::to_owned);
+                let code = if is_forbidden_inside(&message) { NOT_ALLOWED } else { code }.to_owned();
                 Self::Refused { call, code, message }
             }
         }
     }
 
-    /// For a person: why, and the way out, without the names of calls and codes, which are for a log.
+    /// For a person: why, and the way out, without the names of calls and codes, which are for a log. What is not allowed needs a user of
+    /// the role given.
     #[must_use]
-    pub fn in_words(&self) -> String {
+    pub fn in_words(&self, role: Role) -> String {
         match self {
+            Self::Refused { message, .. } if self.is_not_allowed() => format!(
+                "redis does not allow that to the user that dripd logs in as ({}); {}",
+                without_place(message),
+                rights_of(role)
+            ),
             Self::Refused { code, message, .. } => refused(code, without_place(message)),
             Self::Lost { address, why, .. } => format!("lost redis at {address} before it answered: {why}"),
             Self::Reply { reply, .. } => format!(
@@ -90,10 +102,22 @@ impl StoreError {
         }
     }
 
+    /// For a log: as it is, and of what is not allowed the way out.
+    #[must_use]
+    pub fn on_record(&self, role: Role) -> String {
+        if self.is_not_allowed() { format!("{self}; {}", rights_of(role)) } else { self.to_string() }
+    }
+
     /// Whether Redis itself cannot be used (exit code 69), as opposed to one call that failed.
     #[must_use]
     pub fn is_unusable(&self) -> bool {
         matches!(self, Self::Loading { .. } | Self::Unusable { .. })
+    }
+
+    /// Whether the user of the connection lacks a right.
+    #[must_use]
+    pub fn is_not_allowed(&self) -> bool {
+        self.code() == Some(NOT_ALLOWED)
     }
 
     /// The first word of the error that a function answered with.
@@ -111,6 +135,16 @@ fn without_place(message: &str) -> &str {
     message.rfind(" script: ").filter(|at| message[*at..].contains(", on @")).map_or(message, |at| &message[..at])
 }
 
+/// The way out for a user who lacks a right.
+fn rights_of(role: Role) -> String {
+    format!("`dripd acl {}` prints the rights that it takes", role.as_str())
+}
+
+/// Whether it is what Redis, and Valkey, say of a command within a function that the caller may not run: it comes without a code of its own.
+fn is_forbidden_inside(message: &str) -> bool {
+    message.starts_with("The user executing the script can't") || message.starts_with("ACL failure in script")
+}
+
 /// Whether it is what Redis itself says of a key of another type.
 pub(super) fn names_no_key(message: &str) -> bool {
     message.starts_with("Operation against a key")
@@ -125,7 +159,6 @@ fn refused(code: &str, message: &str) -> String {
         }
         "MISCONF" => format!("redis takes no writes while it cannot save its data, see its log: {message}"),
         "NOREPLICAS" => format!("redis takes no writes without its replicas, try again when they are back: {message}"),
-        "NOPERM" => format!("the user that dripd logs in as lacks a right, give it that (ACL SETUSER): {message}"),
         "WRONGTYPE" if names_no_key(message) => {
             "a key of dripd's holds something else than it must: see the TYPE of those that belong to it, then rename or delete that one"
                 .to_owned()

@@ -402,7 +402,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn explain(&mut self, bucket: &BucketName) -> Result<Facts, StoreError> {
-        Facts::read(self.function("drip__explain", &[self.keys().queue(bucket)], &[b""]).await?)
+        Facts::read(self.reading("drip__explain", &[self.keys().queue(bucket)], &[b""]).await?)
     }
 
     /// How a budget stands.
@@ -412,6 +412,6 @@ impl Store {
     /// [`StoreError::Refused`] with `BADARG` where the configuration in force has none of that name.
     pub async fn explain_budget(&mut self, budget: &BucketName) -> Result<BudgetFacts, StoreError> {
         let args = [b"".as_slice(), budget.as_str().as_bytes()];
-        BudgetFacts::read(self.function("drip__explain_budget", &[self.keys().policy()], &args).await?)
+        BudgetFacts::read(self.reading("drip__explain_budget", &[self.keys().policy()], &args).await?)
     }
 }

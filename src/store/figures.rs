@@ -74,7 +74,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn figures(&mut self) -> Result<Figures, StoreError> {
-        let reply = self.function("drip__figures", &[self.keys().policy()], &[b""]).await?;
+        let reply = self.reading("drip__figures", &[self.keys().policy()], &[b""]).await?;
         decode(&reply).ok_or_else(|| unexpected("drip__figures", &reply))
     }
 }

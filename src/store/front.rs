@@ -58,7 +58,7 @@ impl Store {
     pub async fn front(&mut self, bucket: &BucketName, jobs: usize, bytes: usize) -> Result<Front, StoreError> {
         let (jobs, bytes) = (jobs.to_string(), bytes.to_string());
         let args = [b"".as_slice(), jobs.as_bytes(), bytes.as_bytes()];
-        let reply = self.function("drip__front", &[self.keys().queue(bucket)], &args).await?;
+        let reply = self.reading("drip__front", &[self.keys().queue(bucket)], &args).await?;
         front_of(&reply).ok_or_else(|| unexpected("drip__front", &reply))
     }
 
@@ -68,7 +68,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn drips(&mut self, bucket: &BucketName) -> Result<Drips, StoreError> {
-        let reply = self.function("drip__drips", &[self.keys().queue(bucket)], &[b"".as_slice()]).await?;
+        let reply = self.reading("drip__drips", &[self.keys().queue(bucket)], &[b"".as_slice()]).await?;
         drips_of(&reply).ok_or_else(|| unexpected("drip__drips", &reply))
     }
 }

@@ -12,6 +12,18 @@ pub(super) fn queues_under(prefix: &str) -> String {
     format!("{prefix}:queue:")
 }
 
+/// A text as a glob that matches it and nothing else.
+fn plain(text: &str) -> String {
+    let mut glob = String::new();
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+            glob.push('\\');
+        }
+        glob.push(c);
+    }
+    glob
+}
+
 impl Partition {
     fn under(&self, name: &str) -> String {
         format!("{}:{name}", self.prefix())
@@ -32,15 +44,16 @@ impl Partition {
     /// A pattern that matches the key of every queue, for `SCAN`.
     #[must_use]
     pub fn queue_pattern(&self) -> Vec<u8> {
-        let mut pattern = Vec::new();
-        for &byte in self.queues().as_bytes() {
-            if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
-                pattern.push(b'\\');
-            }
-            pattern.push(byte);
-        }
+        let mut pattern = plain(self.queues()).into_bytes();
         pattern.push(b'*');
         pattern
+    }
+
+    /// A pattern for rules of access: this prefix as it is, and behind it a word, which may end in `*`. A rule holds no quotes, so `?`, any one
+    /// character, stands for them.
+    #[must_use]
+    pub fn acl_pattern(&self, word: &str) -> String {
+        format!("{}:{word}", plain(self.prefix()).replace(['"', '\''], "?"))
     }
 
     /// The ready stream of a route.

@@ -65,7 +65,7 @@ pub const SOURCE: &str = concat!(
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 8;
+pub const VERSION: i64 = 9;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +116,11 @@ impl Store {
                  raise maxmemory, so that version {} can be loaded",
                 library.version
             ))),
+            None if code == "NOPERM" => Err(self.unusable(
+                "its function library is not loaded, and the user that dripd logs in as may not load it: start a daemon \
+                 (`dripd run`) as a user with the rights that `dripd acl daemon` prints"
+                    .to_owned(),
+            )),
             _ => Err(self.unusable(format!("the function library cannot be loaded: {code} {message}"))),
         }
     }

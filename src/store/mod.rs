@@ -3,10 +3,11 @@
 //! A [`Store`] is a connection to the server at an [`Address`], for the keys of a [`Partition`]. `connect` makes one that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew. How that is
 //! done, with `tls` and `sentinel`, is the file `connect`.
-//! `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
+//! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
 //! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `wake` keeps what Redis reports.
 
+pub mod acl;
 mod address;
 pub mod change;
 mod connect;
@@ -172,7 +173,27 @@ impl Store {
         keys: &[impl ToRedisArgs],
         args: &[&[u8]],
     ) -> Result<Value, StoreError> {
-        let mut command = redis::cmd("FCALL");
+        self.function_by("FCALL", name, keys, args).await
+    }
+
+    /// The same for a function that writes nothing: it may be called by a user who may only read.
+    async fn reading(
+        &mut self,
+        name: &'static str,
+        keys: &[impl ToRedisArgs],
+        args: &[&[u8]],
+    ) -> Result<Value, StoreError> {
+        self.function_by("FCALL_RO", name, keys, args).await
+    }
+
+    async fn function_by(
+        &mut self,
+        command: &str,
+        name: &'static str,
+        keys: &[impl ToRedisArgs],
+        args: &[&[u8]],
+    ) -> Result<Value, StoreError> {
+        let mut command = redis::cmd(command);
         command.arg(name).arg(keys.len()).arg(keys).arg(args);
         match self.call(name, &command).await {
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
@@ -180,7 +201,8 @@ impl Store {
                 self.call(name, &command).await
             }
             Err(StoreError::Refused { call, code, message }) if code == "WRONGTYPE" => {
-                let wrong = if error::names_no_key(&message) { self.wrong_key().await? } else { None };
+                // Who may not ask for types is told what Redis says.
+                let wrong = if error::names_no_key(&message) { self.wrong_key().await.ok().flatten() } else { None };
                 let message = wrong.map_or(message, |(key, found, wanted)| {
                     format!("{key} holds a {found} and must hold a {wanted}: rename or delete it")
                 });

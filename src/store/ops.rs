@@ -116,7 +116,7 @@ impl Store {
     ///
     /// As [`Self::push`].
     pub async fn peek(&mut self, bucket: &BucketName) -> Result<Pushed, StoreError> {
-        let reply = self.function("drip_peek", &[self.keys().queue(bucket)], &[]).await?;
+        let reply = self.reading("drip_peek", &[self.keys().queue(bucket)], &[]).await?;
         reply::pushed("drip_peek", &reply)
     }
 

@@ -107,6 +107,19 @@ pub struct BudgetNow {
     pub passed: u64,
 }
 
+impl BudgetNow {
+    /// How much of it is used, where so many jobs pass in a second: of its rate, its slots or its quota, whichever is used most. `None`:
+    /// nobody knows yet.
+    #[must_use]
+    pub fn used(&self, per_s: Option<f64>) -> Option<f64> {
+        let of_rate =
+            self.rate.zip(per_s).map(|((count, period_us), per_s)| per_s * (period_us as f64 / 1e6) / count as f64);
+        let parts = [self.slots.map(|slots| (slots.taken, slots.of)), self.quota];
+        let parts = parts.into_iter().flatten().map(|(n, all)| n as f64 / all as f64);
+        of_rate.into_iter().chain(parts).reduce(f64::max)
+    }
+}
+
 /// What was asked for, at one moment of the server's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Now<T> {
@@ -160,7 +173,7 @@ impl Store {
 
     async fn named(&mut self, function: &'static str, names: &[String]) -> Result<Value, StoreError> {
         let args: Vec<&[u8]> = std::iter::once("").chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
-        self.function(function, &[self.keys().policy()], &args).await
+        self.reading(function, &[self.keys().policy()], &args).await
     }
 }
 
@@ -211,4 +224,31 @@ fn budgets_of(reply: &Value) -> Option<Now<BudgetNow>> {
         })
     });
     Some(Now { at_us: text(now)?.parse().ok()?, rows: stands.collect::<Option<_>>()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_of_a_budget_is_the_most_of_what_bounds_it() {
+        let budget = BudgetNow {
+            budget: "twilio".to_owned(),
+            waiting: 3,
+            rate: Some((10, 1_000_000)),
+            due_in_us: 0,
+            slots: None,
+            quota: Some((5, 10)),
+            why: Why::Rate,
+            parent: None,
+            weight: 1,
+            passed: 0,
+        };
+        assert_eq!(budget.used(Some(8.0)), Some(0.8));
+        assert_eq!(budget.used(None), Some(0.5), "its quota");
+        let slots = Some(Slots { taken: 9, of: 10 });
+        assert_eq!(BudgetNow { slots, ..budget.clone() }.used(Some(8.0)), Some(0.9));
+        assert_eq!(BudgetNow { quota: None, ..budget.clone() }.used(None), None, "nobody knows yet");
+        assert_eq!(BudgetNow { rate: None, quota: None, ..budget }.used(Some(8.0)), None, "nothing bounds it");
+    }
 }

@@ -122,7 +122,7 @@ impl Store {
         all: &mut Vec<Settings>,
     ) -> Result<(Option<String>, u64), StoreError> {
         let args = [b"".as_slice(), cursor.as_bytes()];
-        let reply = self.function("drip__settings", &[self.keys().policy()], &args).await?;
+        let reply = self.reading("drip__settings", &[self.keys().policy()], &args).await?;
         let (next, now) = page(&reply, all).ok_or_else(|| unexpected("drip__settings", &reply))?;
         Ok((Some(next).filter(|next| !next.is_empty()), now))
     }

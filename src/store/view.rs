@@ -217,7 +217,7 @@ impl Store {
     ///
     /// As any call.
     pub async fn bucket_status(&mut self, bucket: &BucketName) -> Result<BucketStatus, StoreError> {
-        let reply = self.function("drip__look", &[self.keys().queue(bucket)], &[b""]).await?;
+        let reply = self.reading("drip__look", &[self.keys().queue(bucket)], &[b""]).await?;
         let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route, more) =
             redis::from_redis_value::<LookReply>(reply)
                 .map_err(|why| StoreError::Reply { call: "drip__look", reply: why.to_string() })?;

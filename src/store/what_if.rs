@@ -60,7 +60,7 @@ impl Store {
     pub async fn what_if(&mut self, bucket: &BucketName, change: &Change, jobs: u64) -> Result<WhatIf, StoreError> {
         let (json, jobs) = (serde_json::to_string(change).expect("a change is text and numbers"), jobs.to_string());
         let args = [b"".as_slice(), json.as_bytes(), jobs.as_bytes()];
-        let reply = self.function("drip__what_if", &[self.keys().queue(bucket)], &args).await?;
+        let reply = self.reading("drip__what_if", &[self.keys().queue(bucket)], &args).await?;
         what_if(&reply).ok_or_else(|| unexpected("drip__what_if", &reply))
     }
 }

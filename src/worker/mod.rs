@@ -26,6 +26,7 @@ pub use print::Print;
 use slot::Slot;
 pub use webhook::Signer;
 
+use crate::store::acl::Role;
 use crate::store::link::Link;
 use crate::store::{Address, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
@@ -195,7 +196,7 @@ impl Worker {
     /// Connect anew, or open the route anew; `None` when stopped meanwhile.
     async fn take_failed(&self, why: StoreError, pause: &mut Duration, stop: &CancellationToken) -> Option<Store> {
         if why.code() != Some("NOGROUP") {
-            warn!(%why, "cannot take jobs, trying again");
+            warn!(why = why.on_record(Role::Worker), "cannot take jobs, trying again");
         }
         loop {
             let wait = pause.mul_f64(0.5 + fastrand::f64());

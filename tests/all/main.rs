@@ -1,6 +1,6 @@
 //! Every test that needs a Redis, in one program: one server a run, a prefix a case.
 //!
-//! `rig` starts the server and speaks to it; the other files are claims about behaviour, by subject.
+//! `rig` starts the server and speaks to it, `roles` as which users; the other files are claims about behaviour, by subject.
 
 mod rig;
 
@@ -9,3 +9,4 @@ mod docs;
 mod functions;
 mod layers;
 mod program;
+mod roles;

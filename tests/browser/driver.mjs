@@ -12,7 +12,15 @@ const browser = await require("playwright-core").chromium.launch({
   args: ["--disable-dev-shm-usage", ...(process.getuid() === 0 ? ["--no-sandbox"] : [])], // root has no sandbox
 });
 
-let page, trouble = [], hosts = new Set();
+let context, page, trouble = [], hosts = new Set(), streams = new Set();
+
+/** Another tab of the same browser. */
+async function tab() {
+  page = await context.newPage();
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && trouble.push(message.text()));
+  page.on("pageerror", (why) => trouble.push(String(why)));
+  page.on("dialog", (dialog) => (trouble.push(`a dialog: ${dialog.message()}`), dialog.dismiss()));
+}
 
 /** The one element with this role and name. */
 function find({ role, name, exact = true }) {
@@ -22,22 +30,41 @@ function find({ role, name, exact = true }) {
 /** Wait until an expression is true. (What playwright has for this needs eval on the page, which the policy of the page forbids.) */
 async function until(code) {
   for (const since = Date.now(); !(await page.evaluate(code)); await page.waitForTimeout(20)) {
-    if (Date.now() - since > 20_000) throw new Error(`not within 20 s: ${code}`);
+    if (Date.now() - since > 30_000) throw new Error(`not within 30 s: ${code}`);
   }
+}
+
+/** A page that is not there yet answers nothing, ever. */
+function tooLong(what) {
+  return new Promise((_, reject) => setTimeout(() => reject(new Error(`${what}: not within 60 s`)), 60_000).unref());
 }
 
 const DO = {
   async open({ url, theme = "light", width = 1280, height = 900 }) {
-    const context = await browser.newContext({ colorScheme: theme, viewport: { width, height }, reducedMotion: "reduce" });
-    context.setDefaultTimeout(20_000);
-    page = await context.newPage();
-    [trouble, hosts] = [[], new Set()];
-    page.on("console", (message) => ["error", "warning"].includes(message.type()) && trouble.push(message.text()));
-    page.on("pageerror", (why) => trouble.push(String(why)));
-    page.on("dialog", (dialog) => (trouble.push(`a dialog: ${dialog.message()}`), dialog.dismiss()));
-    page.on("request", (request) => hosts.add(new URL(request.url()).host));
+    context = await browser.newContext({ colorScheme: theme, viewport: { width, height }, reducedMotion: "reduce" });
+    context.setDefaultTimeout(30_000);
+    [trouble, hosts, streams] = [[], new Set(), new Set()];
+    context.on("request", (request) => {
+      const to = new URL(request.url());
+      hosts.add(to.host);
+      if (to.pathname === "/v1/events") streams.add(request);
+    });
+    for (const end of ["requestfinished", "requestfailed"]) context.on(end, (request) => streams.delete(request));
+    await tab();
     await page.goto(url);
   },
+  async tab({ url }) {
+    await tab();
+    await page.goto(url);
+  },
+  turn: ({ to }) => void (page = context.pages()[to]),
+  close: () => page.close(),
+  // No page of a browser without a screen is ever out of view: it is told what a browser would tell it.
+  hide: ({ hidden }) => page.evaluate((is) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => is });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden),
+  streams: () => [...streams].filter((request) => !request.frame().page().isClosed()).length,
   goto: ({ url }) => page.goto(url),
   reload: () => page.reload(),
   click: (what) => find(what).click(),
@@ -64,7 +91,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   const { what, ...more } = JSON.parse(line);
   let said;
   try {
-    said = { ok: (await DO[what](more)) ?? null };
+    said = { ok: (await Promise.race([DO[what](more), tooLong(what)])) ?? null };
   } catch (why) {
     said = { error: String(why) };
   }

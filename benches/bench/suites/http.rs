@@ -1,9 +1,9 @@
 //! http: what a push costs over HTTP, beside a handler of the same framework that only does an `LPUSH`; and what the door under attack
 //! costs the pacer.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -14,13 +14,14 @@ use axum::routing::post;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use redis::AsyncConnectionConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use super::lab::{Apart, Server, queue};
-use super::measure::{Over, PAIRS, Spread};
+use super::measure::{PAIRS, Spread};
 use super::neighbours::{Seen, Street};
 use super::report::{Bound, Report, Row};
 use super::{JOB, SLOW};
@@ -36,8 +37,12 @@ const SAMPLE: Duration = Duration::from_millis(500);
 /// How long the pacer is watched, with and without an attack.
 const WATCHED: Duration = Duration::from_secs(3);
 
-/// How many connections are opened and never used in that time, and how often a batch of garbage comes.
-const HALF_OPEN: u32 = 10_000;
+/// How many connections are opened in that time that say only half of something, and how many of them are kept at a time: the door keeps no
+/// more, and descriptors are few.
+const HALF_OPEN: usize = 10_000;
+const KEPT_OPEN: usize = 1_200;
+
+/// How often garbage comes.
 const GARBAGE_EVERY: Duration = Duration::from_millis(20);
 
 const HTTP: &str = "[http]\nlisten = \"127.0.0.1:0\"\n";
@@ -118,15 +123,18 @@ impl Bare {
 
 async fn serve_bare(listener: TcpListener, redis: u16) -> io::Result<()> {
     let client = redis::Client::open(format!("redis://127.0.0.1:{redis}/?protocol=resp3")).map_err(io::Error::other)?;
-    let redis = client.get_multiplexed_async_connection().await.map_err(io::Error::other)?;
+    // As the daemon has it: an append may stall Redis for longer than the half second that is usual.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(5)));
+    let redis = client.get_multiplexed_async_connection_with_config(&patient).await.map_err(io::Error::other)?;
     let lpush =
         async |State(mut redis): State<redis::aio::MultiplexedConnection>, Path(bucket): Path<String>, job: Bytes| {
             let mut command = redis::cmd("LPUSH");
             command.arg(format!("bare:{bucket}")).arg(&job[..]);
             let depth: Result<u64, _> = command.query_async(&mut redis).await;
-            depth.map_or((StatusCode::BAD_GATEWAY, String::new()), |depth| {
-                (StatusCode::ACCEPTED, format!("{{\"depth\":{depth}}}"))
-            })
+            match depth {
+                Ok(depth) => (StatusCode::ACCEPTED, format!("{{\"depth\":{depth}}}")),
+                Err(why) => (StatusCode::BAD_GATEWAY, why.to_string()),
+            }
         };
     let router = Router::new().route("/v1/buckets/{bucket}/jobs", post(lpush)).with_state(redis);
     let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -176,24 +184,33 @@ fn throughput(report: &mut Report) -> io::Result<()> {
     Ok(())
 }
 
-/// All that harms at once, until it is over: connections that never say anything or only half of it, garbage behind good requests,
-/// bodies without end, and clients that take no answers.
-async fn attack(to: SocketAddr, over: Arc<Over>) {
-    let half_open = async {
-        let (mut open, between) = (std::collections::VecDeque::new(), WATCHED / HALF_OPEN);
-        while !over.is_set() {
-            if let Ok(Ok(mut stream)) = tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(to)).await {
-                let _ = stream.write_all(b"GET /v1/sta").await;
-                open.push_back(stream);
+/// Open [`HALF_OPEN`] connections, evenly over the time that is watched, and say half of something on each. A timer of whole milliseconds
+/// is too slow for one at a time: after each tick all are opened that are due by then. What the door has closed long ago is let go.
+async fn open_halves(to: SocketAddr) -> io::Result<()> {
+    let (mut open, since, mut opened) = (VecDeque::new(), Instant::now(), 0);
+    let mut tick = tokio::time::interval(Duration::from_millis(1));
+    while opened < HALF_OPEN {
+        tick.tick().await;
+        let due = (HALF_OPEN as f64 * since.elapsed().as_secs_f64() / WATCHED.as_secs_f64()) as usize;
+        while opened < due.min(HALF_OPEN) {
+            let mut stream = TcpStream::connect(to).await?;
+            // The door may have closed it by now.
+            let _ = stream.write_all(b"GET /v1/sta").await;
+            open.push_back(stream);
+            opened += 1;
+            if open.len() > KEPT_OPEN {
+                open.pop_front();
             }
-            while open.len() > 1_200 {
-                open.pop_front(); // the door has closed it long ago; descriptors are few
-            }
-            tokio::time::sleep(between).await;
         }
-    };
+    }
+    Ok(())
+}
+
+/// All that harms at once: connections that say only half of something, until there were enough of them; and meanwhile garbage behind good
+/// requests, bodies without end, and clients that take no answers.
+async fn attack(to: SocketAddr) -> io::Result<()> {
     let garbage = async {
-        while !over.is_set() {
+        loop {
             if let Ok(mut stream) = TcpStream::connect(to).await {
                 let good = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50);
                 let _ = stream.write_all(format!("{good}\0\x16GARBAGE\r\n\r\n").as_bytes()).await;
@@ -203,23 +220,28 @@ async fn attack(to: SocketAddr, over: Arc<Over>) {
     };
     let endless = async {
         let piece = vec![b'x'; 1_048_576];
-        while !over.is_set() {
+        loop {
             if let Ok(mut stream) = TcpStream::connect(to).await {
                 let head = "POST /v1/buckets/b/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1073741824\r\n\r\n";
                 let _ = stream.write_all(head.as_bytes()).await;
-                while !over.is_set() && stream.write_all(&piece).await.is_ok() {}
+                while stream.write_all(&piece).await.is_ok() {}
             }
             tokio::time::sleep(GARBAGE_EVERY).await;
         }
     };
     let deaf = async {
-        let Ok(mut stream) = TcpStream::connect(to).await else { return };
-        while !over.is_set() {
-            let request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
-            let _ = tokio::time::timeout(Duration::from_millis(100), stream.write_all(request)).await;
+        let request = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(100);
+        loop {
+            if let Ok(mut stream) = TcpStream::connect(to).await {
+                while stream.write_all(request.as_bytes()).await.is_ok() {}
+            }
+            tokio::time::sleep(GARBAGE_EVERY).await;
         }
     };
-    tokio::join!(half_open, garbage, endless, deaf);
+    tokio::select! {
+        opened = open_halves(to) => opened,
+        ((), (), ()) = async { tokio::join!(garbage, endless, deaf) } => unreachable!("they go on"),
+    }
 }
 
 /// The pacer's lateness with and without an attack on the door, in turns.
@@ -234,12 +256,14 @@ fn lateness_under_attack(report: &mut Report) -> io::Result<()> {
     };
     let attacked = || {
         street.watch(|_| {
-            let (over, inside) = (Arc::new(Over::default()), runtime()?);
-            let stop = Arc::clone(&over);
-            let attacker = std::thread::spawn(move || inside.block_on(attack(to, stop)));
-            std::thread::sleep(WATCHED);
-            drop(over.when_dropped());
-            attacker.join().map_err(|_| io::Error::other("the attack broke off"))
+            let inside = runtime()?;
+            let attack = async move {
+                tokio::time::timeout(4 * WATCHED, attack(to)).await.map_err(|_| {
+                    io::Error::other(format!("the door did not take {HALF_OPEN} connections in {:?}", 4 * WATCHED))
+                })?
+            };
+            let attacker = std::thread::spawn(move || inside.block_on(attack));
+            attacker.join().map_err(|_| io::Error::other("the attack broke off"))?
         })
     };
     let (mut alone, mut under, mut ratios) = (Seen::new(), Seen::new(), Vec::new());
@@ -254,7 +278,10 @@ fn lateness_under_attack(report: &mut Report) -> io::Result<()> {
         alone.join(&first);
         under.join(&second);
     }
-    let what = format!("lateness p99 of a bucket at 100/s while the door is attacked ({} jobs)", under.late.len());
+    let what = format!(
+        "lateness p99 of a bucket at 100/s while the door is attacked, with {HALF_OPEN} half-open connections besides others ({} jobs)",
+        under.late.len()
+    );
     report.add(
         Row::new("http", what, under.late.ms(99.0), "ms")
             .beside("the same, quiet", alone.late.ms(99.0))

@@ -60,6 +60,11 @@ impl Dead {
         }
     }
 
+    /// Whether it changes nothing.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(self.what, What::List(_))
+    }
+
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         use crate::store::dead::Act;
         match self.what {

@@ -103,6 +103,24 @@ pub(super) const NOTES: &[Notes] = &[
         ..NONE
     },
     Notes {
+        name: "acl",
+        about: "It is one line for redis-cli: put a password in place of PASSWORD. It takes away whatever else a user of that name could do, \
+                so run it again after an upgrade, before the new daemons start. In a file of users write `user` in place of ACL \
+                SETUSER. Keys of limiters are those that begin with `limit:`; write your own in place of that. A producer may \
+                push plainly; a submitter by function, and ask limiters; a worker take jobs; an observer look, also at jobs; an \
+                operator change what is set; a daemon all of that.",
+        examples: &[
+            ("The rights of a worker", "dripd acl worker"),
+            (
+                "Make a user, with the password of a file: Redis keeps its SHA-256",
+                "hash=$(tr -d '\\n' < pw | sha256sum | cut -c1-64)\n\
+                 dripd acl producer --user billing | sed \"s/>PASSWORD/#$hash/\" | redis-cli",
+            ),
+        ],
+        exits: &[(0, "printed"), (1, "it could not be written"), USAGE, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
         name: "completions",
         examples: &[
             ("bash", "dripd completions bash > ~/.local/share/bash-completion/completions/dripd"),

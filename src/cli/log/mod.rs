@@ -12,6 +12,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Exit, Failure};
+use crate::store::acl::Role;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,17 +71,17 @@ impl Log {
 }
 
 impl Started {
-    /// What a command came to that tried something. Where records are more than lines for people, a failure is one of them too.
-    pub(super) fn end(self, tried: &str, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
+    /// What a command of a role came to that tried something. Where records are more than lines for people, a failure is one of them too.
+    pub(super) fn end(self, tried: &str, role: Role, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
         let failure = match done {
             Err(failure) if self != Self::Text => failure,
             done => return done,
         };
         if self == Self::Json {
-            tracing::error!(why = failure.record(), "failed");
+            tracing::error!(why = failure.record(role), "failed");
         } else {
             // A bad file has a line for each problem.
-            failure.said(tried).lines().for_each(|line| tracing::error!("{line}"));
+            failure.said(tried, role).lines().for_each(|line| tracing::error!("{line}"));
         }
         Ok(failure.exit)
     }

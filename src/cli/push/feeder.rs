@@ -16,6 +16,7 @@ use super::absence::{Absence, LOOK_EVERY};
 use super::lines::{Line, Lines};
 use super::refused::Refused;
 use crate::cli::say_err;
+use crate::store::acl::Role;
 use crate::store::reply::Pushed;
 use crate::store::{Store, StoreError};
 use crate::words::bucket::BucketName;
@@ -256,9 +257,9 @@ impl Feeder {
             Ok(pushed) => Ok(Some(pushed)),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
             Err(why @ StoreError::Lost { .. }) => {
-                Err(format!("{}: the outcome is unknown: {}", lines(), why.in_words()))
+                Err(format!("{}: the outcome is unknown: {}", lines(), why.in_words(Role::Submitter)))
             }
-            Err(why) => Err(format!("{}: not pushed: {}", lines(), why.in_words())),
+            Err(why) => Err(format!("{}: not pushed: {}", lines(), why.in_words(Role::Submitter))),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::cli::change::by;
 use crate::cli::stop::{Go, Stop, Way};
 use crate::config::Config;
 use crate::explain::{BudgetSaid, Explanation, File, Wall};
+use crate::store::acl::Role;
 use crate::store::figures::Figures;
 use crate::store::rows::{BucketNow, BudgetNow, MOST, Now};
 use crate::store::top::{By, KEPT, Top};
@@ -117,7 +118,7 @@ impl Feed<'_> {
             };
             let why = lost.expect("it asks until that fails");
             (store, self.has) = (None, None); // a Redis that was started anew has another ranking
-            self.tell(News::Lost(why.in_words())).await;
+            self.tell(News::Lost(why.in_words(Role::Observer))).await;
             self.pass_time().await;
         }
     }
@@ -237,5 +238,5 @@ async fn do_it(store: &mut Store, deed: &Deed) -> Result<String, String> {
     } else {
         Stop::of(&subject).make(store, Way::Out).await
     };
-    done.map(|line| format!("{line}; by {}", by())).map_err(|why| why.said(&tried))
+    done.map(|line| format!("{line}; by {}", by())).map_err(|why| why.said(&tried, Role::Operator))
 }

@@ -11,6 +11,7 @@ use super::view::View;
 use super::why;
 use crate::cli::columns;
 use crate::cli::screen::has_colors;
+use crate::operate::pace::A_SECOND;
 use crate::store::rows::{BucketNow, BudgetNow, Why};
 use crate::store::top::By;
 use crate::words::duration::{rough, show_per_period};
@@ -252,12 +253,12 @@ impl View {
             |part: Option<(u64, u64)>| part.map_or("-".to_owned(), |(n, all)| format!("{}/{}", short(n), short(all)));
         Cell::plain(match column {
             Column::Name => name.to_owned(),
-            Column::Bar => match self.used(&id, budget) {
+            Column::Bar => match budget.used(self.paces.per_second(&id, budget.rate.unwrap_or(A_SECOND))) {
                 Some(part) => return bar(part, width),
                 None => String::new(),
             },
             Column::Waiting => short(budget.waiting),
-            Column::Now => return self.pace(&id, budget.rate.unwrap_or((1_000, 1_000_000))),
+            Column::Now => return self.pace(&id, budget.rate.unwrap_or(A_SECOND)),
             Column::Set => budget.rate.map_or("none".to_owned(), |(count, period_us)| {
                 show_per_period(count, Duration::from_micros(period_us))
             }),
@@ -269,17 +270,6 @@ impl View {
             }
             Column::Depth | Column::Empty | Column::Rejected | Column::Late => String::new(),
         })
-    }
-
-    /// How much of a budget is used: of its rate, its slots or its quota, whichever is used most. `None`: nobody knows yet.
-    fn used(&self, id: &str, budget: &BudgetNow) -> Option<f64> {
-        let of_rate = budget.rate.and_then(|rate| {
-            let set = rate.0 as f64 / (rate.1 as f64 / 1e6);
-            Some(self.paces.per_second(id, rate)? / set)
-        });
-        let parts = [budget.slots.map(|slots| (slots.taken, slots.of)), budget.quota];
-        let parts = parts.into_iter().flatten().map(|(n, all)| n as f64 / all as f64);
-        of_rate.into_iter().chain(parts).reduce(f64::max)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::feed::{Deed, News, Ranked, Said, Wants};
-use super::pace::Paces;
+use crate::operate::pace::{A_SECOND, Paces};
 use crate::store::figures::Figures;
 use crate::store::rows::{BucketNow, BudgetNow, Why};
 use crate::store::top::{By, Place, Row, Top};
@@ -14,7 +14,6 @@ use crate::words::subject::Subject;
 /// The name under which the pace of everything is kept: none can be the name of a bucket.
 const ALL: &str = "";
 const REJECTED: &str = "{}";
-const A_SECOND: (u64, u64) = (1_000, 1_000_000);
 
 /// How long it is shown what became of a deed.
 const TOLD_FOR: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ import { confirm, tell } from "./dialog.js";
 import { h, put, shown } from "./dom.js";
 import { lasts } from "./format.js";
 
-const FOR = { id: "for", label: "For how long (left empty: until it is taken back)", hint: "10m" };
+const FOR = { id: "for", label: "For how long (empty: until somebody ends it)", hint: "10m" };
 const REASON = { id: "reason", label: "Why (others see it)", hint: "carrier down" };
 
 /** The fields that have a value. */
@@ -27,21 +27,30 @@ export function actions(kind, name, signal, again) {
 
   const change = async (about) => {
     const done = await confirm(about);
-    if (done) tell(done);
-    if (done) again();
+    if (!done) return;
+    tell(done);
+    again();
+  };
+
+  // One question at a time: the present rate is asked for before the question comes.
+  let isAsking = false;
+  const once = async (act) => {
+    if (isAsking) return;
+    isAsking = true;
+    await act().finally(() => (isAsking = false));
   };
 
   const pause = () => change({
     title: `Pause ${what}?`,
-    words: [kind === "bucket" ? "Nothing leaves it until it is resumed. It takes jobs in until it is full. Jobs that are out already are not called back."
-      : "Nothing leaves the buckets below it until it is resumed. Jobs that are out already are not called back."],
+    words: [kind === "bucket" ? "No job leaves until it is resumed. New jobs still go in until it is full. Jobs that workers already have are not called back."
+      : "No job leaves the buckets below it until it is resumed. Jobs that workers already have are not called back."],
     fields: [FOR, REASON], go: `Pause ${label}`, isBad: true,
     act: async (values) => became(await send("POST", `${path}/pause`, given(values, "for", "reason")), `${label} is paused.`),
   });
 
   const resume = () => change({
     title: `Resume ${what}?`,
-    words: ["It goes on at its rate: what waited while it was paused gives no credit."],
+    words: ["Jobs leave at its rate again. The pause is not made up for: there is no burst."],
     go: `Resume ${label}`,
     act: async () => {
       const reply = await send("POST", `${path}/resume`, {});
@@ -51,11 +60,12 @@ export function actions(kind, name, signal, again) {
   });
 
   const rate = async () => {
-    const said = await get(path).catch(() => ({}));
+    const said = await get(path, signal).catch(() => ({}));
+    if (signal.aborted) return;
     const now = (said.explanation ?? said).chain?.[0]?.rate ?? "";
     await change({
       title: `Set the rate of ${what}?`,
-      words: [`It is ${now || "not limited"} now. The new rate is in force at once and lies over the file; jobs that wait leave at it.`],
+      words: [`It is ${now || "not limited"} now. The new rate holds at once, also for jobs that already wait. It replaces the one in the configuration file until it is taken back.`],
       fields: [{ id: "rate", label: "Rate", value: now, hint: "5/s", required: true }, FOR, REASON], go: `Set the rate of ${label}`,
       act: async (values) => {
         const query = new URLSearchParams(given(values, "for", "reason"));
@@ -66,15 +76,15 @@ export function actions(kind, name, signal, again) {
   };
 
   const unset = () => change({
-    title: `Take the rate of ${what} back to the file?`,
-    words: ["The rate that was set at run time is removed, and the one of the file is in force at once."],
-    go: `Take the rate of ${label} back`,
-    act: async () => became(await send("DELETE", `${path}/settings/rate`), `The rate of ${label} is that of the file.`),
+    title: `Use the rate in the configuration file for ${what}?`,
+    words: ["The rate that was set here or by a command is removed. The one in the file holds at once."],
+    go: `Use the rate in the file for ${label}`,
+    act: async () => became(await send("DELETE", `${path}/settings/rate`), `The rate of ${label} is the one in the file.`),
   });
 
   const slow = () => change({
     title: `Slow ${what} down?`,
-    words: ["Nothing leaves it for this time, as if the other side had asked for it. After that it goes on, carefully at first, and gets faster by itself."],
+    words: ["No job leaves for this time, as after a 429 from the service that your workers call. Then it goes on, slowly at first, and gets faster by itself."],
     fields: [{ id: "for", label: "For how long", hint: "30s", required: true }, REASON], go: `Slow ${label} down`, isBad: true,
     act: async (values) => {
       const reply = await send("POST", `${path}/slow`, given(values, "for", "reason"));
@@ -84,7 +94,7 @@ export function actions(kind, name, signal, again) {
 
   const faster = () => change({
     title: `End the slow-down of ${what}?`,
-    words: ["It goes on at its full rate at once."],
+    words: ["Jobs leave at its full rate again, at once."],
     go: `End the slow-down of ${label}`,
     act: async () => {
       await send("POST", `${path}/slow`, { clear: true });
@@ -92,14 +102,14 @@ export function actions(kind, name, signal, again) {
     },
   });
 
-  const buttons = [["Pause…", pause], ["Resume…", resume], ["Set rate…", rate], ["Rate of the file…", unset], ["Slow down…", slow], ["End slow-down…", faster]]
-    .map(([text, act]) => h("button", { type: "button", onclick: act }, text));
+  const buttons = [["Pause…", pause], ["Resume…", resume], ["Set rate…", rate], ["Use rate in file…", unset], ["Slow down…", slow], ["End slow-down…", faster]]
+    .map(([text, act]) => h("button", { type: "button", onclick: () => once(act) }, text));
   const draw = () => {
     const isReadOnly = !token.get();
     buttons.forEach((button) => (button.disabled = isReadOnly));
-    put(note, isReadOnly ? "This page is read-only until a token is given." : "Each asks before it does anything.");
+    put(note, isReadOnly ? "This page is read-only until a token is given." : "Each asks first.");
   };
   document.addEventListener("token", draw, { signal });
   draw();
-  return h("section", { class: "card", "aria-labelledby": "act" }, h("h2", { id: "act" }, "Change"), h("div", { class: "row" }, buttons), note);
+  return h("section", { class: "card", "aria-labelledby": "act" }, h("h2", { id: "act" }, "Actions"), h("div", { class: "row" }, buttons), note);
 }

@@ -7,7 +7,7 @@ import { ago, count, lasts, many, number, percent, rate, why } from "./format.js
 /** The part of the budget above that one gets while all that are shown there wait. */
 function share(row, siblings) {
   const all = siblings.reduce((sum, one) => sum + one.weight, 0);
-  return row.parent && siblings.length > 1 ? `weight ${number(row.weight)}: ${percent(row.weight / all)} of ${shown(row.parent)} while all here wait` : null;
+  return row.parent && siblings.length > 1 ? `weight ${number(row.weight)}: ${percent(row.weight / all)} of ${shown(row.parent)} while all its neighbours have work` : null;
 }
 
 function bounds(row) {
@@ -28,8 +28,8 @@ function node(row, siblings, children, known) {
     h("span", { class: "bar", "aria-hidden": "true" }, bar),
     h("div", { class: "small" }, bounds(row)),
     h("div", { class: "small soft" }, [
-      `${count(row.waiting)} wait for a share of it`, row.due_in_us > 0 ? `next job in ${lasts(row.due_in_us)}` : null,
-      row.why.word === "empty" ? null : shown(why(row)), share(row, siblings),
+      row.waiting > 0 ? `${count(row.waiting)} waiting for a share of it` : "nothing waits for a share of it", row.due_in_us > 0 ? `next job in ${lasts(row.due_in_us)}` : null,
+      row.why.word === "empty" ? null : shown(why(row, row.budget)), share(row, siblings),
     ].filter(Boolean).join(" · "))),
   children.length > 0 && h("ul", {}, children.map((child) => node(child, children, known(child.budget), known))));
 }
@@ -47,7 +47,7 @@ export function budgets(main, signal) {
       const roots = order(said.rows.filter((row) => !row.parent || !names.has(row.parent)));
       const below = (parent) => order(said.rows.filter((row) => row.parent === parent && row.budget !== parent));
       say(state, said.rows.length === 0 ? "The configuration in force names no budget that is in use."
-        : `${many(said.rows.length, "budget")}: those for whose shares most wait${said.as_of ? ` (ranked ${ago(said.age_ms)})` : ""}, those that are named without a glob, and those above them.`);
+        : `${many(said.rows.length, "budget")}: the ones that most buckets wait for${said.as_of ? ` (counted ${ago(said.age_ms)})` : ""}, all that the configuration names without a glob, and those above them.`);
       const now = JSON.stringify(said.rows);
       if (now === last) return;
       last = now;

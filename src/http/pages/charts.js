@@ -79,9 +79,9 @@ export function charts(signal) {
       least: 1, tick: (n) => number(n),
       series: [{ label: "dispatched", column: 1, colour: "blue" }, { label: "rejected", column: 2, colour: "red" }],
     }),
-    chart("Lateness", {
+    chart("How late jobs left", {
       least: 0.001, tick: (seconds) => lasts(Math.round(seconds * 1e6)),
-      series: [{ label: "half at most", column: 3, colour: "teal" }, { label: "99 of 100 at most", column: 4, colour: "violet" }],
+      series: [{ label: "p50: half of the jobs", column: 3, colour: "teal" }, { label: "p99: 99 of 100 jobs", column: 4, colour: "violet" }],
     }),
   ];
   const box = h("div", { class: "two" }, all.map((one) => one.card));

@@ -23,13 +23,13 @@ export function drips(bucket, signal) {
   const body = h("tbody");
   const table = h("details", {}, h("summary", {}, "As a table"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of the last jobs" },
     h("table", {}, h("thead", {}, h("tr", {}, ["Due", "Left", "Late"].map((text) => h("th", { scope: "col" }, text)))), body)));
-  const card = h("section", { class: "card", "aria-labelledby": "drip" }, h("h2", { id: "drip" }, "The last jobs: due against left"),
-    h("ul", { class: "legend" }, h("li", { class: "is-hidden" }, "above: due"), h("li", {}, "below: left"), h("li", { class: "is-red" }, "left late: by more than half an interval")),
+  const card = h("section", { class: "card", "aria-labelledby": "drip" }, h("h2", { id: "drip" }, "Last jobs: when due, when they left"),
+    h("ul", { class: "legend" }, h("li", { class: "is-hidden" }, "top: due"), h("li", {}, "bottom: left"), h("li", { class: "is-red" }, "left more than half an interval late")),
     drawing, times, words, table);
   let last = -1;
   const look = async (intervalUs) => {
     const said = await get(`${pathOf("bucket", bucket)}/drips`, signal);
-    if (said.left === null) return say(words, "Too many other buckets are looked at just now.");
+    if (said.left === null) return say(words, "The last jobs of this bucket are not remembered: too many other buckets are looked at just now.");
     if (said.drips.length === 0) return null;
     times.hidden = false;
     const begin = Math.min(...said.drips.map(([due]) => due)), length = Math.max(1, said.at_us - begin);

@@ -56,27 +56,27 @@ export const percent = (part) => `${Math.round((part ?? 0) * 100)} %`;
 const WHY = {
   "wrong-type": (about) => `its key holds a ${about}`,
   refused: (about) => `refused: ${about}`,
-  paused: (about) => `paused (${about})`,
+  paused: (about, name) => (about === name ? "paused" : `paused (${about})`),
   "paused-above": (about) => `${about} is paused`,
   slots: (about) => `all slots are taken: ${about}`,
-  slow: () => "slowed down: waits",
+  slow: () => "slowed down: nothing leaves yet",
   slowed: (about) => `slowed down to ${about} %`,
   quota: () => "quota used up",
   rate: () => "at its rate",
-  share: (about) => `waits for its share of ${about}`,
-  held: (about) => `workers of ${about} are away`,
-  "backing-off": () => "failed jobs back off",
+  share: (about) => `for its share of ${about}`,
+  held: (about) => `for workers of ${about}`,
+  "backing-off": () => "failed jobs wait before the next try",
   due: () => "due",
   empty: () => "empty",
 };
 
 const PLACE = {
-  due: "due", share: "waits for a share", full: "all slots are taken", held: "workers are away", paused: "paused", refused: "refused", idle: "empty",
+  due: "due", share: "for a share of a budget", full: "all slots are taken", held: "for workers", paused: "paused", refused: "refused", idle: "empty",
 };
 
-/** Why a bucket or budget waits, in a few words. */
-export function why(row) {
+/** Why a bucket or budget of this name waits, in a few words. */
+export function why(row, name) {
   if (!row.why) return PLACE[row.place] ?? String(row.place);
   const words = WHY[row.why.word];
-  return words ? words(row.why.about) : row.why.word;
+  return words ? words(row.why.about, name) : row.why.word;
 }

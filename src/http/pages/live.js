@@ -1,13 +1,16 @@
-// What is going on, once a second: one stream of events for all pages. It is read with fetch, so that the token goes along.
+// What is going on, once a second: one stream of events for all pages and tabs. It is read with fetch, so that the token goes along.
 
-import { Problem, ask } from "./api.js";
+import { Problem, ask, token } from "./api.js";
+import { share } from "./tabs.js";
 
 const SECONDS = 900;
 const CHANGES = 200;
 
-// The door sends something every second, or a comment every 15: after this much silence the connection is dead.
-const SILENCE_MS = 25_000;
+// The door sends something every second, and where Redis does not answer a comment every 15: after more silence the connection is dead.
+const SILENCE_MS = 10_000;
+const SILENCE_WITHOUT_REDIS_MS = 20_000;
 const AGAIN_MS = [500, 1_000, 2_000, 4_000];
+const REFUSED_MS = 10_000;
 
 /** Tells of `past`, `totals`, `changes` and `link`. */
 export const live = new EventTarget();
@@ -25,8 +28,12 @@ function tell(what) {
   live.dispatchEvent(new Event(what));
 }
 
+let tellTabs = () => {};
+
+/** It stands so with the connection now; the other tabs are told too. */
 function become(change) {
   Object.assign(live.link, change);
+  tellTabs({ link: live.link });
   tell("link");
 }
 
@@ -60,58 +67,124 @@ const TAKE = {
   },
 };
 
+/** What another tab tells: an event that it read, how its connection stands, or all that it knows. */
+function hear({ event, data, link, all }) {
+  if (event) TAKE[event](data);
+  if (link) become(link);
+  if (!all) return;
+  live.past = all.past;
+  live.totals = all.totals;
+  tell("past");
+  if (live.totals) tell("totals");
+  TAKE.changes(all.changes);
+  become(all.link);
+}
+
 function take(text) {
   let event = "", data = "";
   for (const line of text.split("\n")) {
     if (line.startsWith("event: ")) event = line.slice(7);
     else if (line.startsWith("data: ")) data += line.slice(6);
   }
-  if (Object.hasOwn(TAKE, event)) TAKE[event](JSON.parse(data));
+  if (!Object.hasOwn(TAKE, event)) return;
+  const said = JSON.parse(data);
+  tellTabs({ event, data: said });
+  TAKE[event](said);
 }
 
-async function listen(stop) {
-  const answer = await ask("GET", "/v1/events", { signal: stop.signal });
-  become({ state: "good", why: "" });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const dead = setTimeout(() => stop.abort(), SILENCE_MS);
-    const { done, value } = await reader.read().finally(() => clearTimeout(dead));
-    if (done) return;
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop();
-    parts.forEach(take);
+/** Read the stream until it ends. */
+async function listen(signal) {
+  const stop = new AbortController();
+  const end = () => stop.abort();
+  let silence = 0, isSilent = false;
+  const wait = () => {
+    clearTimeout(silence);
+    const most = live.link.redis ? SILENCE_WITHOUT_REDIS_MS : SILENCE_MS;
+    silence = setTimeout(() => {
+      isSilent = true;
+      stop.abort();
+    }, most);
+  };
+  const read = async (answer) => {
+    become({ state: "good", why: "" });
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      wait();
+      tellTabs({ isAlive: true });
+      const parts = (rest + value).split("\n\n");
+      rest = parts.pop();
+      parts.forEach(take);
+    }
+  };
+  signal.addEventListener("abort", end, { once: true });
+  wait();
+  try {
+    await ask("GET", "/v1/events", { signal: stop.signal, within: 0, read });
+  } catch (why) {
+    throw isSilent ? new Problem(0, "lost", "dripd does not answer") : why;
+  } finally {
+    clearTimeout(silence);
+    signal.removeEventListener("abort", end);
   }
 }
 
-let current = new AbortController();
+/** Wait, but not longer than until the network is there again, or until told to stop. */
+function pause(ms, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    const end = () => (clearTimeout(timer), resolve());
+    signal.addEventListener("abort", end, { once: true });
+    addEventListener("online", end, { once: true, signal });
+  });
+}
 
-/** Listen for as long as the page is there; a lost stream is made again. */
-export async function start() {
+/** Listen until told to stop; a lost stream is made again. */
+async function lead(signal, tellOthers) {
   let failures = 0;
-  document.addEventListener("token", () => current.abort());
-  addEventListener("online", () => wake());
-  let wake = () => {};
-  for (;;) {
-    current = new AbortController();
+  tellTabs = tellOthers;
+  while (!signal.aborted) {
+    let again = AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)];
     try {
-      await listen(current);
-      failures = 0;
-      become({ state: "lost", why: "dripd ended the connection" });
+      await listen(signal);
+      // It ends when dripd is reloaded, too: only if it does not come back it is lost.
+      [failures, again] = [1, AGAIN_MS[0]];
     } catch (why) {
-      if (why instanceof Problem && [401, 403].includes(why.status)) {
-        become({ state: "refused", why: why.message });
-        await new Promise((resolve) => document.addEventListener("token", resolve, { once: true }));
-        continue;
-      }
-      if (live.link.state === "good") failures = 0;
-      if (why.name !== "AbortError") become({ state: "lost", why: why.message ?? "the connection is lost" });
+      if (signal.aborted) break;
+      const isRefused = why instanceof Problem && [401, 403].includes(why.status);
+      if (isRefused) again = REFUSED_MS;
+      failures = live.link.state === "good" ? 1 : failures + 1;
+      become({ state: isRefused ? "refused" : "lost", why: why.message ?? "" });
     }
-    const pause = AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)];
-    failures += 1;
-    await new Promise((resolve) => {
-      wake = resolve;
-      setTimeout(resolve, pause);
-    });
+    await pause(again, signal);
+  }
+  tellTabs = () => {};
+}
+
+const isSeen = () => new Promise((resolve) => {
+  const look = () => {
+    if (document.hidden) return;
+    document.removeEventListener("visibilitychange", look);
+    resolve();
+  };
+  document.addEventListener("visibilitychange", look);
+  look();
+});
+
+/** Know what is going on for as long as the page is there and in view. */
+export async function start() {
+  const all = () => ({ past: live.past, totals: live.totals, changes: live.changes, link: live.link });
+  for (;;) {
+    await isSeen();
+    const view = new AbortController();
+    const leave = () => view.abort();
+    document.addEventListener("visibilitychange", () => document.hidden && leave(), { signal: view.signal });
+    document.addEventListener("token", leave, { signal: view.signal });
+    become({ state: "connecting", why: "" });
+    await share(token.get(), view.signal, { lead, hear, all }).catch((why) => become({ state: "lost", why: why.message }));
+    if (!view.signal.aborted) await pause(AGAIN_MS.at(-1), view.signal);
+    leave();
   }
 }

@@ -1,6 +1,6 @@
 // The page of a bucket or of a budget: why it waits, its drip, what can be done, its chain, its waiting jobs.
 
-import { Problem, every, get, pathOf, token } from "./api.js";
+import { every, get, isUnreachable, pathOf, token } from "./api.js";
 import { actions } from "./actions.js";
 import { h, name as named, put, say, shown } from "./dom.js";
 import { drips } from "./drips.js";
@@ -8,18 +8,23 @@ import { brief, count, lasts, many } from "./format.js";
 
 const JOBS_EVERY_MS = 3_000;
 
+/** What lets nothing out, for a time that nobody knows. */
+const STANDS = new Set(["paused", "refused", "held", "slot", "no-daemon", "wrong-type"]);
+
 function tiles(kind, said) {
   const { status } = said, explanation = said.explanation ?? said, own = explanation.chain[0];
-  const due = explanation.due_in_us === null ? "–" : explanation.due_in_us > 0 ? lasts(explanation.due_in_us) : "now";
+  // Where something else than its own rate holds it back, that alone says nothing.
+  const due = explanation.due_in_us === null || STANDS.has(explanation.binds) ? "–" : explanation.due_in_us > 0 ? `in ${lasts(explanation.due_in_us)}`
+    : explanation.binds === "share" ? "in its turn" : "now";
   const all = kind === "bucket" ? [
-    ["jobs wait", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next leaves in", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
-    ["retries", count(explanation.retries.waiting)], ["ready", count(explanation.route.ready)], ["with workers", count(explanation.route.pending)],
-  ] : [["wait for a share", count(explanation.waiting)], ["next leaves in", due], ["rate", own.rate ?? "none"]];
+    ["jobs waiting", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next job leaves", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
+    ["failed jobs to retry", count(explanation.retries.waiting)], ["on its route: ready for workers", count(explanation.route.ready)], ["on its route: with workers", count(explanation.route.pending)],
+  ] : [["waiting for a share of it", count(explanation.waiting)], ["next job leaves", due], ["rate", own.rate ?? "none"]];
   if (own.slots) all.push(["slots taken", `${count(own.slots.taken)} of ${count(own.slots.of)}`]);
   return all.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value)));
 }
 
-/** What is true of a level of the chain besides its rate. */
+/** What else holds for a level of the chain. */
 function more(level) {
   const all = [];
   if (level.refused) all.push(`refused: ${shown(level.refused)}`);
@@ -29,7 +34,7 @@ function more(level) {
   if (level.slots) all.push(`slots ${level.slots.taken} of ${level.slots.of}`);
   for (const quota of level.quotas) all.push(`quota ${count(quota.used)} of ${count(quota.count)}, ends in ${lasts(quota.ends_us)}`);
   if (level.share) all.push(`waits for a share of ${shown(level.share.of)}: ${count(level.share.ahead)} of ${count(level.share.waiting)} before it`);
-  if (level.waiting) all.push(`${count(level.waiting)} wait for a share of it`);
+  if (level.waiting) all.push(`${count(level.waiting)} waiting for a share of it`);
   return all.join(", ") || "–";
 }
 
@@ -43,8 +48,8 @@ function chain(levels) {
   const link = (level, at) => (at === 0 ? named(level.name) : h("a", { href: `#/budget/${encodeURIComponent(level.name)}` }, named(level.name)));
   const row = (level, at) => h("tr", {}, h("th", { scope: "row" }, `${level.kind} `, link(level, at)), h("td", {}, level.rate ?? "–"),
     h("td", {}, level.due_in_us === null ? "–" : level.due_in_us > 0 ? `in ${lasts(level.due_in_us)}` : "now"), h("td", {}, more(level)));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of the chain" },
-    h("table", {}, h("thead", {}, h("tr", {}, ["From here up", "Rate", "Due", "Besides"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, levels.map(row))));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of its limits" },
+    h("table", {}, h("thead", {}, h("tr", {}, ["Level", "Rate", "Next job", "Also"].map((text) => h("th", { scope: "col" }, text)))), h("tbody", {}, levels.map(row))));
 }
 
 function jobsCard(bucket, signal) {
@@ -69,8 +74,18 @@ function jobsCard(bucket, signal) {
   return h("section", { class: "card", "aria-labelledby": "jobs" }, h("h2", { id: "jobs" }, "Waiting jobs"), state, list);
 }
 
+/** A name that no browser can ask for: the commands can. */
+function unreachable(main, kind, name) {
+  const of = kind === "budget" ? " --budget" : "";
+  put(main, h("h1", {}, `${kind === "bucket" ? "Bucket" : "Budget"} `, named(name)), h("section", { class: "card" },
+    h("p", {}, `A browser cannot ask for a ${kind} called “${name}”: in an address that means a folder, and browsers leave it out. Use these commands:`),
+    h("p", {}, h("code", {}, `dripd explain ${name}${of}`)),
+    ["pause", "resume", "set", "slow"].map((command) => h("p", {}, h("code", {}, `dripd ${command} ${name}${of}${command === "set" ? " rate=5/s" : command === "slow" ? " 30s" : ""}`)))));
+}
+
 function page(kind) {
   return (main, signal, name) => {
+    if (isUnreachable(name)) return unreachable(main, kind, name);
     const binds = h("p", { class: "binds", "aria-live": "polite" }, "Loading…"), says = h("ul", { class: "says" });
     const figures = h("dl", { class: "tiles", "aria-label": "Figures" }), levels = h("div"), values = h("div");
     const drip = kind === "bucket" ? drips(name, signal) : null;
@@ -89,18 +104,19 @@ function page(kind) {
         }
         if (drip) await drip.look(said.status.count ? said.status.period_us / said.status.count : 0);
       } catch (why) {
-        if (why.name === "AbortError") return;
-        if (why instanceof Problem && why.status !== 0) say(binds, shown(why.message));
+        // What is not answered is told at the head of the page; what stands here is old then, and stays.
+        if (why.name !== "AbortError" && (why.status !== 0 || !figures.hasChildNodes())) say(binds, shown(why.message));
       }
     };
     put(main, h("h1", {}, `${kind === "bucket" ? "Bucket" : "Budget"} `, named(name)),
       h("section", { class: "card", "aria-labelledby": "why" }, h("h2", { id: "why" }, "Why it waits"), binds, says), figures,
       drip?.card, actions(kind, name, signal, look),
-      h("section", { class: "card", "aria-labelledby": "chain" }, h("h2", { id: "chain" }, "What bounds it"), levels,
-        h("details", {}, h("summary", {}, "All values, and where each comes from"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of values" }, values))),
+      h("section", { class: "card", "aria-labelledby": "chain" }, h("h2", { id: "chain" }, "Its limits"), levels,
+        h("details", {}, h("summary", {}, "All settings, and where each comes from"), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of settings" }, values))),
       kind === "bucket" && jobsCard(name, signal));
     document.addEventListener("token", look, { signal });
     every(1_000, signal, look);
+    return null;
   };
 }
 

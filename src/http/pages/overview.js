@@ -7,9 +7,10 @@ import { ago, brief, count, lasts, many, rate, why } from "./format.js";
 import { live } from "./live.js";
 
 const TILES = [
-  ["dispatched_per_s", "dispatched/s"], ["rejected_per_s", "rejected/s", (n) => n > 0], ["waiting", "buckets wait"], ["share", "for a share"],
-  ["slots", "for a slot"], ["held", "for workers", (n) => n > 0], ["paused", "paused"], ["refused", "refused", (n) => n > 0],
-  ["retrying", "retrying"], ["dead", "dead letters"], ["daemons", "daemons", (n) => n === 0],
+  ["dispatched_per_s", "jobs dispatched per second"], ["rejected_per_s", "jobs rejected per second", (n) => n > 0], ["waiting", "buckets with work"],
+  ["share", "waiting for a share of a budget"], ["slots", "waiting for a free slot"], ["held", "waiting for workers", (n) => n > 0], ["paused", "paused"],
+  ["refused", "refused: budget not found", (n) => n > 0], ["retrying", "buckets with failed jobs to retry"], ["dead", "dead letters"],
+  ["daemons", "daemons running", (n) => n === 0],
 ];
 
 function tiles(signal) {
@@ -28,7 +29,10 @@ function tiles(signal) {
   return h("dl", { class: "tiles", "aria-label": "Totals" }, places.map(({ box }) => box));
 }
 
-const ORDERS = [["empty", "longest until empty"], ["depth", "most jobs waiting"], ["rejected", "most rejected lately"], ["late", "latest"]];
+const ORDERS = [["empty", "longest until empty"], ["depth", "most jobs waiting"], ["rejected", "most rejected lately"], ["late", "most late"]];
+
+/** Where nothing leaves at all, nobody knows when a bucket is empty. */
+const STANDS = new Set(["paused", "paused-above", "refused", "held", "wrong-type"]);
 
 /** So many are ranked by each order. */
 const KEPT = 1_000;
@@ -58,11 +62,11 @@ function makeRow() {
       bar.style.width = `${part * 100}%`;
       box.classList.toggle("is-bad", part >= 1);
       say(depth, `${brief(row.depth)} of ${brief(row.capacity)}`);
-      say(empty, row.empty_in_ms ? lasts(row.empty_in_ms * 1_000) : "–");
+      say(empty, row.empty_in_ms && !STANDS.has(row.why?.word) ? lasts(row.empty_in_ms * 1_000) : "–");
       say(speed, rate(row.count, row.period_us));
       say(late, row.late_us ? lasts(row.late_us) : "–");
       say(rejected, row.rejected ? brief(row.rejected) : "–");
-      say(waits, shown(why(row)) + (row.closed_by ? ", closed" : ""));
+      say(waits, shown(why(row, row.bucket)) + (row.closed_by ? ", closed" : ""));
     },
   };
 }
@@ -102,11 +106,11 @@ function top(signal) {
     }
   };
   const words = (found) => {
-    if (found.as_of === null) return "The first walk over all buckets is not over yet.";
+    if (found.as_of === null) return "The buckets are being ranked for the first time.";
     const among = only.value && found.buckets > KEPT ? `Among the first ${count(KEPT)}: ` : "";
     const some = found.rows.length === 0 ? (only.value ? `${among}none matches. ` : "No bucket has work. ")
       : `${among}${count(found.rows.length)} of ${many(found.buckets, "bucket")} with work. `;
-    return `${some}Ranked ${ago(found.age_ms)}; the first 64 as they stand now.`;
+    return `${some}Ranked ${ago(found.age_ms)}; the first 64 as they stand now. “Empty in” is how long the jobs take at the rate of the bucket alone.`;
   };
   let typing = 0;
   by.addEventListener("change", look);

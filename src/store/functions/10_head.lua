@@ -16,7 +16,7 @@
 --   36_memory.
 
 -- The version of this library, and the oldest one whose daemons understand the replies of this one.
-local VERSION = 8
+local VERSION = 9
 local OLDEST_DAEMON = 7
 
 local MIB = 1048576
@@ -77,6 +77,14 @@ do
   -- is_error: the message of a reply that is an error, or nil.
   function base.is_error(reply)
     return type(reply) == 'table' and reply.err or nil
+  end
+
+  -- seen: a reply to a question that may fail. Where the caller may not ask, the call fails here: what he may not see must not be taken for
+  -- missing, and least of all be remembered so for others. (Redis 7.0 and Valkey say it in different words, without a code.)
+  function base.seen(reply)
+    local err = base.is_error(reply)
+    if err and (find(err, 'ACL failure', 1, true) or find(err, 'executing the script can', 1, true)) then error(reply) end
+    return reply
   end
 
   -- clock: the time of this call: the argument of a test, or the server's clock.

@@ -10,7 +10,7 @@
 
 local record = {}
 do
-  local digits, refuse = base.digits, base.refuse
+  local digits, refuse, seen = base.digits, base.refuse, base.seen
 
   local REMEMBERED = 100000 -- buckets whose policy is remembered, at least
   local SHARED = 10000      -- policies that globs make, at most
@@ -220,7 +220,7 @@ do
     if own == nil and passing then own = view.passed[bucket] end
     if own == nil then
       own = view.own_old[bucket]
-      if own == nil then own = decode_own(bucket, pcall_redis('HGET', view.settings_key, bucket)) end
+      if own == nil then own = decode_own(bucket, seen(pcall_redis('HGET', view.settings_key, bucket))) end
       if passing then return own or nil end
       remember_own(view, bucket, own)
     end
@@ -237,7 +237,7 @@ do
     end
     rec.passed = {}
     if #missing < 2 then return end
-    local found, is_bare = pcall_redis('HMGET', rec.settings_key, unpack(missing)), not rec.globs[1] and not rec.has_budgets
+    local found, is_bare = seen(pcall_redis('HMGET', rec.settings_key, unpack(missing))), not rec.globs[1] and not rec.has_budgets
     if found.err then return end
     for i, bucket in ipairs(missing) do
       if passing then

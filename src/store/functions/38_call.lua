@@ -38,7 +38,7 @@ do
   local function look_through(ctx, m, version, now)
     local view = m.view
     if not view or view.version ~= version or view.base ~= ctx.rec then
-      local globs = pcall_redis('GET', ctx.k.globs)
+      local globs = base.seen(pcall_redis('GET', ctx.k.globs))
       view = record.view(ctx.rec, ctx.k.settings, type(globs) == 'string' and globs or nil, nil)
       view.version, m.view, m.prev_view = version, view, nil
     end

@@ -205,7 +205,7 @@ do
 
   -- places: the texts of some children in <prefix>:waiting, false for those that wait nowhere.
   function waiting.places(ctx, ids)
-    local found = pcall_redis('HMGET', ctx.k.waiting, unpack(ids))
+    local found = base.seen(pcall_redis('HMGET', ctx.k.waiting, unpack(ids)))
     if found.err then return {} end
     local at = ctx.waiting_at
     if at then

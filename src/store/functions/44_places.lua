@@ -14,7 +14,7 @@
 
 local places = {}
 do
-  local digits, is_error = base.digits, base.is_error
+  local digits, is_error, seen = base.digits, base.is_error, base.seen
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
   local FORGET_US = 100000 -- and how often they are forgotten: one at a time they would cost each wake three calls
@@ -35,13 +35,13 @@ do
         stands[i], dues[i] = k.schedule, due + 0
       else
         if resting == nil then
-          resting = ctx.memory.rest_us < huge and pcall_redis('ZMSCORE', k.rest, unpack(names)) or false
+          resting = ctx.memory.rest_us < huge and seen(pcall_redis('ZMSCORE', k.rest, unpack(names))) or false
         end
         if paused == nil then
-          paused = ctx.rec.version and pcall_redis('ZMSCORE', k.paused, unpack(names)) or false
-          refused = ctx.has_budgets and pcall_redis('ZMSCORE', k.refused, unpack(names)) or false
+          paused = ctx.rec.version and seen(pcall_redis('ZMSCORE', k.paused, unpack(names))) or false
+          refused = ctx.has_budgets and seen(pcall_redis('ZMSCORE', k.refused, unpack(names))) or false
           shares = ctx.has_budgets and waiting.places(ctx, names) or false
-          full = ctx.may_be_full and pcall_redis('ZMSCORE', k.full, unpack(names)) or false
+          full = ctx.may_be_full and seen(pcall_redis('ZMSCORE', k.full, unpack(names))) or false
         end
         due = resting and resting[i]
         if due then

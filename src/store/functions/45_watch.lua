@@ -5,7 +5,8 @@
 
 local watch = {}
 do
-  local KEPT_US = 30000000 -- what nobody has asked for this long is counted no more
+  local KEPT_US = 150000000 -- what nobody has asked for this long is counted no more; Prometheus asks once a minute unless told otherwise
+  local DRIPS_KEPT_US = 30000000
   local MOST = 2000        -- nodes that are counted, of one prefix
   local DRIPS_MOST = 64    -- buckets whose dispatches are remembered
   local DRIPS = 100        -- dispatches of each
@@ -15,6 +16,7 @@ do
     local w = m.watched
     if not w then return nil end
     if now > w.asked_us + KEPT_US or now < w.asked_us - KEPT_US then m.watched = nil end
+    if w.drips and now > w.drips_asked_us + DRIPS_KEPT_US then w.drips, w.dripping = nil, 0 end
     return m.watched and w.counts
   end
 
@@ -43,7 +45,7 @@ do
       if now > asked_us + KEPT_US then w.by[id], w.counts[id], w.size = nil, nil, w.size - 1 end
     end
     for id, d in pairs(w.drips or {}) do
-      if now > d.asked_us + KEPT_US then w.drips[id], w.dripping = nil, w.dripping - 1 end
+      if now > d.asked_us + DRIPS_KEPT_US then w.drips[id], w.dripping = nil, w.dripping - 1 end
     end
     if w.dripping == 0 then w.drips = nil end
     w.tidied_us = now
@@ -54,11 +56,11 @@ do
     watch.of(m, now)
     local w = m.watched
     if not w then
-      w = { counts = {}, by = {}, size = 0, dripping = 0, asked_us = now, tidied_us = now }
+      w = { counts = {}, by = {}, size = 0, dripping = 0, asked_us = now, drips_asked_us = now, tidied_us = now }
       m.watched = w
     end
     w.asked_us = now
-    if now > w.tidied_us + KEPT_US then tidy(w, now) end
+    if now > w.tidied_us + DRIPS_KEPT_US then tidy(w, now) end
     return w
   end
 
@@ -84,7 +86,7 @@ do
       d = { n = 0 }
       w.drips[name], w.dripping = d, w.dripping + 1
     end
-    d.asked_us = now
+    d.asked_us, w.drips_asked_us = now, now
     for i = max(0, d.n - DRIPS), d.n - 1 do
       local at, n = 2 * (i % DRIPS), #list
       list[n + 1], list[n + 2] = d[at + 1], d[at + 2]

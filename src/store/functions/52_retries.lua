@@ -153,7 +153,7 @@ do
           return nil
         end
         call('ZREM', key, text)
-        count(ctx, 'dead', 1)
+        count(ctx, 'malformed', 1)
       end
     end
   end

@@ -29,10 +29,10 @@ do
 
   push.read = read
 
-  -- fits: how many of n jobs go in, past the gates and into what is free.
+  -- fits: how many of n jobs go in, past the gates and into what is free; and for how many there are free places.
   function push.fits(s, gates, n)
     if not s.p.drop_oldest and s.len + n > s.p.capacity then n = max(0, s.p.capacity - s.len) end
-    return gate.let_in(gates, n)
+    return gate.let_in(gates, n), n
   end
 
   -- begins: jobs come into a bucket. The time since the due of one without work earns no credit.
@@ -102,12 +102,13 @@ do
     end
     -- checks end here
     rejected.settle(ctx, s)
-    local accepted = push.fits(s, gates, #jobs)
+    local accepted, places_for = push.fits(s, gates, #jobs)
     if accepted > 0 then context.count(ctx, 'pushed', accepted) end
     if accepted < #jobs then
       context.count(ctx, 'rejected', #jobs - accepted)
       context.count(ctx, 'turned_away', #jobs - accepted)
       if s.p.closed then context.count(ctx, 'closed', #jobs - accepted) end
+      if accepted < places_for then context.count(ctx, 'gated', places_for - accepted) end
       rejecting.add(ctx, s.bucket, #jobs - accepted)
     end
     if accepted > 0 then

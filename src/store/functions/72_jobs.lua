@@ -88,7 +88,7 @@ do
     local added = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
     if is_error(added) then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. is_error(added)) end
     finish(ctx, stream, route_name, id)
-    count(ctx, 'dead', 1)
+    count(ctx, reason == 'malformed' and 'malformed' or 'dead', 1) -- the malformed one was never dispatched
     return 2
   end
 

@@ -314,6 +314,7 @@ fn a_list_pages_through_any_number_of_jobs_each_once_and_in_order() {
 
 #[test]
 fn two_operators_at_the_same_time_put_each_job_back_once() {
+    crate::roles::as_roles();
     let mut case = Case::with(&format!("{CONFIG}[limits]\nbatch = 7\n"));
     for n in 0..100 {
         bury(&mut case, "b", &n.to_string(), "failed");

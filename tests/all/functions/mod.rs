@@ -28,6 +28,7 @@ mod provider;
 mod purge;
 mod quotas;
 mod rate;
+mod roles;
 mod rows;
 mod settings;
 mod settings_care;

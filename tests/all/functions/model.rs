@@ -340,6 +340,7 @@ proptest! {
 
     #[test]
     fn the_functions_do_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {
+        crate::roles::as_roles();
         let mut pair = Pair::new();
         for (n, op) in ops.iter().enumerate() {
             pair.step(op).map_err(|why| TestCaseError::fail(format!("step {n}, {op:?}: {why}")))?;

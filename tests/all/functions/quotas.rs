@@ -41,6 +41,7 @@ fn windows_are_those_of_a_time_zone_and_the_smallest_of_several_quotas_binds() {
 
 #[test]
 fn a_quota_of_a_budget_is_shared_and_what_waited_for_it_earned_nothing() {
+    crate::roles::as_roles();
     let toml = "[[budget]]\nmatch = 'p'\nquota = '6/m'\n[[bucket]]\nmatch = '*'\nrate = '1/10s'\nwithin = 'p'\n";
     let server = Server::start(&[]);
     let mut case = Case::on(&server, toml);

@@ -165,8 +165,10 @@ fn it_is_counted_what_leaves_a_bucket_while_somebody_looks_whichever_way_it_leav
     assert_eq!(left(&mut case, now), gone, "as many as are missing");
     assert_eq!((gone[0], gone[1], gone[2] + gone[3]), (20, 20, 6), "the budget is looked at ten times a second");
     assert_eq!(budgets(&mut case, now, &["of"])[0].passed, 6);
-    // Nobody has looked for more than half a minute: it begins anew.
-    assert_eq!(left(&mut case, now + 31 * S), [0; 4]);
+    // Whoever looks once a minute, as Prometheus does, finds what has left meanwhile.
+    assert_eq!(left(&mut case, now + 149 * S), gone);
+    // Nobody has looked for longer than that: it begins anew.
+    assert_eq!(left(&mut case, now + 300 * S), [0; 4]);
 }
 
 #[test]

@@ -126,6 +126,7 @@ proptest! {
     fn whatever_is_set_and_stopped_each_job_is_in_one_place_and_leaves_by_what_is_in_force(
         ops in prop::collection::vec((op(), any::<bool>()), 1..70)
     ) {
+        crate::roles::as_roles();
         let mut world = World::new();
         for (n, (op, peeks)) in ops.iter().enumerate() {
             world.peeks = *peeks;

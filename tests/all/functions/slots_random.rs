@@ -415,6 +415,7 @@ fn number(id: &str) -> (u64, u64) {
 
 #[test]
 fn no_node_ever_has_more_in_flight_than_it_may_and_nothing_gets_stuck() {
+    crate::roles::as_roles();
     let server = Server::start(&[]);
     let seeds = std::env::var("DRIPD_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
     let first = std::env::var("DRIPD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0);

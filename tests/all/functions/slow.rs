@@ -23,6 +23,7 @@ const PLAIN: &str = "[defaults]\nrate = '10/s'\n";
 
 #[test]
 fn ten_workers_at_one_closed_door_are_one_slow_down() {
+    crate::roles::as_roles();
     let (mut case, taken) = busy(PLAIN, 10);
     let now = at(1, 0);
     for entry in &taken {
@@ -280,6 +281,7 @@ fn a_reason_that_is_no_text_is_told_as_text() {
 
 #[test]
 fn an_operators_pause_is_separate_and_wins() {
+    crate::roles::as_roles();
     let mut case = Case::with(PLAIN);
     case.push_at(T0, "a", &jobs(5));
     slow_at(&mut case, T0, "a", &["PAUSE", "2000"]);

@@ -287,6 +287,7 @@ impl Pair {
 
 #[test]
 fn a_tree_does_what_the_reference_does() {
+    crate::roles::as_roles();
     let server = Server::start(&[]);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, seeds) = (number("DRIPD_SEED").unwrap_or(0), number("DRIPD_SEEDS").unwrap_or(20));

@@ -196,6 +196,8 @@ fn a_closed_bucket_takes_nothing_and_what_redis_refuses_is_said_by_its_kind() {
     let closed = push(&door, "a");
     let body = closed.json(429);
     assert_eq!((&body["error"], &body["depth"], &body["capacity"]), (&json!("full"), &json!(0), &json!(0)));
+    assert_eq!(body["title"], "The bucket takes no more now");
+    assert!(body["detail"].as_str().is_some_and(|detail| detail.contains("the bucket is closed")), "{body}");
     let seconds: u64 = closed.header("retry-after").expect("it is full").parse().expect("a number");
     assert!(
         seconds >= 1 && body["retry_after_ms"].as_u64().is_some_and(|ms| ms.div_ceil(1_000).max(1) == seconds),
@@ -204,6 +206,32 @@ fn a_closed_bucket_takes_nothing_and_what_redis_refuses_is_said_by_its_kind() {
     let queue = door.shell.case.queue("b");
     let _: i64 = door.shell.case.cmd(&["HSET", &queue, "of", "another kind"]);
     assert_eq!(push(&door, "b").problem(409).0, "wrong-type");
+}
+
+#[test]
+fn who_is_refused_by_a_gate_is_not_told_that_the_bucket_is_full() {
+    let gate = |limit| format!("admit = {{ limiter = 'fixed-window', limit = {limit}, period = '1h' }}\n");
+    let door = Door::open(&format!(
+        "[defaults]\nrate = '1/h'\ncapacity = 100\n[[bucket]]\nmatch = 'gated'\n{}[[bucket]]\nmatch = 'small'\ncapacity = 2\n{}",
+        gate(2),
+        gate(9)
+    ));
+    let refused = |bucket: &str, target: &str, headers: &[(&str, &str)], body: &[u8]| {
+        let answer = door.ask(&format!("POST /v1/buckets/{bucket}/jobs{target}"), headers, body);
+        let body = answer.json(429);
+        assert_eq!((&body["error"], &body["title"]), (&json!("full"), &json!("The bucket takes no more now")));
+        assert!(body["retry_after_ms"].as_u64().is_some_and(|ms| ms > 60_000), "{body}");
+        (body["depth"].as_u64(), body["capacity"].as_u64(), body["detail"].as_str().unwrap_or_default().to_owned())
+    };
+    let fill = |bucket: &str| while door.push(bucket, b"job").status == 202 {};
+    fill("gated");
+    for (target, headers, body) in [("", &[][..], &b"job"[..]), ("?split=lines", &[LINES], b"1\n2\n")] {
+        let (depth, capacity, detail) = refused("gated", target, headers, body);
+        assert!(depth < capacity && detail.contains("a gate of the bucket") && !detail.contains("all"), "{detail}");
+    }
+    fill("small");
+    let (depth, capacity, detail) = refused("small", "", &[], b"job");
+    assert!(depth == capacity && detail.contains("all 2 places"), "{detail}");
 }
 
 #[test]

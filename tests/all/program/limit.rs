@@ -145,7 +145,7 @@ fn limit_knows_every_recipe_and_refuses_what_does_not_belong_together() {
 fn limit_loads_the_functions_where_there_are_none_or_older_ones() {
     let server = Server::start(&[]);
     let run = || {
-        let output = dripd().args(["limit", "throttle", "k", "5/s"]).env("DRIPD_REDIS_URL", server.url()).output();
+        let output = dripd().args(["limit", "throttle", "k", "5/h"]).env("DRIPD_REDIS_URL", server.url()).output();
         said(&output.expect("it runs"))
     };
     assert_eq!(run().0, 0);

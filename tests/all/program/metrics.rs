@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use super::said;
-use crate::rig::{Case, Daemon, Server, eventually, free_port};
+use crate::rig::{Case, Daemon, Server, dripd, eventually, free_port};
 
 /// The text that a door answers with.
 fn get(port: u16, path: &str) -> String {
@@ -32,7 +32,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 
 struct Scraped {
     server: Server,
-    _home: tempfile::TempDir,
+    home: tempfile::TempDir,
     _daemon: Daemon,
     port: u16,
 }
@@ -42,7 +42,7 @@ impl Scraped {
         let (server, port) = (Server::start(&[]), free_port());
         let home = server.home(&format!("{policies}\n[http]\nlisten = '127.0.0.1:{port}'\n"));
         let daemon = Daemon::start(home.path());
-        Self { server, _home: home, _daemon: daemon, port }
+        Self { server, home, _daemon: daemon, port }
     }
 
     fn case(&self) -> Case {
@@ -51,6 +51,15 @@ impl Scraped {
 
     fn samples(&self) -> BTreeMap<String, f64> {
         samples(&get(self.port, "/metrics"))
+    }
+
+    /// The samples of a family that counts, by the value of its one label.
+    fn counts(&self, family: &str) -> BTreeMap<String, u64> {
+        let of = |(name, value): (String, f64)| {
+            let (_, value_of) = name.strip_prefix(family)?.strip_prefix('{')?.split_once("=\"")?;
+            Some((value_of.trim_end_matches("\"}").to_owned(), value as u64))
+        };
+        self.samples().into_iter().filter_map(of).collect()
     }
 }
 
@@ -195,6 +204,111 @@ fn a_scrape_costs_redis_the_same_whatever_the_number_of_buckets() {
     let many = calls();
     let sum = |of: &BTreeMap<String, u64>| of.values().sum::<u64>();
     assert!(sum(&few) > 0 && sum(&many) <= sum(&few) + 3, "few {few:?}, many {many:?}");
+}
+
+#[test]
+fn what_does_not_go_in_is_told_by_what_kept_it_out() {
+    let scraped = Scraped::start(
+        "[defaults]\nrate = '1/h'\ncapacity = 100\n\
+         [[bucket]]\nmatch = 'gate'\nadmit = { limiter = 'fixed-window', limit = 2, period = '1h' }\n\
+         [[bucket]]\nmatch = 'places'\ncapacity = 3\nadmit = { limiter = 'fixed-window', limit = 5, period = '1h' }\n\
+         [[bucket]]\nmatch = 'both'\ncapacity = 5\nadmit = { limiter = 'fixed-window', limit = 3, period = '1h' }\n\
+         [[bucket]]\nmatch = 'drops'\ncapacity = 2\noverflow = 'drop-oldest'\n\
+         admit = { limiter = 'fixed-window', limit = 4, period = '1h' }\n",
+    );
+    let mut case = scraped.case();
+    let mut push =
+        |bucket: &str, n| case.fcall::<Vec<i64>>("drip_push", &[&format!("queue:{bucket}")], &vec!["x"; n])[0];
+    assert_eq!([push("gate", 5), push("places", 10), push("both", 10), push("drops", 7)], [2, 3, 3, 4]);
+    let mut close = dripd();
+    let closed = close.args(["close", "shut"]).current_dir(scraped.home.path()).output().expect("it runs");
+    assert!(closed.status.success(), "{closed:?}");
+    assert_eq!(push("shut", 3), 0);
+    case.lpush("shut", &["x", "x"]);
+    eventually("the plain push is cut", || case.cmd::<u64>(&["LLEN", "drip:queue:shut"]) == 0);
+    let rejected = scraped.counts("dripd_jobs_rejected_total");
+    // gate: 3 + 2 of the 7 of `both` + 3 of `drops`; full: 7 + 5; dropped: 4 went into 2 places.
+    let expected = [("closed", 5), ("dropped", 2), ("full", 12), ("gate", 8), ("too_large", 0)];
+    assert_eq!(rejected, expected.map(|(reason, n)| (reason.to_owned(), n)).into());
+    let pushed = scraped.counts("dripd_jobs_pushed_atomically_total");
+    assert_eq!(pushed, [("accepted".to_owned(), 12), ("rejected".to_owned(), 3 + 7 + 7 + 3 + 3)].into());
+}
+
+#[test]
+fn what_others_put_into_a_stream_is_no_job_that_was_acknowledged_or_died() {
+    let scraped = Scraped::start("[defaults]\nrate = '1000/s'\n");
+    let mut case = scraped.case();
+    case.lpush("b", &["1", "2", "3", "4"]);
+    eventually("all have left", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == 4);
+    for _ in 0..2 {
+        let _: String = case.cmd(&["XADD", "drip:ready", "*", "foo", "bar"]);
+    }
+    for entry in case.take("ready", 10) {
+        let is_job = entry.fields.contains_key("job");
+        let outcome: i64 = case.fcall(if is_job { "drip_ack" } else { "drip_fail" }, &["ready"], &[&entry.id]);
+        assert_eq!(outcome, if is_job { 1 } else { 2 });
+    }
+    // And something that stands among the failed jobs of a bucket.
+    for (key, member) in [("drip:retry:b", "nonsense"), ("drip:retries", "b")] {
+        let _: i64 = case.cmd(&["ZADD", key, "1", member]);
+    }
+    case.lpush("b", &["5"]);
+    eventually("it is found there", || case.cmd::<u64>(&["XLEN", "drip:dead"]) == 3);
+    let last = case.take("ready", 1).remove(0).id;
+    assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&last]), 1);
+    let finished = scraped.counts("dripd_jobs_finished_total");
+    assert_eq!((finished["ack"], finished["dead"], finished["retry"]), (5, 0, 0), "{finished:?}");
+    assert_eq!(scraped.samples()["dripd_dead_jobs"] as u64, 3);
+}
+
+#[test]
+fn a_lease_that_ends_is_told_apart_from_a_failure_and_the_last_one_of_a_job_is_its_death() {
+    let scraped = Scraped::start(
+        "[defaults]\nrate = '1000/s'\nlease = '1s'\nbackoff = { initial = '1h', max = '1h' }\n[[bucket]]\nmatch = 'once'\nattempts = 1\n",
+    );
+    let mut case = scraped.case();
+    case.lpush("b", &["1", "2", "3"]);
+    case.lpush("once", &["4"]);
+    eventually("all have left", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == 4);
+    let entries = case.take("ready", 4);
+    let failed = entries.iter().find(|entry| entry.text("job") == "1").expect("it was taken");
+    assert_eq!(case.fcall::<i64>("drip_fail", &["ready"], &[&failed.id]), 1);
+    eventually("the others are taken back", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == 0);
+    let expected = [("ack", 0), ("dead", 1), ("expired", 2), ("kept", 0), ("retry", 1), ("throttled", 0)];
+    let expected: BTreeMap<String, u64> = expected.map(|(outcome, n)| (outcome.to_owned(), n)).into();
+    assert_eq!(scraped.counts("dripd_jobs_finished_total"), expected);
+}
+
+const USED: &str = "dripd_budget_utilization_ratio{budget=\"line\"}";
+
+#[test]
+fn however_many_scrape_all_are_told_how_much_of_a_rate_is_used() {
+    let scraped = Scraped::start(
+        "[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'b'\nwithin = 'line'\n[[budget]]\nmatch = 'line'\nrate = '20/s'\n",
+    );
+    let mut case = scraped.case();
+    case.lpush("b", &["x"; 900]);
+    eventually("it is known", || scraped.samples().contains_key(USED));
+    for _ in 0..5 {
+        let before: u64 = case.cmd(&["XLEN", "drip:ready"]);
+        eventually("half a second's jobs have left", || case.cmd::<u64>(&["XLEN", "drip:ready"]) >= before + 10);
+        let told = [(); 3].map(|()| scraped.samples()[USED]);
+        let at: Vec<u64> = case.stream("ready").iter().map(|entry| entry.number("at_us")).collect();
+        let last = &at[at.len().saturating_sub(200)..];
+        let is = (last.len() - 1) as f64 / ((last[last.len() - 1] - last[0]) as f64 / 1e6) / 20.0;
+        assert!(told.iter().all(|told| (told - is).abs() < 0.3), "told {told:?}, by the entries {is}");
+    }
+}
+
+#[test]
+fn of_a_budget_that_has_only_a_quota_it_is_told_how_much_of_that_is_used() {
+    let scraped = Scraped::start(
+        "[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'b'\nwithin = 'line'\n[[budget]]\nmatch = 'line'\nquota = '10/d'\n",
+    );
+    let mut case = scraped.case();
+    case.lpush("b", &["x"; 12]);
+    eventually("the quota is used up", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == 10);
+    assert_eq!(scraped.samples().get(USED), Some(&1.0));
 }
 
 /// The names of metrics in a text of queries.

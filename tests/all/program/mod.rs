@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crate::rig::{Case, Server, dripd, without_door};
 use daemon::configure;
 
+mod acl;
+mod acl_refused;
 mod built_in_redis;
 mod check;
 mod daemon;
@@ -24,6 +26,7 @@ mod http;
 mod http_connections;
 mod http_openapi;
 mod http_operate;
+mod http_proxy;
 mod http_push;
 mod http_redis;
 mod http_sockets;

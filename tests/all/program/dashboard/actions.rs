@@ -3,20 +3,16 @@
 use serde_json::json;
 
 use super::browser::{Browser, DESK, PHONE};
-use super::{Door, OPERATE, READ, STILL, bury};
+use super::{Door, OPERATE, READ, STILL, with_token};
 use crate::rig::eventually;
 
 const REASON: &str = "Why (others see it)";
-const FOR: &str = "For how long (left empty: until it is taken back)";
+const FOR: &str = "For how long (empty: until somebody ends it)";
 const TOKEN: &str = "Token: the first line of its file";
 
 /// A page, with the token that may operate.
 fn open(door: &Door, hash: &str) -> Option<Browser> {
-    let mut browser = Browser::open(&door.page(hash), DESK)?;
-    browser.run(&format!("sessionStorage.setItem('dripd-token', '{OPERATE}')"));
-    browser.reload();
-    browser.sees("Connected");
-    Some(browser)
+    with_token(door, hash, OPERATE)
 }
 
 #[test]
@@ -26,7 +22,7 @@ fn nothing_can_be_changed_without_a_token_and_a_token_is_gone_with_its_tab() {
     let Some(mut browser) = Browser::open(&door.page("bucket/acme"), PHONE) else { return };
     browser.sees("This page is read-only until a token is given.");
     browser.sees("Give a token that may read, and the first bytes of waiting jobs are shown.");
-    for button in ["Pause…", "Resume…", "Set rate…", "Rate of the file…", "Slow down…", "End slow-down…"] {
+    for button in ["Pause…", "Resume…", "Set rate…", "Use rate in file…", "Slow down…", "End slow-down…"] {
         assert!(browser.is_disabled("button", button), "{button}");
     }
     browser.click("button", "Read only: give a token");
@@ -55,14 +51,14 @@ fn a_bucket_is_paused_and_goes_on_after_a_question_each() {
     let door = Door::start(STILL);
     let Some(mut browser) = open(&door, "bucket/acme") else { return };
     browser.click("button", "Pause…");
-    browser.sees("Nothing leaves it until it is resumed.");
+    browser.sees("No job leaves until it is resumed.");
     browser.click("button", "Cancel");
     assert_eq!(door.settings(), "nothing is set: the file and its defaults hold\n", "it was only asked");
     browser.click("button", "Pause…");
     browser.fill(REASON, "carrier down");
     browser.fill(FOR, "soon");
     browser.click("button", "Pause acme");
-    browser.sees("\"soon\" is no time");
+    browser.sees("\"soon\" is not a time");
     browser.fill(FOR, "10m");
     browser.picture("confirm");
     browser.click("button", "Pause acme");
@@ -92,9 +88,9 @@ fn a_rate_is_set_with_the_present_one_in_view_and_taken_back() {
     eventually("the others leave", || door.shell.case.stream("ready").len() == 3);
     browser.sees("The last 3 jobs: half left at most");
     assert!(door.settings().contains("acme: rate = \"1000/s\""));
-    browser.click("button", "Rate of the file…");
-    browser.click("button", "Take the rate of acme back");
-    browser.sees("The rate of acme is that of the file.");
+    browser.click("button", "Use rate in file…");
+    browser.click("button", "Use the rate in the file for acme");
+    browser.sees("The rate of acme is the one in the file.");
     assert_eq!(door.settings(), "nothing is set: the file and its defaults hold\n");
     browser.goto(&door.page("changes"));
     browser.sees("before: rate=\"1000/s\"");
@@ -117,56 +113,6 @@ fn a_bucket_and_a_budget_are_slowed_down_and_that_is_ended() {
         browser.sees(&format!("The slow-down of {name} is over."));
         eventually("it is over", || !door.settings().contains("until"));
     }
-}
-
-#[test]
-fn dead_letters_are_put_back_and_dropped_exactly_those_that_the_filter_found() {
-    let mut door = Door::start(STILL);
-    bury(door.case(), "acme", "http 500", &[b"1", b"2", b"3"]);
-    bury(door.case(), "acme", "expired", &[b"4"]);
-    bury(door.case(), "beta", "http 500", &[b"5", b"6"]);
-    let dead = door.case().key("dead");
-    let Some(mut browser) = open(&door, "dead") else { return };
-    browser.sees("6 dead letters of all buckets shown");
-    browser.fill("Bucket", "ac*");
-    browser.fill("Reason", "http*");
-    browser.click("button", "Show");
-    browser.sees("3 dead letters with bucket ac*, reason http* shown");
-    browser.fill("Bucket", "b*"); // it is written there, and not shown: it does not count
-    browser.click("button", "Put back all that match…");
-    browser.sees("Put back 3 dead letters?");
-    browser.sees("They are those with bucket ac*, reason http*.");
-    browser.sees("“acme” is busy with 3 jobs for");
-    browser.picture("retry");
-    bury(door.case(), "acme", "http 500", &[b"too late"]);
-    browser.click("button", "Put back 3 dead letters");
-    browser.sees("3 dead letters put back.");
-    let left = |door: &mut Door| -> i64 { door.case().cmd(&["XLEN", &dead]) };
-    assert_eq!(left(&mut door), 4, "the one that died meanwhile was not counted, and stays");
-    let retried = door.case().key("retry:acme");
-    assert_eq!(door.case().cmd::<i64>(&["ZCARD", &retried]) + door.case().stream("ready").len() as i64, 3);
-    browser.sees("1 dead letter with bucket ac*, reason http* shown");
-    browser.fill("Bucket", "beta");
-    browser.fill("Reason", "");
-    browser.click("button", "Show");
-    browser.sees("2 dead letters with bucket beta shown");
-    browser.click("button", "Drop all that match…");
-    browser.sees("They are deleted for good.");
-    browser.click("button", "Cancel");
-    assert_eq!(left(&mut door), 4, "it was only asked");
-    browser.click("button", "Drop all that match…");
-    browser.click("button", "Drop 2 dead letters");
-    browser.sees("2 dead letters dropped.");
-    assert_eq!(left(&mut door), 2);
-    assert_eq!(door.shell.run(&["dead", "list", "--bucket", "beta", "--json"]).1, "");
-    browser.fill("Bucket", "");
-    browser.click("button", "Show");
-    browser.sees("2 dead letters of all buckets shown");
-    let name = browser.run("document.querySelector('tbody button:last-child').getAttribute('aria-label')");
-    browser.click("button", name.as_str().expect("a name"));
-    browser.click("button", "Drop 1 dead letter");
-    browser.sees("1 dead letter dropped.");
-    assert_eq!(left(&mut door), 1);
 }
 
 /// Go on by Tab until the element that has the focus is called so.
@@ -201,7 +147,7 @@ fn all_of_it_can_be_done_with_the_keyboard_alone() {
     tab_to(&mut browser, "acme");
     assert_eq!(browser.run("getComputedStyle(document.activeElement).outlineStyle"), "solid", "one sees where one is");
     browser.press("Enter");
-    browser.sees("Each asks before it does anything.");
+    browser.sees("Each asks first.");
     assert_eq!(browser.run("document.activeElement.id"), "main", "what is read next is the page");
     tab_to(&mut browser, "Pause…");
     browser.press("Space");

@@ -117,6 +117,36 @@ impl Browser {
         self.have("reload", &json!({}));
     }
 
+    /// Open another tab of the same browser: what follows is about that one.
+    #[track_caller]
+    pub fn tab(&mut self, url: &str) {
+        self.have("tab", &json!({ "url": url }));
+    }
+
+    /// Go on in a tab, the first one being 0.
+    #[track_caller]
+    pub fn turn_to(&mut self, tab: usize) {
+        self.have("turn", &json!({ "to": tab }));
+    }
+
+    /// Close this tab; those after it move up.
+    #[track_caller]
+    pub fn close(&mut self) {
+        self.have("close", &json!({}));
+    }
+
+    /// Put this tab out of view, or back.
+    #[track_caller]
+    pub fn hide(&mut self, hidden: bool) {
+        self.have("hide", &json!({ "hidden": hidden }));
+    }
+
+    /// How many streams of events all tabs have.
+    #[track_caller]
+    pub fn streams(&mut self) -> u64 {
+        self.have("streams", &json!({})).as_u64().expect("a number")
+    }
+
     /// Press a button, or follow a link.
     #[track_caller]
     pub fn click(&mut self, role: &str, name: &str) {

@@ -2,7 +2,12 @@
 
 mod actions;
 mod browser;
+mod connection;
+mod dead_letters;
 mod pages;
+mod tokens;
+
+use browser::{Browser, DESK};
 
 use super::Shell;
 use crate::rig::{Case, Daemon, free_port};
@@ -10,9 +15,10 @@ use crate::rig::{Case, Daemon, free_port};
 /// What the pages of the tests are about: nothing leaves, so that what is shown stays as it is.
 const STILL: &str = "[defaults]\nrate = '1/h'\ncapacity = 100\n";
 
-/// The tokens of a door: one that may read, and one that may operate.
+/// The tokens of a door: one that may read, one that may operate, and one that may operate some buckets only.
 const READ: &str = "look-at-it";
 const OPERATE: &str = "open-sesame";
+const NARROW: &str = "acme-alone";
 
 /// A daemon with its door.
 struct Door {
@@ -26,10 +32,15 @@ impl Door {
     fn start(toml: &str) -> Self {
         let (tokens, port) = (tempfile::tempdir().expect("a directory"), free_port());
         let mut http = format!("[http]\nlisten = '127.0.0.1:{port}'\n");
-        for (name, token, may) in [("reader", READ, "read"), ("ops", OPERATE, "operate")] {
+        let all =
+            [("reader", READ, "read", "*"), ("ops", OPERATE, "operate", "*"), ("billing", NARROW, "operate", "acme*")];
+        for (name, token, may, only) in all {
             let file = tokens.path().join(name);
             std::fs::write(&file, token).expect("written");
             http += &format!("[[http.token]]\nname = '{name}'\nfile = '{}'\nmay = '{may}'\n", file.display());
+            if only != "*" {
+                http += &format!("match = '{only}'\n");
+            }
         }
         let shell = Shell::new(&(http + toml));
         let daemon = Daemon::start(shell.home());
@@ -51,6 +62,15 @@ impl Door {
     }
 }
 
+/// A page, with a token.
+fn with_token(door: &Door, hash: &str, token: &str) -> Option<Browser> {
+    let mut browser = Browser::open(&door.page(hash), DESK)?;
+    browser.run(&format!("sessionStorage.setItem('dripd-token', '{token}')"));
+    browser.reload();
+    browser.sees("Connected");
+    Some(browser)
+}
+
 /// Some dead letters of a bucket.
 fn bury(case: &mut Case, bucket: &str, reason: &str, jobs: &[&[u8]]) {
     let dead = case.key("dead");
@@ -59,5 +79,17 @@ fn bury(case: &mut Case, bucket: &str, reason: &str, jobs: &[&[u8]]) {
         add.arg(&dead).arg("*").arg("bucket").arg(bucket).arg("job").arg(job);
         add.arg(&["attempt", "5", "id", "1750000000000-3", "reason", reason]);
         add.query::<()>(&mut case.redis).expect("XADD");
+    }
+}
+
+/// So many buckets with a job each.
+fn fill(door: &mut Door, n: usize) {
+    let prefix = door.case().prefix.clone();
+    for from in (0..n).step_by(500) {
+        let mut pipeline = redis::pipe();
+        for at in from..n.min(from + 500) {
+            pipeline.cmd("LPUSH").arg(format!("{prefix}:queue:b{at:04}")).arg("x").arg("y").ignore();
+        }
+        pipeline.query::<()>(&mut door.case().redis).expect("LPUSH");
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::browser::{Browser, DARK_DESK, DARK_PHONE, DESK, PHONE};
-use super::{Door, READ, STILL, bury};
-use crate::rig::{Daemon, eventually};
+use super::{Door, OPERATE, READ, STILL, bury, fill, with_token};
+use crate::rig::eventually;
 
 const TREE: &str = "[[budget]]\nmatch = 'twilio'\nrate = '1/h'\n[[budget]]\nmatch = 'twilio:eu'\nwithin = 'twilio'\nrate = '1/h'\nweight = 3\n\
                     [[budget]]\nmatch = 'twilio:us'\nwithin = 'twilio'\nrate = '1/h'\n[[budget]]\nmatch = 'slots'\nconcurrency = 2\n\
@@ -42,7 +42,7 @@ fn pages() -> Vec<(&'static str, String, &'static str)> {
         ("overview", String::new(), "sms:eu:alice"),
         ("bucket", named("acme"), "The next 3 of 3 jobs"),
         ("hostile", named(HOSTILE), "The next 2 of 2 jobs"),
-        ("budget", "budget/twilio%3aeu".to_owned(), "What bounds it"),
+        ("budget", "budget/twilio%3aeu".to_owned(), "Its limits"),
         ("budgets", "budgets".to_owned(), "twilio:us"),
         ("changes", "changes".to_owned(), "carrier down"),
         ("dead", "dead".to_owned(), "3 dead letters of all buckets shown"),
@@ -105,18 +105,6 @@ fn any_name_and_any_job_is_shown_as_text() {
     assert_eq!(browser.trouble(), [""; 0]);
 }
 
-/// So many buckets with a job each.
-fn fill(door: &mut Door, n: usize) {
-    let prefix = door.case().prefix.clone();
-    for from in (0..n).step_by(500) {
-        let mut pipeline = redis::pipe();
-        for at in from..n.min(from + 500) {
-            pipeline.cmd("LPUSH").arg(format!("{prefix}:queue:b{at:04}")).arg("x").arg("y").ignore();
-        }
-        pipeline.query::<()>(&mut door.case().redis).expect("LPUSH");
-    }
-}
-
 #[test]
 fn no_bucket_and_three_are_shown_as_what_they_are() {
     let mut door = Door::start(STILL);
@@ -129,7 +117,7 @@ fn no_bucket_and_three_are_shown_as_what_they_are() {
     browser.sees("The configuration in force names no budget that is in use.");
     browser.goto(&door.page("changes"));
     browser.sees("Nothing was changed yet.");
-    browser.sees("Nothing: the file and its defaults hold.");
+    browser.sees("Nothing is set, paused, closed or slowed down: the configuration file holds.");
     assert_eq!(browser.trouble(), [""; 0]);
 }
 
@@ -169,23 +157,38 @@ fn of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_chang
 }
 
 #[test]
-fn a_lost_connection_is_shown_and_comes_back_by_itself() {
+fn names_that_a_browser_cannot_ask_for_are_told_with_the_commands_that_can() {
     let mut door = Door::start(STILL);
-    fill(&mut door, 1);
+    door.case().lpush("..", &["1", "2"]);
     let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
-    browser.sees("Connected");
-    browser.until("document.querySelector('.tiles dd').textContent !== '–'");
-    assert_eq!(door.daemon.stop().0, Some(0));
-    browser.sees("Connection lost");
-    browser.sees("It is tried again; what is shown may be old.");
-    browser.picture("lost");
-    let lost = browser.run("document.querySelector('#lost').getAttribute('role')");
-    assert_eq!(lost, "alert", "it is read out");
-    door.daemon = Daemon::start(door.shell.home());
-    browser.sees("Connected");
-    browser.gone("is lost");
-    fill(&mut door, 2);
-    browser.sees("2 of 2 buckets with work.");
+    browser.click("link", "..");
+    browser.sees("A browser cannot ask for a bucket called “..”");
+    browser.sees("dripd explain ..");
+    assert!(door.shell.run(&["explain", ".."]).1.contains(".. is at its rate"), "the command can");
+    browser.goto(&door.page("budget/%2e"));
+    browser.sees("dripd explain . --budget");
+    browser.goto(&door.page("bucket/..."));
+    browser.sees("nothing waits: ... is empty");
+    assert_eq!(browser.trouble(), [""; 0]);
+}
+
+#[test]
+fn of_many_settings_the_first_are_shown_and_that_there_are_more() {
+    let door = Door::start(STILL);
+    let Some(mut browser) = with_token(&door, "changes", OPERATE) else { return };
+    let set = |browser: &mut Browser, from: usize, to: usize| {
+        let done = browser.run(&format!(
+            "(async () => {{ for (let n = {from}; n < {to}; n += 1) {{                const said = await fetch(`/v1/buckets/b${{n}}/settings`, {{ method: 'PATCH', body: '{{\"rate\": \"7/h\"}}',                  headers: {{ Authorization: 'Bearer {OPERATE}', 'Content-Type': 'application/json' }} }});                if (!said.ok) return said.text(); }} return 'done'; }})()"
+        ));
+        assert_eq!(done, "done");
+    };
+    let rows = "document.querySelectorAll('main tbody tr').length";
+    set(&mut browser, 0, 200);
+    browser.until(&format!("{rows} === 200"));
+    browser.gone("Only the first");
+    set(&mut browser, 200, 201);
+    browser.sees("Only the first 200 names and globs are shown.");
+    assert_eq!(browser.run(rows), json!(200));
 }
 
 #[test]

@@ -257,6 +257,21 @@ fn status(redis: &str, files: &[(&str, &str)]) -> (i32, String, String) {
     said(&dripd().arg("status").current_dir(home.path()).output().expect("it runs"))
 }
 
+/// A line for `redis-cli` as a command: what stands in brackets is one word.
+fn as_command(line: &str) -> redis::Cmd {
+    let (mut words, mut depth) = (vec![String::new()], 0);
+    for c in line.trim().chars() {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        match words.last_mut() {
+            Some(word) if c != ' ' || depth > 0 => word.push(c),
+            _ => words.push(String::new()),
+        }
+    }
+    let mut command = redis::cmd(&words[0]);
+    command.arg(&words[1..]);
+    command
+}
+
 #[test]
 fn a_sentinel_that_is_away_or_wrong_is_passed_over_and_what_none_can_say_is_said_in_one_line() {
     let primary = Server::start(&[]);
@@ -271,6 +286,17 @@ fn a_sentinel_that_is_away_or_wrong_is_passed_over_and_what_none_can_say_is_said
     let name = format!("127.0.0.1:{} (mymaster of Sentinel)", primary.port);
     let (code, out, err) = status(&of(&[nobody, primary.port, locked, good], "master = 'mymaster'"), &[]);
     assert!(code == 0 && out.contains(&name), "{out}{err}");
+    // A user with the rights that `dripd acl` prints for such a configuration is asked for its ROLE, too.
+    let home = tempfile::tempdir().expect("a directory");
+    let text = format!("[redis]\n{}\n", of(&[good], "master = 'mymaster'"));
+    std::fs::write(home.path().join("config.toml"), &text).expect("written");
+    let printed = dripd().args(["acl", "observer"]).current_dir(home.path()).output().expect("it runs");
+    let _: String =
+        as_command(&said(&printed).1.replace("PASSWORD", "x")).query(&mut primary.connect()).expect("a user");
+    let observer = of(&[good], "master = 'mymaster'") + "\nuser = 'observer'\npassword_file = 'p'";
+    let (code, out, err) = status(&observer, &[("p", "x\n")]);
+    assert!(code == 0 && out.contains(&name), "{out}{err}");
+
     let login = "master = 'mymaster', password_file = 'p'";
     let (code, out, err) = status(&of(&[locked], login), &[("p", "the-secret\n")]);
     assert!(code == 0 && out.contains(&name), "{out}{err}");

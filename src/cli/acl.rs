@@ -1,0 +1,55 @@
+//! `dripd acl`: the rights of a role, for `ACL SETUSER`.
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+
+use super::{Exit, Failure, print};
+use crate::config::Config;
+use crate::store::acl::Role;
+
+/// `dripd acl <role>`.
+#[derive(Debug, Args)]
+pub(super) struct Acl {
+    /// What the user is for
+    #[arg(value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)).map(|name| role(&name)))]
+    role: Role,
+    /// The name of the user [default: that of the role]
+    #[arg(long, value_name = "NAME", value_parser = user)]
+    user: Option<String>,
+}
+
+fn role(name: &str) -> Role {
+    Role::ALL.into_iter().find(|role| role.as_str() == name).expect("one of the possible values")
+}
+
+/// A name that is one word, both where redis-cli reads it and in a file of users.
+fn user(text: &str) -> Result<String, &'static str> {
+    let is_odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'');
+    if text.is_empty() || text.contains(is_odd) {
+        return Err("write a name without spaces, quotes and control characters");
+    }
+    if text == "default" {
+        return Err("default is everybody who gives no name, and whoever sets up users; write another name");
+    }
+    Ok(text.to_owned())
+}
+
+impl Acl {
+    pub(super) fn run(&self, config: &Config) -> Result<Exit, Failure> {
+        let user = self.user.as_deref().unwrap_or(self.role.as_str());
+        print(format!("{}\n", self.role.set_user(user, &config.redis)).as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::user;
+
+    #[test]
+    fn a_user_s_name_is_one_word_and_not_everybody_s() {
+        assert_eq!(user("billing-1"), Ok("billing-1".to_owned()));
+        for bad in ["", "a b", "a\nb", "\"a\"", "it's", "default"] {
+            assert!(user(bad).is_err(), "{bad:?}");
+        }
+    }
+}

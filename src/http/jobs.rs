@@ -1,0 +1,94 @@
+//! The jobs of a bucket: those that leave next, and when the last ones left.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Query, State};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+
+use super::Door;
+use super::at::At;
+use super::buckets::{named, query};
+use super::problem::Problem;
+use super::who::Caller;
+use crate::store::front::{BYTES_MOST, JOBS_MOST, WaitingJob};
+use crate::words::shown::shown;
+
+/// How many jobs are shown unless `limit` says otherwise, and how many bytes of each.
+const JOBS: usize = 20;
+const BYTES: usize = 256;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct HowMany {
+    /// How many jobs at most, 1 to 100; 20 if nothing is said
+    limit: Option<usize>,
+    /// How many bytes of each at most, 1 to 4,096; 256 if nothing is said
+    bytes: Option<usize>,
+}
+
+/// `GET /v1/buckets/<b>/jobs`.
+pub(super) async fn waiting(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+    how_many: Result<Query<HowMany>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let bucket = named(at)?;
+    caller.may_see_jobs(Some(bucket.as_str()))?;
+    let HowMany { limit, bytes } = query(how_many)?;
+    let (limit, bytes) = (limit.unwrap_or(JOBS), bytes.unwrap_or(BYTES));
+    if !(1..=JOBS_MOST).contains(&limit) || !(1..=BYTES_MOST).contains(&bytes) {
+        return Err(Problem::bad_request(format!("write a limit of 1 to {JOBS_MOST}, and bytes of 1 to {BYTES_MOST}")));
+    }
+    let front = door.ask(async |mut store| store.front(&bucket, limit, bytes).await).await?;
+    let jobs: Vec<Value> = front.jobs.iter().map(job_as_json).collect();
+    Ok(Json(json!({ "bucket": bucket.as_str(), "depth": front.depth, "jobs": jobs })))
+}
+
+/// The first bytes as they may be shown anywhere, and as they are.
+fn job_as_json(job: &WaitingJob) -> Value {
+    let is_cut = job.bytes > job.first.len() as u64;
+    // Not with half a character at the end.
+    let whole = match std::str::from_utf8(&job.first) {
+        Err(why) if is_cut && why.error_len().is_none() => why.valid_up_to(),
+        _ => job.first.len(),
+    };
+    json!({
+        "bytes": job.bytes, "cut": is_cut, "first": shown(&job.first[..whole]),
+        "first_base64": BASE64_STANDARD.encode(&job.first),
+    })
+}
+
+/// `GET /v1/buckets/<b>/drips`.
+pub(super) async fn drips(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+) -> Result<Json<Value>, Problem> {
+    let bucket = named(at)?;
+    caller.may_read(Some(bucket.as_str()))?;
+    let said = door.ask(async |mut store| store.drips(&bucket).await).await?;
+    let drips: Vec<[u64; 2]> = said.drips.iter().map(|drip| [drip.due_us, drip.left_us]).collect();
+    Ok(Json(json!({ "bucket": bucket.as_str(), "at_us": said.at_us, "left": said.left, "drips": drips })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_cut_between_two_characters_and_shown_without_what_hides_itself() {
+        let said = |first: &[u8], bytes| job_as_json(&WaitingJob { bytes, first: first.to_vec() });
+        assert_eq!(said("aé".as_bytes(), 3)["first"], "aé");
+        assert_eq!(said(b"a\xc3", 9)["first"], "a", "the rest of the character is not there");
+        assert_eq!(said(b"a\xc3", 2)["first"], r"a\xc3", "there is no rest");
+        assert_eq!(said("<b>\u{202e}".as_bytes(), 6)["first"], r"<b>\u{202e}");
+    }
+}

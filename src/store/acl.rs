@@ -1,0 +1,244 @@
+//! Roles: what a user of Redis needs to do the work of one, and nothing else. `dripd acl` prints it.
+//!
+//! Redis lets a user call single functions (`+fcall|drip_ack`), but checks each command that a function makes by the rights of
+//! its caller. So a role is a list of grants, each some commands on some keys: what its functions are called, and what they do inside.
+//! A new function gets its place here, in `ROLES` (a test asks for it), and so does a new command or key that one of these
+//! functions uses: another test lets each role do its work on a real server and finds no refusal in its log.
+
+use super::Partition;
+use super::address::read_url;
+use crate::config::RedisSettings;
+use crate::config::connection::Place;
+
+/// What a user of Redis is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Pushes plainly, and can do nothing else.
+    Producer,
+    /// Pushes by function, and asks limiters.
+    Submitter,
+    /// Takes jobs and says what became of them.
+    Worker,
+    /// Changes what is in force, and looks.
+    Operator,
+    /// Looks.
+    Observer,
+    /// Runs the whole.
+    Daemon,
+}
+
+/// Some commands on some keys. Words are behind the prefix; what has no keys counts for the user as a whole.
+struct Grant {
+    /// Commands, and functions as `fcall|drip_ack`.
+    may: &'static str,
+    /// Keys that they may read.
+    read: &'static str,
+    /// Keys that they may write and not read.
+    write: &'static str,
+    /// Keys that they may read and write.
+    both: &'static str,
+}
+
+/// What a grant leaves out.
+const NONE: Grant = Grant { may: "", read: "", write: "", both: "" };
+
+/// Where an application keeps the keys of its limiters; they are outside of the prefix.
+const LIMITERS: &str = "limit:*";
+
+/// What a connection of dripd's says before anything else. `drip__version` tells whether functions are missing or forbidden.
+const CONNECTS: Grant = Grant { may: "ping info time fcall_ro|drip__version", ..NONE };
+
+/// What a function that changes a bucket may have to do: look up what is in force, cut what is over, and put the bucket in its place.
+const ENGINE: &[Grant] = &[
+    Grant { may: "exists type", read: "*", ..NONE },
+    Grant { may: "llen lindex ltrim", both: "queue:*", ..NONE },
+    Grant { may: "hget hmget hset hdel", both: "policy settings budgets waiting slow windows level reached", ..NONE },
+    Grant {
+        may: "zadd zrem zrange zscore zmscore zlexcount",
+        read: "inflight retries",
+        both: "schedule rest paused refused full held:* wait:* over ends",
+        ..NONE
+    },
+    Grant { may: "get", read: "globs", ..NONE },
+    Grant { may: "xadd xlen xtrim memory|usage", both: "rejected", ..NONE },
+];
+
+/// What comes to that where jobs come back to their buckets, and where others are told.
+const BACK: &[Grant] = &[
+    Grant { may: "zadd zrem zrange", both: "retries retry:*", ..NONE },
+    Grant { may: "xadd", write: "events", ..NONE },
+    Grant { may: "incr", both: "wake", ..NONE },
+];
+
+/// The limiters, of an application's own keys.
+const LIMITS: Grant = Grant {
+    may: "fcall|drip_fixed_window fcall|drip_sliding_window fcall|drip_sliding_counter fcall|drip_token_bucket \
+          fcall|drip_leaky_meter fcall|drip_throttle",
+    both: LIMITERS,
+    ..NONE
+};
+
+/// What they do, at a key of their own and as a gate of a bucket.
+const LIMITER: Grant =
+    Grant { may: "get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore", both: "gate:* limit:*", ..NONE };
+
+/// Reading: functions that write nothing, and all that they and the commands of dripd read.
+const LOOK: Grant = Grant {
+    may: "fcall_ro|drip_peek fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
+          fcall_ro|drip__settings fcall_ro|drip__met fcall_ro|drip__daemons fcall_ro|drip__dead_list fcall_ro|drip__dead_count \
+          fcall_ro|drip__top fcall_ro|drip__rows fcall_ro|drip__budget_rows fcall_ro|drip__front fcall_ro|drip__drips \
+          fcall_ro|drip__figures exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
+          zlexcount zmscore zrange zrangebyscore zrank zscan zscore xlen xrange xrevrange xpending xinfo|consumers xinfo|groups",
+    read: "*",
+    ..NONE
+};
+
+/// What each role may. A daemon calls every function.
+const ROLES: [(Role, &[&[Grant]]); 6] = [
+    (Role::Producer, &[&[Grant { may: "lpush llen", write: "queue:*", ..NONE }, Grant { may: "ping", ..NONE }]]),
+    (
+        Role::Submitter,
+        &[
+            &[
+                CONNECTS,
+                Grant { may: "fcall|drip_push fcall_ro|drip_peek lpush llen", both: "queue:*", ..NONE },
+                Grant { may: "fcall_ro|drip__daemons hgetall", read: "daemons", ..NONE },
+                LIMITS,
+                LIMITER,
+            ],
+            ENGINE,
+        ],
+    ),
+    (
+        Role::Worker,
+        &[
+            &[
+                CONNECTS,
+                Grant {
+                    may: "fcall|drip_ack fcall|drip_fail fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
+                          xgroup|create",
+                    both: "ready ready:*",
+                    ..NONE
+                },
+                Grant { may: "fcall|drip_slow", both: "queue:*", ..NONE },
+                Grant { may: "sadd", write: "routes", ..NONE },
+                Grant { may: "hget hmget hdel", both: "slots", ..NONE },
+                Grant { may: "zrem", write: "inflight", ..NONE },
+                Grant { may: "xadd", write: "dead", ..NONE },
+            ],
+            BACK,
+            ENGINE,
+        ],
+    ),
+    (
+        Role::Operator,
+        &[
+            &[
+                CONNECTS,
+                Grant { may: "scan acl|whoami", ..NONE },
+                LOOK,
+                Grant {
+                    may: "fcall|drip__set fcall|drip__slow_node hsetnx hexists hlen",
+                    both: "policy settings",
+                    ..NONE
+                },
+                Grant { may: "fcall|drip__purge fcall|drip__wake unlink", both: "queue:*", ..NONE },
+                Grant { may: "fcall|drip__dead_retry fcall|drip__dead_drop xdel", both: "dead", ..NONE },
+                Grant { may: "get set del", both: "globs", ..NONE },
+                Grant { may: "unlink", write: "reached retry:*", ..NONE },
+                Grant { may: "xdel", write: "events", ..NONE },
+                Grant { may: "xgroup|create", write: "ready ready:*", ..NONE },
+                Grant { may: "sadd", write: "routes", ..NONE },
+                Grant { may: "hincrby", both: "stats", ..NONE },
+                Grant { may: "zremrangebyrank zcount", both: "rest", ..NONE },
+            ],
+            BACK,
+            ENGINE,
+        ],
+    ),
+    (Role::Observer, &[&[CONNECTS, LOOK]]),
+    (
+        Role::Daemon,
+        &[&[
+            CONNECTS,
+            Grant { may: "function|load client|tracking scan acl|whoami", ..NONE },
+            Grant {
+                may: "fcall fcall_ro exists type del unlink pexpire get set incr llen lindex lpush ltrim rpop sadd smembers srem \
+                      hget hmget hgetall hvals hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
+                      zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zremrangebyscore zscan zscore xack xadd \
+                      xclaim xdel xgroup|create xinfo|consumers xinfo|groups xlen xpending xrange xrevrange xtrim",
+                both: "*",
+                ..NONE
+            },
+            LIMITS,
+            LIMITER,
+        ]],
+    ),
+];
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Producer, Self::Submitter, Self::Worker, Self::Operator, Self::Observer, Self::Daemon];
+
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Producer => "producer",
+            Self::Submitter => "submitter",
+            Self::Worker => "worker",
+            Self::Operator => "operator",
+            Self::Observer => "observer",
+            Self::Daemon => "daemon",
+        }
+    }
+
+    fn grants(self) -> impl Iterator<Item = &'static Grant> {
+        let of_role = ROLES.iter().filter(move |(role, _)| *role == self);
+        of_role.flat_map(|(_, lists)| lists.iter().copied().flatten())
+    }
+
+    /// The command that makes a user of this role, in one line for `redis-cli`, with a placeholder for the password. It takes away
+    /// whatever else a user of that name could do.
+    #[must_use]
+    pub fn set_user(self, user: &str, settings: &RedisSettings) -> String {
+        let partition = Partition::of(settings);
+        let mut words = vec![format!("ACL SETUSER {user} reset on >PASSWORD")];
+        if let Some(database) = database(settings) {
+            words.push(format!("+select|{database}"));
+        }
+        if matches!(settings.place, Place::Sentinels(_)) && self != Self::Producer {
+            words.push("+role".to_owned()); // a server that sentinels name is asked what it is
+        }
+        let (anywhere, on_keys): (Vec<_>, Vec<_>) = self.grants().partition(|grant| grant.keys(&partition).is_empty());
+        words.extend(anywhere.iter().flat_map(|grant| grant.commands()));
+        for grant in on_keys {
+            let rules: Vec<String> = grant.commands().chain(grant.keys(&partition)).collect();
+            words.push(format!("({})", rules.join(" ")));
+        }
+        words.join(" ")
+    }
+}
+
+impl Grant {
+    fn commands(&self) -> impl Iterator<Item = String> {
+        self.may.split_whitespace().map(|command| format!("+{command}"))
+    }
+
+    fn keys(&self, partition: &Partition) -> Vec<String> {
+        let pattern = |word: &str| if word == LIMITERS { word.to_owned() } else { partition.acl_pattern(word) };
+        let all = [("%R~", self.read), ("%W~", self.write), ("~", self.both)];
+        let patterns = |(kind, words): (&'static str, &'static str)| {
+            words.split_whitespace().map(move |word| format!("{kind}{}", pattern(word)))
+        };
+        all.into_iter().flat_map(patterns).collect()
+    }
+}
+
+/// The database that the URL names, where that is not the first one: its clients say `SELECT` first.
+fn database(settings: &RedisSettings) -> Option<i64> {
+    let Place::Url(url) = &settings.place else { return None };
+    let info = read_url(url).ok()?;
+    Some(info.redis_settings().db()).filter(|database| *database != 0)
+}
