@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::history::{Answer, Entry, History, Node};
+use super::history::{Answer, Entry, History, Node, UNNOTICED_US};
 
 /// What was wrong with a history, each with an example, and what is worth knowing of it.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn paces(history: &History, n: usize, node: &Node, said: &mut Judgement) {
             said.too_fast
                 .push(format!("{} left {} {early_us} us too early at {}", entry.job, node.name, entry.left_us));
         }
-        let stalled_us = entry.left_us - decided_us(history, entry).min(entry.left_us);
+        let stalled_us = entry.left_us - decided_us(history, entry);
         (*jobs, *largest) = (*jobs + 1, (*largest).max(here - i128::from(stalled_us) * count));
     }
 }
@@ -139,7 +139,7 @@ fn paces(history: &History, n: usize, node: &Node, said: &mut Judgement) {
 fn decided_us(history: &History, entry: &Entry) -> u64 {
     let before = history.stalls.partition_point(|(from, _)| *from <= entry.left_us + ID_US);
     let stall = history.stalls[..before].last().filter(|(_, to)| *to >= entry.left_us);
-    stall.map_or(entry.left_us, |(from, _)| *from)
+    stall.map_or(entry.left_us, |(from, _)| *from).min(entry.left_us - UNNOTICED_US)
 }
 
 /// Never more in flight than there are slots: from when an entry left to when its worker began to give it back, or it left again.

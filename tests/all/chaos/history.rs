@@ -1,6 +1,9 @@
 //! What happened: each push with its answer, each job that left with its entry, and how each was finished. All times are microseconds
 //! since the epoch; the server and whoever notes them run on one machine.
 
+/// A standstill of the server that is not noted: what is longer than a call and a moment's sleep beside it is.
+pub const UNNOTICED_US: u64 = 3_000;
+
 /// What a producer was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {

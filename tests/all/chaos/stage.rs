@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{Connection, RedisResult, Value};
 
-use super::history::{Answer, Entry, Held, History, Node, Push};
+use super::history::{Answer, Entry, Held, History, Node, Push, UNNOTICED_US};
 use crate::rig::{Daemon, eventually, free_port, server_program, without_door};
 
 /// The buckets and what is promised of each: one that is rarely full, one that is full at once, two that share a budget, and one with slots.
@@ -25,9 +25,6 @@ const TOML: &str = "[defaults]\nrate = '300/s'\ncapacity = 200\nlease = '2s'\nat
 const CATCH_UP_US: u64 = 20_000;
 /// Inside a budget a bucket makes up for the longest of 20 ms, its own interval and two of its budget.
 const CATCH_UP_BELOW_US: u64 = 2 * 1_000_000 / 60 + 1;
-
-/// What is longer than a call, and a moment's sleep beside it, may be a standstill.
-const STALL_US: u64 = 3_000;
 
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 3;
@@ -293,7 +290,7 @@ fn watch(shared: &Shared) {
     while shared.working.load(Ordering::Relaxed) {
         let _: RedisResult<(u64, u64)> = line.query(&redis::cmd("TIME"));
         let now = now_us();
-        if now > last + STALL_US {
+        if now > last + UNNOTICED_US {
             shared.stalls.lock().expect("no panic").push((last, now));
         }
         last = now;
