@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers
+.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers chaos
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -18,6 +18,10 @@ demo: setup ## show the main job: bursts in, a steady drip out (15 seconds)
 
 test: setup ## run every test on a real Redis (some minutes)
 	cargo test
+
+chaos: setup ## make every fault some times under load, and judge what happened (ten to fifteen minutes); the table in target/chaos.md
+	@mkdir -p target
+	@{ cargo test --quiet --test all -- chaos::every_fault --ignored --nocapture; echo $$? > target/chaos.rc; } | tee target/chaos.md; exit $$(cat target/chaos.rc)
 
 bench: setup ## measure speed and accuracy next to the theoretical limit (a quarter of an hour); figures and plots in target/bench
 	@mkdir -p target/bench

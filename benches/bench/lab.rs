@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use dripd::config::connection::Place;
 use dripd::config::{Fsync, RedisSettings};
 use dripd::store::Partition;
 use dripd::system::built_in_redis;
@@ -92,13 +93,21 @@ pub(super) struct Server {
 impl Server {
     /// Start one, as dripd starts its own: append-only file, fsync every second.
     pub(super) fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more options.
+    pub(super) fn start_with(more: &[&str]) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let program = runtime.block_on(built_in_redis::find_program()).map_err(io::Error::other)?;
         let home = tempfile::Builder::new().prefix(&home_prefix()).tempdir()?.keep();
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let settings = RedisSettings {
-            url: None,
+            place: Place::BuiltIn,
+            user: None,
             password_file: None,
+            tls: None,
+            file_holds_password: false,
             prefix: "drip".to_owned(),
             data_dir: home.clone(),
             port,
@@ -108,7 +117,7 @@ impl Server {
         let conf =
             conf.to_str().ok_or_else(|| io::Error::other("the temporary directory has a name that is no text"))?;
         // A rewrite of the append-only file forks in the middle of a sample; how often depends on what ran before.
-        let args = [conf, "--auto-aof-rewrite-percentage", "0"];
+        let args = [&[conf, "--auto-aof-rewrite-percentage", "0"], more].concat();
         let process = Guarded::start(&program, &args, &home.join("redis.log"), "KILL", Some(&home))?;
         let server = Self { process, port, home, daemons: std::cell::Cell::new(0) };
         wait_for("redis", || Ok(server.wire().and_then(|mut wire| wire.call(&["PING"])).is_ok()))?;

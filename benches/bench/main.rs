@@ -55,6 +55,8 @@ enum Suite {
     Tree,
     /// Pushes over HTTP, and what the door under attack costs the pacer
     Http,
+    /// What TLS to Redis costs a push
+    Tls,
     /// Calls a second of each limiter
     Limiters,
     /// The same work on other tools (only when named: they must be installed)

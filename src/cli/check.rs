@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{Exit, Failure, say};
-use crate::config::{Config, Environment, hide_password};
+use crate::config::connection::Place;
+use crate::config::{Config, Environment};
+use crate::store::Address;
 use crate::words::duration;
 use crate::words::node::{Budget, Node, Slow};
 use crate::words::policy::{Overflow, Policy};
@@ -21,10 +23,13 @@ impl Check {
     pub(super) fn run(&self, named: Option<&Path>, environment: &Environment) -> Result<Exit, Failure> {
         let config = Config::load(self.file.as_deref().or(named), environment)?;
         let mut lines = vec![format!("{}: good", config.source())];
-        let redis = config.redis.url.as_deref().map_or_else(
-            || format!("built in, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display()),
-            hide_password,
-        );
+        let address = Address::of(&config.redis).map_err(|why| why.of(config.source()))?;
+        let redis = match &config.redis.place {
+            Place::BuiltIn => {
+                format!("built in, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display())
+            }
+            Place::Url(_) | Place::Sentinels(_) => address.shown().to_owned(),
+        };
         lines.push(format!("redis     {redis}, prefix {}", config.redis.prefix));
         let record = &config.record;
         let globs =

@@ -1,6 +1,6 @@
 //! What the environment says, read once at the edge.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The environment variables that configuration reads, and the name of the machine.
 #[derive(Debug, Clone, Default)]
@@ -29,5 +29,20 @@ impl Environment {
             credentials_directory: path("CREDENTIALS_DIRECTORY"),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         }
+    }
+
+    /// The file of a credential, where systemd passes one of that name.
+    #[must_use]
+    pub fn credential(&self, name: impl AsRef<Path>) -> Option<PathBuf> {
+        let name = name.as_ref();
+        let file = self.credentials_directory.as_ref().filter(|_| name.is_relative())?.join(name);
+        file.exists().then_some(file)
+    }
+
+    /// A file that the configuration names: under systemd a plain name is that of a credential.
+    #[must_use]
+    pub fn file(&self, written: impl Into<PathBuf>) -> PathBuf {
+        let written = written.into();
+        self.credential(&written).unwrap_or(written)
     }
 }

@@ -144,8 +144,7 @@ pub(super) fn http_settings(section: &mut Section, environment: &Environment, pr
             problems.add(format!("http.token[{}].name: another token is named {:?} too", at + 1, one.name));
         }
     }
-    let credential = environment.credentials_directory.as_ref().map(|dir| dir.join(CREDENTIAL));
-    if let Some(file) = credential.filter(|path| path.exists()) {
+    if let Some(file) = environment.credential(CREDENTIAL) {
         tokens.push(TokenSettings { name: CREDENTIAL.to_owned(), file, may: May::Operate, only: None });
     }
     if !listen.is_local() && tokens.is_empty() && problems.count() == before {
@@ -165,15 +164,11 @@ fn token(entry: &mut Section, environment: &Environment, problems: &mut Problems
     let text = |v: &toml::Value| v.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let is_name = |name: &String| name.len() <= 100 && !name.chars().any(char::is_control);
     let name = entry.must_read("name", |v| text(v).filter(is_name), problems);
-    let file = entry.must_read("file", text, problems).map(PathBuf::from);
+    let file = entry.must_read("file", text, problems).map(|file| environment.file(file));
     let may = entry.must_read("may", |v| May::parse(v.as_str()?), problems);
     let only = entry.read("match", text, problems);
     entry.finish(problems);
-    // Under systemd a plain name is that of a credential.
-    let file = file?;
-    let credential = environment.credentials_directory.as_ref().map(|dir| dir.join(&file));
-    let file = credential.filter(|path| file.is_relative() && path.exists()).unwrap_or(file);
-    Some(TokenSettings { name: name?, file, may: may?, only: only.filter(|glob| glob != "*") })
+    Some(TokenSettings { name: name?, file: file?, may: may?, only: only.filter(|glob| glob != "*") })
 }
 
 #[cfg(test)]

@@ -1,15 +1,19 @@
 //! Every key of the configuration: its default, what it may be and what it is for. The parser reads by these tables, and the
 //! tables of `docs/configuration.md` are made from them, so neither can know of a key that the other does not.
 
+mod of_redis;
+
 use std::fmt;
 use std::time::Duration;
 
-use super::server::PREFIX_HINT;
 use crate::words::duration;
 use crate::words::parent::Parent;
 use crate::words::policy::Route;
 use crate::words::quota::Quota;
 use crate::words::rate::Rate;
+
+pub(super) use of_redis::URL_HINT;
+pub use of_redis::{REDIS, REDIS_SENTINEL, REDIS_TLS, REDIS_TO_COME};
 
 /// A key of a section.
 #[derive(Debug)]
@@ -60,48 +64,6 @@ const fn key(name: &'static str, default: &'static str, allowed: Allowed, about:
 
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
-
-/// What a URL looks like, for error messages.
-pub(super) const URL_HINT: &str = "write redis://[user:password@]host[:port][/db] or unix:///path/to/redis.sock";
-
-/// `[redis]`.
-pub const REDIS: &[Key] = &[
-    key(
-        "url",
-        "",
-        Allowed::Words(URL_HINT),
-        "Where your Redis is. Without it dripd starts and supervises its built-in Redis. `$DRIPD_REDIS_URL` overrides it.",
-    ),
-    key(
-        "password_file",
-        "",
-        Allowed::Words("the path of a file"),
-        "A file whose content is the password for `url`. Under systemd the credential `redis-password` is found by itself.",
-    ),
-    key(
-        "prefix",
-        "\"drip\"",
-        Allowed::Words(PREFIX_HINT),
-        "What every key begins with. Give each dripd its own prefix where several share a Redis: at most four.",
-    ),
-    key(
-        "data_dir",
-        "\"./dripd-data\"",
-        Allowed::Words("the path of a directory"),
-        "Where the built-in Redis keeps its data. Under systemd `$STATE_DIRECTORY` is the default.",
-    ),
-    key("port", "7379", Allowed::Words("a port, 1 to 65535"), "The port of the built-in Redis, on 127.0.0.1."),
-    key(
-        "fsync",
-        "\"everysec\"",
-        Allowed::Words("\"everysec\" or \"always\""),
-        "When the built-in Redis writes its file through to the disk. With `everysec` a crash of Redis may undo the last two \
-         seconds; with `always` it undoes nothing, and each push waits for the disk.",
-    ),
-];
-
-/// Keys of `[redis]` that are to come.
-pub const REDIS_TO_COME: &[&str] = &["user", "partition_by", "partitions", "cluster", "sentinel", "tls"];
 
 /// The table `backoff` of a policy.
 pub const BACKOFF: &[Key] = &[

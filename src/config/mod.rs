@@ -1,5 +1,6 @@
 //! Configuration: from what the operator wrote to what it means, or every problem at once.
 
+pub mod connection;
 mod environment;
 pub mod http;
 pub mod keys;
@@ -12,15 +13,18 @@ pub mod settings;
 mod tree;
 
 use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use connection::Place;
+pub use connection::hide_password;
 pub use environment::Environment;
 use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
 use policies::{check_order, read_limits, read_policy};
 use section::{Problems, Section};
 use server::redis_settings;
-pub use server::{Fsync, RedisSettings, hide_password};
+pub use server::{Fsync, RedisSettings};
 
 use crate::words::glob::{self, Kind};
 use crate::words::policy::{Matched, Policy, Record};
@@ -59,6 +63,18 @@ impl BadConfig {
     #[must_use]
     pub fn one(source: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { source: source.into(), problems: vec![problem.into()] }
+    }
+
+    /// A configuration that is refused for these reasons.
+    #[must_use]
+    pub fn all(source: impl Into<String>, problems: Vec<String>) -> Self {
+        Self { source: source.into(), problems }
+    }
+
+    /// The same, with where it came from.
+    #[must_use]
+    pub fn of(self, source: impl Into<String>) -> Self {
+        Self { source: source.into(), ..self }
     }
 }
 
@@ -149,7 +165,8 @@ impl Config {
     /// What is allowed and can hardly be meant: each a sentence for whoever wrote it.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = never_used("bucket", &self.record.buckets);
+        let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
+        warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
         let rates = tree::warnings(&self.record);
         warnings.extend(rates.iter().take(MOST_NAMED).cloned());
@@ -159,13 +176,22 @@ impl Config {
         warnings
     }
 
+    /// That everybody on this machine can read the password that the file holds, if that is so.
+    fn shows_password(&self) -> Option<String> {
+        let path = self.path.as_ref().filter(|_| self.redis.file_holds_password)?;
+        let mode = std::fs::metadata(path).ok()?.permissions().mode();
+        let (shown, way_out) = (path.display(), "put it into a file of its own (redis.password_file), or chmod o-r");
+        (mode & 0o004 != 0).then(|| format!("redis.url holds a password, and everybody can read {shown}: {way_out}"))
+    }
+
     /// What this configuration is known by: its file, or, without one, the Redis it is for.
     #[must_use]
     pub fn source(&self) -> String {
-        match (&self.path, &self.redis.url) {
+        match (&self.path, &self.redis.place) {
             (Some(path), _) => path.display().to_string(),
-            (None, Some(url)) => format!("built-in defaults for {}", hide_password(url)),
-            (None, None) => format!("built-in defaults for {}", self.redis.data_dir.display()),
+            (None, Place::Url(url)) => format!("built-in defaults for {}", hide_password(url)),
+            (None, Place::Sentinels(sentinels)) => format!("built-in defaults for {}", sentinels.master),
+            (None, Place::BuiltIn) => format!("built-in defaults for {}", self.redis.data_dir.display()),
         }
     }
 
@@ -174,7 +200,9 @@ impl Config {
     pub fn needs_restart(&self, new: &Self) -> Option<BadConfig> {
         let (old, changed) = (&self.redis, &new.redis);
         let keys = [
-            ("redis.url", old.url != changed.url),
+            (old.place.key(), old.place != changed.place),
+            ("redis.tls", old.tls != changed.tls),
+            ("redis.user", old.user != changed.user),
             ("redis.password_file", old.password_file != changed.password_file),
             ("redis.prefix", old.prefix != changed.prefix),
             ("redis.data_dir", old.data_dir != changed.data_dir),
@@ -279,17 +307,15 @@ mod tests {
     fn what_this_version_does_not_have_is_refused_by_name() {
         let policy = "job_rate = '1/s'\nttl = '1m'\ndedup = '1m'\n";
         let text = format!(
-            "[redis]\nuser = 'u'\npartition_by = 1\npartitions = 4\ncluster = ['h:1']\nsentinel = {{}}\ntls = {{}}\n\
+            "[redis]\npartition_by = 1\npartitions = 4\ncluster = ['h:1']\n\
              [defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
              [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n[[route]]\nname = 'a'\n"
         );
         let shown = parse(&text).expect_err("none of it is there yet").to_string();
         let mut missing: Vec<String> =
-            ["redis.user", "redis.partition_by", "redis.partitions", "redis.cluster", "redis.sentinel", "redis.tls"]
-                .into_iter()
-                .chain(["budget[1].job_rate", "route"])
+            ["redis.partition_by", "redis.partitions", "redis.cluster", "budget[1].job_rate", "route"]
                 .map(str::to_owned)
-                .collect();
+                .into();
         for section in ["defaults", "bucket[1]"] {
             for key in ["job_rate", "ttl", "dedup"] {
                 missing.push(format!("{section}.{key}"));

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::config::connection::Place;
 use crate::config::{BadConfig, Config, Environment};
 use crate::http::{self, BadListener};
 use crate::loops::changes::Changes;
@@ -143,7 +144,8 @@ impl Daemon {
                 |why| warn!(%why, "there is no control socket: `dripd reload` cannot reach this daemon, HUP can"),
             )
             .ok();
-        let built_in = if config.redis.url.is_none() { Some(BuiltInRedis::open(&config.redis)?) } else { None };
+        let is_built_in = config.redis.place == Place::BuiltIn;
+        let built_in = if is_built_in { Some(BuiltInRedis::open(&config.redis)?) } else { None };
         let address = match &built_in {
             Some(built_in) => built_in.address().clone(),
             None => Address::of(&config.redis)?,
@@ -212,7 +214,7 @@ impl Daemon {
                 (false, false) => RETRY_AT_START,
             };
             if !is_loading {
-                pause = (pause * 2).min(RETRY_AT_MOST);
+                pause = (pause * 2).min(self.address.longest_pause(RETRY_AT_MOST));
                 patience = patience.saturating_sub(began.elapsed());
                 if !self.served && patience.is_zero() {
                     return Err(why.into());
@@ -255,7 +257,7 @@ impl Daemon {
         self.served = true;
         self.progress.serving();
         self.waited_for = None;
-        info!(redis = self.address.shown(), version = server.version, tracking = server.tracking, "serving");
+        info!(redis = store.shown(), version = server.version, tracking = server.tracking, "serving");
         systemd::ready();
         let end = self.watch(&mut tasks, &store).await;
         stop.cancel();

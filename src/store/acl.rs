@@ -5,10 +5,10 @@
 //! A new function gets its place here, in `ROLES` (a test asks for it), and so does a new command or key that one of these
 //! functions uses: another test lets each role do its work on a real server and finds no refusal in its log.
 
-use redis::IntoConnectionInfo as _;
-
 use super::Partition;
+use super::address::read_url;
 use crate::config::RedisSettings;
+use crate::config::connection::Place;
 
 /// What a user of Redis is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +208,9 @@ impl Role {
         if let Some(database) = database(settings) {
             words.push(format!("+select|{database}"));
         }
+        if matches!(settings.place, Place::Sentinels(_)) && self != Self::Producer {
+            words.push("+role".to_owned()); // a server that sentinels name is asked what it is
+        }
         let (anywhere, on_keys): (Vec<_>, Vec<_>) = self.grants().partition(|grant| grant.keys(&partition).is_empty());
         words.extend(anywhere.iter().flat_map(|grant| grant.commands()));
         for grant in on_keys {
@@ -235,6 +238,7 @@ impl Grant {
 
 /// The database that the URL names, where that is not the first one: its clients say `SELECT` first.
 fn database(settings: &RedisSettings) -> Option<i64> {
-    let info = settings.url.as_deref()?.into_connection_info().ok()?;
+    let Place::Url(url) = &settings.place else { return None };
+    let info = read_url(url).ok()?;
     Some(info.redis_settings().db()).filter(|database| *database != 0)
 }

@@ -1,60 +1,170 @@
-//! Where a server is and how to log in there; which keys are used on it is a [`Partition`](super::Partition)'s business.
+//! Where a server is, or who knows it, and how to log in there: what `connect` goes by. Which keys are used on it is a
+//! [`Partition`](super::Partition)'s business.
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::io::tcp::TcpSettings;
-use redis::{IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo};
 
+use super::sentinel::Sentinels;
+use super::tls;
+use crate::config::connection::{Node, Place, TlsSettings, asks_for_tls};
 use crate::config::{BadConfig, RedisSettings, hide_password};
+
+/// The longest wait between two looks for a new primary: the sentinels may name it at any moment.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Where Redis is and how to log in.
 #[derive(Debug, Clone)]
 pub struct Address {
-    pub(super) info: redis::ConnectionInfo,
+    pub(super) at: At,
+    pub(super) login: Login,
+    pub(super) tls: Option<TlsSettings>,
     shown: String,
 }
 
+/// Where a server is, or who knows it.
+#[derive(Debug, Clone)]
+pub(super) enum At {
+    Node(Node),
+    Socket(PathBuf),
+    Sentinels(Arc<Sentinels>),
+}
+
+/// Who logs in, and into which database.
+#[derive(Debug, Clone)]
+pub(super) struct Login {
+    pub(super) user: Option<String>,
+    pub(super) password: Password,
+    pub(super) database: i64,
+}
+
+/// Where a password is. What a file holds is read at every connect, and kept nowhere.
+#[derive(Clone)]
+pub(super) enum Password {
+    None,
+    Written(String),
+    File(PathBuf),
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Written(_) => f.write_str("***"),
+            Self::File(path) => path.fmt(f),
+        }
+    }
+}
+
+impl Password {
+    fn in_file(path: Option<&PathBuf>) -> Self {
+        path.cloned().map_or(Self::None, Self::File)
+    }
+
+    /// Read it now.
+    pub(super) fn read(&self) -> Result<Option<String>, String> {
+        match self {
+            Self::None => Ok(None),
+            Self::Written(password) => Ok(Some(password.clone())),
+            Self::File(path) => match std::fs::read_to_string(path) {
+                Ok(password) => Ok(Some(password.trim_end_matches(['\r', '\n']).to_owned())),
+                Err(why) => Err(format!("the password file {} cannot be read: {why}", path.display())),
+            },
+        }
+    }
+}
+
+impl Login {
+    /// What the redis crate logs in with, by the password of this moment.
+    pub(super) fn now(&self) -> Result<RedisConnectionInfo, String> {
+        let mut login = RedisConnectionInfo::default()
+            .set_db(self.database)
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_lib_name("dripd", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.user {
+            login = login.set_username(user.as_str());
+        }
+        if let Some(password) = self.password.read()? {
+            login = login.set_password(password);
+        }
+        Ok(login)
+    }
+}
+
 impl Address {
-    /// The Redis that the configuration names; without a URL, the loopback port of the built-in one.
+    /// The Redis that the configuration names; without one, the loopback port of the built-in one.
     ///
     /// # Errors
     ///
-    /// When the URL or the password file is of no use.
+    /// When the URL, or a file that is read at every connect, is of no use: every problem at once.
     pub fn of(settings: &RedisSettings) -> Result<Self, BadConfig> {
-        let built_in = format!("redis://127.0.0.1:{}", settings.port);
-        Self::new(settings.url.as_deref().unwrap_or(&built_in), settings)
+        let address = match &settings.place {
+            Place::BuiltIn => Self::of_url(&format!("redis://127.0.0.1:{}", settings.port), settings)?,
+            Place::Url(url) => Self::of_url(url, settings)?,
+            Place::Sentinels(sentinels) => {
+                let login = Login {
+                    user: sentinels.user.clone(),
+                    password: Password::in_file(sentinels.password_file.as_ref()),
+                    database: 0,
+                };
+                let sentinels = Sentinels::new(sentinels, login, settings.tls.clone());
+                let login = Login {
+                    user: settings.user.clone(),
+                    password: Password::in_file(settings.password_file.as_ref()),
+                    database: 0,
+                };
+                let shown = sentinels.to_string();
+                Self { at: At::Sentinels(Arc::new(sentinels)), login, tls: settings.tls.clone(), shown }
+            }
+        };
+        match address.problems() {
+            problems if problems.is_empty() => Ok(address),
+            problems => Err(BadConfig::all("redis", problems)),
+        }
     }
 
     /// The built-in Redis by its socket.
-    ///
-    /// # Errors
-    ///
-    /// When the path is of no use as a URL.
-    pub fn of_socket(path: &Path) -> Result<Self, BadConfig> {
-        let addr = redis::ConnectionAddr::Unix(path.to_owned());
-        let info = addr.into_connection_info().map_err(|why| BadConfig::one("redis socket", why.to_string()))?;
-        let shown = path.display().to_string();
-        Ok(Self { info: with_protocol(info), shown })
+    #[must_use]
+    pub fn of_socket(path: &Path) -> Self {
+        let login = Login { user: None, password: Password::None, database: 0 };
+        Self { at: At::Socket(path.to_owned()), login, tls: None, shown: path.display().to_string() }
     }
 
-    fn new(url: &str, settings: &RedisSettings) -> Result<Self, BadConfig> {
+    fn of_url(url: &str, settings: &RedisSettings) -> Result<Self, BadConfig> {
         let shown = hide_password(url);
-        let mut info =
-            url.into_connection_info().map_err(|why| BadConfig::one("redis.url", format!("{shown}: {why}")))?;
-        let keep_alive = socket2::TcpKeepalive::new()
-            .with_time(Duration::from_secs(10))
-            .with_interval(Duration::from_secs(5))
-            .with_retries(3);
-        info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true).set_keepalive(keep_alive));
-        if let Some(path) = &settings.password_file {
-            let password = std::fs::read_to_string(path).map_err(|why| {
-                BadConfig::one("redis.password_file", format!("{} cannot be read: {why}", path.display()))
-            })?;
-            let login = info.redis_settings().clone().set_password(password.trim_end_matches(['\r', '\n']));
-            info = info.set_redis_settings(login);
-        }
-        Ok(Self { info: with_protocol(info), shown })
+        let info = read_url(url).map_err(|why| BadConfig::one("redis.url", format!("{shown}: {why}")))?;
+        let at = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => At::Node(Node { host: host.clone(), port: *port }),
+            ConnectionAddr::Unix(path) => At::Socket(path.clone()),
+            _ => return Err(BadConfig::one("redis.url", format!("{shown}: it names neither a host nor a socket"))),
+        };
+        let written = info.redis_settings();
+        let login = Login {
+            user: settings.user.clone().or_else(|| written.username().map(str::to_owned)),
+            password: match (&settings.password_file, written.password()) {
+                (Some(path), _) => Password::File(path.clone()),
+                (None, Some(password)) => Password::Written(password.to_owned()),
+                (None, None) => Password::None,
+            },
+            database: written.db(),
+        };
+        let tls = asks_for_tls(url).then(|| settings.tls.clone().unwrap_or_default());
+        Ok(Self { at, login, tls, shown })
+    }
+
+    /// What is wrong with the files that are read at every connect.
+    fn problems(&self) -> Vec<String> {
+        let of_sentinels = match &self.at {
+            At::Sentinels(sentinels) => sentinels.login.password.read().err(),
+            At::Node(_) | At::Socket(_) => None,
+        };
+        let password = self.login.password.read().err().map(|why| format!("redis.password_file: {why}"));
+        let of_sentinels = of_sentinels.map(|why| format!("redis.sentinel.password_file: {why}"));
+        let tls = self.tls.as_ref().and_then(|settings| tls::read(settings).err());
+        password.into_iter().chain(of_sentinels).chain(tls).collect()
     }
 
     /// As it may be shown: without a password.
@@ -62,13 +172,19 @@ impl Address {
     pub fn shown(&self) -> &str {
         &self.shown
     }
+
+    /// The longest wait before another attempt to connect, where `usual` is that for one server.
+    #[must_use]
+    pub fn longest_pause(&self, usual: Duration) -> Duration {
+        match &self.at {
+            At::Sentinels(_) => usual.min(LOOK_AGAIN),
+            At::Node(_) | At::Socket(_) => usual,
+        }
+    }
 }
 
-fn with_protocol(info: redis::ConnectionInfo) -> redis::ConnectionInfo {
-    let settings = info
-        .redis_settings()
-        .clone()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_lib_name("dripd", env!("CARGO_PKG_VERSION"));
-    info.set_redis_settings(settings)
+/// What a URL says. The redis crate reads it; TLS is made here, and it need not know of it.
+pub(super) fn read_url(url: &str) -> redis::RedisResult<redis::ConnectionInfo> {
+    let clear = url.replacen("rediss://", "redis://", 1).replacen("valkeys://", "valkey://", 1);
+    clear.as_str().into_connection_info()
 }

@@ -68,7 +68,9 @@ impl StoreError {
             ErrorKind::Server(ServerErrorKind::BusyLoading) => Self::Loading { address: address.to_owned() },
             // After a failover the old primary answers, but takes no writes: connect anew.
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
-                let why = "it is a read-only replica: name the primary in redis.url".to_owned();
+                let why =
+                    "it is a read-only replica: name the primary in redis.url, or its sentinels in redis.sentinel";
+                let why = why.to_owned();
                 Self::Unusable { address: address.to_owned(), why }
             }
             ErrorKind::UnexpectedReturnType => Self::Reply { call, reply: error.to_string() },
@@ -81,32 +83,13 @@ impl StoreError {
         }
     }
 
-    /// Sort an error of a connection attempt.
-    pub(super) fn of_connect(address: &str, error: &RedisError) -> Self {
-        let text = error.to_string();
-        let why = match (error.kind(), error.code()) {
-            (ErrorKind::Server(ServerErrorKind::BusyLoading), _) => {
-                return Self::Loading { address: address.to_owned() };
-            }
-            (_, Some("NOAUTH")) => {
-                "it wants a password and none was given: put it into redis.password_file or redis.url".to_owned()
-            }
-            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOPERM")) => {
-                format!("it refuses the password ({text}); check redis.url and redis.password_file")
-            }
-            (ErrorKind::RESP3NotSupported, _) => "it does not know RESP3; 7.0 or newer is needed".to_owned(),
-            _ => format!("{text}; is it running, and is redis.url right?"),
-        };
-        Self::Unusable { address: address.to_owned(), why }
-    }
-
     /// For a person: why, and the way out, without the names of calls and codes, which are for a log. What is not allowed needs a user of
     /// the role given.
     #[must_use]
     pub fn in_words(&self, role: Role) -> String {
         match self {
             Self::Refused { message, .. } if self.is_not_allowed() => format!(
-                "redis does not allow that to the user that redis.url names ({}); {}",
+                "redis does not allow that to the user that dripd logs in as ({}); {}",
                 without_place(message),
                 rights_of(role)
             ),

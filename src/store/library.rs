@@ -117,7 +117,7 @@ impl Store {
                 library.version
             ))),
             None if code == "NOPERM" => Err(self.unusable(
-                "its function library is not loaded, and the user that redis.url names may not load it: start a daemon \
+                "its function library is not loaded, and the user that dripd logs in as may not load it: start a daemon \
                  (`dripd run`) as a user with the rights that `dripd acl daemon` prints"
                     .to_owned(),
             )),

@@ -131,7 +131,7 @@ impl Link {
                         self.forget(number).await;
                     }
                     sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).min(self.address.longest_pause(LONGEST_PAUSE));
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! Redis: the only place that names a key, a function or the redis crate.
 //!
 //! A [`Store`] is a connection to the server at an [`Address`], for the keys of a [`Partition`]. `connect` makes one that is
-//! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew.
+//! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew. How that is
+//! done, with `tls` and `sentinel`, is the file `connect`.
 //! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
 //! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `wake` keeps what Redis reports.
@@ -9,6 +10,7 @@
 pub mod acl;
 mod address;
 pub mod change;
+mod connect;
 pub mod dead;
 mod error;
 pub mod explain;
@@ -23,10 +25,12 @@ pub mod purge;
 mod record;
 pub mod reply;
 pub mod rows;
+mod sentinel;
 pub mod server;
 pub mod settings;
 pub mod status;
 pub mod timing;
+mod tls;
 pub mod top;
 pub mod view;
 pub mod wake;
@@ -38,9 +42,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, ToRedisArgs, Value};
+use redis::{Cmd, PushInfo, PushKind, ToRedisArgs, Value};
 
 pub use address::Address;
+use connect::{Connection, OnPush};
 pub use error::StoreError;
 use library::is_missing_function;
 pub use partition::Partition;
@@ -48,13 +53,11 @@ use wake::Hints;
 
 /// How long an answer may take: an append to a slow disk may stall for two seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 
 /// A connection to Redis that speaks dripd's functions.
 #[derive(Debug, Clone)]
 pub struct Store {
-    connection: MultiplexedConnection,
-    address: Arc<Address>,
+    connection: Connection,
     partition: Arc<Partition>,
 }
 
@@ -65,8 +68,7 @@ impl Store {
     ///
     /// [`StoreError::Unusable`] or [`StoreError::Loading`], with the reason and the way out.
     pub async fn connect(address: &Address, partition: &Partition) -> Result<Self, StoreError> {
-        Self::connect_with(address, partition, AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN)))
-            .await
+        Self::connect_blocking(address, partition, Duration::ZERO).await
     }
 
     /// Connect for blocking reads of at most `block`.
@@ -79,8 +81,7 @@ impl Store {
         partition: &Partition,
         block: Duration,
     ) -> Result<Self, StoreError> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(block + ANSWER_WITHIN));
-        Self::connect_with(address, partition, config).await
+        Self::connect_with(address, partition, block + ANSWER_WITHIN, Arc::new(|_| {})).await
     }
 
     /// Connect for a daemon: what Redis reports goes to `hints`.
@@ -94,13 +95,7 @@ impl Store {
         hints: &Arc<Hints>,
     ) -> Result<Self, StoreError> {
         let hints = Arc::clone(hints);
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN)).set_push_sender(
-            move |push: redis::PushInfo| {
-                hints.on_push(&push);
-                Ok::<(), redis::aio::SendError>(())
-            },
-        );
-        Self::connect_with(address, partition, config).await
+        Self::connect_with(address, partition, ANSWER_WITHIN, Arc::new(move |push| hints.on_push(push))).await
     }
 
     /// Connect for calls; `closed` tells when the connection has ended.
@@ -110,40 +105,40 @@ impl Store {
         closed: &Arc<AtomicBool>,
     ) -> Result<Self, StoreError> {
         let closed = Arc::clone(closed);
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_WITHIN)).set_push_sender(
-            move |push: redis::PushInfo| {
-                if push.kind == redis::PushKind::Disconnection {
-                    closed.store(true, Ordering::Relaxed);
-                }
-                Ok::<(), redis::aio::SendError>(())
-            },
-        );
-        Self::connect_with(address, partition, config).await
+        let on_push = move |push: &PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                closed.store(true, Ordering::Relaxed);
+            }
+        };
+        Self::connect_with(address, partition, ANSWER_WITHIN, Arc::new(on_push)).await
     }
 
     async fn connect_with(
         address: &Address,
         partition: &Partition,
-        config: AsyncConnectionConfig,
+        answer_within: Duration,
+        on_push: OnPush,
     ) -> Result<Self, StoreError> {
-        let config = config.set_connection_timeout(Some(CONNECT_WITHIN));
-        let failed = |why: &redis::RedisError| StoreError::of_connect(address.shown(), why);
-        let client = redis::Client::open(address.info.clone()).map_err(|why| failed(&why))?;
-        let connection =
-            client.get_multiplexed_async_connection_with_config(&config).await.map_err(|why| failed(&why))?;
-        let mut store = Self { connection, address: Arc::new(address.clone()), partition: Arc::new(partition.clone()) };
+        // Boxed: what TLS needs for its first words is large, and lies in the future of whoever connects.
+        let connection = Box::pin(connect::connect(address, answer_within, &on_push)).await?;
+        let mut store = Self { connection, partition: Arc::new(partition.clone()) };
         store.check_version().await?;
         Ok(store)
     }
 
     fn unusable(&self, why: String) -> StoreError {
-        StoreError::Unusable { address: self.address.shown().to_owned(), why }
+        StoreError::Unusable { address: self.shown().to_owned(), why }
     }
 
-    /// Where this store is.
+    /// The server that it leads to, as it may be shown.
     #[must_use]
-    pub fn address(&self) -> &Address {
-        &self.address
+    pub fn shown(&self) -> &str {
+        &self.connection.at
+    }
+
+    /// What calls are made on.
+    fn calls(&mut self) -> &mut MultiplexedConnection {
+        &mut self.connection.calls
     }
 
     /// The keys that it uses.
@@ -153,10 +148,10 @@ impl Store {
     }
 
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
-        let (address, began) = (&self.address, Instant::now());
-        let answer = command.query_async(&mut self.connection).await;
+        let began = Instant::now();
+        let answer = command.query_async(self.calls()).await;
         timing::took(name, began.elapsed());
-        answer.map_err(|why| StoreError::of_call(address.shown(), name, &why))
+        answer.map_err(|why| StoreError::of_call(self.shown(), name, &why))
     }
 
     /// The same, with the reply decoded.

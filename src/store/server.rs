@@ -66,7 +66,7 @@ impl Store {
         let (persistence, memory) = (self.info("persistence").await?, self.info("memory").await?);
         let says = |info: &str, line: &str| info.lines().any(|have| have == line);
         if says(&persistence, "loading:1") {
-            return Err(StoreError::Loading { address: self.address().shown().to_owned() });
+            return Err(StoreError::Loading { address: self.shown().to_owned() });
         }
         let (appends, keeps) = (says(&persistence, "aof_enabled:1"), says(&memory, "maxmemory_policy:noeviction"));
         Ok([("appendonly", !appends), ("noeviction", !keeps)])
@@ -87,10 +87,8 @@ impl Store {
         for (key, _) in &typed {
             pipeline.cmd("TYPE").arg(key);
         }
-        let found: Vec<String> = pipeline
-            .query_async(&mut self.connection)
-            .await
-            .map_err(|why| StoreError::of_call(self.address.shown(), "TYPE", &why))?;
+        let found: Vec<String> =
+            pipeline.query_async(self.calls()).await.map_err(|why| StoreError::of_call(self.shown(), "TYPE", &why))?;
         let keys = typed.into_iter().zip(found);
         let mut wrong = keys.filter(|((_, wanted), found)| found != wanted && found != "none");
         Ok(wrong.next().map(|((key, wanted), found)| (key, found, wanted)))

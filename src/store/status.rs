@@ -190,7 +190,7 @@ impl Store {
             }
         }
         Ok(Status {
-            redis: self.address().shown().to_owned(),
+            redis: self.shown().to_owned(),
             version: self.version().await?,
             warnings: self.lacks().await?,
             top: self.status_top().await?,

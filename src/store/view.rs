@@ -179,9 +179,9 @@ impl Store {
         }
         let replies: Vec<RedisResult<Value>> = pipeline
             .ignore_errors() // of a queue that is no list
-            .query_async(&mut self.connection)
+            .query_async(self.calls())
             .await
-            .map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))?;
+            .map_err(|why| StoreError::of_call(self.shown(), "LLEN", &why))?;
         let (places, lengths) = replies.split_at_checked(PLACES).ok_or_else(|| unexpected("LLEN", &Value::Nil))?;
         let standing = stands(places, queues.len()).into_iter().zip(lengths).map(|(scheduled, length)| Standing {
             scheduled,
@@ -261,8 +261,8 @@ impl Store {
         for bucket in buckets {
             pipeline.cmd("LLEN").arg(self.keys().queue(bucket));
         }
-        let reply = pipeline.query_async(&mut self.connection).await;
-        reply.map_err(|why| StoreError::of_call(self.address.shown(), "LLEN", &why))
+        let reply = pipeline.query_async(self.calls()).await;
+        reply.map_err(|why| StoreError::of_call(self.shown(), "LLEN", &why))
     }
 
     /// How many jobs of each bucket the rejected stream tells of: an entry is one job, or says for how many it stands.

@@ -182,14 +182,14 @@ impl Store {
         pipeline.cmd("TIME").cmd("FCALL").arg(name).arg(1).arg(self.keys().policy()).arg(args).cmd("TIME");
         let replies: Vec<RedisResult<Value>> = pipeline
             .ignore_errors()
-            .query_async(&mut self.connection)
+            .query_async(self.calls())
             .await
-            .map_err(|why| StoreError::of_call(self.address.shown(), name, &why))?;
+            .map_err(|why| StoreError::of_call(self.shown(), name, &why))?;
         let Ok([before, reply, after]) = <[_; 3]>::try_from(replies) else { return Err(unexpected(name, &Value::Nil)) };
         let cost = micros(after).zip(micros(before)).map_or(Duration::ZERO, |(after, before)| {
             Duration::from_micros(after.saturating_sub(before)) // the clock may step back
         });
-        match reply.map_err(|why| StoreError::of_call(self.address.shown(), name, &why)) {
+        match reply.map_err(|why| StoreError::of_call(self.shown(), name, &why)) {
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
                 Ok((self.function(name, &[self.keys().policy()], args).await?, cost))
             }

@@ -130,7 +130,7 @@ impl BuiltInRedis {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(unusable)?;
         }
         let socket = socket_path(dir);
-        let address = if fits_socket(&socket) { Address::of_socket(&socket)? } else { Address::of(settings)? };
+        let address = if fits_socket(&socket) { Address::of_socket(&socket) } else { Address::of(settings)? };
         let mut built_in = Self { settings: settings.clone(), address, role: Role::Guest };
         if !built_in.become_supervisor()? {
             info!(path = %dir.display(), "another dripd supervises redis in this directory; serving beside it");

@@ -200,7 +200,7 @@ impl Worker {
         }
         loop {
             let wait = pause.mul_f64(0.5 + fastrand::f64());
-            *pause = (*pause * 2).min(LONGEST_PAUSE);
+            *pause = (*pause * 2).min(self.address.longest_pause(LONGEST_PAUSE));
             let again = async {
                 sleep(wait).await;
                 self.reader().await

@@ -5,6 +5,7 @@
 mod rig;
 
 mod bench;
+mod chaos;
 mod docs;
 mod functions;
 mod layers;

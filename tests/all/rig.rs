@@ -94,19 +94,30 @@ pub struct Server {
 
 impl Server {
     pub fn start(options: &[&str]) -> Self {
-        let home = tempfile::tempdir().expect("a directory");
-        let port = free_port();
+        let (home, port) = (tempfile::tempdir().expect("a directory"), free_port());
+        let (port_is, dir) = (port.to_string(), home.path().to_str().expect("text").to_owned());
+        let own = ["--port", &port_is, "--bind", "127.0.0.1", "--dir", &dir];
+        let more = ["--save", "", "--logfile", "redis.log", "--maxmemory-policy", "noeviction"];
+        Self::launch(home, port, &[&own[..], &more, options].concat())
+    }
+
+    /// A sentinel with these lines in its configuration, which it writes to.
+    pub fn sentinel(lines: &str) -> Self {
+        let (home, port) = (tempfile::tempdir().expect("a directory"), free_port());
+        let (file, dir) = (home.path().join("sentinel.conf"), home.path().display());
+        let own = format!("port {port}\nbind 127.0.0.1\ndir {dir}\nlogfile sentinel.log\n");
+        std::fs::write(&file, own + lines).expect("written");
+        Self::launch(home, port, &[file.to_str().expect("text"), "--sentinel"])
+    }
+
+    fn launch(home: tempfile::TempDir, port: u16, args: &[&str]) -> Self {
         let script =
             r#"trap : INT TERM HUP; home=$1; shift; "$@" & pid=$!; read -r _; kill -9 $pid; wait; rm -rf "$home""#;
         let shell = Command::new("sh")
             .args(["-c", script, "sh"])
             .arg(home.path())
             .arg(server_program())
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .arg("--dir")
-            .arg(home.path())
-            .args(["--save", "", "--logfile", "redis.log", "--maxmemory-policy", "noeviction"])
-            .args(options)
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

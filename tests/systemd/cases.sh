@@ -242,6 +242,18 @@ the_password_is_a_credential() {
   ! logged swordfish || fail "the password is in the log"
 }
 
+# A dynamic user reads no file that is not for everybody: the key of TLS, and what belongs to it, are credentials.
+what_tls_needs_is_a_credential() {
+  local files="ca.pem client.pem client.key" file tls=6392
+  for file in $files; do install -D -m 600 /t/$file /etc/credstore/$file; done
+  drop_in $UNIT LoadCredential=ca.pem LoadCredential=client.pem LoadCredential=client.key
+  configure '[redis]' "url = \"rediss://localhost:$tls\"" 'tls = { ca = "ca.pem", cert = "client.pem", key = "client.key" }'
+  outside_redis $OUTSIDE outside --tls-port $tls --tls-cert-file /t/server.pem --tls-key-file /t/server.key --tls-ca-cert-file /t/ca.pem
+  start
+  outside lpush drip:queue:x job
+  eventually 2 "the job in drip:ready" answers 1 outside xlen drip:ready
+}
+
 # A request through curl: the status, then the body on the next lines.
 http() { curl -s -o /run/answer -w '%{http_code}' --max-time 20 "$@"; }
 
@@ -391,7 +403,7 @@ lost=$(show WatchdogTimestampMonotonic waiting)
 
 for name in exposure exposure-without-network starts-with-nothing runs-as-a-dynamic-user built-in-redis-is-whole built-in-redis-may-be-in-opt \
   status-is-live reload-is-live-when-it-returns a-bad-reload-changes-nothing a-bad-configuration-is-not-retried \
-  killed-it-comes-back-with-its-jobs stuck-it-is-restarted redis-may-come-late the-password-is-a-credential \
+  killed-it-comes-back-with-its-jobs stuck-it-is-restarted redis-may-come-late the-password-is-a-credential what-tls-needs-is-a-credential \
   the-http-token-is-a-credential the-socket-of-systemd-outlives-a-restart without-a-network-it-serves-by-unix-sockets \
   the-journal-has-fields-and-priorities a-format-that-was-asked-for-is-kept \
   stops-cleanly a-quiet-one-lives one-that-waits-for-redis-lives; do

@@ -14,6 +14,7 @@ mod push;
 mod scale;
 mod settings;
 mod taken;
+mod tls;
 mod tree;
 mod wake;
 mod work;
@@ -60,6 +61,7 @@ impl Bench {
             Suite::Settings => settings::run(&mut self.report),
             Suite::Tree => tree::run(&mut self.report),
             Suite::Http => http::run(&mut self.report),
+            Suite::Tls => tls::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),
             Suite::Peers => peers::run(&mut self.report),
         }

@@ -32,7 +32,10 @@ pub(super) const NOTES: &[Notes] = &[
                 "ENVIRONMENT",
                 &[
                     ("DRIPD_CONFIG", "the configuration file, unless --config names one"),
-                    ("DRIPD_REDIS_URL", "overrides redis.url of the configuration"),
+                    (
+                        "DRIPD_REDIS_URL",
+                        "overrides redis.url of the configuration: redis://, rediss:// (TLS) or unix://",
+                    ),
                     ("RUST_LOG", "how much is logged: error, warn, info or debug"),
                     ("NO_COLOR", "when it is set and not empty, nothing is coloured"),
                 ],
@@ -45,6 +48,10 @@ pub(super) const NOTES: &[Notes] = &[
         examples: &[
             ("With the built-in Redis on 127.0.0.1:7379, its data in ./dripd-data", "dripd run"),
             ("With a Redis of your own", "DRIPD_REDIS_URL=redis://10.0.0.5:6379 dripd run"),
+            (
+                "The same by TLS, with a CA that this system trusts",
+                "DRIPD_REDIS_URL=rediss://redis.example.com:6380 dripd run",
+            ),
             ("For a log collector", "dripd --config /etc/dripd/config.toml run --log-format json"),
         ],
         exits: &[

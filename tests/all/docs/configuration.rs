@@ -84,6 +84,8 @@ fn parts() -> Vec<(&'static str, String)> {
     );
     vec![
         ("keys: redis", table(keys::REDIS)),
+        ("keys: redis tls", table(keys::REDIS_TLS)),
+        ("keys: redis sentinel", table(keys::REDIS_SENTINEL)),
         ("keys: policy", table(keys::POLICY)),
         ("keys: backoff", table(keys::BACKOFF)),
         ("keys: admit", gates()),

@@ -1,6 +1,7 @@
 //! The defaults are written down three times: in Rust, in the functions, for calls before any daemon ran, and in `config.toml`,
 //! for readers.
 
+use dripd::config::connection::Place;
 use dripd::config::{Config, Environment, keys};
 use dripd::store::{Address, Partition, Store};
 use dripd::words::bucket::BucketName;
@@ -29,12 +30,17 @@ fn parse(text: &str) -> Config {
 #[test]
 fn config_toml_shows_the_defaults() {
     let text = enabled();
-    let shown = parse(&text);
-    // These two have no default: what is shown is an example.
-    assert!(shown.redis.url.is_some() && shown.redis.password_file.is_some(), "{text}");
-    let is_example = |line: &&str| line.starts_with("url = ") || line.starts_with("password_file = ");
-    let rest: Vec<&str> = text.lines().filter(|line| !is_example(line)).collect();
-    let (shown, default) = (parse(&rest.join("\n")), parse(""));
+    let without = |keys: &[&str]| -> String {
+        let is_kept = |line: &&str| !keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
+        text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
+    };
+    // These have no default: what is shown are examples. Redis is at a URL or known to sentinels.
+    let at_url = parse(&without(&["sentinel"])).redis;
+    assert!(matches!(at_url.place, Place::Url(_)) && at_url.password_file.is_some() && at_url.user.is_some(), "{text}");
+    let by_sentinels = parse(&without(&["url"])).redis;
+    assert!(matches!(by_sentinels.place, Place::Sentinels(_)) && by_sentinels.tls.is_some(), "{text}");
+    let rest = without(&["url", "sentinel", "tls", "user", "password_file"]);
+    let (shown, default) = (parse(&rest), parse(""));
     assert_eq!(shown.redis, default.redis);
     let written = Policy { is_catch_up_set: true, ..Policy::default() }; // what is written is obeyed inside a budget too
     assert_eq!(shown.record.defaults, written);

@@ -141,7 +141,7 @@ fn a_command_that_its_user_may_not_run_says_which_role_may() {
     ] {
         let err = refused(shell, args);
         assert!(
-            err.contains(&format!(": {tried}redis does not allow that to the user that redis.url names (")),
+            err.contains(&format!(": {tried}redis does not allow that to the user that dripd logs in as (")),
             "{args:?}: {err}"
         );
         assert!(err.ends_with(&format!("; `dripd acl {role}` prints the rights that it takes\n")), "{args:?}: {err}");

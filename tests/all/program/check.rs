@@ -10,14 +10,14 @@ fn check_says_what_a_configuration_means_or_every_problem_of_it() {
     let (code, out, _) = shell.run(&["check"]);
     assert_eq!(code, 0);
     assert!(out.contains("sms:*     rate 1/10s") && out.contains("(others)  rate 5/s"), "{out}");
-    let bad = shell.file("bad.toml", "[defaults]\nrate = '5'\ncapacity = -1\n[redis]\ntls = true\n[htp]\n");
+    let bad = shell.file("bad.toml", "[defaults]\nrate = '5'\ncapacity = -1\n[redis]\npartitions = 4\n[htp]\n");
     let (code, out, err) = shell.run(&["check", &bad]);
     assert_eq!((code, out.as_str()), (78, ""));
     for part in [
         "4 problems",
         "defaults.rate: \"5\"",
         "defaults.capacity: -1",
-        "redis.tls is not in this version",
+        "redis.partitions is not in this version",
         "did you mean http?",
     ] {
         assert!(err.contains(part), "{part} is not in\n{err}");
@@ -36,7 +36,7 @@ fn an_unknown_key_is_told_what_may_stand_there() {
     let (code, _, err) = shell.run(&["check", &bad]);
     assert_eq!(code, 78);
     assert!(err.contains("http.port: unknown key; write one of listen, hosts, token\n"), "{err}");
-    assert!(err.contains("redis.foo: unknown key; write one of url, password_file, "), "{err}");
+    assert!(err.contains("redis.foo: unknown key; write one of url, sentinel, user, password_file, tls, "), "{err}");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn entry(glob: &str, n: usize) -> String {
 }
 
 #[test]
-fn what_asks_for_tls_is_told_that_it_is_not_there_yet() {
+fn tls_that_verifies_nothing_is_refused() {
     let shell = Shell::new("");
     let (code, _, err) = said(
         &shell
@@ -137,7 +137,7 @@ fn what_asks_for_tls_is_told_that_it_is_not_there_yet() {
             .expect("it runs"),
     );
     assert_eq!(code, 78);
-    let expected = "  $DRIPD_REDIS_URL: \"rediss://user:***@host/#insecure\" asks for TLS: TLS is not in this version; write redis://";
+    let expected = "  $DRIPD_REDIS_URL: \"rediss://user:***@host/#insecure\" asks for TLS and has a #: servers are always verified; write it without";
     assert!(err.contains(expected), "{err}");
 }
 

@@ -41,6 +41,7 @@ mod polling;
 mod purge;
 mod push;
 mod push_file;
+mod reach;
 mod refusals;
 mod reload;
 mod slots;

@@ -92,7 +92,7 @@ fn a_redis_that_refuses_says_what_is_wrong_with_it_and_the_log_keeps_the_name_of
     let poor = text.replace("redis://", "redis://poor:x@");
     std::fs::write(shell.home().join("poor.toml"), poor).expect("written");
     let (code, _, err) = shell.run(&["--config", "poor.toml", "pause", "a"]);
-    let why = "redis does not allow that to the user that redis.url names (";
+    let why = "redis does not allow that to the user that dripd logs in as (";
     assert_eq!(code, 1, "{err}");
     assert!(err.starts_with(&format!("dripd pause: cannot pause a: {why}")) && err.contains("fcall"), "{err}");
 

@@ -1,0 +1,400 @@
+//! How Redis is reached: where it is (a URL, sentinels that know it, or nothing: then dripd runs its own), who logs in, and with which TLS.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use rustls::pki_types::ServerName;
+
+use super::Environment;
+use super::keys::{self, Key, URL_HINT};
+use super::section::{Problems, Section};
+
+/// Where Redis is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere yet: dripd runs the built-in one.
+    BuiltIn,
+    /// At a URL.
+    Url(String),
+    /// Where sentinels say that the primary is.
+    Sentinels(SentinelSettings),
+}
+
+impl Place {
+    /// The key of the configuration that says it.
+    pub(super) fn key(&self) -> &'static str {
+        match self {
+            Self::BuiltIn | Self::Url(_) => "redis.url",
+            Self::Sentinels(_) => "redis.sentinel",
+        }
+    }
+}
+
+/// The sentinels, and what they watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SentinelSettings {
+    /// Where they are.
+    pub nodes: Vec<Node>,
+    /// What they call the primary and its replicas.
+    pub master: String,
+    /// Who logs in to them.
+    pub user: Option<String>,
+    /// A file that holds the password for them.
+    pub password_file: Option<PathBuf>,
+}
+
+/// What TLS needs besides a server that speaks it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Who signs the certificates of servers; none: whom this system trusts.
+    pub ca: Option<PathBuf>,
+    /// The certificate of this client and its key, for servers that want one.
+    pub client: Option<(PathBuf, PathBuf)>,
+    /// The name that certificates of servers must be for; none: the one that each server is reached under.
+    pub server_name: Option<String>,
+}
+
+/// A server: the name or address of its machine, and its port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// The name or the address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl FromStr for Node {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (host, port) = text.rsplit_once(':').ok_or(())?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let is_v6 = |host: &str| host.parse::<std::net::Ipv6Addr>().is_ok();
+        let is_good = match bare {
+            Some(host) => is_v6(host),
+            None => is_host(host),
+        };
+        let port = port.parse().ok().filter(|port| *port > 0 && is_good).ok_or(())?;
+        Ok(Self { host: bare.unwrap_or(host).to_owned(), port })
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Whether a text can be the name of a machine, or an address without colons.
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+}
+
+/// What `[redis]` says of all that.
+pub(super) struct Connection {
+    pub(super) place: Place,
+    pub(super) user: Option<String>,
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) tls: Option<TlsSettings>,
+    /// The file holds a password itself, in its URL.
+    pub(super) file_holds_password: bool,
+}
+
+impl Connection {
+    /// Read the keys, and what the environment says besides.
+    pub(super) fn read(section: &mut Section, environment: &Environment, problems: &mut Problems) -> Self {
+        // Read as text here and judged below, as the one in the environment is.
+        let in_file = section.read("url", |v| v.as_str().map(str::to_owned), problems).filter(|url| !url.is_empty());
+        let sentinels = sentinels(section, environment, problems);
+        let user = section.read("user", text, problems);
+        let password_file = section.read("password_file", text, problems).map(|file| environment.file(file));
+        let tls = tls(section, environment, problems);
+        let urls = [("redis.url", in_file.as_deref()), ("$DRIPD_REDIS_URL", environment.redis_url.as_deref())];
+        for (name, url) in urls {
+            if let Some((url, why)) = url.and_then(|url| Some((url, not_a_url(url)?))) {
+                problems.add(format!("{name}: {:?} {why}", hide_password(url)));
+            }
+        }
+        let url = environment.redis_url.clone().or_else(|| in_file.clone());
+        if let (Some(url), Some(_)) = (&url, &sentinels) {
+            let name = if environment.redis_url.is_some() { "$DRIPD_REDIS_URL" } else { "redis.url" };
+            let shown = hide_password(url);
+            problems.add(format!("redis.sentinel: {name} names a server too, {shown}; keep one of the two"));
+        }
+        let credential = environment.credential("redis-password");
+        let found = Self {
+            file_holds_password: in_file.as_deref().is_some_and(holds_password),
+            place: match (sentinels, url) {
+                (Some(sentinels), _) => Place::Sentinels(sentinels),
+                (None, Some(url)) => Place::Url(url),
+                (None, None) => Place::BuiltIn,
+            },
+            password_file: password_file.clone().or(credential),
+            user,
+            tls,
+        };
+        found.fits(password_file.is_some(), problems);
+        found
+    }
+
+    /// Name the keys that make no sense together.
+    fn fits(&self, password_file_is_written: bool, problems: &mut Problems) {
+        let mut wrong = |key: &str, why: &str| problems.add(format!("redis.{key}: {why}"));
+        let written =
+            [("password_file", password_file_is_written), ("user", self.user.is_some()), ("tls", self.tls.is_some())];
+        match &self.place {
+            Place::BuiltIn => {
+                for (key, _) in written.into_iter().filter(|(_, is_written)| *is_written) {
+                    wrong(
+                        key,
+                        "without redis.url dripd runs its built-in Redis, which has neither users nor passwords nor TLS; name a url or remove it",
+                    );
+                }
+            }
+            Place::Url(url) => {
+                if self.tls.is_some() && !asks_for_tls(url) {
+                    wrong(
+                        "tls",
+                        &format!("{} asks for no TLS; write rediss:// there, or remove this", hide_password(url)),
+                    );
+                }
+                if self.user.is_some() && names_user(url) {
+                    wrong("user", "redis.url names a user too; keep one of the two");
+                }
+                if self.user.is_some() && self.password_file.is_none() && !holds_password(url) {
+                    wrong("user", NO_PASSWORD);
+                }
+            }
+            Place::Sentinels(_) if self.user.is_some() && self.password_file.is_none() => wrong("user", NO_PASSWORD),
+            Place::Sentinels(_) => {}
+        }
+    }
+}
+
+/// Nobody logs in by name alone.
+const NO_PASSWORD: &str = "a user needs a password; name its file in password_file beside it";
+
+fn text(value: &toml::Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// A table that is there, and is one.
+fn table(
+    key: &'static str,
+    keys: &'static [&'static [Key]],
+    section: &mut Section,
+    problems: &mut Problems,
+) -> Option<Section> {
+    let (is_there, before) = (section.has(key), problems.count());
+    let table = section.section(key, keys, problems);
+    (is_there && problems.count() == before).then_some(table)
+}
+
+fn sentinels(section: &mut Section, environment: &Environment, problems: &mut Problems) -> Option<SentinelSettings> {
+    let mut table = table("sentinel", &[keys::REDIS_SENTINEL], section, problems)?;
+    let node = |v: &toml::Value| v.as_str()?.parse().ok();
+    let nodes = |v: &toml::Value| v.as_array()?.iter().map(node).collect::<Option<Vec<Node>>>();
+    let nodes = table.must_read("nodes", |v| nodes(v).filter(|nodes| !nodes.is_empty()), problems);
+    let master = table.must_read("master", text, problems);
+    let user = table.read("user", text, problems);
+    let password_file = table.read("password_file", text, problems).map(|file| environment.file(file));
+    if user.is_some() && password_file.is_none() {
+        problems.add(format!("{}: {NO_PASSWORD}", table.full("user")));
+    }
+    table.finish(problems);
+    // What is missing is a problem, so that nobody uses what stands here in its place.
+    let (nodes, master) = (nodes.unwrap_or_default(), master.unwrap_or_default());
+    Some(SentinelSettings { nodes, master, user, password_file })
+}
+
+fn tls(section: &mut Section, environment: &Environment, problems: &mut Problems) -> Option<TlsSettings> {
+    let mut table = table("tls", &[keys::REDIS_TLS], section, problems)?;
+    let mut file = |key, problems: &mut Problems| table.read(key, text, problems).map(|file| environment.file(file));
+    let (ca, cert, key) = (file("ca", problems), file("cert", problems), file("key", problems));
+    let is_name = |v: &toml::Value| text(v).filter(|name| ServerName::try_from(name.as_str()).is_ok());
+    let server_name = table.read("server_name", is_name, problems);
+    let client = match (cert, key) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (Some(_), None) => {
+            problems.add(format!("{}: its key is missing; name that file in key beside it", table.full("cert")));
+            None
+        }
+        (None, Some(_)) => {
+            problems
+                .add(format!("{}: its certificate is missing; name that file in cert beside it", table.full("key")));
+            None
+        }
+        (None, None) => None,
+    };
+    table.finish(problems);
+    Some(TlsSettings { ca, client, server_name })
+}
+
+/// Whether a URL asks for TLS.
+#[must_use]
+pub fn asks_for_tls(url: &str) -> bool {
+    ["rediss://", "valkeys://"].iter().any(|scheme| url.starts_with(scheme))
+}
+
+/// Why a text is no URL, and what would be one.
+fn not_a_url(url: &str) -> Option<String> {
+    let is_clear = ["redis://", "valkey://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
+    if asks_for_tls(url) && url.contains('#') {
+        let way_out = "where a certificate is signed by a CA of your own, name that in redis.tls.ca";
+        return Some(format!("asks for TLS and has a #: servers are always verified; write it without; {way_out}"));
+    }
+    (!is_clear && !asks_for_tls(url)).then(|| format!("is not a Redis URL; {URL_HINT}"))
+}
+
+/// Who logs in, as a URL says it: what stands before the last @.
+fn login(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    Some(rest.split('?').next()?.rsplit_once('@')?.0)
+}
+
+fn names_user(url: &str) -> bool {
+    login(url).is_some_and(|login| !login.is_empty() && !login.starts_with(':'))
+}
+
+fn holds_password(url: &str) -> bool {
+    login(url).is_some_and(|login| login.contains(':')) || url.contains("pass=")
+}
+
+/// A URL as it may be shown: without its password.
+#[must_use]
+pub fn hide_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***")); // it may hold a password
+    match rest.rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}{user}:***@{host}{query}")
+        }
+        None => format!("{scheme}{rest}{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn read(redis: &str, environment: &Environment) -> Result<Config, String> {
+        let text = format!("[redis]\n{redis}\n");
+        Config::parse(&text, Some(PathBuf::from("config.toml")), environment).map_err(|why| why.to_string())
+    }
+
+    fn refusal(redis: &str) -> String {
+        read(redis, &Environment::default()).expect_err("it is wrong")
+    }
+
+    #[test]
+    fn a_server_is_a_host_and_a_port() {
+        let node = |text: &str| text.parse::<Node>().map(|node| (node.host.clone(), node.port, node.to_string()));
+        assert_eq!(node("10.0.0.1:26379"), Ok(("10.0.0.1".to_owned(), 26_379, "10.0.0.1:26379".to_owned())));
+        assert_eq!(node("a-b.example:1"), Ok(("a-b.example".to_owned(), 1, "a-b.example:1".to_owned())));
+        assert_eq!(node("[::1]:26379"), Ok(("::1".to_owned(), 26_379, "[::1]:26379".to_owned())));
+        for bad in ["", "host", ":1", "host:", "host:0", "host:65536", "::1:26379", "[h]:1", "redis://h:1", "u@h:1"] {
+            assert_eq!(node(bad), Err(()), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn tls_without_verification_is_refused_and_no_password_is_shown() {
+        for url in ["rediss://user:secret@host:6380/#insecure", "valkeys://:secret@host#x"] {
+            let said = refusal(&format!("url = '{url}'"));
+            assert!(said.contains("redis.url: \"") && said.contains("servers are always verified"), "{said}");
+            assert!(said.contains("redis.tls.ca") && !said.contains("secret"), "{said}");
+            let environment = Environment { redis_url: Some(url.to_owned()), ..Environment::default() };
+            let said = read("", &environment).expect_err("there too");
+            assert!(said.contains("$DRIPD_REDIS_URL: \"") && !said.contains("secret"), "{said}");
+        }
+        let said = refusal("url = 'http://x'");
+        assert!(said.contains("redis.url: \"http://x\" is not a Redis URL; write redis://"), "{said}");
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(hide_password("redis://user:se@cret@host:1/0"), "redis://user:***@host:1/0");
+        assert_eq!(hide_password("redis://host:1"), "redis://host:1");
+        assert_eq!(hide_password(":secret@host:1"), ":***@host:1");
+        assert_eq!(hide_password("unix:///run/redis.sock?pass=secret"), "unix:///run/redis.sock?***");
+        let cut_off = refusal("url = \"redis://:secret@host");
+        assert!(!cut_off.contains("secret") && cut_off.contains("line 2"), "{cut_off}");
+    }
+
+    #[test]
+    fn what_makes_no_sense_together_is_named_with_the_way_out() {
+        let sentinel = "sentinel = { nodes = ['a:1'], master = 'm' }";
+        for (redis, expected) in [
+            (
+                format!("url = 'redis://h'\n{sentinel}"),
+                "redis.sentinel: redis.url names a server too, redis://h; keep one",
+            ),
+            (
+                "sentinel = { nodes = [], master = 'm' }".to_owned(),
+                "redis.sentinel.nodes: [] is not allowed; write a list of",
+            ),
+            (
+                "sentinel = { nodes = ['a'], master = 'm' }".to_owned(),
+                "redis.sentinel.nodes: [\"a\"] is not allowed; write a",
+            ),
+            ("sentinel = { master = 'm' }".to_owned(), "redis.sentinel.nodes: missing"),
+            ("sentinel = { nodes = ['a:1'] }".to_owned(), "redis.sentinel.master: missing"),
+            (
+                "sentinel = { nodes = ['a:1'], master = 'm', user = 'u' }".to_owned(),
+                "redis.sentinel.user: a user needs a password",
+            ),
+            ("sentinel = 'a:1'".to_owned(), "redis.sentinel: \"a:1\" is not allowed; write a table"),
+            (format!("{sentinel}\nuser = 'u'"), "redis.user: a user needs a password"),
+            ("url = 'redis://h'\nuser = 'u'".to_owned(), "redis.user: a user needs a password"),
+            ("url = 'redis://u:p@h'\nuser = 'v'".to_owned(), "redis.user: redis.url names a user too; keep one"),
+            ("url = 'redis://h'\ntls = {}".to_owned(), "redis.tls: redis://h asks for no TLS; write rediss://"),
+            ("url = 'rediss://h'\ntls = { cert = 'c' }".to_owned(), "redis.tls.cert: its key is missing"),
+            ("url = 'rediss://h'\ntls = { key = 'c' }".to_owned(), "redis.tls.key: its certificate is missing"),
+            (
+                "url = 'rediss://h'\ntls = { server_name = 'a b' }".to_owned(),
+                "redis.tls.server_name: \"a b\" is not allowed",
+            ),
+            ("url = 'rediss://h'\ntls = { roots = 'c' }".to_owned(), "redis.tls.roots: unknown key; write one of ca, "),
+            ("tls = {}".to_owned(), "redis.tls: without redis.url dripd runs its built-in Redis"),
+            ("user = 'u'".to_owned(), "redis.user: without redis.url dripd runs its built-in Redis"),
+            ("password_file = 'p'".to_owned(), "redis.password_file: without redis.url dripd runs its built-in Redis"),
+        ] {
+            let said = refusal(&redis);
+            assert!(said.contains(expected) && said.starts_with("config.toml: 1 problem\n"), "{redis}: {said}");
+        }
+    }
+
+    #[test]
+    fn sentinels_and_tls_are_read_and_a_plain_name_may_be_that_of_a_credential() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for name in ["sentinel", "ca.pem"] {
+            std::fs::write(dir.path().join(name), "secret\n").expect("written");
+        }
+        let environment = Environment { credentials_directory: Some(dir.path().to_owned()), ..Environment::default() };
+        let redis = "user = 'u'\npassword_file = '/p'\n\
+            sentinel = { nodes = ['a:1', '[::1]:2'], master = 'm', user = 's', password_file = 'sentinel' }\n\
+            tls = { ca = 'ca.pem', cert = 'c', key = '/k', server_name = 'redis.example' }";
+        let redis = read(redis, &environment).expect("good").redis;
+        let node = |host: &str, port| Node { host: host.to_owned(), port };
+        let sentinels = SentinelSettings {
+            nodes: vec![node("a", 1), node("::1", 2)],
+            master: "m".to_owned(),
+            user: Some("s".to_owned()),
+            password_file: Some(dir.path().join("sentinel")),
+        };
+        let tls = TlsSettings {
+            ca: Some(dir.path().join("ca.pem")),
+            client: Some(("c".into(), "/k".into())),
+            server_name: Some("redis.example".to_owned()),
+        };
+        assert_eq!((redis.place, redis.tls), (Place::Sentinels(sentinels), Some(tls)));
+        assert_eq!((redis.user.as_deref(), redis.password_file), (Some("u"), Some("/p".into())));
+    }
+}

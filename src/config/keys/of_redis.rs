@@ -1,0 +1,117 @@
+//! The keys of `[redis]`.
+
+use super::{Allowed, Key, key};
+use crate::config::server::PREFIX_HINT;
+
+/// What a URL looks like, for error messages.
+pub(in crate::config) const URL_HINT: &str =
+    "write redis://[user:password@]host[:port][/db], rediss:// for TLS, or unix:///path/to/redis.sock";
+
+/// `[redis]`.
+pub const REDIS: &[Key] = &[
+    key(
+        "url",
+        "",
+        Allowed::Words(URL_HINT),
+        "Where your Redis is. Without it, and without `sentinel`, dripd starts and supervises its built-in Redis. `$DRIPD_REDIS_URL` overrides it.",
+    ),
+    key(
+        "sentinel",
+        "",
+        Allowed::Table(REDIS_SENTINEL),
+        "Instead of `url`: the sentinels that know which server is the primary.",
+    ),
+    key(
+        "tls",
+        "",
+        Allowed::Table(REDIS_TLS),
+        "What TLS needs besides a `url` that begins with `rediss://`. With `sentinel` it asks for TLS, to the sentinels too; `{}` will do.",
+    ),
+    key(
+        "user",
+        "",
+        Allowed::Words("write the name of a user of Redis"),
+        "Who logs in, where `url` does not say it. Without either it is the user `default`.",
+    ),
+    key(
+        "password_file",
+        "",
+        Allowed::Words("write the path of a file"),
+        "A file whose content is the password. It is read again at every connect. Under systemd a plain name may be that of a credential, \
+         and the credential `redis-password` is found by itself.",
+    ),
+    key(
+        "prefix",
+        "\"drip\"",
+        Allowed::Words(PREFIX_HINT),
+        "What every key begins with. Give each dripd its own prefix where several share a Redis: at most four.",
+    ),
+    key(
+        "data_dir",
+        "\"./dripd-data\"",
+        Allowed::Words("the path of a directory"),
+        "Where the built-in Redis keeps its data. Under systemd `$STATE_DIRECTORY` is the default.",
+    ),
+    key("port", "7379", Allowed::Words("a port, 1 to 65535"), "The port of the built-in Redis, on 127.0.0.1."),
+    key(
+        "fsync",
+        "\"everysec\"",
+        Allowed::Words("\"everysec\" or \"always\""),
+        "When the built-in Redis writes its file through to the disk. With `everysec` a crash of Redis may undo the last two \
+         seconds; with `always` it undoes nothing, and each push waits for the disk.",
+    ),
+];
+
+/// The table `tls` of `[redis]`.
+pub const REDIS_TLS: &[Key] = &[
+    key(
+        "ca",
+        "",
+        Allowed::Words("write the path of a file"),
+        "Whose signature makes a server's certificate good: one or more certificates in PEM form. Without it, whom this system trusts.",
+    ),
+    key(
+        "cert",
+        "",
+        Allowed::Words("write the path of a file"),
+        "The certificate of this client with those that lead to its CA, in PEM form, for a server that wants one. With `key`.",
+    ),
+    key(
+        "key",
+        "",
+        Allowed::Words("write the path of a file"),
+        "The private key of `cert`, in PEM form, without a passphrase.",
+    ),
+    key(
+        "server_name",
+        "",
+        Allowed::Words("write a name or an IP address"),
+        "The name that every server's certificate must be for. Without it, the name or address that the server is reached under.",
+    ),
+];
+
+/// The table `sentinel` of `[redis]`.
+pub const REDIS_SENTINEL: &[Key] = &[
+    key(
+        "nodes",
+        "",
+        Allowed::Words("write a list of host:port, as in [\"10.0.0.1:26379\", \"10.0.0.2:26379\"]"),
+        "Where the sentinels are. It must be there.",
+    ),
+    key(
+        "master",
+        "",
+        Allowed::Words("write the name that the sentinels know it by, as in \"mymaster\""),
+        "What the sentinels call the primary and its replicas. It must be there.",
+    ),
+    key("user", "", Allowed::Words("write the name of a user of the sentinels"), "Who logs in to the sentinels."),
+    key(
+        "password_file",
+        "",
+        Allowed::Words("write the path of a file"),
+        "A file whose content is the password for the sentinels. Without it nobody logs in there.",
+    ),
+];
+
+/// Keys of `[redis]` that are to come.
+pub const REDIS_TO_COME: &[&str] = &["partition_by", "partitions", "cluster"];

@@ -1,0 +1,77 @@
+//! What happened: each push with its answer, each job that left with its entry, and how each was finished. All times are microseconds
+//! since the epoch; the server and whoever notes them run on one machine.
+
+/// A standstill of the server that is not noted: what is longer than a call and a moment's sleep beside it is.
+pub const UNNOTICED_US: u64 = 3_000;
+
+/// What a producer was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Accepted,
+    Rejected,
+    /// The connection was lost, or Redis refused: it may have gone in or not.
+    Unknown,
+}
+
+/// One job that a producer pushed.
+#[derive(Debug, Clone)]
+pub struct Push {
+    /// The job; no other push has it.
+    pub job: String,
+    pub bucket: usize,
+    pub sent_us: u64,
+    pub answered_us: u64,
+    pub answer: Answer,
+}
+
+/// An entry of the ready stream, as it is there in the end.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The number of the entry in the stream; it grows with each.
+    pub at: u64,
+    /// When it left its bucket, as its id says: in whole milliseconds, rounded down.
+    pub left_us: u64,
+    pub job: String,
+    pub bucket: usize,
+    /// 1: the first.
+    pub attempt: u64,
+}
+
+/// A worker had an entry in its hands.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// Which one, by its number.
+    pub at: u64,
+    /// When it began to give it back, if it did: nobody else can have had it before.
+    pub given_us: Option<u64>,
+    /// It was acknowledged, and the answer said so: it must not leave again.
+    pub acked_us: Option<u64>,
+}
+
+/// What is promised of a bucket, or of a budget above it.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub name: String,
+    /// So many in a period.
+    pub count: u64,
+    pub period_us: u64,
+    pub catch_up_us: u64,
+    /// How many may be in flight.
+    pub slots: Option<usize>,
+    /// The number of the node above it.
+    pub parent: Option<usize>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pub nodes: Vec<Node>,
+    pub pushes: Vec<Push>,
+    /// In the order of the stream.
+    pub entries: Vec<Entry>,
+    pub held: Vec<Held>,
+    /// Between these moments the server may have stood still, in their order. What left meanwhile may have been decided at the beginning,
+    /// and its id made at the end.
+    pub stalls: Vec<(u64, u64)>,
+    /// At these moments all state was lost, and what was stored with it: nothing is promised from one side of such a moment to the other.
+    pub lost_all_us: Vec<u64>,
+}
