@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::{Exit, Failure};
 use crate::operate;
-use crate::store::Store;
+use crate::store::Whole;
 use crate::store::change::{Author, Change, Told};
 use crate::words::bucket::BucketName;
 use crate::words::duration;
@@ -103,7 +103,7 @@ impl Target {
     }
 
     /// A change of what is set for it, by whoever runs this.
-    pub(super) async fn change(&self, store: &mut Store, what: &'static str) -> Result<Change, Failure> {
+    pub(super) async fn change(&self, store: &mut Whole, what: &'static str) -> Result<Change, Failure> {
         let (pattern, reason) = (self.subject().stored(), self.reason.clone());
         Ok(Change {
             what,
@@ -145,11 +145,11 @@ pub(super) fn by() -> String {
 }
 
 /// The same with who Redis says that this is.
-pub(super) async fn author(store: &mut Store) -> Author {
+pub(super) async fn author(store: &mut Whole) -> Author {
     Author { by: by(), user: store.whoami().await }
 }
 
 /// Make a change; where another one still spreads, when that is over.
-pub(super) async fn make(store: &mut Store, change: &Change) -> Result<Told, Failure> {
+pub(super) async fn make(store: &mut Whole, change: &Change) -> Result<Told, Failure> {
     Ok(operate::change::make(store, change).await?)
 }

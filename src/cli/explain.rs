@@ -48,15 +48,16 @@ impl Explain {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         if self.kind.budget {
-            let facts = store.explain_budget(&self.bucket).await?;
+            let facts = store.of(&self.bucket).explain_budget(&self.bucket).await?;
             let said = BudgetSaid::of(&facts, &Wall::here(facts.now_us));
             let json = || serde_json::to_string(&said).expect("an explanation is text and numbers");
             say(if self.json { json() } else { said.text() }.trim_end());
             return Ok(Exit::Done);
         }
-        let facts = store.explain(&self.bucket).await?;
+        let facts = store.of(&self.bucket).explain(&self.bucket).await?;
         // From any directory one sees the policies of another: without a file there is nothing to compare.
-        let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
+        let is_in_force =
+            if config.path.is_some() { store.authority().has_record(&config.record).await? } else { None };
         let file = File { name: config.source(), is_in_force };
         let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
         if self.json {
@@ -78,7 +79,7 @@ impl Ask {
         let given = settings::parse(&self.keys, &subject).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
         let set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
         let change = Change { what: "set", pattern: self.bucket.to_string(), set, ..Change::default() };
-        let what_if = connect(config).await?.what_if(&self.bucket, &change, self.push).await?;
+        let what_if = connect(config).await?.of(&self.bucket).what_if(&self.bucket, &change, self.push).await?;
         let said = WhatIfSaid::of(self.bucket.as_str(), self.push, what_if);
         if self.json {
             say(&serde_json::to_string(&said).expect("a forecast is text and numbers"));

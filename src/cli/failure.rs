@@ -70,17 +70,23 @@ impl From<ChangeError> for Failure {
     fn from(why: ChangeError) -> Self {
         match why {
             ChangeError::Store(why) => why.into(),
-            ChangeError::Spreads { .. } => Self::new(Exit::Failed, why.to_string()),
+            ChangeError::Spreads { .. } | ChangeError::IsCarried { .. } => Self::new(Exit::Failed, why.to_string()),
         }
     }
 }
 
 impl From<StoreError> for Failure {
     fn from(why: StoreError) -> Self {
-        let exit = if why.is_unusable() || why.code() == Some("WRONGTYPE") { Exit::Unavailable } else { Exit::Failed };
+        let exit = if let StoreError::OtherCut { .. } = why {
+            Exit::BadConfig
+        } else if why.is_unusable() || why.code() == Some("WRONGTYPE") {
+            Exit::Unavailable
+        } else {
+            Exit::Failed
+        };
         let (message, record) = (why.in_words(Role::Operator), why.to_string());
         let (message, of_call) = match &why {
-            StoreError::Loading { .. } | StoreError::Unusable { .. } => (message, None), // it says what was tried, on which server
+            StoreError::Loading { .. } | StoreError::Unusable { .. } | StoreError::OtherCut { .. } => (message, None), // it says what was tried, on which server
             StoreError::Lost { .. } => (message, Some(OfCall::Lost { record })),
             _ if why.is_not_allowed() => (String::new(), Some(OfCall::NotAllowed(why))),
             _ => (message, Some(OfCall::Refused { record })),
@@ -103,6 +109,7 @@ impl From<DaemonError> for Failure {
         match why {
             DaemonError::Config(why) => why.into(),
             DaemonError::BuiltInRedis(why) => why.into(),
+            DaemonError::Store(why @ StoreError::OtherCut { .. }) => why.into(),
             DaemonError::Store(why) => Self { exit: Exit::Unavailable, ..why.into() },
             // Starting again mends it as little as a bad file.
             why @ DaemonError::Http(BadListener::OpenToAll(_)) => Self::new(Exit::BadConfig, why.to_string()),

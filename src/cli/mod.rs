@@ -41,7 +41,7 @@ use help::Notes;
 
 use crate::config::{Config, Environment};
 use crate::store::acl::Role;
-use crate::store::{Address, Partition, Store};
+use crate::store::{Address, Layout, Whole};
 
 /// How long a command tries to reach Redis.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -280,11 +280,11 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
 }
 
 /// Connect as every command but `run` does: for at most five seconds.
-async fn connect(config: &Config) -> Result<Store, Failure> {
-    let (address, partition) = (Address::of(&config.redis)?, Partition::of(&config.redis));
+async fn connect(config: &Config) -> Result<Whole, Failure> {
+    let (address, partition) = (Address::of(&config.redis)?, Layout::of(&config.redis));
     let since = Instant::now();
     loop {
-        match Store::connect(&address, &partition).await {
+        match Whole::connect(&address, &partition).await {
             Ok(store) => return Ok(store),
             Err(why) if since.elapsed() >= TRY_FOR || why.is_not_allowed() => return Err(why.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,

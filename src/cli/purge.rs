@@ -36,7 +36,7 @@ impl Purge {
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let (mut store, name) = (connect(config).await?, shown(self.bucket.as_str().as_bytes()));
-        let found = store.bucket_status(&self.bucket).await?;
+        let found = store.of(&self.bucket).bucket_status(&self.bucket).await?;
         if found.depth == 0 && (found.retries == 0 || !self.retries) {
             let rest = match found.retries {
                 0 => String::new(),
@@ -56,7 +56,7 @@ impl Purge {
             store = connect(config).await?; // the question may have outlived the connection
         }
         let author = author(&mut store).await;
-        let gone = store.purge(&self.bucket, self.retries, &author).await?;
+        let gone = store.of(&self.bucket).purge(&self.bucket, self.retries, &author).await?;
         let what = if self.retries {
             format!("{} and {} thrown away", jobs(gone.jobs), retries(gone.retries))
         } else {

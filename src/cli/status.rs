@@ -38,7 +38,7 @@ impl Show {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let (json, text) = if let Some(bucket) = &self.bucket {
-            let status = store.bucket_status(bucket).await?;
+            let status = store.of(bucket).bucket_status(bucket).await?;
             (serde_json::to_string(&status), describe_bucket(&status))
         } else {
             let status = store.status(&config.record).await?;
@@ -57,6 +57,9 @@ fn describe(status: &Status, config: &Config) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: String| out += &labelled(name, &text);
     line("redis", format!("{}, version {}", status.redis, status.version));
+    if status.partitions > 1 {
+        line("partitions", status.partitions.to_string());
+    }
     for warning in &status.warnings {
         line("warning", warning.clone());
     }

@@ -5,7 +5,7 @@ use clap::Args;
 use super::change::{For, Kind, Target, make};
 use super::{Exit, Failure, connect, say};
 use crate::config::Config;
-use crate::store::Store;
+use crate::store::Whole;
 use crate::store::acl::Role;
 use crate::store::change::{Change, Out, SetTo, Told};
 use crate::words::shown::shell;
@@ -108,7 +108,7 @@ impl Stop {
     }
 
     /// Do it. Replies what there is to say.
-    pub(super) async fn make(&self, store: &mut Store, way: Way) -> Result<String, Failure> {
+    pub(super) async fn make(&self, store: &mut Whole, way: Way) -> Result<String, Failure> {
         let subject = self.target.subject();
         let mut change = self.target.change(store, way.key()).await?;
         change.for_us = self.lasts.micros();
@@ -125,7 +125,7 @@ impl Stop {
 }
 
 /// What was stopped, how many buckets a glob met or are below a budget; and, of a pause, which jobs it cannot call back.
-async fn stopped(store: &mut Store, change: &Change, met: Option<u64>, way: Way) -> String {
+async fn stopped(store: &mut Whole, change: &Change, met: Option<u64>, way: Way) -> String {
     let subject = Subject::of_stored(&change.pattern);
     let mut line = format!("{subject}: {}", way.state());
     if let Some(buckets) = met {
@@ -179,7 +179,7 @@ impl Go {
     }
 
     /// Do it. Replies what there is to say.
-    pub(super) async fn make(&self, store: &mut Store, way: Way) -> Result<String, Failure> {
+    pub(super) async fn make(&self, store: &mut Whole, way: Way) -> Result<String, Failure> {
         let (subject, state) = (self.target.subject(), way.state());
         let mut change = self.target.change(store, way.back()).await?;
         (change.unset, change.asks) = (vec![way.key().to_owned()], Some(state));

@@ -1,6 +1,7 @@
 //! `dripd work`.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use super::log::Log;
 use super::{Exit, Failure, connect};
 use crate::config::{BadConfig, Config};
 use crate::store::acl::Role;
-use crate::store::{Address, Partition};
+use crate::store::{Address, Layout};
 use crate::system::signals::{Signal, Signals};
 use crate::words::bucket::BucketName;
+use crate::words::cut;
 use crate::words::policy::Route;
 use crate::worker::{Exec, Http, Print, Runner, Signer, Worker, header};
 
@@ -54,6 +56,9 @@ pub(super) struct Work {
     /// How many jobs at a time
     #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<u16>(1, 1_000))]
     concurrency: u16,
+    /// Take from these partitions only, as in 0-7 or 3 [default: all]
+    #[arg(long, value_name = "FROM-TO", value_parser = partitions)]
+    partitions: Option<RangeInclusive<u8>>,
     /// The ready stream to take from
     #[arg(long, value_name = "ROUTE", default_value = "default", value_parser = Route::parse)]
     route: Route,
@@ -62,6 +67,13 @@ pub(super) struct Work {
     timeout: Option<Duration>,
     #[command(flatten)]
     log: Log,
+}
+
+fn partitions(text: &str) -> Result<RangeInclusive<u8>, &'static str> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse().ok().filter(|number| *number < cut::MOST);
+    let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
+    range.map(|(first, last)| first..=last).ok_or("write two numbers of partitions, as in 0-7, or one")
 }
 
 fn budget(text: &str) -> Result<BucketName, String> {
@@ -96,10 +108,15 @@ impl Work {
             }
             (None, None) => Runner::Print(Print::new(closed.clone())),
         };
-        let (address, partition) = (Address::of(&config.redis)?, Partition::of(&config.redis));
+        let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
+        let cut = layout.cut();
+        if let Some(last) = self.partitions.as_ref().map(RangeInclusive::end).filter(|last| **last >= cut.partitions) {
+            let why = format!("there is no partition {last}: the last one is {}", cut.partitions - 1);
+            return Err(Failure::new(Exit::Usage, why));
+        }
         drop(connect(config).await?);
-        let worker = Worker::new(address, partition, self.route, usize::from(self.concurrency), runner);
-        let worker = worker.slowing(self.throttle_budget);
+        let worker = Worker::new(address, layout, self.route, usize::from(self.concurrency), runner);
+        let worker = worker.slowing(self.throttle_budget).from(self.partitions);
         let mut working = std::pin::pin!(worker.run(stop.clone()));
         loop {
             tokio::select! {

@@ -150,8 +150,9 @@ impl Config {
         root.finish(&mut problems);
         check_patterns("bucket", &buckets, &mut problems);
         check_patterns("budget", &budgets, &mut problems);
-        let record = Record { defaults: default_policy, buckets, budgets, limits };
+        let record = Record { defaults: default_policy, buckets, budgets, limits, cut: redis.cut };
         if all_budgets && all_buckets {
+            tree::check_partitions(&record, &mut problems);
             tree::check(&record, &mut problems); // where each entry can be told by its place
         }
         if problems.is_empty() {
@@ -205,6 +206,8 @@ impl Config {
             ("redis.user", old.user != changed.user),
             ("redis.password_file", old.password_file != changed.password_file),
             ("redis.prefix", old.prefix != changed.prefix),
+            ("redis.partitions", old.cut.partitions != changed.cut.partitions),
+            ("redis.partition_by", old.cut.by != changed.cut.by),
             ("redis.data_dir", old.data_dir != changed.data_dir),
             ("redis.port", old.port != changed.port),
             ("redis.fsync", old.fsync != changed.fsync),
@@ -285,7 +288,7 @@ mod tests {
     #[test]
     fn every_problem_is_named_at_once_with_what_would_be_right() {
         let text = "[defaults]\nrate = '5/sec'\ncapcity = 3\nlease = '0s'\nbackoff = { initial = '1h', max = '1s' }\n\
-                    [redis]\npartitions = 4\nurl = 'http://x'\n[http]\nlisten = '1'\n[[bucket]]\ncapacity = 0\n";
+                    [redis]\npartitions = 3\nurl = 'http://x'\n[http]\nlisten = '1'\n[[bucket]]\ncapacity = 0\n";
         let shown = parse(text).expect_err("all of it is wrong").to_string();
         for part in [
             "config.toml: 9 problems",
@@ -293,7 +296,7 @@ mod tests {
             "defaults.capcity: unknown key; did you mean capacity?",
             "defaults.lease: \"0s\"",
             "defaults.backoff: initial, 1h, is longer than max, 1s",
-            "redis.partitions is not in this version",
+            "redis.partitions: 3 is not allowed; write a power of two, 1 to 64",
             "redis.url: \"http://x\"",
             "http.listen: \"1\" is not allowed",
             "bucket[1].match: missing",
@@ -307,15 +310,12 @@ mod tests {
     fn what_this_version_does_not_have_is_refused_by_name() {
         let policy = "job_rate = '1/s'\nttl = '1m'\ndedup = '1m'\n";
         let text = format!(
-            "[redis]\npartition_by = 1\npartitions = 4\ncluster = ['h:1']\n\
+            "[redis]\ncluster = ['h:1']\n\
              [defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
              [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n[[route]]\nname = 'a'\n"
         );
         let shown = parse(&text).expect_err("none of it is there yet").to_string();
-        let mut missing: Vec<String> =
-            ["redis.partition_by", "redis.partitions", "redis.cluster", "budget[1].job_rate", "route"]
-                .map(str::to_owned)
-                .into();
+        let mut missing: Vec<String> = ["redis.cluster", "budget[1].job_rate", "route"].map(str::to_owned).into();
         for section in ["defaults", "bucket[1]"] {
             for key in ["job_rate", "ttl", "dedup"] {
                 missing.push(format!("{section}.{key}"));
@@ -331,9 +331,9 @@ mod tests {
 
     #[test]
     fn a_slip_in_a_key_that_is_to_come_says_that_it_is_not_there_yet() {
-        let shown = parse("[redis]\npartitons = 4\n[[rout]]\n").expect_err("slips").to_string();
+        let shown = parse("[redis]\ncluser = 4\n[[rout]]\n").expect_err("slips").to_string();
         assert!(
-            shown.contains("redis.partitons: unknown key; did you mean partitions? it is not in this version"),
+            shown.contains("redis.cluser: unknown key; did you mean cluster? it is not in this version"),
             "{shown}"
         );
         assert!(shown.contains("rout: unknown key; did you mean route? it is not in this version"), "{shown}");

@@ -6,9 +6,17 @@ use super::Environment;
 use super::connection::{Connection, Place, TlsSettings};
 use super::keys;
 use super::section::{Problems, Section};
+use crate::words::cut::{self, Cut};
 
 /// What a prefix looks like, for error messages.
 pub(super) const PREFIX_HINT: &str = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
+
+/// What a number of partitions looks like, and what a name is cut by.
+pub(super) const PARTITIONS_HINT: &str = "write a power of two, 1 to 64";
+pub(super) const PARTITION_BY_HINT: &str = "write how many parts, 1 to 8";
+
+/// How many parts of a name may say where it lives.
+const PARTS_MOST: u8 = 8;
 
 /// Where the built-in Redis listens unless `redis.port` says otherwise.
 pub const BUILT_IN_PORT: u16 = 7379;
@@ -28,6 +36,8 @@ pub struct RedisSettings {
     pub file_holds_password: bool,
     /// What every key begins with.
     pub prefix: String,
+    /// Into how many partitions the keys are cut.
+    pub cut: Cut,
     /// Where the built-in Redis keeps its data.
     pub data_dir: PathBuf,
     /// The loopback port of the built-in Redis.
@@ -66,6 +76,7 @@ pub(super) fn redis_settings(
     let text = |v: &toml::Value| v.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let connection = Connection::read(section, environment, problems);
     let prefix = section.read("prefix", |v| text(v).filter(|prefix| is_prefix(prefix)), problems);
+    let cut = cut(section, problems);
     let data_dir = section.read("data_dir", text, problems).map(PathBuf::from);
     let port = |v: &toml::Value| v.as_integer().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
     let port = section.read("port", port, problems);
@@ -85,10 +96,25 @@ pub(super) fn redis_settings(
         tls: connection.tls,
         file_holds_password: connection.file_holds_password,
         prefix: prefix.unwrap_or_else(|| "drip".to_owned()),
+        cut,
         data_dir: std::path::absolute(&data_dir).unwrap_or(data_dir),
         port: port.unwrap_or(BUILT_IN_PORT),
         fsync: fsync.unwrap_or(Fsync::EverySecond),
     }
+}
+
+/// Into how many partitions, and by what.
+fn cut(section: &mut Section, problems: &mut Problems) -> Cut {
+    let small = |v: &toml::Value| v.as_integer().and_then(|n| u8::try_from(n).ok());
+    let is_cut = section.has("partitions");
+    let partitions = |v: &toml::Value| small(v).filter(|n| n.is_power_of_two() && *n <= cut::MOST);
+    let partitions = section.read("partitions", partitions, problems).unwrap_or(1);
+    let by = section.read("partition_by", |v| small(v).filter(|n| (1..=PARTS_MOST).contains(n)), problems);
+    if by.is_some() && !is_cut {
+        problems.add("redis.partition_by: there is one partition; write redis.partitions too".to_owned());
+    }
+    // With one partition nothing depends on it: the keys, and the record, are those of a system that never heard of it.
+    Cut { partitions, by: by.filter(|_| partitions > 1).unwrap_or(0) }
 }
 
 fn is_prefix(prefix: &str) -> bool {

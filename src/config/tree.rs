@@ -5,6 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::section::Problems;
+use crate::words::cut::Cut;
 use crate::words::glob::{Glob, Table};
 use crate::words::node::{Budget, Node};
 use crate::words::parent::Parent;
@@ -174,6 +175,55 @@ pub(super) fn check(record: &Record, problems: &mut Problems) {
         record.buckets.iter().enumerate().filter(|(_, entry)| entry.policy.node.within != defaults.within)
     {
         tree.above(&name("bucket", at), Some(&entry.glob), &entry.policy.node, problems);
+    }
+}
+
+/// What can be seen to lie in another partition than its budget: a bucket and all that is above it live in one.
+pub(super) fn check_partitions(record: &Record, problems: &mut Problems) {
+    let cut = record.cut;
+    if cut.is_whole() {
+        return;
+    }
+    let mut look = |name: String, glob: &str, node: &Node| {
+        let Some(parent) = &node.within else { return };
+        if cut.by == 0 {
+            problems.add(format!(
+                "{name}.within: with redis.partitions it needs redis.partition_by, for a bucket and its budgets live in one partition: \
+                 write how many parts of their names, split at :, they share"
+            ));
+        } else if lives_elsewhere(cut, glob, parent.as_str()) {
+            problems.add(format!(
+                "{name}.within: {:?} lives in another partition than what {glob:?} matches: with redis.partition_by = {} the first {} of \
+                 both names must be the same",
+                parent.as_str(),
+                cut.by,
+                if cut.by == 1 { "part".to_owned() } else { format!("{} parts", cut.by) }
+            ));
+        }
+    };
+    for (at, entry) in record.budgets.iter().enumerate() {
+        look(format!("budget[{}]", at + 1), &entry.glob, &entry.policy.node);
+    }
+    let defaults = &record.defaults.node;
+    look("defaults".to_owned(), "*", defaults);
+    let others = record.buckets.iter().enumerate().filter(|(_, entry)| entry.policy.node.within != defaults.within);
+    for (at, entry) in others {
+        look(format!("bucket[{}]", at + 1), &entry.glob, &entry.policy.node);
+    }
+}
+
+/// Whether no name that a glob matches can have the tag of a parent, as far as both begin with plain text.
+fn lives_elsewhere(cut: Cut, glob: &str, parent: &str) -> bool {
+    // The tag, or only its beginning where what follows is not known.
+    let tag = |text: &str, opens: &[char]| {
+        let known = &text[..text.find(opens).unwrap_or(text.len())];
+        let is_whole = known.len() == text.len() || known.matches(':').count() >= usize::from(cut.by);
+        (if is_whole { cut.tag(known).to_owned() } else { known.to_owned() }, is_whole)
+    };
+    match (tag(glob, &['*', '?', '[', '\\']), tag(parent, &['{'])) {
+        ((a, true), (b, true)) => a != b,
+        ((whole, true), (begins, false)) | ((begins, false), (whole, true)) => !whole.starts_with(&begins),
+        ((a, false), (b, false)) => !a.starts_with(&b) && !b.starts_with(&a),
     }
 }
 

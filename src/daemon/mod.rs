@@ -19,6 +19,7 @@ use crate::config::connection::Place;
 use crate::config::{BadConfig, Config, Environment};
 use crate::http::{self, BadListener};
 use crate::loops::changes::Changes;
+use crate::loops::copies::Copies;
 use crate::loops::heartbeat::{Heartbeat, Identity};
 use crate::loops::pacer::Pacer;
 use crate::loops::progress::{Progress, Reader};
@@ -27,8 +28,8 @@ use crate::loops::reconciler::Reconciler;
 use crate::loops::walk::Walk;
 use crate::store::acl::Role;
 use crate::store::server::Server;
-use crate::store::wake::Hints;
-use crate::store::{Address, Partition, Store, StoreError};
+use crate::store::wake::Reports;
+use crate::store::{Address, Layout, StoreError, Whole};
 use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
 use crate::system::control::{Control, Request};
 use crate::system::signals::{Signal, Signals};
@@ -111,8 +112,8 @@ pub struct Daemon {
     environment: Environment,
     config: Config,
     address: Address,
-    partition: Partition,
-    hints: Arc<Hints>,
+    layout: Layout,
+    reports: Arc<Reports>,
     progress: Arc<Progress>,
     built_in: Option<BuiltInRedis>,
     identity: Identity,
@@ -153,15 +154,15 @@ impl Daemon {
         warn_of(&config);
         let progress = Arc::new(Progress::default());
         let door = door::open(&config, &address, &progress, &environment)?;
-        let partition = Partition::of(&config.redis);
-        let hints = Arc::new(Hints::new(partition.clone()));
+        let layout = Layout::of(&config.redis);
+        let reports = Arc::new(Reports::new(layout.clone()));
         let mut daemon = Self {
             named,
             environment,
             config,
             address,
-            partition,
-            hints,
+            layout,
+            reports,
             progress,
             built_in,
             identity: Identity::of_this_process(),
@@ -205,6 +206,9 @@ impl Daemon {
                 }
                 Err(why) => why,
             };
+            if let StoreError::OtherCut { .. } = why {
+                return Err(why.into()); // waiting does not mend it
+            }
             self.progress.waiting_for_redis();
             self.say_that_it_waits(&why);
             let is_loading = matches!(why, StoreError::Loading { .. });
@@ -250,16 +254,16 @@ impl Daemon {
 
     /// Connect, make ready, serve.
     async fn session(&mut self) -> Result<End, StoreError> {
-        self.hints = Arc::new(Hints::new(self.partition.clone()));
-        let Some((store, server)) = self.make_ready().await? else { return Ok(End::Stop) };
+        self.reports = Arc::new(Reports::new(self.layout.clone()));
+        let Some((whole, server)) = self.make_ready().await? else { return Ok(End::Stop) };
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        self.start(&mut tasks, &store, &server, &stop)?;
+        self.start(&mut tasks, &whole, &server, &stop)?;
         self.served = true;
         self.progress.serving();
         self.waited_for = None;
-        info!(redis = store.shown(), version = server.version, tracking = server.tracking, "serving");
+        info!(redis = whole.shown(), version = server.version, tracking = server.tracking, "serving");
         systemd::ready();
-        let end = self.watch(&mut tasks, &store).await;
+        let end = self.watch(&mut tasks, &whole).await;
         stop.cancel();
         let finish = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(FINISH_WITHIN, finish).await.is_err() {
@@ -277,39 +281,45 @@ impl Daemon {
         }
     }
 
-    /// The start list. The loops end in any order: none feeds another.
+    /// The start list: the loops of each partition, and those of the whole. They end in any order: none feeds another.
     fn start(
         &self,
         tasks: &mut JoinSet<Ended>,
-        store: &Store,
+        whole: &Whole,
         server: &Server,
         stop: &CancellationToken,
     ) -> Result<(), StoreError> {
-        let pacer = Pacer::new(store.clone(), Arc::clone(&self.hints), Arc::clone(&self.progress)).map_err(|why| {
-            StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
-        })?;
-        let reaper = Reaper::new(store.clone(), Arc::clone(&self.hints));
-        let reconciler = Reconciler::new(store.clone(), Arc::clone(&self.hints), server.tracking);
-        let heartbeat =
-            Heartbeat::new(store.clone(), self.identity.clone(), Arc::clone(&self.progress), server.tracking);
-        let changes = Changes::new(store.clone(), Arc::clone(&self.hints), Arc::clone(&self.progress));
-        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-        let walk = Walk::new(self.address.clone(), self.partition.clone(), hints, progress);
         let mut start = |name, run: BoxFuture<'static, Result<(), StoreError>>| {
             tasks.spawn(async move { Ended::Loop(name, run.await) });
         };
-        start("pacer", Box::pin(pacer.run(stop.clone())));
-        start("reaper", Box::pin(reaper.run(stop.clone())));
+        for store in whole.each() {
+            let hints = self.reports.of(store.keys().number());
+            let pacer = Pacer::new(store.clone(), Arc::clone(hints), Arc::clone(&self.progress)).map_err(|why| {
+                StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
+            })?;
+            let reaper = Reaper::new(store, Arc::clone(hints));
+            start("pacer", Box::pin(pacer.run(stop.clone())));
+            start("reaper", Box::pin(reaper.run(stop.clone())));
+        }
+        let shared = || (whole.clone(), Arc::clone(&self.reports), Arc::clone(&self.progress));
+        let (all, reports, progress) = shared();
+        let reconciler = Reconciler::new(all.clone(), reports, server.tracking);
+        let heartbeat = Heartbeat::new(all, self.identity.clone(), progress, server.tracking);
+        let (all, reports, progress) = shared();
+        let changes = Changes::new(all, reports, progress);
+        let (all, reports, progress) = shared();
+        let walk = Walk::new(self.address.clone(), self.layout.clone(), reports, progress);
         start("reconciler", Box::pin(reconciler.run(stop.clone())));
         start("heartbeat", Box::pin(heartbeat.run(stop.clone())));
         start("changes", Box::pin(changes.run(stop.clone())));
         start("walk", Box::pin(walk.run(stop.clone())));
+        start("copies", Box::pin(Copies::new(all).run(stop.clone())));
         Ok(())
     }
 
     /// Serve until a loop fails, the connection ends, or a signal stops the daemon.
-    async fn watch(&mut self, tasks: &mut JoinSet<Ended>, store: &Store) -> End {
-        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
+    async fn watch(&mut self, tasks: &mut JoinSet<Ended>, whole: &Whole) -> End {
+        let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
         let watchdog = systemd::watchdog_every();
         let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
         let mut told = Instant::now().checked_sub(STATUS_EVERY);
@@ -318,7 +328,7 @@ impl Daemon {
                 ended = tasks.join_next() => match ended {
                     Some(Ok(Ended::Loop(name, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
                     Some(Ok(Ended::Loop(..))) | None => {}
-                    Some(Ok(Ended::Reload(ended))) => if let Some(end) = self.end_reload(ended, tasks, store).await { return end },
+                    Some(Ok(Ended::Reload(ended))) => if let Some(end) = self.end_reload(ended, tasks, whole).await { return end },
                     Some(Ok(Ended::Record(_, Err(why)))) => return End::Lost(why),
                     Some(Ok(Ended::Record(compared, Ok(is_own)))) => {
                         // A reload that came meanwhile says itself what it came to.
@@ -332,24 +342,24 @@ impl Daemon {
                         return End::Lost(StoreError::Unusable { address, why: why.to_string() });
                     }
                 },
-                () = hints.disconnected.notified() => {
+                () = reports.disconnected.notified() => {
                     let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
                 }
                 () = progress.record_changed.notified() => {
-                    let (store, config) = (store.clone(), Box::new(self.config.clone()));
+                    let (whole, config) = (whole.clone(), Box::new(self.config.clone()));
                     let is_built_in = self.built_in.is_some();
                     tasks.spawn(async move {
-                        let settled = settle_record(store, &config, is_built_in).await;
+                        let settled = settle_record(whole, &config, is_built_in).await;
                         Ended::Record(config, settled)
                     });
                 }
                 signal = self.signals.next() => match signal {
                     Signal::Stop => { info!("stopping"); return End::Stop }
                     Signal::Status => self.log_status(),
-                    Signal::Reload => self.reload(None, tasks, store).await,
+                    Signal::Reload => self.reload(None, tasks, whole).await,
                 },
-                request = next_request(self.control.as_mut()) => self.reload(Some(request), tasks, store).await,
+                request = next_request(self.control.as_mut()) => self.reload(Some(request), tasks, whole).await,
                 _ = beat.tick() => {
                     if watchdog.is_some() && !self.progress.is_stuck() {
                         systemd::watchdog();
@@ -378,7 +388,7 @@ impl Daemon {
     fn log_status(&self) {
         let figures = self.progress.figures(Reader::Log);
         let (dispatched, rejected, calls) = (figures.dispatched, figures.rejected, figures.calls);
-        let (latest, bad_names) = (figures.latest, self.hints.bad_names());
+        let (latest, bad_names) = (figures.latest, self.reports.bad_names());
         info!(redis = self.address.shown(), dispatched, rejected, calls, ?latest, bad_names, "status");
     }
 
@@ -418,7 +428,8 @@ fn warn_of(config: &Config) {
 
 /// Whether the record in force is that of `config`; where none is stored it is stored now. (Somebody flushed Redis: without a record
 /// the built-in defaults would hold.)
-async fn settle_record(mut store: Store, config: &Config, is_built_in: bool) -> Result<bool, StoreError> {
+async fn settle_record(mut whole: Whole, config: &Config, is_built_in: bool) -> Result<bool, StoreError> {
+    let mut store = whole.authority();
     loop {
         if let Some(is_own) = store.has_record(&config.record).await? {
             if is_built_in {
@@ -427,7 +438,7 @@ async fn settle_record(mut store: Store, config: &Config, is_built_in: bool) -> 
             return Ok(is_own);
         }
         info!("no policy record is stored: storing it again");
-        store.put_record(&config.record, &config.record_source, true).await?;
+        whole.put_record(&config.record, &config.record_source, true).await?;
     }
 }
 

@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::loops::progress::Progress;
 use crate::store::ops::Put;
 use crate::store::server::Server;
-use crate::store::wake::Hints;
-use crate::store::{Address, Partition, Store, StoreError};
+use crate::store::wake::Reports;
+use crate::store::{Address, Layout, StoreError, Whole};
 use crate::system::built_in_redis::BuiltInRedisError;
 use crate::system::signals::Signal;
 
@@ -46,77 +46,97 @@ impl Daemon {
     }
 
     /// Connect and settle the record, which may take a while over many queues; `None` when told to stop meanwhile.
-    pub(super) async fn make_ready(&mut self) -> Result<Option<(Store, Server)>, StoreError> {
+    pub(super) async fn make_ready(&mut self) -> Result<Option<(Whole, Server)>, StoreError> {
         loop {
             let put = std::mem::take(&mut self.must_put);
-            let (address, partition) = (self.address.clone(), self.partition.clone());
-            let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-            let making = make_ready(address, partition, hints, progress, self.config.clone(), put);
+            let (address, layout) = (self.address.clone(), self.layout.clone());
+            let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
+            let making = make_ready(address, layout, reports, progress, self.config.clone(), put);
             let made = self.meanwhile(making).await;
             self.must_put |= put && !matches!(made, Some(Ok(_)));
             let Some(made) = made else { return Ok(None) };
-            let (store, server, is_own) = made?;
+            let (whole, server, is_own) = made?;
             self.warn_about(&server);
             if !self.must_put {
                 self.say_whose_record(is_own);
-                return Ok(Some((store, server)));
+                return Ok(Some((whole, server)));
             }
         }
     }
 }
 
-/// Connect, and see that a record is in force: that of `config` where it is to be `put`, else any. Replies whether it is that one.
+/// Connect, and see that a record is in force, in every partition: that of `config` where it is to be `put`, else any. Replies whether it is
+/// that one.
 async fn make_ready(
     address: Address,
-    partition: Partition,
-    hints: Arc<Hints>,
+    layout: Layout,
+    reports: Arc<Reports>,
     progress: Arc<Progress>,
     config: Config,
     must_put: bool,
-) -> Result<(Store, Server, bool), StoreError> {
+) -> Result<(Whole, Server, bool), StoreError> {
     let record = &config.record;
-    let mut store = Store::connect_tracking(&address, &partition, &hints).await?;
-    let server = store.prepare(&hints).await?;
-    let mut is_own = store.has_record(record).await?;
+    let mut whole = Whole::connect_tracking(&address, &layout, &reports).await?;
+    let server = whole.prepare(&reports).await?;
+    let mut authority = whole.authority();
+    let mut is_own = authority.has_record(record).await?;
     while is_own.is_none() {
         // Before any queue is looked at: by the built-in defaults it may be cut where this record would not.
-        store.put_record(record, &config.record_source, true).await?;
-        is_own = store.has_record(record).await?;
+        whole.put_record(record, &config.record_source, true).await?;
+        is_own = authority.has_record(record).await?;
     }
+    carry(&mut whole, &progress).await?;
     if must_put {
         if is_own == Some(false) {
-            look_at_all(&mut store, &progress).await?;
+            look_at_all(&mut whole, &progress).await?;
         }
-        put(&mut store, &config, &progress).await?;
+        put(&mut whole, &config, &progress).await?;
         is_own = Some(true);
     }
-    progress.count(&store.drain(&[]).await?);
-    Ok((store, server, is_own == Some(true)))
-}
-
-/// Put a record into force; where another change still spreads, help it to its end first.
-pub(super) async fn put(store: &mut Store, config: &Config, progress: &Progress) -> Result<(), StoreError> {
-    while store.put_record(&config.record, &config.record_source, false).await? == Put::Busy {
+    for mut store in whole.each() {
         progress.count(&store.drain(&[]).await?);
     }
-    Ok(())
+    Ok((whole, server, is_own == Some(true)))
+}
+
+/// Put a record into force in every partition; where another change still spreads, help it to its end first.
+pub(super) async fn put(whole: &mut Whole, config: &Config, progress: &Progress) -> Result<(), StoreError> {
+    while whole.put_record(&config.record, &config.record_source, false).await? == Put::Busy {
+        progress.count(&whole.authority().drain(&[]).await?);
+    }
+    carry(whole, progress).await
+}
+
+/// Bring every partition what it lacks, and help those that are busy.
+async fn carry(whole: &mut Whole, progress: &Progress) -> Result<(), StoreError> {
+    loop {
+        let busy = whole.carry().await?.busy;
+        if busy.is_empty() {
+            return Ok(());
+        }
+        for number in busy {
+            progress.count(&whole.at(number).drain(&[]).await?);
+        }
+    }
 }
 
 /// Look at every queue once, by the record that is in force: before another one is stored, for what was pushed by then is
 /// judged by what held then.
-pub(super) async fn look_at_all(store: &mut Store, progress: &Progress) -> Result<(), StoreError> {
+pub(super) async fn look_at_all(whole: &mut Whole, progress: &Progress) -> Result<(), StoreError> {
     let mut cursor = Some(0);
     while let Some(at) = cursor {
-        let page = store.scan_queues(at).await?;
-        let names: Vec<Arc<str>> = page.queues.iter().filter_map(|key| store.bucket_of(key)).collect();
-        let mut rest = &names[..];
-        while !rest.is_empty() {
-            let drained = store.drain(&rest[..rest.len().min(NAMES)]).await?;
-            progress.count(&drained);
-            if drained.record.is_none() {
-                return Ok(()); // somebody flushed Redis: there is nothing to judge by
+        let page = whole.scan_queues(at).await?;
+        for (mut store, queues) in whole.sorted(page.queues).0 {
+            let names: Vec<Arc<str>> = queues.iter().filter_map(|key| store.bucket_of(key)).collect();
+            let mut rest = &names[..];
+            while !rest.is_empty() {
+                let drained = store.drain(&rest[..rest.len().min(NAMES)]).await?;
+                progress.count(&drained);
+                if drained.record.is_none() {
+                    return Ok(()); // somebody flushed Redis: there is nothing to judge by
+                }
+                rest = &rest[drained.looked.min(rest.len())..];
             }
-            rest = &rest[drained.looked.min(rest.len())..];
         }
         cursor = page.next;
     }

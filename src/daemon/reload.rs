@@ -16,8 +16,8 @@ use super::{Daemon, End, Ended};
 use crate::config::Config;
 use crate::http::Keys;
 use crate::loops::progress::Progress;
-use crate::store::wake::Hints;
-use crate::store::{Store, StoreError};
+use crate::store::wake::Reports;
+use crate::store::{StoreError, Whole};
 use crate::system::control::{Answer, Request};
 use crate::system::systemd;
 
@@ -80,26 +80,26 @@ impl Daemon {
     }
 
     /// Reload while serving: put into force as soon as those before it are, and answered when it has spread.
-    pub(super) async fn reload(&mut self, request: Option<Request>, tasks: &mut JoinSet<Ended>, store: &Store) {
+    pub(super) async fn reload(&mut self, request: Option<Request>, tasks: &mut JoinSet<Ended>, whole: &Whole) {
         if let Err(answer) = self.read_again(request.as_ref()) {
             return finish(request, answer).await;
         }
         systemd::reloading();
         self.reloads.waiting.push(Asked { request, at: Instant::now() });
-        self.start_reload(tasks, store);
+        self.start_reload(tasks, whole);
     }
 
     /// Start the next one, if one waits and none runs.
-    fn start_reload(&mut self, tasks: &mut JoinSet<Ended>, store: &Store) {
+    fn start_reload(&mut self, tasks: &mut JoinSet<Ended>, whole: &Whole) {
         if self.reloads.running.is_some() || self.reloads.waiting.is_empty() {
             return;
         }
         let stored = Arc::new(AtomicBool::new(false));
         let asked = std::mem::take(&mut self.reloads.waiting);
         self.reloads.running = Some(Running { asked, stored: Arc::clone(&stored) });
-        let (store, config) = (store.clone(), self.config.clone());
-        let (hints, progress) = (Arc::clone(&self.hints), Arc::clone(&self.progress));
-        tasks.spawn(async move { Ended::Reload(put_into_force(store, config, &stored, &hints, &progress).await) });
+        let (whole, config) = (whole.clone(), self.config.clone());
+        let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
+        tasks.spawn(async move { Ended::Reload(put_into_force(whole, config, &stored, &reports, &progress).await) });
     }
 
     /// The one that ran came to its end; those that waited go on. Replies the end of the session where the connection is lost.
@@ -107,7 +107,7 @@ impl Daemon {
         &mut self,
         ended: Result<(), StoreError>,
         tasks: &mut JoinSet<Ended>,
-        store: &Store,
+        whole: &Whole,
     ) -> Option<End> {
         match ended {
             Ok(()) => {
@@ -122,7 +122,7 @@ impl Daemon {
             }
             Err(why) => return Some(End::Lost(why)), // answered when the session ends
         }
-        self.start_reload(tasks, store);
+        self.start_reload(tasks, whole);
         if !self.reloads.is_busy() {
             systemd::ready();
         }
@@ -186,23 +186,26 @@ impl Daemon {
 
 /// Store a record, and drain until it has reached every bucket. What was pushed before is judged by what held then.
 async fn put_into_force(
-    mut store: Store,
+    mut whole: Whole,
     config: Config,
     stored: &AtomicBool,
-    hints: &Hints,
+    reports: &Reports,
     progress: &Progress,
 ) -> Result<(), StoreError> {
-    look_at_all(&mut store, progress).await?;
-    put(&mut store, &config, progress).await?;
+    look_at_all(&mut whole, progress).await?;
+    put(&mut whole, &config, progress).await?;
     stored.store(true, Ordering::Relaxed);
-    hints.dues.notify_one();
-    loop {
-        let drained = store.drain(&[]).await?;
-        progress.count(&drained);
-        if !drained.spreading {
-            return Ok(());
+    for mut store in whole.each() {
+        reports.of(store.keys().number()).dues.notify_one();
+        loop {
+            let drained = store.drain(&[]).await?;
+            progress.count(&drained);
+            if !drained.spreading {
+                break;
+            }
         }
     }
+    Ok(())
 }
 
 async fn finish(request: Option<Request>, answer: Answer) {

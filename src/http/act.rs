@@ -157,7 +157,7 @@ fn time(text: &str) -> Result<Duration, Problem> {
 
 /// Make a change and say what became of it.
 async fn done(door: &Door, caller: &Caller, mut change: Change) -> Result<Json<Value>, Problem> {
-    let told = async |mut store: crate::store::Store| {
+    let told = async |mut store: crate::store::Whole| {
         let author = door.author(&mut store, caller).await;
         (change.by, change.user) = (author.by, author.user);
         Ok::<_, ChangeError>((make(&mut store, &change).await?, change))
@@ -297,7 +297,7 @@ async fn slow(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
             return Err(Problem::bad_request("`in` names a budget above a bucket: it has no place here"));
         }
     }
-    let call = async |mut store: crate::store::Store| {
+    let call = async |mut store: crate::store::Whole| {
         let author = door.author(&mut store, &caller).await;
         let slow_down = SlowDown {
             node: target.subject().stored(),
@@ -322,9 +322,9 @@ async fn purge(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
     let Acting { door, caller, target, .. } = acting;
     let asked: Purge = read_json(body).await?;
     let bucket = name(&target.pattern)?;
-    let call = async |mut store: crate::store::Store| {
+    let call = async |mut store: crate::store::Whole| {
         let author = door.author(&mut store, &caller).await;
-        store.purge(&bucket, asked.retries, &author).await
+        store.of(&bucket).purge(&bucket, asked.retries, &author).await
     };
     let gone = door.call(call).await?;
     Ok(Json(

@@ -119,7 +119,7 @@ pub(super) async fn what_if(
     let set: BTreeMap<String, SetTo> =
         given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
     let change = Change { what: "set", pattern: bucket.to_string(), set, ..Change::default() };
-    let said = door.ask(async |mut store| store.what_if(&bucket, &change, asked.push).await).await?;
+    let said = door.ask(async |whole| whole.of(&bucket).what_if(&bucket, &change, asked.push).await).await?;
     Ok(value(&WhatIfSaid::of(bucket.as_str(), asked.push, said)))
 }
 
@@ -161,7 +161,7 @@ pub(super) async fn limit(
     let rate: (u32, Duration) = count_per_period(&asked.rate).ok_or_else(wrong)?;
     let Limit { capacity, burst, aligned, .. } = asked;
     let limiter = Asked { kind, rate, quantity, capacity, burst, aligned }.limiter().map_err(Problem::bad_request)?;
-    let verdict = door.call(async |mut store| store.limit(&limiter, &key, quantity).await).await?;
+    let verdict = door.call(async |whole| whole.authority().limit(&limiter, &key, quantity).await).await?;
     let said = as_json(&verdict, quantity);
     if !verdict.limited {
         return Ok(Json(said).into_response());

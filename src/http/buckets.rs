@@ -110,7 +110,7 @@ pub(super) async fn top(
         return Err(Problem::bad_request(format!("limit={limit} is not allowed; write 1 to {KEPT}")));
     }
     let only = which.only.as_deref().map(Glob::parse);
-    let look = async |mut store: crate::store::Store| {
+    let look = async |mut store: crate::store::Whole| {
         let top = store.top(by, only.as_ref(), limit).await?;
         let rows = top.iter().flat_map(|top| &top.rows).take(if which.now { MOST } else { 0 });
         let names: Vec<String> = rows.map(|row| row.bucket.clone()).collect();
@@ -137,9 +137,11 @@ pub(super) async fn bucket(
     let bucket = named(at)?;
     caller.may_read(Some(bucket.as_str()))?;
     let config = door.config();
-    let call = async |mut store: crate::store::Store| {
-        let (status, facts) = (store.bucket_status(&bucket).await?, store.explain(&bucket).await?);
-        let is_in_force = if config.path.is_some() { store.has_record(&config.record).await? } else { None };
+    let call = async |mut store: crate::store::Whole| {
+        let (status, facts) =
+            (store.of(&bucket).bucket_status(&bucket).await?, store.of(&bucket).explain(&bucket).await?);
+        let is_in_force =
+            if config.path.is_some() { store.authority().has_record(&config.record).await? } else { None };
         Ok::<_, StoreError>((status, facts, is_in_force))
     };
     let (status, facts, is_in_force) = door.ask(call).await?;

@@ -17,7 +17,7 @@ use crate::operate::moment::rfc3339;
 use crate::operate::pace::{A_SECOND, Paces};
 use crate::store::rows::{BudgetNow, MOST, Now};
 use crate::store::top::{By, Top};
-use crate::store::{Store, StoreError};
+use crate::store::{StoreError, Whole};
 use crate::words::subject::Subject;
 
 /// How fast jobs pass through budgets: from the looks of all who ask, at whatever they ask for.
@@ -39,7 +39,7 @@ impl Passing {
 }
 
 /// The budgets for whose shares most wait, as the last walk found them, by their names.
-pub(super) async fn ranked(store: &mut Store) -> Result<(Option<Top>, Vec<String>), StoreError> {
+pub(super) async fn ranked(store: &mut Whole) -> Result<(Option<Top>, Vec<String>), StoreError> {
     let top = store.top(By::Budgets, None, MOST).await?;
     let name = |stored: &str| Subject::of_stored(stored).pattern.to_owned();
     let names = top.iter().flat_map(|top| &top.rows).map(|row| name(&row.bucket)).collect();
@@ -63,7 +63,7 @@ pub(super) async fn all(
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<Value>, Problem> {
     caller.may_read(None)?;
-    let look = async |mut store: Store| {
+    let look = async |mut store: Whole| {
         let (top, mut names) = ranked(&mut store).await?;
         let mut now = store.budgets_now(&names).await?;
         // A budget with a glob has expansions; one that stands above a ranked one may be none of the ranked.
@@ -96,7 +96,7 @@ pub(super) async fn one(
 ) -> Result<Json<Value>, Problem> {
     let budget = named(at)?;
     caller.may_read(None)?;
-    let facts = match door.call(async |mut store| store.explain_budget(&budget).await).await {
+    let facts = match door.call(async |whole| whole.of(&budget).explain_budget(&budget).await).await {
         // The name is a good one, so that no other argument can be wrong.
         Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
             return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));

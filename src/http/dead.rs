@@ -15,9 +15,9 @@ use super::body::{NoQuery, read_json};
 use super::buckets::query;
 use super::problem::Problem;
 use super::who::Caller;
-use crate::operate::dead::{Found, Outcome, Wanted, as_json, count, outcome_as_json, run, short_glob};
+use crate::operate::dead::{Found, Order, Outcome, Wanted, as_json, count, outcome_as_json, run, short_glob};
 use crate::store::StoreError;
-use crate::store::dead::{Act, Command, PAGE_MOST};
+use crate::store::dead::{Act, Letter, PAGE_MOST};
 use crate::store::link::OfStore;
 use crate::words::entry::EntryId;
 
@@ -103,16 +103,18 @@ pub(super) async fn list(
         return Err(Problem::bad_request(format!("limit={most} is not allowed; write 1 to {PAGE_MOST}")));
     }
     let after = entry("after", which.after.as_deref())?;
-    let call = async |mut store: crate::store::Store| {
+    let call = async |mut store: crate::store::Whole| {
         let Some(mut filter) = wanted.filter(&mut store).await? else {
             return Ok::<_, StoreError>((Vec::new(), false));
         };
         filter.after = after;
         let (mut letters, mut bytes) = (Vec::new(), 0);
         loop {
-            let page = store.dead_page(&filter, most - letters.len() as u64 + 1).await?;
+            let page = store.dead_page(&filter, most.saturating_sub(letters.len() as u64) + 1).await?;
             for letter in page.letters {
-                if letters.len() as u64 == most || bytes >= PAGE_BYTES {
+                // Letters of several partitions may have one id: they stand on one page.
+                let is_last = letters.last().is_none_or(|last: &Letter| last.entry != letter.entry);
+                if is_last && (letters.len() as u64 >= most || bytes >= PAGE_BYTES) {
                     return Ok((letters, true));
                 }
                 bytes += letter.fields.iter().map(|(_, value)| value.len()).sum::<usize>();
@@ -196,27 +198,28 @@ async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Js
         ));
     }
     let up_to = entry("up_to", which.up_to.as_deref())?;
-    let call = async |mut store: crate::store::Store| {
+    let call = async |mut store: crate::store::Whole| {
         let filter = wanted.filter(&mut store).await?;
         let mut found = Found::default();
         let Some(mut filter) = filter else {
             return Ok((found, Outcome { left: store.dead_length().await?, ..Outcome::default() }, None));
         };
         filter.upto = [filter.upto, up_to].into_iter().flatten().min();
-        found = count(&mut store, act, &mut filter, which.limit).await?;
+        found = count(&mut store, act, &filter, which.limit).await?;
         let matched = found.affected(act);
         if which.dry_run || matched == 0 {
             let outcome =
                 Outcome { malformed: found.malformed, left: store.dead_length().await?, ..Outcome::default() };
-            return Ok((found, outcome, filter.upto.filter(|_| matched > 0)));
+            let upto = found.upto().filter(|_| matched > 0);
+            return Ok((found, outcome, upto));
         }
         let author = door.author(&mut store, caller).await;
         let before = format!("{matched} dead letters{}", wanted.in_words());
-        let mut command = Command::new(act, filter, which.limit, author, before);
-        command.label = wanted.bucket.clone().unwrap_or_default();
-        match run(&mut store, &mut command).await {
+        let order = Order { act, author, before, label: wanted.bucket.clone().unwrap_or_default() };
+        let mut done = 0;
+        match run(&mut store, &found, &order, &mut done).await {
             Ok(outcome) => Ok((found, outcome, None)),
-            Err(why) => Err(Halfway { why, done: command.done }),
+            Err(why) => Err(Halfway { why, done }),
         }
     };
     let (found, outcome, counted_up_to) = door.call(call).await?;

@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Door;
 use super::connection::Connection;
-use crate::store::change::Event;
+use crate::store::change::{Event, EventsAt};
 use crate::store::figures::Figures;
 use crate::store::status::{Lateness, Lates};
-use crate::store::{Store, StoreError};
+use crate::store::{StoreError, Whole};
 use crate::words::subject::Subject;
 
 /// How often it is asked, also while nobody listens: one short call, so that charts begin with what was before.
@@ -43,7 +43,7 @@ struct Past {
     /// The changes, the oldest first. They are read while somebody listens, and forgotten after that.
     changes: VecDeque<Event>,
     /// The last change that was told; `None`: none was read yet.
-    told: Option<String>,
+    told: Option<EventsAt>,
     /// Why Redis does not answer.
     lost: Option<String>,
     /// Those who listen, each with a number.
@@ -211,7 +211,7 @@ impl Feed {
     }
 
     /// The changes since the last look, where somebody listens.
-    async fn changes(&self, store: &mut Store) -> Result<(), StoreError> {
+    async fn changes(&self, store: &mut Whole) -> Result<(), StoreError> {
         let told = {
             let mut past = self.past();
             if past.listeners.is_empty() {
@@ -220,13 +220,12 @@ impl Feed {
             }
             past.told.clone()
         };
-        let new = match &told {
+        let (new, told) = match told {
             None => store.last_events(CHANGES).await?,
-            Some(id) => store.events_after(id, CHANGES).await?,
+            Some(mut at) => (store.events_after(&mut at, CHANGES).await?, at),
         };
         let mut past = self.past();
-        let last = new.last().map(|change| change.id.clone());
-        past.told = last.or(told).or_else(|| Some("0-0".to_owned()));
+        past.told = Some(told);
         if !new.is_empty() {
             self.tell(changes_event(new.iter()));
         }
@@ -246,7 +245,7 @@ pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
         loop {
             tick.tick().await;
             let feed = &door.feed;
-            let look = async |mut store: Store| {
+            let look = async |mut store: Whole| {
                 let now = store.figures().await?;
                 feed.changes(&mut store).await?;
                 Ok::<_, StoreError>(now)

@@ -47,7 +47,7 @@ pub(super) async fn waiting(
     if !(1..=JOBS_MOST).contains(&limit) || !(1..=BYTES_MOST).contains(&bytes) {
         return Err(Problem::bad_request(format!("write a limit of 1 to {JOBS_MOST}, and bytes of 1 to {BYTES_MOST}")));
     }
-    let front = door.ask(async |mut store| store.front(&bucket, limit, bytes).await).await?;
+    let front = door.ask(async |whole| whole.of(&bucket).front(&bucket, limit, bytes).await).await?;
     let jobs: Vec<Value> = front.jobs.iter().map(job_as_json).collect();
     Ok(Json(json!({ "bucket": bucket.as_str(), "depth": front.depth, "jobs": jobs })))
 }
@@ -74,7 +74,7 @@ pub(super) async fn drips(
 ) -> Result<Json<Value>, Problem> {
     let bucket = named(at)?;
     caller.may_read(Some(bucket.as_str()))?;
-    let said = door.ask(async |mut store| store.drips(&bucket).await).await?;
+    let said = door.ask(async |whole| whole.of(&bucket).drips(&bucket).await).await?;
     let drips: Vec<[u64; 2]> = said.drips.iter().map(|drip| [drip.due_us, drip.left_us]).collect();
     Ok(Json(json!({ "bucket": bucket.as_str(), "at_us": said.at_us, "left": said.left, "drips": drips })))
 }

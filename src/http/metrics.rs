@@ -56,7 +56,7 @@ pub(super) async fn all(
 ) -> Result<impl IntoResponse, Problem> {
     caller.may_read(None)?;
     let mut families = Families::default();
-    let read = async |mut store: crate::store::Store| {
+    let read = async |mut store: crate::store::Whole| {
         let figures = store.figures().await?;
         let (_, names) = super::budgets::ranked(&mut store).await?;
         let budgets =

@@ -42,7 +42,7 @@ use crate::config::{BadConfig, Config};
 use crate::loops::progress::Progress;
 use crate::store::change::Author;
 use crate::store::link::{Link, OfStore};
-use crate::store::{Address, Partition, Store, StoreError};
+use crate::store::{Address, Layout, StoreError, Whole};
 use problem::Problem;
 use who::Caller;
 
@@ -81,7 +81,7 @@ impl Door {
     }
 
     /// Make a call, once.
-    async fn call<T, E, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, E>
+    async fn call<T, E, F>(&self, call: impl FnOnce(Whole) -> F) -> Result<T, E>
     where
         E: From<StoreError> + OfStore,
         F: Future<Output = Result<T, E>>,
@@ -90,7 +90,7 @@ impl Door {
     }
 
     /// Make a call that changes nothing: where its answer is lost there is nothing to be unsure of.
-    async fn ask<T, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, Problem>
+    async fn ask<T, F>(&self, call: impl FnOnce(Whole) -> F) -> Result<T, Problem>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -98,7 +98,7 @@ impl Door {
     }
 
     /// Who does what a caller asks for, as events name it: the token, and this daemon's own machine.
-    async fn author(&self, store: &mut Store, caller: &Caller) -> Author {
+    async fn author(&self, store: &mut Whole, caller: &Caller) -> Author {
         Author { by: format!("{}@{} over HTTP", caller.name(), self.host), user: store.whoami().await }
     }
 }
@@ -126,10 +126,10 @@ impl Open {
         progress: Arc<Progress>,
         host: String,
     ) -> std::io::Result<Self> {
-        let partition = Partition::of(&config.redis);
+        let layout = Layout::of(&config.redis);
         let (stop, (end, ended)) = (CancellationToken::new(), oneshot::channel());
         let door = Arc::new(Door {
-            link: Link::new(address, partition),
+            link: Link::new(address, layout),
             config: RwLock::new(Arc::new(config)),
             keys: RwLock::new(Arc::new(keys)),
             progress,

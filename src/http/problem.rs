@@ -151,7 +151,7 @@ impl From<ChangeError> for Problem {
     fn from(why: ChangeError) -> Self {
         match why {
             ChangeError::Store(why) => why.into(),
-            ChangeError::Spreads { .. } => {
+            ChangeError::Spreads { .. } | ChangeError::IsCarried { .. } => {
                 Self::new(StatusCode::CONFLICT, "spreading", why.to_string()).retry_after_ms(1_000)
             }
         }

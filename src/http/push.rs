@@ -98,7 +98,7 @@ pub(super) async fn push(
     } else {
         vec![read(body, job_most).await?.to_vec()]
     };
-    let pushed = door.call(async |mut store| store.push(&bucket, &jobs).await).await?;
+    let pushed = door.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
     Ok(answer(pushed, is_split))
 }
 

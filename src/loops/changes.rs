@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::loops::progress::Progress;
-use crate::store::wake::Hints;
-use crate::store::{Store, StoreError};
+use crate::store::wake::Reports;
+use crate::store::{StoreError, Whole};
 use crate::words::subject::Subject;
 
 /// The shortest time between two looks: the key that tells of changes is written for other reasons too.
@@ -19,16 +19,16 @@ const MOST: usize = 100;
 
 /// The loop that reads what was changed.
 pub struct Changes {
-    store: Store,
-    hints: Arc<Hints>,
+    whole: Whole,
+    reports: Arc<Reports>,
     progress: Arc<Progress>,
 }
 
 impl Changes {
     /// Over one connection.
     #[must_use]
-    pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> Self {
-        Self { store, hints, progress }
+    pub fn new(whole: Whole, reports: Arc<Reports>, progress: Arc<Progress>) -> Self {
+        Self { whole, reports, progress }
     }
 
     /// Tell of changes until stopped. Those from before the start of this daemon are not told.
@@ -42,20 +42,20 @@ impl Changes {
 
     async fn tell_for_ever(&mut self) -> Result<(), StoreError> {
         if self.progress.told().is_none() {
-            self.progress.set_told(self.store.last_event().await?);
-            self.hints.changes.notified().await;
+            self.progress.set_told(self.whole.last_event().await?);
+            self.reports.changes.notified().await;
         }
         loop {
-            while self.tell().await? == MOST {}
+            while self.tell().await? >= MOST {}
             tokio::time::sleep(REST).await;
-            self.hints.changes.notified().await;
+            self.reports.changes.notified().await;
         }
     }
 
     /// One look. Replies how many changes it found.
     async fn tell(&mut self) -> Result<usize, StoreError> {
-        let told = self.progress.told().unwrap_or_default();
-        let events = self.store.events_after(&told, MOST).await?;
+        let mut told = self.progress.told().unwrap_or_default();
+        let events = self.whole.events_after(&mut told, MOST).await?;
         for event in &events {
             let text = |name: &str| event.fields.get(name).map(String::as_str);
             let subject = text("match").map(Subject::of_stored);
@@ -72,9 +72,7 @@ impl Changes {
                 "changed at run time"
             );
         }
-        if let Some(last) = events.last() {
-            self.progress.set_told(last.id.clone());
-        }
+        self.progress.set_told(told);
         Ok(events.len())
     }
 }

@@ -1,4 +1,4 @@
-//! The heartbeat: says in Redis that this daemon is alive, so that whoever waits can be told when none is.
+//! The heartbeat: says in every partition that this daemon is alive, so that whoever waits can be told when none is.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use crate::loops::progress::Progress;
 use crate::store::ops::{Beat, WakeUp};
-use crate::store::{Store, StoreError};
+use crate::store::{StoreError, Whole};
 
 /// The time between two beats; one counts for three times as long.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ impl Identity {
 
 /// The loop that beats.
 pub struct Heartbeat {
-    store: Store,
+    whole: Whole,
     identity: Identity,
     progress: Arc<Progress>,
     wake_up: WakeUp,
@@ -46,9 +46,9 @@ pub struct Heartbeat {
 impl Heartbeat {
     /// A heartbeat over one connection; `tracking`: on that Redis reports changed queues.
     #[must_use]
-    pub fn new(store: Store, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
+    pub fn new(whole: Whole, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
         let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
-        Self { store, identity, progress, wake_up, refused: false }
+        Self { whole, identity, progress, wake_up, refused: false }
     }
 
     /// Beat at once and then every five seconds; when stopped, say so.
@@ -65,13 +65,16 @@ impl Heartbeat {
             }
             tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(BEAT_EVERY) => {} }
         }
-        if let Err(why) = self.store.stop_beating(&self.identity.id).await {
-            debug!(%why, "the last beat is over in 15 s");
+        for mut store in self.whole.each() {
+            if let Err(why) = store.stop_beating(&self.identity.id).await {
+                debug!(%why, "the last beat is over in 15 s");
+                break;
+            }
         }
         Ok(())
     }
 
-    /// One beat. What Redis refuses is no reason to stop serving.
+    /// One beat in each partition. What Redis refuses is no reason to stop serving.
     async fn step(&mut self) -> Result<(), StoreError> {
         let beat = Beat {
             host: self.identity.host.clone(),
@@ -81,18 +84,17 @@ impl Heartbeat {
             has_record: self.progress.obeys_own_record(),
             wake_up: Some(self.wake_up),
         };
-        match self.store.beat(&self.identity.id, &beat).await {
-            Err(why @ StoreError::Refused { .. }) => {
-                if !self.refused {
-                    warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
+        for mut store in self.whole.each() {
+            match store.beat(&self.identity.id, &beat).await {
+                Err(why @ StoreError::Refused { .. }) => {
+                    if !self.refused {
+                        warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
+                    }
+                    self.refused = true;
                 }
-                self.refused = true;
-                Ok(())
-            }
-            alive => {
-                self.progress.set_alive(alive?);
-                Ok(())
+                alive => self.progress.set_alive(store.keys().number(), alive?),
             }
         }
+        Ok(())
     }
 }

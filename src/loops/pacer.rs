@@ -138,7 +138,7 @@ impl Pacer {
         if !woken.is_empty() {
             self.paid = self.paid.max(Instant::now()) + self.pace().every;
         }
-        self.progress.calling();
+        self.progress.calling(self.store.keys().number());
         let mut store = self.store.clone();
         async move {
             let drained = store.drain(&woken).await;
@@ -153,7 +153,7 @@ impl Pacer {
         let names = if self.left_over { drained.looked } else { left + left / 2 };
         self.names = names.clamp(FEWEST_NAMES, MOST_NAMES);
         let did_something = drained.dispatched + drained.rejected > 0;
-        self.turn.called(did_something, self.progress.alive());
+        self.turn.called(did_something, self.progress.alive(self.store.keys().number()));
         if did_something || !woken.is_empty() {
             self.hints.ready.notify_one();
             self.hints.moved.notify_one();
@@ -167,7 +167,7 @@ impl Pacer {
         if self.turn.stands_back() && drained.wait != Some(Duration::ZERO) {
             self.due += STAND_BACK;
         }
-        self.progress.drained(drained, self.nap());
+        self.progress.drained(self.store.keys(), drained, self.nap());
     }
 
     fn pace(&self) -> Pace {

@@ -1,10 +1,13 @@
 //! What the pacer last did: for the watchdog, the status line and the log.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::store::Partition;
+use crate::store::change::EventsAt;
 use crate::store::reply::{Alive, Drained};
 
 /// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
@@ -20,7 +23,8 @@ pub struct Progress {
 
 #[derive(Debug, Default)]
 struct Inner {
-    expected_by: Option<Instant>,
+    /// By when the pacer of each partition should have moved, by number.
+    expected_by: BTreeMap<u8, Instant>,
     figures: Figures,
     /// The latest job since each [`Reader`] asked.
     latest: [Duration; 2],
@@ -28,10 +32,10 @@ struct Inner {
     record: Option<String>,
     /// Whether that is this daemon's own.
     obeys_own: bool,
-    /// Which daemons serve here.
-    alive: Alive,
-    /// The last change that the log told of; `None`: no look at them yet.
-    told: Option<String>,
+    /// Which daemons serve each partition, by number.
+    alive: BTreeMap<u8, Alive>,
+    /// The last changes that the log told of; `None`: no look at them yet.
+    told: Option<EventsAt>,
     /// How often a connection was made that serves.
     sessions: u64,
 }
@@ -63,15 +67,18 @@ impl Progress {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The pacer makes a call.
-    pub fn calling(&self) {
-        self.inner().expected_by = Some(Instant::now() + SLACK);
+    /// The pacer of a partition makes a call.
+    pub fn calling(&self, number: u8) {
+        self.inner().expected_by.insert(number, Instant::now() + SLACK);
     }
 
     /// A call is back, and the pacer sleeps.
-    pub fn drained(&self, drained: &Drained, nap: Duration) {
-        self.inner().expected_by = Some(Instant::now() + nap + SLACK);
+    pub fn drained(&self, partition: &Partition, drained: &Drained, nap: Duration) {
+        self.inner().expected_by.insert(partition.number(), Instant::now() + nap + SLACK);
         self.count(drained);
+        if !partition.is_authority() {
+            return; // its record is brought from there
+        }
         let mut inner = self.inner();
         let found = drained.record.as_deref().unwrap_or_default();
         if inner.record.as_deref() != Some(found) {
@@ -106,7 +113,7 @@ impl Progress {
     /// No pacer runs: the daemon waits for Redis.
     pub fn waiting_for_redis(&self) {
         let mut inner = self.inner();
-        (inner.expected_by, inner.record) = (None, None);
+        (inner.expected_by, inner.record) = (BTreeMap::new(), None);
     }
 
     /// Whether the record in force is that of this daemon's configuration, as whoever compared them found.
@@ -120,38 +127,52 @@ impl Progress {
         self.inner().obeys_own
     }
 
-    /// Which daemons serve here, as the last heartbeat was told.
-    pub fn set_alive(&self, alive: Alive) {
-        self.inner().alive = alive;
+    /// Which daemons serve a partition, as the last heartbeat was told.
+    pub fn set_alive(&self, number: u8, alive: Alive) {
+        self.inner().alive.insert(number, alive);
     }
 
     /// What was last said of that.
     #[must_use]
-    pub fn alive(&self) -> Alive {
-        self.inner().alive
+    pub fn alive(&self, number: u8) -> Alive {
+        self.inner().alive.get(&number).copied().unwrap_or_default()
     }
 
-    /// The id of the last change that the log told of.
+    /// A number that is another one when something was rejected since, in any partition.
     #[must_use]
-    pub fn told(&self) -> Option<String> {
+    pub fn rejections(&self) -> u64 {
+        self.inner().alive.values().fold(0, |sum, alive| sum.wrapping_add(alive.rejections))
+    }
+
+    /// Up to where the log told of changes.
+    #[must_use]
+    pub fn told(&self) -> Option<EventsAt> {
         self.inner().told.clone()
     }
 
-    /// It told of the changes up to this one.
-    pub fn set_told(&self, id: String) {
-        self.inner().told = Some(id);
+    /// It told of the changes up to here.
+    pub fn set_told(&self, at: EventsAt) {
+        self.inner().told = Some(at);
     }
 
-    /// Whether the pacer should have moved by now and has not.
+    /// Whether the pacer of any partition should have moved by now and has not.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        self.inner().expected_by.is_some_and(|by| Instant::now() > by)
+        let now = Instant::now();
+        self.inner().expected_by.values().any(|by| now > *by)
     }
 
-    /// Whether a pacer runs, and moves.
+    /// How many partitions have a pacer that runs, and moves.
+    #[must_use]
+    pub fn served(&self) -> usize {
+        let now = Instant::now();
+        self.inner().expected_by.values().filter(|by| now <= **by).count()
+    }
+
+    /// Whether at least one partition is served.
     #[must_use]
     pub fn is_serving(&self) -> bool {
-        self.inner().expected_by.is_some_and(|by| Instant::now() <= by)
+        self.served() > 0
     }
 
     /// The figures so far; the lateness starts anew for this reader.
@@ -166,6 +187,8 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Layout;
+    use crate::words::cut::Cut;
 
     fn drained(late_ms: u64, record: Option<&str>) -> Drained {
         Drained {
@@ -195,12 +218,13 @@ mod tests {
     #[tokio::test(flavor = "current_thread")]
     async fn another_record_is_told_once() {
         let progress = Progress::default();
+        let authority = Layout::new("drip", Cut::default()).partition(0);
         let is_told = async || {
             let told = progress.record_changed.notified();
             tokio::time::timeout(Duration::from_millis(5), told).await.is_ok()
         };
         for (record, told) in [(Some("a"), true), (Some("a"), false), (None, true), (None, false), (Some("b"), true)] {
-            progress.drained(&drained(0, record), Duration::ZERO);
+            progress.drained(&authority, &drained(0, record), Duration::ZERO);
             assert_eq!(is_told().await, told, "{record:?}");
         }
     }

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::store::timing::WAKES_BY_POLL;
-use crate::store::wake::Hints;
-use crate::store::{Store, StoreError};
+use crate::store::wake::Reports;
+use crate::store::{StoreError, Whole};
 
 /// The time between two pages of the slow scan.
 const SLOWLY: Duration = Duration::from_secs(10);
@@ -31,12 +31,13 @@ const QUEUE: Duration = Duration::from_micros(5);
 
 /// The loop that looks for queues.
 pub struct Reconciler {
-    store: Store,
-    hints: Arc<Hints>,
+    whole: Whole,
+    reports: Arc<Reports>,
     tracking: bool,
     cursor: u64,
     seen: Seen,
-    wakes: u64,
+    /// By the number of the partition.
+    wakes: Vec<u64>,
 }
 
 /// How long each queue was when a poll saw it last: this round and the one before. Names are kept as hashes: two that fall
@@ -65,8 +66,8 @@ impl Seen {
 impl Reconciler {
     /// A reconcile over one connection; without `tracking` it is the only way to find a push.
     #[must_use]
-    pub fn new(store: Store, hints: Arc<Hints>, tracking: bool) -> Self {
-        Self { store, hints, tracking, cursor: 0, seen: Seen::default(), wakes: 0 }
+    pub fn new(whole: Whole, reports: Arc<Reports>, tracking: bool) -> Self {
+        Self { whole, reports, tracking, cursor: 0, seen: Seen::default(), wakes: Vec::new() }
     }
 
     /// Look for queues until stopped.
@@ -84,7 +85,7 @@ impl Reconciler {
         let mut round = Instant::now();
         loop {
             tokio::select! {
-                () = self.hints.lost.notified() => {
+                () = self.reports.lost.notified() => {
                     info!("wake-ups were lost: looking at every queue");
                     self.scan_all().await?;
                 }
@@ -107,16 +108,19 @@ impl Reconciler {
     /// One that is scheduled and as it was has its turn.
     async fn poll(&mut self) -> Result<Duration, StoreError> {
         let began = Instant::now();
-        let wakes = self.store.wakes().await?;
-        if std::mem::replace(&mut self.wakes, wakes) != wakes {
-            self.hints.woken();
+        let wakes = self.whole.wakes().await?;
+        self.wakes.resize(wakes.len(), 0);
+        for ((number, before), now) in (0..).zip(&mut self.wakes).zip(wakes) {
+            if std::mem::replace(before, now) != now {
+                self.reports.of(number).woken();
+            }
         }
-        let page = self.store.scan_queues(self.cursor).await?;
-        let standing = self.store.standing(&page.queues).await?;
+        let page = self.whole.scan_queues(self.cursor).await?;
+        let standing = self.whole.standing(page.queues).await?;
         let at_most = PAGE + QUEUE * u32::try_from(standing.len()).unwrap_or(u32::MAX);
         let cost = began.elapsed().min(at_most);
         let mut changed = Vec::new();
-        for (queue, stands) in page.queues.into_iter().zip(standing) {
+        for (queue, stands) in standing {
             if self.seen.is_news(&queue, stands.length) || !stands.scheduled {
                 changed.push(queue);
             }
@@ -137,7 +141,7 @@ impl Reconciler {
 
     /// One page. Replies whether there is more.
     async fn page(&mut self) -> Result<bool, StoreError> {
-        let page = self.store.scan_queues(self.cursor).await?;
+        let page = self.whole.scan_queues(self.cursor).await?;
         self.hand_over(&page.queues).await;
         self.cursor = page.next.unwrap_or(0);
         Ok(page.next.is_some())
@@ -146,8 +150,8 @@ impl Reconciler {
     /// One page, for what no report told: a queue that is not scheduled. One that is has its turn, and is cut then at the latest; to
     /// look at each of them would keep Redis busy for nothing. Replies whether there is more.
     async fn look_at_page(&mut self) -> Result<bool, StoreError> {
-        let page = self.store.scan_queues(self.cursor).await?;
-        let forgotten = self.store.unscheduled(page.queues).await?;
+        let page = self.whole.scan_queues(self.cursor).await?;
+        let forgotten = self.whole.unscheduled(page.queues).await?;
         self.hand_over(&forgotten).await;
         self.cursor = page.next.unwrap_or(0);
         Ok(page.next.is_some())
@@ -155,9 +159,11 @@ impl Reconciler {
 
     async fn hand_over(&mut self, queues: &[Vec<u8>]) {
         for queue in queues {
-            self.hints.wait_for_room().await;
+            let Some((number, bucket)) = self.reports.read(queue) else { continue };
+            let hints = self.reports.of(number);
+            hints.wait_for_room().await;
             WAKES_BY_POLL.fetch_add(1, Ordering::Relaxed);
-            self.hints.add_queue(queue);
+            hints.add(&bucket);
         }
     }
 }

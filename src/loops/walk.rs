@@ -8,9 +8,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::loops::progress::Progress;
-use crate::store::wake::Hints;
+use crate::store::partition::AUTHORITY;
+use crate::store::wake::Reports;
 use crate::store::walk::{At, Ranking};
-use crate::store::{Address, Partition, Store, StoreError};
+use crate::store::{Address, Layout, Store, StoreError, Whole};
 
 /// For each second that the walk takes, so many are left to others.
 const LEAVE: u32 = 49;
@@ -46,8 +47,8 @@ const CALL: Duration = Duration::from_micros(20);
 /// The loop that ranks the buckets.
 pub struct Walk {
     address: Address,
-    partition: Partition,
-    hints: Arc<Hints>,
+    layout: Layout,
+    reports: Arc<Reports>,
     progress: Arc<Progress>,
     pace: Pace,
     /// The log says that Redis refuses it.
@@ -76,8 +77,8 @@ impl Pace {
 impl Walk {
     /// A walk over a connection of its own, which is made when it is this daemon's turn.
     #[must_use]
-    pub fn new(address: Address, partition: Partition, hints: Arc<Hints>, progress: Arc<Progress>) -> Self {
-        Self { address, partition, hints, progress, pace: Pace { buckets: MOST }, refused: false }
+    pub fn new(address: Address, layout: Layout, reports: Arc<Reports>, progress: Arc<Progress>) -> Self {
+        Self { address, layout, reports, progress, pace: Pace { buckets: MOST }, refused: false }
     }
 
     /// Walk again and again until stopped, as long as no older daemon is alive. It has a thread of its own: to sort and to write a
@@ -112,15 +113,15 @@ impl Walk {
 
     /// Whether this is the oldest daemon alive.
     fn has_turn(&self) -> bool {
-        let alive = self.progress.alive();
+        let alive = self.progress.alive(AUTHORITY);
         alive.daemons > 0 && alive.before == 0
     }
 
     async fn while_it_has_turn(&mut self) -> Result<(), StoreError> {
-        let mut store = Store::connect(&self.address, &self.partition).await?;
+        let whole = Whole::connect(&self.address, &self.layout).await?;
         loop {
-            let (began, rejections) = (Instant::now(), self.progress.alive().rejections);
-            let again_after = self.walk(&mut store).await?;
+            let (began, rejections) = (Instant::now(), self.progress.rejections());
+            let again_after = self.walk_all(&whole).await?;
             if !self.wait_for_news(began + again_after, rejections).await {
                 return Ok(());
             }
@@ -131,12 +132,12 @@ impl Walk {
     async fn wait_for_news(&self, until: Instant, rejections: u64) -> bool {
         loop {
             tokio::select! {
-                () = self.hints.moved.notified() => break,
+                () = self.reports.moved.notified() => break,
                 () = tokio::time::sleep(TURN) => {
                     if !self.has_turn() {
                         return false;
                     }
-                    if Instant::now() >= until || self.progress.alive().rejections != rejections {
+                    if Instant::now() >= until || self.progress.rejections() != rejections {
                         break;
                     }
                 }
@@ -146,12 +147,21 @@ impl Walk {
         self.has_turn()
     }
 
-    /// One walk, from its beginning to its end. Replies after how long, from its beginning, there should be another one though nothing
-    /// has changed.
+    /// A walk of each partition, one after the other. Replies after how long, from the beginning, there should be another one though
+    /// nothing has changed.
+    async fn walk_all(&mut self, whole: &Whole) -> Result<Duration, StoreError> {
+        // What has changed by now is seen by this walk.
+        tokio::select! { biased; () = self.reports.moved.notified() => {}, () = std::future::ready(()) => {} }
+        let mut again_after = AT_LEAST;
+        for mut store in whole.each() {
+            again_after = again_after.min(self.walk(&mut store).await?);
+        }
+        Ok(again_after)
+    }
+
+    /// One walk, from its beginning to its end.
     async fn walk(&mut self, store: &mut Store) -> Result<Duration, StoreError> {
         let began = Instant::now();
-        // What has changed by now is seen by this walk.
-        tokio::select! { biased; () = self.hints.moved.notified() => {}, () = std::future::ready(()) => {} }
         let (mut ranking, mut at) = (Ranking::default(), At::default());
         loop {
             let page = store.walk(&at, self.pace.buckets, &ranking).await?;

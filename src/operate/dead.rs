@@ -9,8 +9,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::moment::{Moment, rfc3339};
+use crate::store::change::Author;
 use crate::store::dead::{Act, Changed, Command, Filter, LONGEST_GLOB, Letter, PAGE_MOST};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Whole};
 use crate::words::bucket::BucketName;
 use crate::words::entry::EntryId;
 use crate::words::glob;
@@ -74,7 +75,7 @@ impl Wanted {
     /// # Errors
     ///
     /// As any call.
-    pub async fn filter(&self, store: &mut Store) -> Result<Option<Filter>, StoreError> {
+    pub async fn filter(&self, store: &mut Whole) -> Result<Option<Filter>, StoreError> {
         let mut filter = Filter {
             bucket: self.bucket.clone(),
             reason: self.reason.clone(),
@@ -102,7 +103,7 @@ impl Wanted {
 }
 
 /// The bucket of the job that is known outside of its stream by this identity.
-async fn bucket_of(store: &mut Store, filter: &Filter, known_as: &str) -> Result<Option<BucketName>, StoreError> {
+async fn bucket_of(store: &mut Whole, filter: &Filter, known_as: &str) -> Result<Option<BucketName>, StoreError> {
     let mut filter = filter.clone();
     loop {
         let page = store.dead_page(&filter, PAGE_MOST).await?;
@@ -129,6 +130,27 @@ pub struct Found {
     pub malformed: u64,
     /// How many of each bucket, and the time in which it lets one out.
     pub buckets: HashMap<String, Backlog>,
+    /// Those that a change is about.
+    parts: Vec<Part>,
+}
+
+/// What was found in one partition.
+struct Part {
+    number: u8,
+    filter: Filter,
+    most: Option<u64>,
+}
+
+/// What is to be done with what was found, and what its event says.
+pub struct Order {
+    /// What is done.
+    pub act: Act,
+    /// Who does it.
+    pub author: Author,
+    /// How it was before, in words.
+    pub before: String,
+    /// What the event calls them.
+    pub label: String,
 }
 
 /// The letters of a bucket, and its rate.
@@ -149,6 +171,12 @@ impl Found {
             Act::Retry => self.letters,
             Act::Drop => self.letters + self.malformed,
         }
+    }
+
+    /// The last entry that was looked at; nothing where nothing was found.
+    #[must_use]
+    pub fn upto(&self) -> Option<EntryId> {
+        self.parts.iter().filter_map(|part| part.filter.upto).max()
     }
 }
 
@@ -175,14 +203,37 @@ pub struct Outcome {
     pub why: Option<(String, String)>,
 }
 
-/// Count what the filter finds, by bucket, and end the filter with the last entry that was looked at: what is changed afterwards is then
-/// no other than what was counted.
+/// Count what the filter finds, by bucket, partition by partition, and end each part with the last entry that was looked at: what is
+/// changed afterwards is then no other than what was counted.
 ///
 /// # Errors
 ///
 /// As any call.
-pub async fn count(store: &mut Store, act: Act, filter: &mut Filter, limit: Option<u64>) -> Result<Found, StoreError> {
-    let (mut found, mut at) = (Found::default(), filter.clone());
+pub async fn count(store: &mut Whole, act: Act, filter: &Filter, limit: Option<u64>) -> Result<Found, StoreError> {
+    let mut found = Found::default();
+    for mut one in store.each() {
+        let mut part = Part { number: one.keys().number(), filter: filter.clone(), most: None };
+        let (before, malformed) = (found.affected(act), found.malformed);
+        if limit == Some(before) {
+            break;
+        }
+        count_part(&mut one, act, &mut part.filter, limit, &mut found).await?;
+        part.most = limit.map(|_| found.affected(act) - before);
+        if found.affected(act) > before || found.malformed > malformed {
+            found.parts.push(part);
+        }
+    }
+    Ok(found)
+}
+
+async fn count_part(
+    store: &mut Store,
+    act: Act,
+    filter: &mut Filter,
+    limit: Option<u64>,
+    found: &mut Found,
+) -> Result<(), StoreError> {
+    let mut at = filter.clone();
     loop {
         let most = limit.map(|limit| limit - found.affected(act));
         let part = store.dead_count(&at, most, act == Act::Drop).await?;
@@ -195,27 +246,36 @@ pub async fn count(store: &mut Store, act: Act, filter: &mut Filter, limit: Opti
         let is_enough = limit.is_some_and(|limit| found.affected(act) >= limit);
         at.upto = Some(part.upto);
         filter.upto = part.next.filter(|_| is_enough).or(at.upto);
-        let Some(next) = part.next.filter(|_| !is_enough) else { return Ok(found) };
+        let Some(next) = part.next.filter(|_| !is_enough) else { return Ok(()) };
         at.after = Some(next);
     }
 }
 
-/// All calls of a command.
+/// Change what was found, in as many calls as it takes. `done` says how many were done, also when a call fails.
 ///
 /// # Errors
 ///
-/// What a call met; `command.done` says how many were done by then.
-pub async fn run(store: &mut Store, command: &mut Command) -> Result<Outcome, StoreError> {
+/// What a call met.
+pub async fn run(store: &mut Whole, found: &Found, order: &Order, done: &mut u64) -> Result<Outcome, StoreError> {
     let mut outcome = Outcome::default();
-    loop {
-        let Changed { goes_on, malformed, kept, left, why } = store.dead_change(command).await?;
-        outcome.malformed += malformed;
-        outcome.kept += kept;
-        outcome.why = outcome.why.or(why);
-        if !goes_on {
-            return Ok(Outcome { done: command.done, left, ..outcome });
+    for part in &found.parts {
+        let (filter, author) = (part.filter.clone(), order.author.clone());
+        let mut command = Command::new(order.act, filter, part.most, author, order.before.clone());
+        order.label.clone_into(&mut command.label);
+        let (mut one, before) = (store.at(part.number), *done);
+        loop {
+            let changed = one.dead_change(&mut command).await;
+            *done = before + command.done;
+            let Changed { goes_on, malformed, kept, why } = changed?;
+            outcome.malformed += malformed;
+            outcome.kept += kept;
+            outcome.why = outcome.why.or(why);
+            if !goes_on {
+                break;
+            }
         }
     }
+    Ok(Outcome { done: *done, left: store.dead_length().await?, ..outcome })
 }
 
 /// What was done, of so many that were found before.

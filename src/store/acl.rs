@@ -5,7 +5,7 @@
 //! A new function gets its place here, in `ROLES` (a test asks for it), and so does a new command or key that one of these
 //! functions uses: another test lets each role do its work on a real server and finds no refusal in its log.
 
-use super::Partition;
+use super::Layout;
 use super::address::read_url;
 use crate::config::RedisSettings;
 use crate::config::connection::Place;
@@ -45,8 +45,14 @@ const NONE: Grant = Grant { may: "", read: "", write: "", both: "" };
 /// Where an application keeps the keys of its limiters; they are outside of the prefix.
 const LIMITERS: &str = "limit:*";
 
+/// The keys that tell into how many partitions a system is cut: with one, and with several.
+const RECORDS: &str = "<records>";
+
 /// What a connection of dripd's says before anything else. `drip__version` tells whether functions are missing or forbidden.
 const CONNECTS: Grant = Grant { may: "ping info time fcall_ro|drip__version", ..NONE };
+
+/// What it asks then.
+const LEARNS: Grant = Grant { may: "hget", read: RECORDS, ..NONE };
 
 /// What a function that changes a bucket may have to do: look up what is in force, cut what is over, and put the bucket in its place.
 const ENGINE: &[Grant] = &[
@@ -61,6 +67,7 @@ const ENGINE: &[Grant] = &[
     },
     Grant { may: "get", read: "globs", ..NONE },
     Grant { may: "xadd xlen xtrim memory|usage", both: "rejected", ..NONE },
+    LEARNS,
 ];
 
 /// What comes to that where jobs come back to their buckets, and where others are told.
@@ -151,21 +158,27 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 Grant { may: "sadd", write: "routes", ..NONE },
                 Grant { may: "hincrby", both: "stats", ..NONE },
                 Grant { may: "zremrangebyrank zcount", both: "rest", ..NONE },
+                Grant {
+                    may: "fcall|drip__copy fcall_ro|drip__changed hscan zadd zrem zrange zcard zpopmin",
+                    both: "policy settings changed unset",
+                    ..NONE
+                },
             ],
             BACK,
             ENGINE,
         ],
     ),
-    (Role::Observer, &[&[CONNECTS, LOOK]]),
+    (Role::Observer, &[&[CONNECTS, LEARNS, LOOK]]),
     (
         Role::Daemon,
         &[&[
             CONNECTS,
+            LEARNS,
             Grant { may: "function|load client|tracking scan acl|whoami", ..NONE },
             Grant {
                 may: "fcall fcall_ro exists type del unlink pexpire get set incr llen lindex lpush ltrim rpop sadd smembers srem \
                       hget hmget hgetall hvals hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
-                      zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zremrangebyscore zscan zscore xack xadd \
+                      zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zpopmin zremrangebyscore zscan zscore xack xadd \
                       xclaim xdel xgroup|create xinfo|consumers xinfo|groups xlen xpending xrange xrevrange xtrim",
                 both: "*",
                 ..NONE
@@ -203,7 +216,7 @@ impl Role {
     /// whatever else a user of that name could do.
     #[must_use]
     pub fn set_user(self, user: &str, settings: &RedisSettings) -> String {
-        let partition = Partition::of(settings);
+        let layout = Layout::of(settings);
         let mut words = vec![format!("ACL SETUSER {user} reset on >PASSWORD")];
         if let Some(database) = database(settings) {
             words.push(format!("+select|{database}"));
@@ -211,10 +224,10 @@ impl Role {
         if matches!(settings.place, Place::Sentinels(_)) && self != Self::Producer {
             words.push("+role".to_owned()); // a server that sentinels name is asked what it is
         }
-        let (anywhere, on_keys): (Vec<_>, Vec<_>) = self.grants().partition(|grant| grant.keys(&partition).is_empty());
+        let (anywhere, on_keys): (Vec<_>, Vec<_>) = self.grants().partition(|grant| grant.keys(&layout).is_empty());
         words.extend(anywhere.iter().flat_map(|grant| grant.commands()));
         for grant in on_keys {
-            let rules: Vec<String> = grant.commands().chain(grant.keys(&partition)).collect();
+            let rules: Vec<String> = grant.commands().chain(grant.keys(&layout)).collect();
             words.push(format!("({})", rules.join(" ")));
         }
         words.join(" ")
@@ -226,11 +239,15 @@ impl Grant {
         self.may.split_whitespace().map(|command| format!("+{command}"))
     }
 
-    fn keys(&self, partition: &Partition) -> Vec<String> {
-        let pattern = |word: &str| if word == LIMITERS { word.to_owned() } else { partition.acl_pattern(word) };
+    fn keys(&self, layout: &Layout) -> Vec<String> {
+        let pattern = |word: &str| match word {
+            LIMITERS => vec![word.to_owned()],
+            RECORDS => layout.acl_records(),
+            word => vec![layout.acl_pattern(word)],
+        };
         let all = [("%R~", self.read), ("%W~", self.write), ("~", self.both)];
         let patterns = |(kind, words): (&'static str, &'static str)| {
-            words.split_whitespace().map(move |word| format!("{kind}{}", pattern(word)))
+            words.split_whitespace().flat_map(pattern).map(move |pattern| format!("{kind}{pattern}"))
         };
         all.into_iter().flat_map(patterns).collect()
     }

@@ -7,7 +7,8 @@ use redis::{FromRedisValue, Value};
 use serde::{Deserialize, Serialize};
 
 use super::reply::unexpected;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Whole};
+use crate::words::entry::EntryId;
 
 /// What a key is set to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -138,31 +139,23 @@ pub struct Event {
     pub fields: BTreeMap<String, String>,
 }
 
-impl Store {
-    /// Set or take back keys of a name or a glob.
+impl Whole {
+    /// Set or take back keys of a name or a glob, at the authority: [`Self::carry`] takes it into the other partitions.
     ///
     /// # Errors
     ///
     /// [`StoreError::Refused`] with `TOOMANY` when too many are set, `WRONGTYPE` when a route has no stream.
     pub async fn change(&mut self, change: &Change) -> Result<Told, StoreError> {
-        let json = serde_json::to_string(change).expect("a change is text and numbers");
-        let args = [b"".as_slice(), json.as_bytes()];
-        let reply = self.function("drip__set", &[self.keys().policy()], &args).await?;
-        told(&reply, change.asks == Some("others")).ok_or_else(|| unexpected("drip__set", &reply))
+        self.authority().change(change).await
     }
 
-    /// Slow down a bucket or a budget, or end that. Replies when it goes on.
+    /// Slow down a bucket or a budget, or end that, where it lives. Replies when it goes on.
     ///
     /// # Errors
     ///
     /// [`StoreError::Refused`] with `BADARG` where there is no such budget, or not above the bucket.
     pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
-        let json = serde_json::to_string(slow_down).expect("a slow-down is text and numbers");
-        let reply =
-            self.function("drip__slow_node", &[self.keys().policy()], &[b"".as_slice(), json.as_bytes()]).await?;
-        let (ms, _): (u64, u64) =
-            FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__slow_node", &reply))?;
-        Ok(Duration::from_millis(ms))
+        self.of_stored(&slow_down.node).slow(slow_down).await
     }
 
     /// How many buckets that are not idle a name or a glob meets, or, of one of budgets, are below those. It is asked for before a change:
@@ -185,6 +178,102 @@ impl Store {
         Ok(Out { ready, with_workers })
     }
 
+    async fn count(&mut self, pattern: &str, is_glob: bool, what: &[u8]) -> Result<(u64, u64, u64), StoreError> {
+        let mut sums = (0, 0, 0);
+        for mut store in self.about(pattern, is_glob) {
+            let more = store.count(pattern, is_glob, what).await?;
+            sums = (sums.0 + more.0, sums.1 + more.1, sums.2 + more.2);
+        }
+        Ok(sums)
+    }
+
+    /// Where a look at what was changed goes on: behind the last change of now.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn last_event(&mut self) -> Result<EventsAt, StoreError> {
+        Ok(self.last_events(1).await?.1)
+    }
+
+    /// Changes that were made since, at most so many of each partition, by their time; `at` moves on.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn events_after(&mut self, at: &mut EventsAt, most: usize) -> Result<Vec<Event>, StoreError> {
+        let after = &*at;
+        let call = async |mut store: Store| {
+            let id = after.0.get(usize::from(store.keys().number())).map_or("0-0", String::as_str);
+            store.events_after(id, most).await
+        };
+        let parts = self.all(call).await?;
+        at.0.resize(parts.len(), "0-0".to_owned());
+        for (id, events) in at.0.iter_mut().zip(&parts) {
+            if let Some(last) = events.last() {
+                last.id.clone_into(id);
+            }
+        }
+        Ok(by_time(parts))
+    }
+
+    /// The last changes that were made, at most so many, the oldest first, and where a look goes on behind them.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn last_events(&mut self, most: usize) -> Result<(Vec<Event>, EventsAt), StoreError> {
+        let parts = self.all(async |mut store: Store| store.last_events(most).await).await?;
+        let last = |events: &Vec<Event>| events.last().map_or_else(|| "0-0".to_owned(), |event| event.id.clone());
+        let at = EventsAt(parts.iter().map(last).collect());
+        let mut events = by_time(parts);
+        events.drain(..events.len().saturating_sub(most));
+        Ok((events, at))
+    }
+
+    /// Who Redis says that this is; empty where it does not tell.
+    pub async fn whoami(&mut self) -> String {
+        self.authority().whoami().await
+    }
+}
+
+/// Up to which change of each partition one has looked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventsAt(Vec<String>);
+
+/// The changes of several partitions, by their time.
+fn by_time(parts: Vec<Vec<Event>>) -> Vec<Event> {
+    let several = parts.len() > 1;
+    let mut events: Vec<Event> = parts.into_iter().flatten().collect();
+    if several {
+        events.sort_by_key(|event| event.id.parse::<EntryId>().ok());
+    }
+    events
+}
+
+impl Store {
+    /// Set or take back keys of a name or a glob.
+    async fn change(&mut self, change: &Change) -> Result<Told, StoreError> {
+        let json = serde_json::to_string(change).expect("a change is text and numbers");
+        let args = [b"".as_slice(), json.as_bytes()];
+        let reply = self.function("drip__set", &[self.keys().policy()], &args).await?;
+        told(&reply, change.asks == Some("others")).ok_or_else(|| unexpected("drip__set", &reply))
+    }
+
+    /// The same in this partition.
+    ///
+    /// # Errors
+    ///
+    /// As [`Whole::slow`].
+    pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
+        let json = serde_json::to_string(slow_down).expect("a slow-down is text and numbers");
+        let reply =
+            self.function("drip__slow_node", &[self.keys().policy()], &[b"".as_slice(), json.as_bytes()]).await?;
+        let (ms, _): (u64, u64) =
+            FromRedisValue::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__slow_node", &reply))?;
+        Ok(Duration::from_millis(ms))
+    }
+
     /// All pages of a count: buckets, ready jobs, jobs with workers.
     async fn count(&mut self, pattern: &str, is_glob: bool, what: &[u8]) -> Result<(u64, u64, u64), StoreError> {
         let (mut cursor, mut sums) = (String::new(), (0, 0, 0));
@@ -202,33 +291,14 @@ impl Store {
         }
     }
 
-    /// The id of the last change that was made at run time.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn last_event(&mut self) -> Result<String, StoreError> {
-        let last = self.last_events(1).await?;
-        Ok(last.into_iter().next().map_or_else(|| "0-0".to_owned(), |event| event.id))
-    }
-
     /// Changes that were made after the one of an id, at most so many.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn events_after(&mut self, id: &str, most: usize) -> Result<Vec<Event>, StoreError> {
+    async fn events_after(&mut self, id: &str, most: usize) -> Result<Vec<Event>, StoreError> {
         let mut command = redis::cmd("XRANGE");
         command.arg(self.keys().events()).arg(format!("({id}")).arg("+").arg("COUNT").arg(most);
         self.events("XRANGE", &command).await
     }
 
-    /// The last changes that were made, at most so many, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn last_events(&mut self, most: usize) -> Result<Vec<Event>, StoreError> {
+    async fn last_events(&mut self, most: usize) -> Result<Vec<Event>, StoreError> {
         let mut command = redis::cmd("XREVRANGE");
         command.arg(self.keys().events()).arg("+").arg("-").arg("COUNT").arg(most);
         let mut last = self.events("XREVRANGE", &command).await?;
@@ -247,8 +317,7 @@ impl Store {
         Ok(entries.into_iter().map(|(id, fields)| Event { id, fields: fields.into_iter().collect() }).collect())
     }
 
-    /// Who Redis says that this is; empty where it does not tell.
-    pub async fn whoami(&mut self) -> String {
+    async fn whoami(&mut self) -> String {
         match self.call("ACL WHOAMI", redis::cmd("ACL").arg("WHOAMI")).await {
             Ok(Value::BulkString(name)) => String::from_utf8_lossy(&name).into_owned(),
             Ok(Value::SimpleString(name)) => name,

@@ -6,7 +6,7 @@ use redis::{FromRedisValue, Value};
 
 use super::change::Author;
 use super::reply::unexpected;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Whole};
 use crate::words::entry::{BadEntryId, EntryId};
 
 /// How many entries one page holds at most.
@@ -115,8 +115,6 @@ pub struct Changed {
     pub malformed: u64,
     /// Letters that could not be put back.
     pub kept: u64,
-    /// Letters in the stream now.
-    pub left: u64,
     /// Why some could not be put back: a key, and what Redis said of it.
     pub why: Option<(String, String)>,
 }
@@ -162,14 +160,15 @@ fn decoded<T: FromRedisValue>(call: &'static str, reply: Value) -> Result<T, Sto
     redis::from_redis_value(reply).map_err(|_| shown)
 }
 
-impl Store {
+impl Whole {
     /// The time on the server's clock, milliseconds since the epoch.
     ///
     /// # Errors
     ///
     /// As any call.
     pub async fn time_ms(&mut self) -> Result<u64, StoreError> {
-        let (seconds, us): (u64, u64) = self.read("TIME", &redis::cmd("TIME")).await?;
+        let mut store = self.authority();
+        let (seconds, us): (u64, u64) = store.read("TIME", &redis::cmd("TIME")).await?;
         Ok(seconds * 1_000 + us / 1_000)
     }
 
@@ -179,6 +178,39 @@ impl Store {
     ///
     /// As any call.
     pub async fn dead_length(&mut self) -> Result<u64, StoreError> {
+        Ok(self.all(async |mut store: Store| store.dead_length().await).await?.into_iter().sum())
+    }
+
+    /// A page of the dead letters that a filter finds, oldest first: at most `most`, and [`PAGE_MOST`]. Letters of several partitions
+    /// may have one id; those stand in one page.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] with `WRONGTYPE` where the key is no stream.
+    pub async fn dead_page(&mut self, filter: &Filter, most: u64) -> Result<Page, StoreError> {
+        let mut pages = self.all(async |mut store: Store| store.dead_page(filter, most).await).await?;
+        if pages.len() == 1 {
+            return Ok(pages.remove(0));
+        }
+        // Up to here all of them were looked at.
+        let mut next = pages.iter().filter_map(|page| page.next).min();
+        let mut letters: Vec<Letter> = pages.into_iter().flat_map(|page| page.letters).collect();
+        letters.retain(|letter| next.is_none_or(|next| letter.entry <= next));
+        letters.sort_by_key(|letter| letter.entry);
+        let at = usize::try_from(most).unwrap_or(usize::MAX).checked_sub(1);
+        if let Some(last) = at.and_then(|at| letters.get(at)).map(|letter| letter.entry) {
+            let kept = letters.partition_point(|letter| letter.entry <= last);
+            if kept < letters.len() {
+                letters.truncate(kept);
+                next = Some(last);
+            }
+        }
+        Ok(Page { next, letters })
+    }
+}
+
+impl Store {
+    async fn dead_length(&mut self) -> Result<u64, StoreError> {
         self.read("XLEN", redis::cmd("XLEN").arg(self.keys().dead())).await
     }
 
@@ -188,12 +220,7 @@ impl Store {
         self.reading(name, &[self.keys().dead()], &args(&texts, more)).await
     }
 
-    /// A page of the dead letters that a filter finds: at most `most`, and [`PAGE_MOST`].
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Refused`] with `WRONGTYPE` where the key is no stream.
-    pub async fn dead_page(&mut self, filter: &Filter, most: u64) -> Result<Page, StoreError> {
+    async fn dead_page(&mut self, filter: &Filter, most: u64) -> Result<Page, StoreError> {
         type Reply = (String, Vec<(String, i64, Vec<(Vec<u8>, Vec<u8>)>)>);
         let name = "drip__dead_list";
         let reply = self.dead_look(name, filter, &[&most.min(PAGE_MOST).to_string()]).await?;
@@ -213,7 +240,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Self::dead_page`].
+    /// As [`Whole::dead_page`].
     pub async fn dead_count(
         &mut self,
         filter: &Filter,
@@ -237,7 +264,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Self::dead_page`]. [`StoreError::Lost`]: it is safe to repeat, but what the lost call did is not counted.
+    /// As [`Whole::dead_page`]. [`StoreError::Lost`]: it is safe to repeat, but what the lost call did is not counted.
     pub async fn dead_change(&mut self, command: &mut Command) -> Result<Changed, StoreError> {
         type Reply = (String, u64, u64, u64, u64, String, Vec<String>);
         let name = match command.act {
@@ -251,13 +278,13 @@ impl Store {
         let texts = texts(&command.filter);
         let reply = self.function(name, &[self.keys().dead()], &args(&texts, &more)).await?;
         let shown = unexpected(name, &reply);
-        let (on, changed, malformed, kept, left, event, notes): Reply = decoded(name, reply)?;
+        let (on, changed, malformed, kept, _left, event, notes): Reply = decoded(name, reply)?;
         let on = next(&on).map_err(|_| shown)?;
         (command.event, command.done) = (event, command.done + changed);
         command.most = command.most.map(|most| most.saturating_sub(changed));
         command.filter.after = on.or(command.filter.after);
         let why = notes.as_chunks::<4>().0.iter().find(|[kind, ..]| kind == "refused");
         let why = why.map(|[_, subject, detail, _]| (subject.clone(), detail.clone()));
-        Ok(Changed { goes_on: on.is_some() && command.most != Some(0), malformed, kept, left, why })
+        Ok(Changed { goes_on: on.is_some() && command.most != Some(0), malformed, kept, why })
     }
 }

@@ -3,6 +3,7 @@
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::acl::Role;
+use crate::words::cut::Cut;
 
 /// The code of what the user of the connection may not do.
 const NOT_ALLOWED: &str = "NOPERM";
@@ -43,6 +44,18 @@ pub enum StoreError {
         code: String,
         /// The rest of it.
         message: String,
+    },
+    /// The system that is stored is cut into partitions in another way.
+    #[error(
+        "redis at {address} holds a system of {stored}, and this configuration says {ours}: write the same; to change it see `dripd partition --help`"
+    )]
+    OtherCut {
+        /// Where it is.
+        address: String,
+        /// How it is cut.
+        stored: Cut,
+        /// What the configuration says.
+        ours: Cut,
     },
     /// An answer that fits nothing.
     #[error("{call} answered with something unexpected: {reply}")]
@@ -98,7 +111,7 @@ impl StoreError {
             Self::Reply { reply, .. } => format!(
                 "the answer means nothing to this version of dripd ({reply}); use the version of the daemons, which `dripd status` names"
             ),
-            Self::Loading { .. } | Self::Unusable { .. } => self.to_string(),
+            Self::Loading { .. } | Self::Unusable { .. } | Self::OtherCut { .. } => self.to_string(),
         }
     }
 

@@ -5,7 +5,11 @@ use std::collections::BTreeMap;
 use redis::{FromRedisValue, Value};
 
 use super::reply::unexpected;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Whole};
+
+/// Counts that are no sums over partitions.
+const SLOW: &str = "slow";
+const DAEMONS: &str = "daemons";
 
 /// What is measured, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -67,13 +71,66 @@ impl Figures {
     }
 }
 
-impl Store {
-    /// What is measured; it costs the same whatever the number of buckets.
+/// Add counts by name to others.
+fn add(to: &mut BTreeMap<String, u64>, more: BTreeMap<String, u64>) {
+    for (name, n) in more {
+        *to.entry(name).or_default() += n;
+    }
+}
+
+impl Figures {
+    /// Those of another partition come to these.
+    fn add(&mut self, other: Self) {
+        self.at_us = self.at_us.max(other.at_us);
+        add(&mut self.counters, other.counters);
+        add(&mut self.waiting, other.waiting);
+        for (place, us) in other.overdue_us {
+            let first = self.overdue_us.entry(place).or_default();
+            *first = (*first).max(us);
+        }
+        for route in other.routes {
+            match self.routes.iter_mut().find(|known| known.route == route.route) {
+                Some(known) => known.add(&route),
+                None => self.routes.push(route),
+            }
+        }
+        // What is set is the same in all of them, and slow-downs stand where their nodes live.
+        let slow = |settings: &BTreeMap<String, u64>| settings.get(SLOW).copied().unwrap_or(0);
+        let slow = slow(&self.settings) + slow(&other.settings);
+        self.settings.entry(SLOW.to_owned()).and_modify(|n| *n = slow);
+        let daemons = self.count(DAEMONS).max(other.count(DAEMONS));
+        add(&mut self.counts, other.counts);
+        self.counts.entry(DAEMONS.to_owned()).and_modify(|n| *n = daemons);
+    }
+}
+
+impl RouteFigures {
+    fn add(&mut self, other: &Self) {
+        self.undelivered += other.undelivered;
+        self.in_flight += other.in_flight;
+        self.entries += other.entries;
+        self.oldest_ms = self.oldest_ms.max(other.oldest_ms);
+    }
+}
+
+impl Whole {
+    /// What is measured, of all partitions together; it costs the same whatever the number of buckets.
     ///
     /// # Errors
     ///
     /// As any call.
     pub async fn figures(&mut self) -> Result<Figures, StoreError> {
+        let mut all = self.all(async |mut store: Store| store.figures().await).await?.into_iter();
+        let mut figures = all.next().unwrap_or_default();
+        all.for_each(|more| figures.add(more));
+        figures.routes.sort_by(|a, b| a.route.cmp(&b.route));
+        Ok(figures)
+    }
+}
+
+impl Store {
+    /// What is measured in one partition.
+    async fn figures(&mut self) -> Result<Figures, StoreError> {
         let reply = self.reading("drip__figures", &[self.keys().policy()], &[b""]).await?;
         decode(&reply).ok_or_else(|| unexpected("drip__figures", &reply))
     }

@@ -1,7 +1,8 @@
 //! Every key of a partition by its name, spelled here and nowhere else.
 
-use super::Partition;
+use super::partition::{Layout, Partition};
 use crate::words::bucket::BucketName;
+use crate::words::cut::Cut;
 use crate::words::policy::Route;
 
 /// The consumer group that counts.
@@ -24,9 +25,48 @@ fn plain(text: &str) -> String {
     glob
 }
 
+impl Layout {
+    /// A pattern that matches the key of every queue, for `SCAN`.
+    pub(super) fn queue_pattern(&self) -> String {
+        plain(self.queues()) + "*"
+    }
+
+    /// What every key that should be reported begins with.
+    pub(super) fn reported(&self) -> [String; 2] {
+        [self.queues().to_owned(), format!("{}:wake", self.prefix())]
+    }
+
+    /// Patterns for rules of access: this prefix as it is, and behind it a word, which may end in `*`, of every partition. A rule holds no
+    /// quotes, so `?`, any one character, stands for them.
+    pub(super) fn acl_pattern(&self, word: &str) -> String {
+        let prefix = plain(self.prefix()).replace(['"', '\''], "?");
+        match word.split_once(':') {
+            _ if self.cut().is_whole() || word == "*" => format!("{prefix}:{word}"),
+            Some((word, rest)) => format!("{prefix}:{word}:{{*}}:{rest}"),
+            None => format!("{prefix}:{word}:{{*}}"),
+        }
+    }
+
+    /// The same for the keys of `records`.
+    pub(super) fn acl_records(&self) -> Vec<String> {
+        let whole = Self::new(self.prefix(), Cut::default());
+        vec![whole.acl_pattern("policy"), format!("{}:{{0}}", whole.acl_pattern("policy"))]
+    }
+
+    /// The keys under which a system of one partition, and one of several, keep their records: the one that is there says which it is.
+    pub(super) fn records(&self) -> [String; 2] {
+        [format!("{}:policy", self.prefix()), format!("{}:policy:{{0}}", self.prefix())]
+    }
+}
+
 impl Partition {
-    fn under(&self, name: &str) -> String {
-        format!("{}:{name}", self.prefix())
+    fn under(&self, word: &str) -> String {
+        format!("{}:{word}{}", self.prefix(), self.tag())
+    }
+
+    /// What a word has for each of several names.
+    fn each_under(&self, word: &str, name: &str) -> String {
+        format!("{}:{word}{}:{name}", self.prefix(), self.tag())
     }
 
     /// The waiting jobs of a bucket.
@@ -35,34 +75,13 @@ impl Partition {
         format!("{}{bucket}", self.queues())
     }
 
-    /// What the key of every queue begins with.
-    #[must_use]
-    pub fn queues(&self) -> &str {
-        &self.queues
-    }
-
-    /// A pattern that matches the key of every queue, for `SCAN`.
-    #[must_use]
-    pub fn queue_pattern(&self) -> Vec<u8> {
-        let mut pattern = plain(self.queues()).into_bytes();
-        pattern.push(b'*');
-        pattern
-    }
-
-    /// A pattern for rules of access: this prefix as it is, and behind it a word, which may end in `*`. A rule holds no quotes, so `?`, any one
-    /// character, stands for them.
-    #[must_use]
-    pub fn acl_pattern(&self, word: &str) -> String {
-        format!("{}:{word}", plain(self.prefix()).replace(['"', '\''], "?"))
-    }
-
     /// The ready stream of a route.
     #[must_use]
     pub fn ready(&self, route: &Route) -> String {
-        if route.is_default() { self.under("ready") } else { self.under(&format!("ready:{}", route.as_str())) }
+        if route.is_default() { self.under("ready") } else { self.each_under("ready", route.as_str()) }
     }
 
-    /// What the key of every ready stream begins with.
+    /// The ready stream of the default route.
     #[must_use]
     pub fn readies(&self) -> String {
         self.under("ready")
@@ -125,7 +144,7 @@ impl Partition {
     /// The failed jobs of a bucket.
     #[must_use]
     pub fn retry(&self, bucket: &BucketName) -> String {
-        self.under(&format!("retry:{bucket}"))
+        self.each_under("retry", bucket.as_str())
     }
 
     /// The routes whose streams are reaped.
@@ -137,7 +156,7 @@ impl Partition {
     /// The buckets that a full route holds.
     #[must_use]
     pub fn held(&self, route: &str) -> String {
-        self.under(&format!("held:{route}"))
+        self.each_under("held", route)
     }
 
     /// The daemons that are alive.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use super::{Address, Partition, Store, StoreError};
+use super::{Address, Layout, StoreError, Whole};
 
 /// The wait before a call is made again: the first one, and the longest.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -16,14 +16,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A connection that is made when it is needed, and again when it was lost. Callers share it.
 pub struct Link {
     address: Address,
-    partition: Partition,
+    layout: Layout,
     kept: Mutex<Kept>,
 }
 
 /// The connection, if there is one, and how many were made up to it.
 #[derive(Default)]
 struct Kept {
-    store: Option<Store>,
+    store: Option<Whole>,
     made: u64,
     /// Whether Redis, or the way to it, ended that one.
     closed: Arc<AtomicBool>,
@@ -44,14 +44,14 @@ impl OfStore for StoreError {
 }
 
 impl Link {
-    /// A link to an address, for the keys of a partition; nothing is connected yet.
+    /// A link to an address, for a system; nothing is connected yet.
     #[must_use]
-    pub fn new(address: Address, partition: Partition) -> Self {
-        Self { address, partition, kept: Mutex::default() }
+    pub fn new(address: Address, layout: Layout) -> Self {
+        Self { address, layout, kept: Mutex::default() }
     }
 
     /// A connection and its number; clones share it.
-    async fn store(&self) -> Result<(Store, u64), StoreError> {
+    async fn store(&self) -> Result<(Whole, u64), StoreError> {
         let asked = Instant::now();
         let mut kept = self.kept.lock().await;
         if let Some(store) = kept.store.as_ref().filter(|_| !kept.closed.load(Ordering::Relaxed)) {
@@ -62,7 +62,7 @@ impl Link {
             return Err(why.clone());
         }
         let closed = Arc::new(AtomicBool::new(false));
-        match Store::connect_noting_its_end(&self.address, &self.partition, &closed).await {
+        match Whole::connect_noting_its_end(&self.address, &self.layout, &closed).await {
             Ok(store) => {
                 *kept = Kept { store: Some(store.clone()), made: kept.made + 1, closed, failed: None };
                 Ok((store, kept.made))
@@ -80,7 +80,7 @@ impl Link {
     /// # Errors
     ///
     /// [`StoreError::Unusable`] and [`StoreError::Loading`]: nothing was sent. [`StoreError::Lost`]: whether it ran is not known.
-    pub async fn once<T, E, F>(&self, call: impl FnOnce(Store) -> F) -> Result<T, E>
+    pub async fn once<T, E, F>(&self, call: impl FnOnce(Whole) -> F) -> Result<T, E>
     where
         E: From<StoreError> + OfStore,
         F: Future<Output = Result<T, E>>,
@@ -109,7 +109,7 @@ impl Link {
     /// # Errors
     ///
     /// What Redis itself said: [`StoreError::Refused`], or [`StoreError::Reply`].
-    pub async fn until_answered<T, F>(&self, call: impl Fn(Store) -> F) -> Result<T, StoreError>
+    pub async fn until_answered<T, F>(&self, call: impl Fn(Whole) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -125,7 +125,9 @@ impl Link {
                 Err(StoreError::Refused { code, .. }) if matches!(code.as_str(), "BUSY" | "MISCONF" | "NOREPLICAS") => {
                     sleep(LONGEST_PAUSE).await;
                 }
-                Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => return Err(why),
+                Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. } | StoreError::OtherCut { .. })) => {
+                    return Err(why);
+                }
                 Err(_) => {
                     if let Some(number) = number {
                         self.forget(number).await;

@@ -1,6 +1,8 @@
 //! Redis: the only place that names a key, a function or the redis crate.
 //!
-//! A [`Store`] is a connection to the server at an [`Address`], for the keys of a [`Partition`]. `connect` makes one that is
+//! A [`Store`] is a connection to the server at an [`Address`], for the keys of one [`Partition`]; a [`Whole`] is one for each partition of
+//! a system, and asks or tells all of them what concerns all (`partition` says which keys those are, `whole` what is asked of all, `copy`
+//! how what is set in one comes into the others). `connect` makes a connection that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew. How that is
 //! done, with `tls` and `sentinel`, is the file `connect`.
 //! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
@@ -11,6 +13,7 @@ pub mod acl;
 mod address;
 pub mod change;
 mod connect;
+pub mod copy;
 pub mod dead;
 mod error;
 pub mod explain;
@@ -20,7 +23,7 @@ pub mod keys;
 pub mod library;
 pub mod link;
 pub mod ops;
-mod partition;
+pub mod partition;
 pub mod purge;
 mod record;
 pub mod reply;
@@ -36,20 +39,20 @@ pub mod view;
 pub mod wake;
 pub mod walk;
 pub mod what_if;
+mod whole;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, PushInfo, PushKind, ToRedisArgs, Value};
+use redis::{Cmd, ToRedisArgs, Value};
 
 pub use address::Address;
 use connect::{Connection, OnPush};
 pub use error::StoreError;
 use library::is_missing_function;
-pub use partition::Partition;
-use wake::Hints;
+pub use partition::{Layout, Partition};
+pub use whole::Whole;
 
 /// How long an answer may take: an append to a slow disk may stall for two seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -84,35 +87,6 @@ impl Store {
         Self::connect_with(address, partition, block + ANSWER_WITHIN, Arc::new(|_| {})).await
     }
 
-    /// Connect for a daemon: what Redis reports goes to `hints`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::connect`].
-    pub async fn connect_tracking(
-        address: &Address,
-        partition: &Partition,
-        hints: &Arc<Hints>,
-    ) -> Result<Self, StoreError> {
-        let hints = Arc::clone(hints);
-        Self::connect_with(address, partition, ANSWER_WITHIN, Arc::new(move |push| hints.on_push(push))).await
-    }
-
-    /// Connect for calls; `closed` tells when the connection has ended.
-    async fn connect_noting_its_end(
-        address: &Address,
-        partition: &Partition,
-        closed: &Arc<AtomicBool>,
-    ) -> Result<Self, StoreError> {
-        let closed = Arc::clone(closed);
-        let on_push = move |push: &PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                closed.store(true, Ordering::Relaxed);
-            }
-        };
-        Self::connect_with(address, partition, ANSWER_WITHIN, Arc::new(on_push)).await
-    }
-
     async fn connect_with(
         address: &Address,
         partition: &Partition,
@@ -124,6 +98,12 @@ impl Store {
         let mut store = Self { connection, partition: Arc::new(partition.clone()) };
         store.check_version().await?;
         Ok(store)
+    }
+
+    /// The same connection for the keys of another partition.
+    #[must_use]
+    pub fn at(&self, partition: Partition) -> Self {
+        Self { connection: self.connection.clone(), partition: Arc::new(partition) }
     }
 
     fn unusable(&self, why: String) -> StoreError {

@@ -10,7 +10,6 @@ use super::keys::GROUP;
 use super::reply::{self, Alive, Drained, Failed, Healed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
-use crate::words::glob::Glob;
 use crate::words::limiter::{Kind, Limiter};
 use crate::words::policy::{Record, Route};
 use crate::words::source::Source;
@@ -160,28 +159,17 @@ impl Store {
         reply::woken("drip__wake", &reply)
     }
 
-    /// Look at the queue of each bucket that a glob matches, and let out nothing: what was pushed by now is judged by what holds now.
-    /// Where no record is stored nothing is done.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn look_at_all(&mut self, glob: &Glob) -> Result<(), StoreError> {
-        let mut cursor = Some(0);
-        while let Some(at) = cursor {
-            let mut page = self.scan_queues(at).await?;
-            page.queues.retain(|key| self.bucket_of(key).is_some_and(|bucket| glob.matches(bucket.as_bytes())));
-            let mut rest = &page.queues[..];
-            while !rest.is_empty() {
-                let some = &rest[..rest.len().min(LOOKED_AT)];
-                let reply = self.function("drip__wake", some, &[b"", b"look"]).await?;
-                let drained = reply::woken("drip__wake", &reply)?;
-                if drained.record.is_none() {
-                    return Ok(());
-                }
-                rest = &rest[drained.looked.min(rest.len())..];
+    /// Look at some queues, and let out nothing. Where no record is stored nothing is done.
+    pub(super) async fn look_at(&mut self, queues: &[Vec<u8>]) -> Result<(), StoreError> {
+        let mut rest = queues;
+        while !rest.is_empty() {
+            let some = &rest[..rest.len().min(LOOKED_AT)];
+            let reply = self.function("drip__wake", some, &[b"", b"look"]).await?;
+            let drained = reply::woken("drip__wake", &reply)?;
+            if drained.record.is_none() {
+                return Ok(());
             }
-            cursor = page.next;
+            rest = &rest[drained.looked.min(rest.len())..];
         }
         Ok(())
     }
@@ -320,7 +308,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreError::Refused`] when a route's key holds something else.
-    pub async fn put_record(
+    pub(super) async fn put_record(
         &mut self,
         record: &Record,
         source: &Source,

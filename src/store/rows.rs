@@ -1,13 +1,15 @@
 //! How buckets and budgets stand now: those that are named. What is asked for is bounded by the one who asks, whatever the
 //! number of buckets. `dripd top` asks once a second.
 
+use std::collections::HashMap;
+
 use redis::{FromRedisValue as _, Value};
 
 use super::explain::Slots;
 use super::reply::{list, text, unexpected};
 use super::top::Row;
 use super::walk::rows_of;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Whole};
 
 /// How many rows a call tells of.
 pub const MOST: usize = 64;
@@ -151,14 +153,22 @@ impl Now<BudgetNow> {
     }
 }
 
-impl Store {
+impl Whole {
     /// How some buckets stand, at most [`MOST`] of them. It is counted what leaves them, as long as somebody asks.
     ///
     /// # Errors
     ///
     /// As any call.
     pub async fn rows_now(&mut self, buckets: &[String]) -> Result<Now<BucketNow>, StoreError> {
-        Now::<BucketNow>::read(&self.named("drip__rows", buckets).await?)
+        let call = async |mut store: Store, names: Vec<String>| match names.is_empty() && buckets.len() > names.len() {
+            true => Ok(Now { at_us: 0, rows: Vec::new() }), // none of them lives there
+            false => Now::<BucketNow>::read(&store.named("drip__rows", &names).await?),
+        };
+        let parts = self.by_name(buckets, call).await?;
+        let at_us = parts.iter().map(|(_, _, now)| now.at_us).max().unwrap_or_default();
+        let mut rows: HashMap<String, BucketNow> =
+            parts.into_iter().flat_map(|(_, _, now)| now.rows).map(|now| (now.row.bucket.clone(), now)).collect();
+        Ok(Now { at_us, rows: buckets.iter().filter_map(|name| rows.remove(name)).collect() })
     }
 
     /// How some budgets stand, at most [`MOST`] of them, and then, as far as there is room for them, those that the configuration names
@@ -168,9 +178,24 @@ impl Store {
     ///
     /// As any call.
     pub async fn budgets_now(&mut self, budgets: &[String]) -> Result<Now<BudgetNow>, StoreError> {
-        Now::<BudgetNow>::read(&self.named("drip__budget_rows", budgets).await?)
+        let call = async |mut store: Store, names: Vec<String>| {
+            Now::<BudgetNow>::read(&store.named("drip__budget_rows", &names).await?)
+        };
+        let parts = self.by_name(budgets, call).await?;
+        let at_us = parts.iter().map(|(_, _, now)| now.at_us).max().unwrap_or_default();
+        let mut rows: Vec<BudgetNow> = Vec::new();
+        for (number, _, now) in parts {
+            // Each partition tells of those that the configuration names, wherever they live.
+            rows.extend(now.rows.into_iter().filter(|row| self.layout().number_of_subject(&row.budget) == number));
+        }
+        let place: HashMap<&str, usize> = budgets.iter().enumerate().map(|(at, name)| (name.as_str(), at)).collect();
+        rows.sort_by_key(|row| place.get(row.budget.as_str()).copied().unwrap_or(usize::MAX));
+        rows.truncate(MOST);
+        Ok(Now { at_us, rows })
     }
+}
 
+impl Store {
     async fn named(&mut self, function: &'static str, names: &[String]) -> Result<Value, StoreError> {
         let args: Vec<&[u8]> = std::iter::once("").chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
         self.reading(function, &[self.keys().policy()], &args).await

@@ -5,8 +5,8 @@ use redis::Value;
 
 use super::library;
 use super::reply::unexpected;
-use super::wake::Hints;
-use super::{Store, StoreError};
+use super::wake::Reports;
+use super::{Store, StoreError, Whole};
 use crate::config::Fsync;
 
 /// What is worth saying of a server that can be used.
@@ -20,24 +20,25 @@ pub struct Server {
     pub tracking: bool,
 }
 
-impl Store {
+impl Whole {
     /// Make the server ready for a daemon: check what it lacks and the types of our keys, load the library, turn the
     /// reports on.
     ///
     /// # Errors
     ///
     /// [`StoreError::Unusable`] when a key of ours has the wrong type or the library cannot be loaded.
-    pub async fn prepare(&mut self, hints: &Hints) -> Result<Server, StoreError> {
-        let (version, warnings) = (self.version().await?, self.lacks().await?);
+    pub async fn prepare(&mut self, reports: &Reports) -> Result<Server, StoreError> {
+        let mut first = self.authority();
+        let (version, warnings) = (first.version().await?, first.lacks().await?);
         let mut server = Server { version, warnings, tracking: false };
         self.check_types().await?;
-        self.load_library(&library::CURRENT).await?;
+        first.load_library(&library::CURRENT).await?;
         let mut tracking = redis::cmd("CLIENT");
         tracking.arg("TRACKING").arg("ON").arg("BCAST");
-        for prefix in hints.prefixes() {
+        for prefix in reports.prefixes() {
             tracking.arg("PREFIX").arg(prefix);
         }
-        match self.call("CLIENT TRACKING", &tracking).await {
+        match first.call("CLIENT TRACKING", &tracking).await {
             Ok(_) => server.tracking = true,
             Err(StoreError::Refused { code, message, .. }) => {
                 server.warnings.push(format!("CLIENT TRACKING is not available ({code} {message}): queues are polled"));
@@ -47,6 +48,22 @@ impl Store {
         Ok(server)
     }
 
+    /// Refuse a key of ours that has the wrong type.
+    pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
+        self.all(async |mut store: Store| store.check_types().await).await.map(drop)
+    }
+
+    /// What the server should have to keep the promises, in a word each, and whether it lacks that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::lacking`].
+    pub async fn lacking(&mut self) -> Result<[(&'static str, bool); 2], StoreError> {
+        self.authority().lacking().await
+    }
+}
+
+impl Store {
     /// What the server lacks to keep the promises: each a sentence with the way out.
     pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
         let lacking = self.lacking().await?;
@@ -73,7 +90,7 @@ impl Store {
     }
 
     /// Refuse a key of ours that has the wrong type.
-    pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
+    async fn check_types(&mut self) -> Result<(), StoreError> {
         let Some((key, found, wanted)) = self.wrong_key().await? else { return Ok(()) };
         Err(self.unusable(format!(
             "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"

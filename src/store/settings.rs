@@ -6,7 +6,7 @@ use redis::{FromRedisValue, Value};
 use serde::Deserialize;
 
 use super::reply::unexpected;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Whole};
 
 /// One value that is set.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -68,22 +68,27 @@ pub struct Settings {
     pub keys: BTreeMap<String, Lies>,
 }
 
-impl Store {
+impl Whole {
     /// All that is set, and slow-downs in force, globs first, and the server's time in microseconds. What a newer version wrote is left out.
     ///
     /// # Errors
     ///
     /// As any call.
     pub async fn settings(&mut self) -> Result<(u64, Vec<Settings>), StoreError> {
-        let (mut cursor, mut all) = (String::new(), Vec::new());
-        loop {
-            let (next, now) = self.page_of_settings(&cursor, &mut all).await?;
-            let Some(next) = next else {
-                in_order(&mut all);
-                return Ok((now, all));
-            };
-            cursor = next;
+        let (mut now_us, mut all) = (0, Vec::new());
+        for (mut store, first) in self.told_by() {
+            let mut cursor = Some(first.to_owned());
+            while let Some(at) = cursor {
+                (cursor, now_us) = store.page_of_settings(&at, &mut all).await?;
+            }
         }
+        in_order(&mut all);
+        Ok((now_us, all))
+    }
+
+    /// Who tells of settings, from where on: what is set stands at the authority, and slow-downs where their nodes live.
+    fn told_by(&self) -> impl Iterator<Item = (Store, &'static str)> {
+        self.each().map(|store| if store.keys().is_authority() { (store, "") } else { (store, SLOW_DOWNS) })
     }
 
     /// The same of at most so many names and globs that are meant, slow-downs before what was set, and whether there are more.
@@ -97,11 +102,13 @@ impl Store {
         is_meant: impl Fn(&str) -> bool,
     ) -> Result<(Vec<Settings>, bool), StoreError> {
         let mut all = Vec::new();
-        for (first, ends_at) in [(SLOW_DOWNS, None), ("", Some(SLOW_DOWNS))] {
+        let slow_downs = self.each().map(|store| (store, SLOW_DOWNS, None));
+        let set = (self.authority(), "", Some(SLOW_DOWNS));
+        for (mut store, first, ends_at) in slow_downs.chain([set]) {
             let mut cursor = Some(first.to_owned());
             while let Some(at) = cursor.filter(|at| ends_at != Some(at.as_str())) {
                 let from = all.len();
-                cursor = self.page_of_settings(&at, &mut all).await?.0;
+                cursor = store.page_of_settings(&at, &mut all).await?.0;
                 let meant = all.split_off(from).into_iter().filter(|one| is_meant(&one.pattern));
                 all.extend(meant);
                 if all.len() > most {
@@ -114,7 +121,9 @@ impl Store {
         in_order(&mut all);
         Ok((all, false))
     }
+}
 
+impl Store {
     /// A page of settings behind those that were read. Replies where the next one begins, and the server's time.
     async fn page_of_settings(
         &mut self,

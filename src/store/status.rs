@@ -9,7 +9,7 @@ use super::keys::GROUP;
 use super::library::is_missing_function;
 use super::ops::WakeUp;
 use super::top::{By, Row};
-use super::{Store, StoreError, reply};
+use super::{Store, StoreError, Whole, reply};
 use crate::words::policy::{Record, Route};
 use crate::words::source::Source;
 
@@ -25,6 +25,9 @@ pub struct Status {
     pub version: String,
     /// What it lacks: each a sentence with the way out.
     pub warnings: Vec<String>,
+    /// Into how many partitions the keys are cut, where that is more than one.
+    #[serde(skip_serializing_if = "is_one")]
+    pub partitions: u8,
     /// Buckets that wait for their due.
     pub scheduled: u64,
     /// How many buckets and budgets wait for a share of a budget.
@@ -57,6 +60,10 @@ pub struct Status {
     pub lateness: Option<Lateness>,
     /// The buckets that come first; `None` until the first walk is over.
     pub top: Option<StatusTop>,
+}
+
+fn is_one(n: &u8) -> bool {
+    *n == 1
 }
 
 /// Where a record comes from.
@@ -162,7 +169,37 @@ impl Lateness {
     }
 }
 
-impl Store {
+/// What one partition comes to.
+struct Part {
+    stats: BTreeMap<String, u64>,
+    spreading: bool,
+    routes: Vec<RouteStatus>,
+    /// Sizes: scheduled, sharing, full, paused, retrying, rejected, dead.
+    sizes: [u64; 7],
+}
+
+impl Part {
+    fn add(mut self, other: Self) -> Self {
+        for (name, n) in other.stats {
+            *self.stats.entry(name).or_default() += n;
+        }
+        for route in other.routes {
+            match self.routes.iter_mut().find(|known| known.route == route.route) {
+                Some(known) => {
+                    known.undelivered += route.undelivered;
+                    known.pending += route.pending;
+                    known.held += route.held;
+                }
+                None => self.routes.push(route),
+            }
+        }
+        self.sizes.iter_mut().zip(other.sizes).for_each(|(size, more)| *size += more);
+        self.spreading |= other.spreading;
+        self
+    }
+}
+
+impl Whole {
     /// How things stand.
     ///
     /// # Errors
@@ -177,10 +214,58 @@ impl Store {
     }
 
     async fn read_status(&mut self, record: &Record) -> Result<Status, StoreError> {
+        let parts = self.all(async |mut store: Store| store.part().await).await?;
+        let Part { stats, spreading, mut routes, sizes } = parts.into_iter().reduce(Part::add).expect("one at least");
+        routes.sort_by(|a, b| a.route.cmp(&b.route));
+        let [scheduled, sharing, full, paused, retrying, rejected, dead] = sizes;
+        let mut authority = self.authority();
+        let same = authority.has_record(record).await?;
+        Ok(Status {
+            redis: self.shown().to_owned(),
+            version: authority.version().await?,
+            warnings: authority.lacks().await?,
+            partitions: self.layout().cut().partitions,
+            top: self.status_top().await?,
+            record_source: authority.record_source().await?,
+            daemons: authority.daemons().await?,
+            has_record: same.is_some(),
+            same_record: same == Some(true),
+            scheduled,
+            sharing,
+            full,
+            paused,
+            retrying,
+            spreading,
+            routes,
+            rejected,
+            dead,
+            lateness: Lateness::of(&stats),
+            counters: stats.into_iter().filter(|(name, _)| !name.starts_with("late:")).collect(),
+        })
+    }
+
+    /// The buckets that come first.
+    async fn status_top(&mut self) -> Result<Option<StatusTop>, StoreError> {
+        let Some(ranked) = self.ranked(&[By::Depth, By::Rejected], SHOWN).await? else { return Ok(None) };
+        let mut orders = ranked.orders.into_iter();
+        let mut next = || orders.next().unwrap_or_default();
+        Ok(Some(StatusTop {
+            as_of_us: ranked.as_of_us,
+            age_ms: ranked.age_us / 1_000,
+            took_ms: ranked.took_us / 1_000,
+            buckets: ranked.buckets,
+            fullest: next(),
+            rejecting: next(),
+        }))
+    }
+}
+
+impl Store {
+    /// How things stand in one partition.
+    async fn part(&mut self) -> Result<Part, StoreError> {
         let keys = self.keys().clone();
         let held: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
-        let stats: BTreeMap<String, u64> = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;
-        let same = self.has_record(record).await?;
+        let stats = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;
         let mut routes = Vec::new();
         let mut names: Vec<String> = self.read("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.routes())).await?;
         names.sort();
@@ -189,27 +274,16 @@ impl Store {
                 routes.push(self.route_status(&route).await?);
             }
         }
-        Ok(Status {
-            redis: self.shown().to_owned(),
-            version: self.version().await?,
-            warnings: self.lacks().await?,
-            top: self.status_top().await?,
-            paused: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.paused())).await?,
-            record_source: self.record_source().await?,
-            scheduled: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
-            sharing: self.read("HLEN", redis::cmd("HLEN").arg(keys.waiting())).await?,
-            full: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.full())).await?,
-            retrying: self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
-            has_record: same.is_some(),
-            same_record: same == Some(true),
-            spreading: held.is_some(),
-            daemons: self.daemons().await?,
-            routes,
-            rejected: self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
-            dead: self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
-            lateness: Lateness::of(&stats),
-            counters: stats.into_iter().filter(|(name, _)| !name.starts_with("late:")).collect(),
-        })
+        let sizes = [
+            self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
+            self.read("HLEN", redis::cmd("HLEN").arg(keys.waiting())).await?,
+            self.read("ZCARD", redis::cmd("ZCARD").arg(keys.full())).await?,
+            self.read("ZCARD", redis::cmd("ZCARD").arg(keys.paused())).await?,
+            self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
+            self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
+            self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
+        ];
+        Ok(Part { stats, spreading: held.is_some(), routes, sizes })
     }
 
     /// The daemons that are alive, by host and process. A library that does not know them yet counts as none: it is an older
@@ -228,21 +302,6 @@ impl Store {
         let mut daemons = reply::daemons("drip__daemons", &reply)?;
         daemons.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
         Ok(daemons)
-    }
-
-    /// The buckets that come first.
-    async fn status_top(&mut self) -> Result<Option<StatusTop>, StoreError> {
-        let Some(ranked) = self.ranked(&[By::Depth, By::Rejected], SHOWN).await? else { return Ok(None) };
-        let mut orders = ranked.orders.into_iter();
-        let mut next = || orders.next().unwrap_or_default();
-        Ok(Some(StatusTop {
-            as_of_us: ranked.as_of_us,
-            age_ms: ranked.age_us / 1_000,
-            took_ms: ranked.took_us / 1_000,
-            buckets: ranked.buckets,
-            fullest: next(),
-            rejecting: next(),
-        }))
     }
 
     /// Where the record in force comes from, where that is stored beside it.

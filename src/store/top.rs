@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::library::is_missing_function;
 use super::reply::{list, unexpected};
-use super::{Store, StoreError};
+use super::{Store, StoreError, Whole};
 use crate::words::glob::Glob;
 
 /// How many buckets of each order are kept.
@@ -34,6 +34,16 @@ pub enum By {
 impl By {
     /// Those by which buckets are ranked.
     pub const ALL: [Self; 4] = [Self::Empty, Self::Depth, Self::Rejected, Self::Late];
+
+    /// What a row is ranked by.
+    pub(super) fn value(self, row: &Row) -> u64 {
+        match self {
+            Self::Empty => row.empty_in_ms,
+            Self::Rejected => row.rejected,
+            Self::Late => row.late_us,
+            Self::Depth | Self::Budgets => row.depth,
+        }
+    }
 
     /// The word for it.
     #[must_use]
@@ -157,7 +167,29 @@ pub(super) struct Ranked {
     pub orders: Vec<Vec<Row>>,
 }
 
-impl Store {
+impl Ranked {
+    /// The ranking of another partition comes to this one: it is as old as the older one.
+    fn add(mut self, other: Self) -> Self {
+        self.as_of_us = self.as_of_us.min(other.as_of_us);
+        self.age_us = self.age_us.max(other.age_us);
+        self.took_us = self.took_us.max(other.took_us);
+        self.buckets += other.buckets;
+        for (rows, more) in self.orders.iter_mut().zip(other.orders) {
+            rows.extend(more);
+        }
+        self
+    }
+
+    /// The first rows of all partitions, of each order.
+    fn settle(&mut self, orders: &[By], limit: usize) {
+        for (rows, by) in self.orders.iter_mut().zip(orders) {
+            rows.sort_by(|a, b| by.value(b).cmp(&by.value(a)).then_with(|| a.bucket.cmp(&b.bucket)));
+            rows.truncate(limit);
+        }
+    }
+}
+
+impl Whole {
     /// The first buckets by an order, at most so many and at most [`KEPT`], of those whose names match. `None` until the first walk
     /// is over: it is made by the daemons.
     ///
@@ -175,8 +207,22 @@ impl Store {
         Ok(Some(Top { as_of_us, age_ms: age_us / 1_000, took_ms: took_us / 1_000, buckets, rows }))
     }
 
-    /// The first `limit` rows of several orders, of the same walk. A library that does not know them yet has none.
+    /// The first `limit` rows of several orders. `None` until every partition was walked once.
     pub(super) async fn ranked(&mut self, orders: &[By], limit: usize) -> Result<Option<Ranked>, StoreError> {
+        let rankings = self.all(async |mut store: Store| store.ranked(orders, limit).await).await?;
+        let several = rankings.len() > 1;
+        let Some(rankings) = rankings.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let mut ranked = rankings.into_iter().reduce(Ranked::add);
+        if several && let Some(ranked) = &mut ranked {
+            ranked.settle(orders, limit);
+        }
+        Ok(ranked)
+    }
+}
+
+impl Store {
+    /// The first `limit` rows of several orders, of the same walk. A library that does not know them yet has none.
+    async fn ranked(&mut self, orders: &[By], limit: usize) -> Result<Option<Ranked>, StoreError> {
         let mut command = redis::cmd("FCALL_RO");
         command.arg("drip__top").arg(1).arg(self.keys().policy()).arg("").arg(limit.div_ceil(PART));
         for by in orders {

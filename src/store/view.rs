@@ -105,14 +105,10 @@ fn stands<E>(replies: &[Result<Value, E>], queues: usize) -> Vec<bool> {
 }
 
 impl Store {
-    /// A page of a scan over every key, of which those of queues are replied.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn scan_queues(&mut self, cursor: u64) -> Result<Scanned, StoreError> {
+    /// A page of a scan over every key, of which those that match a pattern are replied.
+    pub(super) async fn scan_queues(&mut self, cursor: u64, pattern: &str) -> Result<Scanned, StoreError> {
         let mut command = redis::cmd("SCAN");
-        command.arg(cursor).arg("MATCH").arg(self.keys().queue_pattern()).arg("COUNT").arg(1_000);
+        command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1_000);
         let reply = self.call("SCAN", &command).await?;
         let (next, queues): (u64, Vec<Vec<u8>>) =
             redis::from_redis_value(reply).map_err(|why| StoreError::Reply { call: "SCAN", reply: why.to_string() })?;

@@ -1,21 +1,22 @@
-//! Wake-ups: what Redis reports of changed keys, kept until the pacer has looked.
+//! Wake-ups: what Redis reports of changed keys, kept until the pacer of their partition has looked.
 //!
 //! A plain `LPUSH` runs no code of ours, so Redis is asked to report every change of a queue and of the key `<prefix>:wake`
-//! (`CLIENT TRACKING ... BCAST`). A report may stand for a write of the daemon and one of a producer at once, so none is
+//! (`CLIENT TRACKING ... BCAST`). [`Reports`] takes in what one connection is told, and hands it to the [`Hints`] of the partition that it
+//! is about. A report may stand for a write of the daemon and one of a producer at once, so none is
 //! ever dropped: the names wait in a bounded set, and when the set is full one full reconcile stands for what did not fit. A name
 //! that is reported while a call with it is under way waits for the end of that call, and for nothing else.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::{Partition, timing};
+use super::partition::{Layout, QueueKey};
+use super::timing;
 use crate::words::bucket::BucketName;
 
 /// The most names kept; one more asks for a reconcile.
@@ -27,25 +28,44 @@ const ENOUGH: usize = 8_192;
 /// How often a bad name is logged.
 const BAD_NAME_LOG: Duration = Duration::from_secs(60);
 
-/// What woke, until somebody looked.
+/// What one server reports, for all partitions that it has.
+#[derive(Debug)]
+pub struct Reports {
+    layout: Layout,
+    hints: Vec<Arc<Hints>>,
+    bad: Mutex<Bad>,
+    /// Somewhere a function wrote the wake key: operators may have changed something.
+    pub changes: Arc<Notify>,
+    /// Buckets of any partition are not as the walk found them.
+    pub moved: Arc<Notify>,
+    /// Names were lost: look at every queue.
+    pub lost: Arc<Notify>,
+    /// The connection is gone.
+    pub disconnected: Notify,
+}
+
+/// Queues that are left alone.
+#[derive(Debug, Default)]
+struct Bad {
+    seen: u64,
+    logged: Option<Instant>,
+}
+
+/// What woke in one partition, until somebody looked.
 #[derive(Debug)]
 pub struct Hints {
     names: Mutex<Names>,
-    keys: Partition,
     /// A queue changed: there is a name to look at.
     pub queues: Notify,
     /// Something may happen earlier than the last reply said: a function wrote the wake key.
     pub dues: Notify,
     /// The same, for whoever tells what operators changed.
-    pub changes: Notify,
+    changes: Arc<Notify>,
     /// The pacer made a call that looked at queues or let jobs out, so there may be work for the reaper.
     pub ready: Notify,
     /// The same, or an operator changed something: buckets are not as the walk found them.
-    pub moved: Notify,
-    /// Names were lost: look at every queue.
-    pub lost: Notify,
-    /// The connection is gone.
-    pub disconnected: Notify,
+    pub moved: Arc<Notify>,
+    lost: Arc<Notify>,
     /// There is room for the names of a reconcile.
     room: Notify,
 }
@@ -66,8 +86,6 @@ struct Names {
     known: HashMap<Arc<str>, State>,
     /// Those that wait.
     waiting: VecDeque<Arc<str>>,
-    bad: u64,
-    bad_logged: Option<Instant>,
 }
 
 /// What became of a report.
@@ -125,36 +143,29 @@ impl Names {
             self.waiting.push_front(Arc::clone(name));
         }
         if self.known.is_empty() && self.known.capacity() > 4_096 {
-            *self = Self { bad: self.bad, bad_logged: self.bad_logged, ..Self::default() }; // a burst is over
+            *self = Self::default(); // a burst is over
         }
     }
 }
 
-impl Hints {
-    /// An empty set for the queues of `keys`.
+impl Reports {
+    /// Nothing yet, of any partition of a system.
     #[must_use]
-    pub fn new(keys: Partition) -> Self {
-        Self {
-            names: Mutex::default(),
-            keys,
-            queues: Notify::new(),
-            dues: Notify::new(),
-            changes: Notify::new(),
-            ready: Notify::new(),
-            moved: Notify::new(),
-            lost: Notify::new(),
-            disconnected: Notify::new(),
-            room: Notify::new(),
-        }
+    pub fn new(layout: Layout) -> Self {
+        let (changes, moved, lost) = (Arc::default(), Arc::default(), Arc::default());
+        let hints = layout.all().map(|_| Arc::new(Hints::new(&changes, &moved, &lost))).collect();
+        Self { layout, hints, bad: Mutex::default(), changes, moved, lost, disconnected: Notify::new() }
     }
 
-    fn names(&self) -> std::sync::MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// What woke in a partition.
+    #[must_use]
+    pub fn of(&self, number: u8) -> &Arc<Hints> {
+        &self.hints[usize::from(number)]
     }
 
     /// What every key that should be reported begins with.
     pub(super) fn prefixes(&self) -> [String; 2] {
-        [self.keys.queues().to_owned(), self.keys.wake()]
+        self.layout.reported()
     }
 
     /// Take in what Redis pushed.
@@ -177,11 +188,67 @@ impl Hints {
     }
 
     fn on_key(&self, key: &[u8]) {
-        if key.starts_with(self.keys.queues().as_bytes()) {
-            self.add_queue(key);
-        } else {
-            self.woken();
+        if key.starts_with(self.layout.queues().as_bytes()) {
+            if let Some((number, bucket)) = self.read(key) {
+                self.of(number).add(&bucket);
+            }
+        } else if let Some(hints) = self.hints.get(usize::from(self.layout.number_in(key))) {
+            hints.woken();
         }
+    }
+
+    /// The bucket whose queue changed, or was found by a scan, and the number of its partition. A queue that is none of ours, or lies where
+    /// its bucket does not live, is left alone: counted, and logged once a minute.
+    #[must_use]
+    pub fn read(&self, key: &[u8]) -> Option<(u8, BucketName)> {
+        let found = match self.layout.read_queue(key) {
+            QueueKey::Of(number, bucket) => return Some((number, bucket)),
+            other => other,
+        };
+        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        bad.seen += 1;
+        if bad.logged.is_none_or(|at| at.elapsed() >= BAD_NAME_LOG) {
+            bad.logged = Some(Instant::now());
+            let seen = bad.seen;
+            match found {
+                QueueKey::Misplaced { key, right } => {
+                    warn!(
+                        key,
+                        right,
+                        seen,
+                        "a queue is left alone: its bucket lives in another partition, push to the right key"
+                    );
+                }
+                QueueKey::NoBucket(why) => warn!(example = why, seen, "a queue is left alone: its name is no bucket"),
+                QueueKey::Of(..) => {}
+            }
+        }
+        None
+    }
+
+    /// How many queues were left alone so far.
+    #[must_use]
+    pub fn bad_names(&self) -> u64 {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner).seen
+    }
+}
+
+impl Hints {
+    fn new(changes: &Arc<Notify>, moved: &Arc<Notify>, lost: &Arc<Notify>) -> Self {
+        Self {
+            names: Mutex::default(),
+            queues: Notify::new(),
+            dues: Notify::new(),
+            changes: Arc::clone(changes),
+            ready: Notify::new(),
+            moved: Arc::clone(moved),
+            lost: Arc::clone(lost),
+            room: Notify::new(),
+        }
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A function wrote the wake key.
@@ -191,23 +258,12 @@ impl Hints {
         self.moved.notify_one();
     }
 
-    /// A queue changed, or was found by a scan. A key that names no bucket is counted, and logged once a minute.
-    pub fn add_queue(&self, key: &[u8]) {
-        let name = key.strip_prefix(self.keys.queues().as_bytes()).unwrap_or_default();
-        let mut names = self.names();
-        match BucketName::parse(name) {
-            Ok(name) => match names.add(name.as_str()) {
-                Added::News => self.queues.notify_one(),
-                Added::Known => {}
-                Added::Full => self.lost.notify_one(),
-            },
-            Err(why) => {
-                names.bad += 1;
-                if names.bad_logged.is_none_or(|at| at.elapsed() >= BAD_NAME_LOG) {
-                    names.bad_logged = Some(Instant::now());
-                    warn!(example = %why, seen = names.bad, "a queue is left alone: its name is no bucket");
-                }
-            }
+    /// The queue of a bucket changed, or was found by a scan.
+    pub fn add(&self, bucket: &BucketName) {
+        match self.names().add(bucket.as_str()) {
+            Added::News => self.queues.notify_one(),
+            Added::Known => {}
+            Added::Full => self.lost.notify_one(),
         }
     }
 
@@ -238,12 +294,6 @@ impl Hints {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.names().waiting.len()
-    }
-
-    /// How many names were no bucket so far.
-    #[must_use]
-    pub fn bad_names(&self) -> u64 {
-        self.names().bad
     }
 }
 

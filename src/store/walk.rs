@@ -49,19 +49,9 @@ struct First {
     floor: Option<u64>,
 }
 
-/// What a row is ranked by.
-fn value(by: By, row: &Row) -> u64 {
-    match by {
-        By::Empty => row.empty_in_ms,
-        By::Rejected => row.rejected,
-        By::Late => row.late_us,
-        By::Depth | By::Budgets => row.depth,
-    }
-}
-
 impl First {
     fn add(&mut self, row: &Arc<Row>) {
-        let value = value(self.by, row);
+        let value = self.by.value(row);
         // One job that may leave at once takes no time, and counts all the same.
         let has_place = if self.by == By::Empty { row.depth > 0 } else { value > 0 };
         if has_place && self.floor.is_none_or(|floor| value > floor) {
@@ -78,9 +68,9 @@ impl First {
         let mut rows = std::mem::take(&mut self.rows);
         rows.reverse();
         rows.retain(|row| seen.insert(row.bucket.clone()));
-        rows.sort_by(|a, b| value(by, b).cmp(&value(by, a)).then_with(|| a.bucket.cmp(&b.bucket)));
+        rows.sort_by(|a, b| by.value(b).cmp(&by.value(a)).then_with(|| a.bucket.cmp(&b.bucket)));
         rows.truncate(KEPT);
-        self.floor = if rows.len() == KEPT { rows.last().map(|row| value(by, row)) } else { None };
+        self.floor = if rows.len() == KEPT { rows.last().map(|row| by.value(row)) } else { None };
         self.rows = rows;
     }
 }

@@ -1,6 +1,7 @@
 //! The words of dripd, as types that cannot be wrong: parsed, printed and bounded here. No I/O, no clock.
 
 pub mod bucket;
+pub mod cut;
 pub mod duration;
 pub mod entry;
 pub mod glob;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
+use crate::words::cut::Cut;
 use crate::words::limiter::Limiter;
 use crate::words::node::{Budget, Node};
 use crate::words::parent::Parent;
@@ -201,6 +202,9 @@ pub struct Record {
     pub budgets: Vec<Matched<Budget>>,
     /// Bounds for all.
     pub limits: Limits,
+    /// Into how many partitions the system is cut, where that is more than one.
+    #[serde(skip_serializing_if = "Cut::is_whole")]
+    pub cut: Cut,
 }
 
 impl Record {

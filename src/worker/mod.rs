@@ -1,6 +1,6 @@
 //! The ready-made worker: takes as many jobs as it has slots for, runs each, and says what became of it.
 //!
-//! Two connections: one waits for jobs, the other renews, acknowledges and gives back. A call whose answer was lost is
+//! One connection waits for jobs (`reads`; of several partitions, several do), another one renews, acknowledges and gives back. A call whose answer was lost is
 //! made again until the lease is over: acknowledging and giving back are safe to repeat.
 
 mod asked;
@@ -8,39 +8,36 @@ mod exec;
 mod http;
 mod identity;
 mod print;
+mod reads;
 mod slot;
 mod webhook;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 pub use exec::Exec;
 pub use http::{Http, header};
 pub use identity::identity;
 pub use print::Print;
+use reads::{BLOCK, Reads};
 use slot::Slot;
 pub use webhook::Signer;
 
-use crate::store::acl::Role;
 use crate::store::link::Link;
-use crate::store::{Address, Partition, Store, StoreError};
+use crate::store::reply::Job as Entry;
+use crate::store::{Address, Layout, StoreError, Whole};
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 
-/// How long one read waits for jobs. A stop has to wait for it: a read that is given up may still take a job.
-const BLOCK: Duration = Duration::from_secs(1);
-
 /// How long the jobs in hand may go on after a stop; the rest of the five seconds is for giving them back.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
-
-/// The wait before a connection is made again: the first one, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long taking the worker's name off the group may take.
 const LEAVE_WITHIN: Duration = Duration::from_millis(300);
@@ -103,7 +100,9 @@ impl Runner {
 /// A worker on one route.
 pub struct Worker {
     address: Address,
-    partition: Partition,
+    layout: Layout,
+    /// The numbers of those that it takes from.
+    partitions: Vec<u8>,
     route: Route,
     name: String,
     slots: usize,
@@ -115,12 +114,13 @@ pub struct Worker {
 impl Worker {
     /// A worker with `slots` jobs at a time at most.
     #[must_use]
-    pub fn new(address: Address, partition: Partition, route: Route, slots: usize, runner: Runner) -> Self {
+    pub fn new(address: Address, layout: Layout, route: Route, slots: usize, runner: Runner) -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // Containers may share both the host's name and the process id, and two workers must not share a name.
         let name = format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..));
-        let link = Arc::new(Link::new(address.clone(), partition.clone()));
-        Self { address, partition, route, name, slots, runner: Arc::new(runner), link, slows: None }
+        let link = Arc::new(Link::new(address.clone(), layout.clone()));
+        let partitions = (0..layout.cut().partitions).collect();
+        Self { address, layout, partitions, route, name, slots, runner: Arc::new(runner), link, slows: None }
     }
 
     /// Let what the other side asks for slow down the budget of this name above a job's bucket, not the bucket alone.
@@ -129,47 +129,53 @@ impl Worker {
         Self { slows: budget, ..self }
     }
 
+    /// Take from these partitions only.
+    #[must_use]
+    pub fn from(self, partitions: Option<RangeInclusive<u8>>) -> Self {
+        let partitions = partitions.map_or(self.partitions, Iterator::collect);
+        Self { partitions, ..self }
+    }
+
     /// Work until stopped: then finish what is in hand within five seconds, or give it back.
     ///
     /// # Errors
     ///
     /// When Redis could not be used once; after that it is waited for.
     pub async fn run(self, stop: CancellationToken) -> Result<(), StoreError> {
-        let mut reader = self.reader().await?;
+        let (address, layout) = (self.address.clone(), self.layout.clone());
+        let (route, name) = (self.route.clone(), self.name.clone());
+        let mut reads = Reads::open(address, layout, &self.partitions, route, name, stop.clone()).await?;
         let (mut running, kill) = (JoinSet::new(), CancellationToken::new());
         info!(route = self.route.as_str(), worker = self.name, slots = self.slots, "working");
-        let (mut pause, mut reads) = (FIRST_PAUSE, false);
+        if self.slots < self.partitions.len() {
+            let (slots, partitions) = (self.slots, self.partitions.len());
+            info!(
+                slots,
+                partitions,
+                "fewer slots than partitions: each is looked at in turn; --concurrency or --partitions helps"
+            );
+        }
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
-            if running.len() >= self.slots {
-                tokio::select! { _ = running.join_next() => {}, () = stop.cancelled() => {} }
-                continue;
-            }
-            // A read that is given up may still take a job, so after a stop it has a moment to answer.
-            let overdue = async {
-                stop.cancelled().await;
-                sleep(BLOCK + GIVE_BACK_WITHIN / 2).await;
-            };
-            let taken = tokio::select! {
-                taken = reader.take(&self.route, &self.name, self.slots - running.len(), BLOCK) => taken,
-                () = overdue => {
-                    reads = true;
-                    break;
-                }
-            };
-            match taken {
-                Ok(entries) => {
-                    pause = FIRST_PAUSE;
-                    for entry in entries {
-                        running.spawn(self.slot().work(entry, kill.clone()));
-                    }
-                }
-                Err(why) => {
-                    let Some(again) = self.take_failed(why, &mut pause, &stop).await else { break };
-                    reader = again;
-                }
+            reads.begin(self.slots - running.len());
+            tokio::select! {
+                Some((number, entries)) = reads.next() => self.start(&mut running, number, entries, &kill),
+                Some(_) = running.join_next() => {}
+                () = stop.cancelled() => {}
             }
         }
+        // A read that is given up may still take a job, so after a stop each has a moment to answer.
+        let overdue = sleep(BLOCK + GIVE_BACK_WITHIN / 2);
+        tokio::pin!(overdue);
+        let gave_up = loop {
+            tokio::select! {
+                read = reads.next() => match read {
+                    Some((number, entries)) => self.start(&mut running, number, entries, &kill),
+                    None => break false,
+                },
+                () = &mut overdue => break true,
+            }
+        };
         let finished = timeout(FINISH_WITHIN, async { while running.join_next().await.is_some() {} }).await;
         kill.cancel();
         let given_back = timeout(GIVE_BACK_WITHIN, async { while running.join_next().await.is_some() {} }).await;
@@ -179,45 +185,27 @@ impl Worker {
             info!("gave back what was not finished");
         }
         // A read that was given up may still be answered with a job: it would be lost with the name.
-        if given_back.is_ok() && !reads {
-            let (route, name) = (&self.route, &self.name);
-            let leave = |mut store: Store| async move { store.leave(route, name).await };
+        if given_back.is_ok() && !gave_up {
+            let (route, name, numbers) = (&self.route, &self.name, &self.partitions);
+            let leave = |whole: Whole| async move {
+                try_join_all(numbers.iter().map(async |number| whole.at(*number).leave(route, name).await)).await
+            };
             let _ = timeout(LEAVE_WITHIN, self.link.until_answered(leave)).await; // an idle name does no harm
         }
         Ok(())
     }
 
-    async fn reader(&self) -> Result<Store, StoreError> {
-        let mut store = Store::connect_blocking(&self.address, &self.partition, BLOCK).await?;
-        store.open_route(&self.route).await?;
-        Ok(store)
-    }
-
-    /// Connect anew, or open the route anew; `None` when stopped meanwhile.
-    async fn take_failed(&self, why: StoreError, pause: &mut Duration, stop: &CancellationToken) -> Option<Store> {
-        if why.code() != Some("NOGROUP") {
-            warn!(why = why.on_record(Role::Worker), "cannot take jobs, trying again");
-        }
-        loop {
-            let wait = pause.mul_f64(0.5 + fastrand::f64());
-            *pause = (*pause * 2).min(self.address.longest_pause(LONGEST_PAUSE));
-            let again = async {
-                sleep(wait).await;
-                self.reader().await
-            };
-            tokio::select! {
-                () = stop.cancelled() => return None,
-                reader = again => match reader {
-                    Ok(reader) => return Some(reader),
-                    Err(why) => debug!(%why, "redis cannot be used"),
-                }
-            }
+    /// Give jobs of a partition to slots.
+    fn start(&self, running: &mut JoinSet<()>, number: u8, entries: Vec<Entry>, kill: &CancellationToken) {
+        for entry in entries {
+            running.spawn(self.slot(number).work(entry, kill.clone()));
         }
     }
 
     /// What the slots of this worker share.
-    fn slot(&self) -> Slot {
+    fn slot(&self, number: u8) -> Slot {
         Slot {
+            number,
             route: self.route.clone(),
             name: self.name.clone(),
             runner: Arc::clone(&self.runner),

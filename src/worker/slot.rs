@@ -12,7 +12,7 @@ use super::{Job, Outcome, Runner};
 use crate::store::link::Link;
 use crate::store::ops::{Fail, Throttled};
 use crate::store::reply::{Failed, Job as Entry};
-use crate::store::{Store, StoreError};
+use crate::store::{StoreError, Whole};
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 
@@ -21,6 +21,8 @@ const MOST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the slots of a worker share.
 pub(super) struct Slot {
+    /// The partition of its job.
+    pub(super) number: u8,
     pub(super) route: Route,
     pub(super) name: String,
     pub(super) runner: Arc<Runner>,
@@ -74,7 +76,8 @@ impl Slot {
             sleep(held.lease / 3).await;
             let asked = Instant::now();
             let left = held.lease.saturating_sub(renewed.elapsed());
-            let renew = |mut store: Store| async move { store.renew(&self.route, &self.name, &held.entry).await };
+            let renew =
+                |whole: Whole| async move { whole.at(self.number).renew(&self.route, &self.name, &held.entry).await };
             let why = match timeout(left, self.link.until_answered(renew)).await {
                 Ok(Ok(false)) => return,
                 Ok(Ok(true)) => None,
@@ -92,12 +95,12 @@ impl Slot {
     }
 
     async fn ack(&self, held: &Held) -> Answer<bool> {
-        let ack = |mut store: Store| async move { store.ack(&self.route, &held.entry).await };
+        let ack = |whole: Whole| async move { whole.at(self.number).ack(&self.route, &held.entry).await };
         timeout(held.patience(), self.link.until_answered(ack)).await.ok()
     }
 
     async fn fail(&self, held: &Held, fail: &Fail) -> Answer<Failed> {
-        let fail = |mut store: Store| async move { store.fail(&self.route, &held.entry, fail).await };
+        let fail = |whole: Whole| async move { whole.at(self.number).fail(&self.route, &held.entry, fail).await };
         timeout(held.patience(), self.link.until_answered(fail)).await.ok()
     }
 

@@ -9,8 +9,8 @@ use super::super::{Exit, Failure, connect, say, say_err};
 use super::Which;
 use crate::cli::args::whole;
 use crate::config::Config;
-use crate::operate::dead::{Backlog, Found, Outcome, count, outcome_as_json, run};
-use crate::store::dead::{Act, Command};
+use crate::operate::dead::{Backlog, Found, Order, Outcome, count, outcome_as_json, run};
+use crate::store::dead::Act;
 use crate::words::duration::{about, show_per_period};
 use crate::words::shown::shown;
 
@@ -37,17 +37,17 @@ impl Change {
     pub(super) async fn run(self, act: Act, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
         let wanted = self.which.wanted();
-        let mut filter = wanted.filter(&mut store).await?;
-        let found = match &mut filter {
+        let filter = wanted.filter(&mut store).await?;
+        let found = match &filter {
             Some(filter) => count(&mut store, act, filter, self.limit).await?,
             None => Found::default(),
         };
-        let (Some(filter), true) = (filter, found.affected(act) > 0) else {
+        if found.affected(act) == 0 {
             let left = store.dead_length().await?;
             let outcome = Outcome { malformed: found.malformed, left, ..Outcome::default() };
             self.say_outcome(act, 0, &outcome);
             return Ok(Exit::Done);
-        };
+        }
         let how_many = letters(found.affected(act));
         say_before(act, &found, &how_many);
         let question = match act {
@@ -60,14 +60,17 @@ impl Change {
         }
         let author = author(&mut store).await;
         let before = format!("{how_many}{}", wanted.in_words());
-        let mut command = Command::new(act, filter, self.limit, author, before);
-        command.label = self.which.bucket.clone().unwrap_or_default();
-        let outcome = run(&mut store, &mut command).await.map_err(|why| {
-            let done = letters(command.done);
+        let order = Order { act, author, before, label: self.which.bucket.clone().unwrap_or_default() };
+        let mut done = 0;
+        let outcome = run(&mut store, &found, &order, &mut done).await.map_err(|why| {
+            let done = letters(done);
             Failure::from(why).adding(&format!("; {done} were done by then: run it again for the rest"))
         })?;
         self.say_outcome(act, found.affected(act), &outcome);
-        if act == Act::Retry && outcome.done > 0 && store.daemons().await.is_ok_and(|daemons| daemons.is_empty()) {
+        if act == Act::Retry
+            && outcome.done > 0
+            && store.authority().daemons().await.is_ok_and(|daemons| daemons.is_empty())
+        {
             say_err("dripd dead: no daemon runs, so nothing leaves a bucket: start one with `dripd run`");
         }
         let Some((key, why)) = outcome.why else { return Ok(Exit::Done) };

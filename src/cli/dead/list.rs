@@ -44,7 +44,8 @@ impl List {
                 // One more than is shown tells whether there is another page.
                 let page = store.dead_page(&filter, left.saturating_add(1)).await?;
                 for letter in &page.letters {
-                    if left == 0 {
+                    // Letters of several partitions may have one id: they stand on one page.
+                    if left == 0 && last != Some(letter.entry) {
                         let last: Option<EntryId> = last;
                         say_err(&format!("more: --after {}", last.expect("one was shown")));
                         return Ok(Exit::Done);
@@ -53,7 +54,7 @@ impl List {
                         Err(why) if why.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Done), // enough was read
                         other => other?,
                     }
-                    (left, last) = (left - 1, Some(letter.entry));
+                    (left, last) = (left.saturating_sub(1), Some(letter.entry));
                 }
                 let Some(next) = page.next else { break };
                 filter.after = Some(next);

@@ -12,7 +12,7 @@ use super::stage::Stage;
 use crate::cli::{Exit, Failure};
 use crate::store::change::SlowDown;
 use crate::store::ops::{Fail, Throttled};
-use crate::store::{Address, Partition, Store, StoreError};
+use crate::store::{Address, Layout, Partition, Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::policy::Route;
 
@@ -55,7 +55,7 @@ impl Load {
     /// Start the workers.
     pub(super) fn start(stage: &Stage, store: Store) -> Self {
         let ((sender, told), refusal) = (unbounded_channel(), Refusal::default());
-        let (mut workers, partition) = (JoinSet::new(), Partition::of(&stage.config.redis));
+        let (mut workers, partition) = (JoinSet::new(), Layout::of(&stage.config.redis).partition(0));
         for n in 0..WORKERS {
             let (address, name) = (stage.address.clone(), format!("demo-{n}"));
             workers.spawn(work(address, partition.clone(), name, sender.clone(), Arc::clone(&refusal)));

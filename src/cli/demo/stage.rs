@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::{Exit, Failure};
 use crate::config::{Config, Environment};
-use crate::store::{Address, Partition, Store};
+use crate::store::{Address, Layout, Store};
 
 /// How long a daemon may take until it serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(20);
@@ -88,7 +88,7 @@ impl Stage {
 
     /// Wait until every daemon that was started says in Redis that it serves.
     async fn wait_for_all(&mut self) -> Result<Store, Failure> {
-        let (since, partition) = (Instant::now(), Partition::of(&self.config.redis));
+        let (since, partition) = (Instant::now(), Layout::of(&self.config.redis).partition(0));
         loop {
             self.check()?;
             if let Ok(mut store) = Store::connect(&self.address, &partition).await

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::store::Store;
+use crate::store::Whole;
 
 /// How often it is looked and said.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -14,12 +14,12 @@ pub(super) struct Absence(Option<Instant>);
 impl Absence {
     /// Look, at most once a minute, whether a daemon runs. Replies what to say when none does. What cannot be asked is not
     /// said: the next push finds out what is wrong.
-    pub(super) async fn look(&mut self, store: &mut Store) -> Option<&'static str> {
+    pub(super) async fn look(&mut self, store: &mut Whole) -> Option<&'static str> {
         if self.0.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return None;
         }
         self.0 = Some(Instant::now());
-        let is_empty = store.daemons().await.is_ok_and(|daemons| daemons.is_empty());
+        let is_empty = store.authority().daemons().await.is_ok_and(|daemons| daemons.is_empty());
         is_empty.then_some(
             "dripd push: no daemon runs, so nothing leaves the bucket: start one with `dripd run`; still waiting",
         )

@@ -18,7 +18,7 @@ use super::refused::Refused;
 use crate::cli::say_err;
 use crate::store::acl::Role;
 use crate::store::reply::Pushed;
-use crate::store::{Store, StoreError};
+use crate::store::{StoreError, Whole};
 use crate::words::bucket::BucketName;
 
 /// How many lines, and about how many bytes of them, may be read and not yet decided.
@@ -87,7 +87,7 @@ impl Default for Queue {
 
 /// Pushes lines and keeps count of them.
 pub(super) struct Feeder {
-    store: Store,
+    store: Whole,
     wait: bool,
     /// Where lines go whose bucket had no room.
     to: Option<Refused>,
@@ -104,7 +104,7 @@ pub(super) struct Feeder {
 }
 
 impl Feeder {
-    pub(super) fn new(store: Store, wait: bool, to: Option<Refused>, bar: ProgressBar) -> Self {
+    pub(super) fn new(store: Whole, wait: bool, to: Option<Refused>, bar: ProgressBar) -> Self {
         let (queues, tally, refused) = (BTreeMap::new(), Tally::default(), Vec::new());
         Self { store, wait, to, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar, absence: Absence::default() }
     }
@@ -253,7 +253,7 @@ impl Feeder {
             let (first, last) = (number(0), number(jobs.len() - 1));
             if first == last { format!("line {first}") } else { format!("lines {first} to {last}") }
         };
-        match self.store.push(bucket, jobs).await {
+        match self.store.of(bucket).push(bucket, jobs).await {
             Ok(pushed) => Ok(Some(pushed)),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
             Err(why @ StoreError::Lost { .. }) => {

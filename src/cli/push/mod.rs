@@ -20,7 +20,7 @@ use absence::{Absence, LOOK_EVERY};
 use super::args::whole;
 use super::{Exit, Failure, connect, say, say_err};
 use crate::config::Config;
-use crate::store::Store;
+use crate::store::Whole;
 use crate::system::signals::Signals;
 use crate::words::bucket::BucketName;
 
@@ -132,7 +132,7 @@ async fn push_one(
     loop {
         // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
         let mut store = connect_or_stop(config, signals).await?;
-        let pushed = store.push(bucket, &jobs).await?;
+        let pushed = store.of(bucket).push(bucket, &jobs).await?;
         let Some(retry_after) = pushed.retry_after else {
             let eta = pushed.eta.unwrap_or_default().as_millis();
             say(&format!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity));
@@ -140,7 +140,7 @@ async fn push_one(
         };
         if !wait {
             let (depth, capacity, ms) = (pushed.depth, pushed.capacity, retry_after.as_millis());
-            let gates = store.bucket_status(bucket).await.map(|status| status.gates).unwrap_or_default();
+            let gates = store.of(bucket).bucket_status(bucket).await.map(|status| status.gates).unwrap_or_default();
             let closed = gates.iter().find(|gate| gate.remaining == 0);
             let why = closed.map_or_else(|| "is full".to_owned(), |gate| format!("is limited by its {}", gate.limiter));
             let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {ms} ms, or use --wait");
@@ -160,7 +160,7 @@ async fn push_one(
 }
 
 /// Connect, unless a signal comes first: until then nothing was pushed.
-async fn connect_or_stop(config: &Config, signals: &mut Signals) -> Result<Store, Failure> {
+async fn connect_or_stop(config: &Config, signals: &mut Signals) -> Result<Whole, Failure> {
     tokio::select! {
         store = connect(config) => store,
         () = signals.stop() => Err(nothing_accepted()),

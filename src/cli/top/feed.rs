@@ -15,7 +15,7 @@ use crate::store::acl::Role;
 use crate::store::figures::Figures;
 use crate::store::rows::{BucketNow, BudgetNow, MOST, Now};
 use crate::store::top::{By, KEPT, Top};
-use crate::store::{Address, Partition, Store, StoreError};
+use crate::store::{Address, Layout, StoreError, Whole};
 use crate::words::bucket::BucketName;
 use crate::words::subject::Subject;
 
@@ -102,13 +102,13 @@ pub(super) struct Feed<'a> {
 
 impl Feed<'_> {
     /// It ends only by being dropped. Any connection that it is given is used until it is lost.
-    pub(super) async fn run(mut self, store: Store) -> Result<(), Failure> {
-        let (address, partition) = (Address::of(&self.config.redis)?, Partition::of(&self.config.redis));
+    pub(super) async fn run(mut self, store: Whole) -> Result<(), Failure> {
+        let (address, partition) = (Address::of(&self.config.redis)?, Layout::of(&self.config.redis));
         let mut store = Some(store);
         loop {
             let lost = match &mut store {
                 Some(store) => self.ask(store).await.err(),
-                None => match Store::connect(&address, &partition).await {
+                None => match Whole::connect(&address, &partition).await {
                     Ok(found) => {
                         store = Some(found);
                         continue;
@@ -143,7 +143,7 @@ impl Feed<'_> {
     }
 
     /// Ask again and again, until a connection is lost.
-    async fn ask(&mut self, store: &mut Store) -> Result<(), StoreError> {
+    async fn ask(&mut self, store: &mut Whole) -> Result<(), StoreError> {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -173,7 +173,7 @@ impl Feed<'_> {
     }
 
     /// The ranking where it is a new one, then how those on the screen stand, and why the selected one waits.
-    async fn look(&mut self, store: &mut Store) -> Result<(), StoreError> {
+    async fn look(&mut self, store: &mut Whole) -> Result<(), StoreError> {
         let by = self.wants.borrow().by;
         let top = store.top(by, None, 0).await?;
         match top {
@@ -203,13 +203,13 @@ impl Feed<'_> {
         self.explain(store).await
     }
 
-    async fn explain(&mut self, store: &mut Store) -> Result<(), StoreError> {
+    async fn explain(&mut self, store: &mut Whole) -> Result<(), StoreError> {
         let wants = self.wants.borrow_and_update().clone();
         let Some(name) = wants.selected.as_ref().and_then(|name| BucketName::parse(name.as_bytes()).ok()) else {
             return Ok(());
         };
         let said = if wants.is_of_budgets() {
-            match store.explain_budget(&name).await {
+            match store.of(&name).explain_budget(&name).await {
                 Err(StoreError::Refused { message, .. }) => (message.clone(), message), // it is none any more
                 facts => {
                     let facts = facts?;
@@ -218,7 +218,7 @@ impl Feed<'_> {
                 }
             }
         } else {
-            let facts = store.explain(&name).await?;
+            let facts = store.of(&name).explain(&name).await?;
             // Whether the file at hand is in force is left out: to compare them takes the whole record.
             let file = File { name: self.config.source(), is_in_force: None };
             let said = Explanation::of(&facts, file, &Wall::here(facts.now_us));
@@ -230,7 +230,7 @@ impl Feed<'_> {
 }
 
 /// Pause or resume, as the commands do it. Replies what there is to say, with who did it.
-async fn do_it(store: &mut Store, deed: &Deed) -> Result<String, String> {
+async fn do_it(store: &mut Whole, deed: &Deed) -> Result<String, String> {
     let subject = deed.subject();
     let tried = format!("{} {subject}", if deed.resumes { "resume" } else { "pause" });
     let done = if deed.resumes {

@@ -1,7 +1,7 @@
 //! The keys of `[redis]`.
 
 use super::{Allowed, Key, key};
-use crate::config::server::PREFIX_HINT;
+use crate::config::server::{PARTITION_BY_HINT, PARTITIONS_HINT, PREFIX_HINT};
 
 /// What a URL looks like, for error messages.
 pub(in crate::config) const URL_HINT: &str =
@@ -45,6 +45,20 @@ pub const REDIS: &[Key] = &[
         "\"drip\"",
         Allowed::Words(PREFIX_HINT),
         "What every key begins with. Give each dripd its own prefix where several share a Redis: at most four.",
+    ),
+    key(
+        "partitions",
+        "1",
+        Allowed::Words(PARTITIONS_HINT),
+        "Into how many partitions the keys are cut, each under a number of its own: the unit in which a system grows over several servers. \
+         Chosen once.",
+    ),
+    key(
+        "partition_by",
+        "",
+        Allowed::Words(PARTITION_BY_HINT),
+        "How many of the first parts of a name, split at `:`, say in which partition it lives. Without it the whole name does. With \
+         `partitions`, `within` needs it: a bucket and its budgets live in one partition.",
     ),
     key(
         "data_dir",
@@ -114,4 +128,4 @@ pub const REDIS_SENTINEL: &[Key] = &[
 ];
 
 /// Keys of `[redis]` that are to come.
-pub const REDIS_TO_COME: &[&str] = &["partition_by", "partitions", "cluster"];
+pub const REDIS_TO_COME: &[&str] = &["cluster"];

@@ -29,6 +29,16 @@ do
     return not find(name, '[\128-\255]') or is_utf8(name)
   end
 
+  -- tag_of: the first so many parts of a name, split at ':'; all of it where it has fewer, or with 0.
+  function names.tag_of(name, parts)
+    local at = 0
+    for _ = 1, parts do
+      at = find(name, ':', at + 1, true)
+      if not at then return name end
+    end
+    return at > 0 and sub(name, 1, at - 1) or name
+  end
+
   -- as_text: the first bytes of what somebody said, at most so many, as text: where they are no UTF-8 each byte that is not plain is `?`.
   function names.as_text(bytes, most)
     local text = sub(bytes, 1, most)

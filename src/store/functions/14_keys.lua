@@ -35,6 +35,8 @@
 -- <prefix>:wake             string  written when something may happen earlier than the daemons know
 -- <prefix>:daemons          hash    the heartbeats
 -- <prefix>:events           stream  what people changed while dripd runs, capped
+-- <prefix>:changed          zset    at the authority: what is set -> the number of its last change (39_partition)
+-- <prefix>:unset            zset    the same of what is set no more
 -- <prefix>:gate:<limiter>:<n>:<bucket>  the state of a gate
 
 local keys = {}
@@ -69,12 +71,17 @@ do
       k.ready = key_of(prefix, tag, 'ready')
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
-        'full', 'slots', 'inflight', 'slow', 'windows', 'over' }) do
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset' }) do
         k[name] = key_of(prefix, tag, name)
       end
       known[space], known_count = k, known_count + 1
     end
     return k
+  end
+
+  -- of_partition: the keys of another partition of the same system.
+  function keys.of_partition(k, number)
+    return keys.of(space_of(k.prefix, '{' .. number .. '}'))
   end
 
   -- ready: the ready stream of a route.
@@ -129,7 +136,7 @@ do
     retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
     refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
-    slow = true, windows = true, over = true,
+    slow = true, windows = true, over = true, changed = true, unset = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

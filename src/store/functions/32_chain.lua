@@ -40,12 +40,22 @@ do
     return chain.id_of(expanded)
   end
 
+  -- share_tag: whether a node and its budget live in one partition: both names have the same tag (39_partition).
+  function chain.share_tag(cut, name, budget)
+    return cut.partition_by > 0 and names.tag_of(name, cut.partition_by) == names.tag_of(budget, cut.partition_by)
+  end
+
   -- look_up: what is above a node: why its chain cannot be resolved, or nil; and when what is set for anything above it ends.
   local function look_up(rec, id, parent, policy_of)
     local till
     for level = 2, LEVELS_MOST + 1 do
       if parent == id then return 'its budgets form a circle: ' .. parent end
       local above = policy_of(rec, parent)
+      local cut = (rec.base or rec).cut
+      if cut and not chain.share_tag(cut, chain.budget_of(id) or id, chain.budget_of(parent)) then
+        return 'budget ' .. chain.budget_of(parent) .. ' lives in another partition: the first ' .. cut.partition_by
+          .. ' parts of both names must be the same'
+      end
       if not above then return 'no [[budget]] matches ' .. chain.budget_of(parent) end
       if level > LEVELS_MOST then return 'it has more than ' .. LEVELS_MOST .. ' levels' end
       if above.till then till = min(till or huge, above.till) end
@@ -90,11 +100,14 @@ do
       of_p = {}
       rec.resolved[p] = of_p
     end
-    local made = of_p[parent]
+    local cut = (rec.base or rec).cut
+    -- Where partitions are, of two nodes with the same policy one may live where its budget does, and the other not.
+    local key = cut and parent .. names.tag_of(chain.budget_of(id) or id, cut.partition_by) or parent
+    local made = of_p[key]
     if not made or made.till and made.till <= (rec.now or 0) then
       made = {}
       for key, value in pairs(p) do made[key] = value end
-      of_p[parent] = fill(rec, made, id, parent)
+      of_p[key] = fill(rec, made, id, parent)
       rec.resolved_count = (rec.resolved_count or 0) + 1
       if rec.resolved_count > RESOLVED_MOST then rec.resolved, rec.resolved_count = {}, 0 end
     end

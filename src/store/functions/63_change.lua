@@ -252,6 +252,59 @@ do
     if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why .. '; `dripd check` lists the budgets of a file') end
   end
 
+  -- set_name: what is set for a name is an entry from now on. set_globs: the same of all globs.
+  local function set_name(ctx, name, entry, was)
+    settings.write_name(ctx, name, entry)
+    ctx.was = { [name] = was }
+    put_right(ctx, { name })
+    ctx.was = false
+    settings.forget_if_none(ctx)
+    context.wake(ctx.k)
+  end
+
+  local function set_globs(ctx, all)
+    settings.write_globs(ctx, all, spreads(ctx))
+    context.renew(ctx)
+    settings.forget_if_none(ctx)
+    context.wake(ctx.k)
+  end
+
+  -- is_spreading: whether a change of globs, or of the record, still spreads.
+  local function is_spreading(ctx)
+    return ctx.prev and (ctx.spread or call('EXISTS', ctx.k.reached) == 1)
+  end
+
+  -- routes_of: the streams of routes that an entry names are made. What a stream does not take is found at its first dispatch.
+  local function routes_of(ctx, entry)
+    for _, one in pairs(entry.keys) do
+      for _, it in pairs(one) do
+        if it.policy.route then route.make(ctx.space, it.policy.route) end
+      end
+    end
+  end
+
+  -- take_name, take_globs: what the authority of a system has stored for a name, or for globs, comes into another partition: JSON, '' where
+  -- nothing is set. Replies whether it did: globs wait while a change of them spreads.
+  function change.take_name(ctx, name, json)
+    local entry = json ~= '' and setting.decode(json) or setting.fresh()
+    if next(entry.keys) == nil and call('HEXISTS', ctx.k.settings, name) == 0 then return true end
+    routes_of(ctx, entry)
+    if policy_of(ctx.rec, name) then
+      set_name(ctx, name, entry, bucket.was(ctx, name))
+    else
+      settings.write_name(ctx, name, entry) -- a budget that the configuration does not know any more
+    end
+    return true
+  end
+
+  function change.take_globs(ctx, json)
+    if is_spreading(ctx) then return false end
+    local all = json ~= '' and setting.decode(json) or { v = 1, seq = 0, globs = {} }
+    for _, entry in pairs(all.globs) do routes_of(ctx, entry) end
+    set_globs(ctx, all)
+    return true
+  end
+
   -- of_name: the same for an exact name.
   local function of_name(ctx, c)
     local entry, is_newer = settings.of_name(ctx, c.match)
@@ -270,12 +323,8 @@ do
     if err then return err end
     -- checks end here
     if #told == 0 then return { 0, told, answer(c, policy_of(ctx.rec, c.match), told) } end
-    settings.write_name(ctx, c.match, entry)
-    ctx.was = { [c.match] = was }
-    put_right(ctx, { c.match })
-    ctx.was = false
-    settings.forget_if_none(ctx)
-    context.wake(ctx.k)
+    set_name(ctx, c.match, entry, was)
+    partition.changed(ctx.k, c.match, next(entry.keys) == nil)
     tell(ctx, c, told)
     return { 1, told, answer(c, policy_of(ctx.rec, c.match), told) }
   end
@@ -285,7 +334,7 @@ do
     local all, is_newer = settings.of_globs(ctx)
     if is_newer then return newer(ctx.k.globs) end
     -- One change of globs spreads at a time. What ended begins with this one, unless it has reached a bucket already.
-    if ctx.prev and (ctx.spread or call('EXISTS', ctx.k.reached) == 1) then return { -1, {}, '' } end
+    if is_spreading(ctx) then return { -1, {}, '' } end
     all = settings.without_over(ctx, all or { v = 1, seq = 0, globs = {} })
     if next(c.set or {}) and not settings.room_for_glob(all, c.match) then
       return refuse('TOOMANY', '100 globs are set; `dripd unset` one')
@@ -298,10 +347,8 @@ do
     local told = change.alter(ctx, c, entry, all.seq)
     if #told == 0 then return { 0, told, glob_answer(ctx, c, all, entry, told) } end
     all.globs[c.match] = next(entry.keys) and entry or nil
-    settings.write_globs(ctx, all, spreads(ctx))
-    context.renew(ctx)
-    settings.forget_if_none(ctx)
-    context.wake(ctx.k)
+    set_globs(ctx, all)
+    partition.changed(ctx.k, partition.GLOBS)
     tell(ctx, c, told)
     return { 1, told, glob_answer(ctx, c, all, entry, told) }
   end

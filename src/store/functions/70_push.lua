@@ -19,6 +19,8 @@ do
         .. ' without control characters, { or }')
     end
     local ctx = context.open(space, now_us)
+    local elsewhere = partition.elsewhere(ctx, name)
+    if elsewhere then return nil, nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return nil, nil, wrong_type(queue, 'list') end
     one_name[1] = name

@@ -16,7 +16,8 @@ do
 
   -- drip__policy: replace the record in force. The old one stays beside it until the change has spread (62_sweep).
   -- keys   <prefix>:policy
-  -- args   now_us, id (random), record (JSON), "replace" | "if-missing", source: where it comes from (JSON; '' or none: nobody knows)
+  -- args   now_us, id (random), record (JSON), "replace" | "if-missing" | "copy" (of the authority's), source: where it comes from (JSON; ''
+  --        or none: nobody knows)
   -- reply  1 stored, 0 the one in force is the same (or, with if-missing, one is there), -1 busy: a change still spreads
   -- cost   O(entries of the record)
   function policy.put(redis_keys, args)
@@ -25,9 +26,13 @@ do
     local rec = record.decode(json or '')
     if not space or not rec or not id or #id < 8 then return record.bad() end
     local k = keys.of(space)
-    local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held')
+    local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held', 'cut', 'source')
+    local cut = rec.cut and partition.text_of(rec.cut)
+    if not partition.suits(k, rec.cut) or head[5] and head[5] ~= cut then
+      return refuse('BADARG', 'the record is of a system with other partitions than the one that is stored')
+    end
     if mode == 'if-missing' and head[1] then return 0 end
-    local same = head[3] == json
+    local same = head[3] == json and (mode ~= 'copy' or head[1] == id)
     if not same and (head[2] or has_begun_to_end(space, args[1])) then return -1 end
     -- checks end here
     for name in pairs(record.routes_of(rec)) do
@@ -35,7 +40,9 @@ do
       if err then return route.refuse(space, name, err) end
     end
     put_source(policy_key, args[5] or '') -- the same record may stand on other lines now
+    if not same or (head[6] or '') ~= (args[5] or '') then partition.changed(k, partition.RECORD) end
     if same then return 0 end
+    if cut then call('HSET', policy_key, 'cut', cut) end
     memory.hand_over(space, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)
     if places.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then

@@ -56,6 +56,8 @@ do
   internal('heal', heal.heal)
   internal('policy', policy.put)
   internal('route', policy.make_route)
+  internal('changed', copies.changed, { 'no-writes' })
+  internal('copy', copies.copy)
   internal('set', change.set)
   internal('slow_node', throttle.slow_node)
   internal('settings', change.list, { 'no-writes' })

@@ -1,0 +1,63 @@
+//! Copies: what is set, and the record, are brought from the authority into every partition that lacks some of it: once a second, for a
+//! command may have ended half way, and a server may have lost what it had.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::store::{StoreError, Whole};
+
+/// How often the numbers are compared.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The loop that compares and carries.
+pub struct Copies {
+    whole: Whole,
+    /// The log says that something cannot be brought.
+    refused: bool,
+}
+
+impl Copies {
+    /// Over one connection.
+    #[must_use]
+    pub fn new(whole: Whole) -> Self {
+        Self { whole, refused: false }
+    }
+
+    /// Compare and carry until stopped; one partition needs no copies.
+    ///
+    /// # Errors
+    ///
+    /// The first call that is lost; the connection is of no use then.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
+        if self.whole.layout().cut().is_whole() {
+            stop.cancelled().await;
+            return Ok(());
+        }
+        loop {
+            tokio::select! { () = stop.cancelled() => return Ok(()), done = self.step() => done? }
+            tokio::select! { () = stop.cancelled() => return Ok(()), () = tokio::time::sleep(EVERY) => {} }
+        }
+    }
+
+    /// One look. Partitions that are busy take what they lack at one of the next.
+    async fn step(&mut self) -> Result<(), StoreError> {
+        match self.whole.carry().await {
+            Err(why @ StoreError::Refused { .. }) => {
+                if !self.refused {
+                    warn!(%why, "what is set cannot be brought into all partitions");
+                }
+                self.refused = true;
+            }
+            carried => {
+                let busy = carried?.busy;
+                if !busy.is_empty() {
+                    debug!(?busy, "partitions wait with a change for one that still spreads");
+                }
+                self.refused = false;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+-- Partitions: in which of them a name lives, and the numbers by which what is set in one is carried into the others.
+--
+-- A system is cut as its record says: `cut` = { partitions, partition_by }. The partition of a name is the key slot of its tag, as Redis
+-- Cluster reckons it, modulo the number of partitions; the tag is the first `partition_by` parts of the name, split at ':', or, with 0, all
+-- of it. (src/words/cut.rs reckons the same.)
+--
+-- Partition 0 is the authority. It numbers each change of the record and of what is set: the field `number` of its policy key is that of the
+-- last one. A number is higher than the one before, and no lower than the time: so that of a change that was lost with a server does not
+-- come again. These tell which change was the last of what:
+-- <prefix>:changed  zset  what is set -> the number of its last change: a name or, in braces, a budget; RECORD and GLOBS stand for those
+-- <prefix>:unset    zset  the same of names for which nothing is set any more, the last UNSET_MOST or so of them; the field `floor` is the
+--                         highest number that was dropped
+-- Every other partition has in `number` up to which change it has all of them, and takes only what is newer (77_copies).
+
+local partition = {}
+do
+  local SLOTS = 16384
+  local REMEMBERED = 10000 -- names whose partition is remembered
+  local UNSET_MOST, UNSET_DROP = 10000, 1000
+
+  partition.RECORD, partition.GLOBS = '{record', '{globs' -- no name and no budget is written so
+
+  local bxor, band, lshift, crc
+  at_first_call[#at_first_call + 1] = function()
+    bxor, band, lshift, crc = bit.bxor, bit.band, bit.lshift, {}
+    for n = 0, 255 do
+      local sum = lshift(n, 8)
+      for _ = 1, 8 do sum = band(sum, 0x8000) ~= 0 and band(bxor(lshift(sum, 1), 0x1021), 0xFFFF) or band(lshift(sum, 1), 0xFFFF) end
+      crc[n] = sum
+    end
+  end
+
+  -- slot: the key slot of a tag: its CRC16 (XMODEM), modulo the number of slots.
+  local function slot(tag)
+    local sum = 0
+    for i = 1, #tag do sum = bxor(band(lshift(sum, 8), 0xFFFF), crc[bxor(floor(sum / 256), byte(tag, i))]) end
+    return sum % SLOTS
+  end
+
+  local known, known_count = {}, 0 -- by how it is cut and by name
+
+  -- number_of: the number of the partition in which a name lives.
+  local function number_of(cut, name)
+    local id = cut.partitions .. ' ' .. cut.partition_by .. ' ' .. name
+    local number = known[id]
+    if not number then
+      if known_count >= REMEMBERED then known, known_count = {}, 0 end
+      number = slot(names.tag_of(name, cut.partition_by)) % cut.partitions
+      known[id], known_count = number, known_count + 1
+    end
+    return number
+  end
+
+  -- text_of: how a system is cut, as the field `cut` of its policy keys tells those who connect; cut_in: the same, read.
+  function partition.text_of(cut)
+    return cut.partitions .. ' ' .. cut.partition_by
+  end
+
+  local function cut_in(text)
+    local partitions, by = match(text or '', '^(%d+) (%d+)$')
+    return partitions and { partitions = partitions + 0, partition_by = by + 0 }
+  end
+
+  -- suits: whether a record may be stored in a space: one that is cut only in one of its partitions.
+  function partition.suits(k, cut)
+    local number = tonumber(k.tag and sub(k.tag, 2, -2) or nil)
+    return not cut or number ~= nil and number < cut.partitions
+  end
+
+  -- lives_here: whether a name lives in a space. The tests of the functions know partitions of which no record tells.
+  function partition.lives_here(k, cut, name)
+    return not cut or k.tag == '{' .. number_of(cut, name) .. '}'
+  end
+
+  -- elsewhere: why a push of a bucket does not belong here, or nil. A space without a record may be one of a system that is cut: then the
+  -- authority tells. (In a cluster it may be on another server, and then a key without a tag is surely wrong.)
+  -- cost    nothing, or where no record is stored one call
+  function partition.elsewhere(ctx, name)
+    local k, cut = ctx.k, (ctx.rec.base or ctx.rec).cut
+    if not ctx.id then
+      local told = pcall_redis('HGET', keys.of_partition(k, 0).policy, 'cut')
+      if base.is_error(told) and not k.tag and (find(told.err, 'non local key', 1, true) or find(told.err, 'same slot', 1, true)) then
+        return 'its key has no tag; `dripd partition` prints the right one'
+      end
+      cut = type(told) == 'string' and cut_in(told) or nil
+    end
+    if partition.lives_here(k, cut, name) then return nil end
+    return 'it lives in another partition: push to ' .. keys.of_partition(k, number_of(cut, name)).queues .. name
+  end
+
+  -- changed: the authority counts a change of what is set for a name, or of RECORD or GLOBS; is_gone: nothing is set any more.
+  -- writes   at the authority the policy key, changed, unset      cost  3 calls there
+  function partition.changed(k, what, is_gone)
+    if k.tag ~= '{0}' then return end
+    local number = base.digits(max(base.clock(), tonumber(call('HGET', k.policy, 'number') or 0) + 1))
+    call('HSET', k.policy, 'number', number)
+    local from, to = k.unset, k.changed
+    if is_gone then from, to = to, from end
+    call('ZREM', from, what)
+    call('ZADD', to, number, what)
+    if is_gone and call('ZCARD', k.unset) > UNSET_MOST then
+      local dropped = call('ZPOPMIN', k.unset, UNSET_DROP)
+      call('HSET', k.policy, 'floor', dropped[#dropped])
+    end
+  end
+end

@@ -1,0 +1,93 @@
+//! How a system is cut into partitions, and in which of them a name lives.
+//!
+//! The partition of a name is the key slot of its tag, as Redis Cluster reckons it, modulo the number of partitions: `CLUSTER KEYSLOT`
+//! of any server tells it. The tag is the whole name, or its first parts.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How many partitions a system has at most.
+pub const MOST: u8 = 64;
+
+/// How many key slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+/// Into how many partitions a system is cut, and by what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Cut {
+    /// How many: a power of two. With one no key carries a tag.
+    pub partitions: u8,
+    /// How many of the first parts of a name, split at `:`, are its tag; 0: the whole name is.
+    #[serde(rename = "partition_by")]
+    pub by: u8,
+}
+
+impl Default for Cut {
+    fn default() -> Self {
+        Self { partitions: 1, by: 0 }
+    }
+}
+
+impl Cut {
+    /// Whether it is one partition, whose keys carry no tag.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.partitions == 1
+    }
+
+    /// What of a name decides where it lives.
+    #[must_use]
+    pub fn tag<'a>(&self, name: &'a str) -> &'a str {
+        let end = match self.by {
+            0 => None,
+            n => name.match_indices(':').nth(usize::from(n) - 1).map(|(at, _)| at),
+        };
+        end.map_or(name, |end| &name[..end])
+    }
+
+    /// The number of the partition in which a name lives.
+    #[must_use]
+    pub fn number_of(&self, name: &str) -> u8 {
+        let number = slot(self.tag(name).as_bytes()) % u16::from(self.partitions);
+        u8::try_from(number).expect("less than 64")
+    }
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.by {
+            0 => write!(f, "redis.partitions = {} without redis.partition_by", self.partitions),
+            by => write!(f, "redis.partitions = {} and redis.partition_by = {by}", self.partitions),
+        }
+    }
+}
+
+/// The key slot of a tag.
+#[must_use]
+pub fn slot(tag: &[u8]) -> u16 {
+    crc16::State::<crc16::XMODEM>::calculate(tag) % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_slot_is_that_of_the_specification_of_redis_cluster() {
+        assert_eq!(slot(b"123456789"), 0x31C3 % SLOTS);
+        assert_eq!(slot(b"foo"), 12_182);
+    }
+
+    #[test]
+    fn a_tag_is_the_whole_name_or_its_first_parts_or_all_of_it_where_it_has_fewer() {
+        let by = |by| Cut { partitions: 8, by };
+        assert_eq!(by(0).tag("twilio:acme:1"), "twilio:acme:1");
+        assert_eq!(by(1).tag("twilio:acme:1"), "twilio");
+        assert_eq!(by(2).tag("twilio:acme:1"), "twilio:acme");
+        assert_eq!(by(3).tag("twilio:acme:1"), "twilio:acme:1");
+        assert_eq!(by(2).tag("twilio"), "twilio");
+        assert_eq!(by(1).tag(":x"), "");
+        assert_eq!(by(1).number_of("twilio:a"), by(1).number_of("twilio:b"));
+    }
+}
