@@ -46,18 +46,18 @@ impl Explain {
     }
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let mut store = connect(config).await?;
+        let whole = connect(config).await?;
         if self.kind.budget {
-            let facts = store.of(&self.bucket).explain_budget(&self.bucket).await?;
+            let facts = whole.of(&self.bucket).explain_budget(&self.bucket).await?;
             let said = BudgetSaid::of(&facts, &Wall::here(facts.now_us));
             let json = || serde_json::to_string(&said).expect("an explanation is text and numbers");
             say(if self.json { json() } else { said.text() }.trim_end());
             return Ok(Exit::Done);
         }
-        let facts = store.of(&self.bucket).explain(&self.bucket).await?;
+        let facts = whole.of(&self.bucket).explain(&self.bucket).await?;
         // From any directory one sees the policies of another: without a file there is nothing to compare.
         let is_in_force =
-            if config.path.is_some() { store.authority().has_record(&config.record).await? } else { None };
+            if config.path.is_some() { whole.authority().has_record(&config.record).await? } else { None };
         let file = File { name: config.source(), is_in_force };
         let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
         if self.json {

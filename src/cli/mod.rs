@@ -16,6 +16,7 @@ mod into_file;
 mod limit;
 mod log;
 mod manual;
+mod partition;
 mod purge;
 mod push;
 mod reload;
@@ -107,6 +108,8 @@ enum Command {
     Functions,
     /// Print the rights in Redis that a user of a role needs, and no others
     Acl(acl::Acl),
+    /// Say in which partition a bucket lives, where keys are cut into several
+    Partition(partition::Show),
     /// Print what a shell needs to complete commands and options
     Completions(manual::Completions),
     /// Write the man pages into a directory
@@ -173,9 +176,12 @@ impl Command {
             Self::Run(_) => run::TRIED.to_owned(),
             Self::Reload => "reload".to_owned(),
             Self::Demo(_) => "show it".to_owned(),
-            Self::Check(_) | Self::Functions | Self::Acl(_) | Self::Completions(_) | Self::Man(_) => {
-                "print it".to_owned()
-            }
+            Self::Check(_)
+            | Self::Functions
+            | Self::Acl(_)
+            | Self::Partition(_)
+            | Self::Completions(_)
+            | Self::Man(_) => "print it".to_owned(),
         }
     }
 }
@@ -202,6 +208,7 @@ impl Command {
             | Self::Check(_)
             | Self::Functions
             | Self::Acl(_)
+            | Self::Partition(_)
             | Self::Completions(_)
             | Self::Man(_)
             | Self::Demo(_) => Role::Operator,
@@ -273,6 +280,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
         Command::Acl(acl) => acl.run(&load()?),
+        Command::Partition(show) => show.run(&load()?),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
         Command::Demo(demo) => demo.run().await,

@@ -137,7 +137,7 @@ pub(super) async fn bucket(
     let bucket = named(at)?;
     caller.may_read(Some(bucket.as_str()))?;
     let config = door.config();
-    let call = async |mut store: crate::store::Whole| {
+    let call = async |store: crate::store::Whole| {
         let (status, facts) =
             (store.of(&bucket).bucket_status(&bucket).await?, store.of(&bucket).explain(&bucket).await?);
         let is_in_force =

@@ -110,7 +110,7 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     fn from(why: StoreError) -> Self {
         match &why {
-            StoreError::Loading { .. } | StoreError::Unusable { .. } => {
+            StoreError::Loading { .. } | StoreError::Unusable { .. } | StoreError::OtherCut { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", why.to_string()).retry_after_ms(1_000)
             }
             StoreError::Lost { .. } => {

@@ -82,6 +82,7 @@ impl Figures {
     /// Those of another partition come to these.
     fn add(&mut self, other: Self) {
         self.at_us = self.at_us.max(other.at_us);
+        let daemons = self.count(DAEMONS).max(other.count(DAEMONS));
         add(&mut self.counters, other.counters);
         add(&mut self.waiting, other.waiting);
         for (place, us) in other.overdue_us {
@@ -98,7 +99,6 @@ impl Figures {
         let slow = |settings: &BTreeMap<String, u64>| settings.get(SLOW).copied().unwrap_or(0);
         let slow = slow(&self.settings) + slow(&other.settings);
         self.settings.entry(SLOW.to_owned()).and_modify(|n| *n = slow);
-        let daemons = self.count(DAEMONS).max(other.count(DAEMONS));
         add(&mut self.counts, other.counts);
         self.counts.entry(DAEMONS.to_owned()).and_modify(|n| *n = daemons);
     }

@@ -85,6 +85,12 @@ impl Layout {
         Partition { prefix: self.prefix.clone(), number, tag, queues }
     }
 
+    /// The keys of the one that says what holds in all of them.
+    #[must_use]
+    pub fn authority(&self) -> Partition {
+        self.partition(AUTHORITY)
+    }
+
     /// All of them, by number.
     pub fn all(&self) -> impl Iterator<Item = Partition> {
         (0..self.cut.partitions).map(|number| self.partition(number))

@@ -65,7 +65,7 @@ impl Whole {
     }
 
     async fn connect_with(address: &Address, layout: &Layout, on_push: OnPush) -> Result<Self, StoreError> {
-        let first = Store::connect_with(address, &layout.partition(AUTHORITY), ANSWER_WITHIN, on_push).await?;
+        let first = Store::connect_with(address, &layout.authority(), ANSWER_WITHIN, on_push).await?;
         let stores = layout.all().map(|partition| first.at(partition)).collect();
         let mut whole = Self { layout: Arc::new(layout.clone()), stores };
         whole.check_cut().await?;

@@ -16,7 +16,6 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tracing::{info, warn};
 
 use crate::config::{BadConfig, RedisSettings};
-use crate::store::partition::AUTHORITY;
 use crate::store::{Address, Layout, Store, StoreError};
 
 /// The programs that may serve, the best first.
@@ -146,7 +145,7 @@ impl BuiltInRedis {
     }
 
     async fn connect(&self) -> Result<Store, StoreError> {
-        Store::connect(&self.address, &Layout::of(&self.settings).partition(AUTHORITY)).await
+        Store::connect(&self.address, &Layout::of(&self.settings).authority()).await
     }
 
     /// Become the supervisor where there is none. Replies whether this process is it.
@@ -293,9 +292,7 @@ impl BuiltInRedis {
         if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(());
         }
-        let by = match Store::connect(&Address::of(&self.settings)?, &Layout::of(&self.settings).partition(AUTHORITY))
-            .await
-        {
+        let by = match Store::connect(&Address::of(&self.settings)?, &Layout::of(&self.settings).authority()).await {
             Ok(mut store) => match store.config_file().await {
                 Ok(file) if !file.is_empty() => format!("the redis of {file}"),
                 _ => "another redis".to_owned(),

@@ -191,7 +191,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// The tag of a partition, where the functions are tried with one: `$DRIPD_TEST_PARTITION` holds its number.
-fn partition() -> Option<&'static str> {
+pub fn partition() -> Option<&'static str> {
     static TAG: OnceLock<Option<String>> = OnceLock::new();
     TAG.get_or_init(|| std::env::var("DRIPD_TEST_PARTITION").ok().map(|number| format!("{{{number}}}"))).as_deref()
 }

@@ -9,6 +9,8 @@ use dripd::config::{Config, Environment};
 use dripd::store::acl::Role;
 use redis::{Connection, RedisError, Value};
 
+use crate::rig::partition;
+
 thread_local! {
     static AS_ROLES: Cell<bool> = const { Cell::new(false) };
     /// The prefixes that were called so.
@@ -22,7 +24,8 @@ pub fn as_roles() {
 
 /// The rights of a role under a prefix, word by word, as `ACL` takes them, for a user without a password.
 pub fn rights(role: Role, user: &str, prefix: &str) -> Vec<String> {
-    let toml = format!("[redis]\nprefix = {prefix:?}");
+    let cut = if partition().is_some() { "partitions = 8" } else { "" };
+    let toml = format!("[redis]\nprefix = {prefix:?}\n{cut}");
     let config = Config::parse(&toml, None, &Environment::default()).unwrap_or_else(|why| panic!("{why}"));
     let line = role.set_user(user, &config.redis);
     let words = line.strip_prefix("ACL ").expect("a command").replace(">PASSWORD", "nopass");
@@ -34,7 +37,7 @@ fn role_of(function: &str) -> Option<Role> {
     Some(match function.strip_prefix("drip__").or_else(|| function.strip_prefix("drip_"))? {
         "push" => Role::Submitter,
         "ack" | "fail" | "slow" | "route" => Role::Worker,
-        "set" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
+        "set" | "changed" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
         "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" => Role::Daemon,
         "peek" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons" | "dead_list"
         | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "version" => Role::Observer,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use dripd::config::{Config, Environment};
-use dripd::store::{Address, Partition, Store};
+use dripd::store::{Address, Layout, Store};
 use dripd::words::bucket::BucketName;
 use rcgen::CertifiedKey;
 use tokio::runtime::Runtime;
@@ -64,7 +64,8 @@ impl Pushes {
         let redis = config.map_err(io::Error::other)?.redis;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let address = Address::of(&redis).map_err(io::Error::other)?;
-        let store = runtime.block_on(Store::connect(&address, &Partition::of(&redis))).map_err(io::Error::other)?;
+        let store =
+            runtime.block_on(Store::connect(&address, &Layout::of(&redis).authority())).map_err(io::Error::other)?;
         let bucket = "tls".parse().map_err(|_| io::Error::other("a name"))?;
         Ok(Self { runtime, store, bucket })
     }

@@ -55,7 +55,7 @@ impl Load {
     /// Start the workers.
     pub(super) fn start(stage: &Stage, store: Store) -> Self {
         let ((sender, told), refusal) = (unbounded_channel(), Refusal::default());
-        let (mut workers, partition) = (JoinSet::new(), Layout::of(&stage.config.redis).partition(0));
+        let (mut workers, partition) = (JoinSet::new(), Layout::of(&stage.config.redis).authority());
         for n in 0..WORKERS {
             let (address, name) = (stage.address.clone(), format!("demo-{n}"));
             workers.spawn(work(address, partition.clone(), name, sender.clone(), Arc::clone(&refusal)));

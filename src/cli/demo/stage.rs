@@ -88,7 +88,7 @@ impl Stage {
 
     /// Wait until every daemon that was started says in Redis that it serves.
     async fn wait_for_all(&mut self) -> Result<Store, Failure> {
-        let (since, partition) = (Instant::now(), Layout::of(&self.config.redis).partition(0));
+        let (since, partition) = (Instant::now(), Layout::of(&self.config.redis).authority());
         loop {
             self.check()?;
             if let Ok(mut store) = Store::connect(&self.address, &partition).await

@@ -121,6 +121,20 @@ pub(super) const NOTES: &[Notes] = &[
         ..NONE
     },
     Notes {
+        name: "partition",
+        about: "With redis.partitions the keys of a system are cut into so many partitions, and a bucket lives in one of them: CRC16 of its \
+                tag, modulo their number. The tag is the name, or with redis.partition_by its first parts. So a cluster client, or \
+                CLUSTER KEYSLOT, tells the same. Redis is not asked. The number of partitions is chosen once: to change it, \
+                docs/operations.md has the steps.",
+        examples: &[
+            ("The number of a bucket's partition", "dripd partition acme"),
+            ("A plain push", "redis-cli LPUSH \"$(dripd partition --key acme)\" '{\"to\":1}'"),
+            ("The key slot of each partition, to deal slots out evenly", "dripd partition --slots"),
+        ],
+        exits: &[(0, "printed"), USAGE, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
         name: "completions",
         examples: &[
             ("bash", "dripd completions bash > ~/.local/share/bash-completion/completions/dripd"),

@@ -4,24 +4,26 @@ local audit = {}
 do
   local TOLD_MOST = 100
 
+  -- word_of: a key without its prefix, as the places of budgets are stored.
+  local function word_of(k, key) return sub(key, #k.prefix + 2) end
+
   -- places_of: of each node all places in which it stands, with the due there.
   local function places_of(k, found)
     local all = {}
-    local function word_of(key) return sub(key, #k.prefix + 2) end
     local function add(id, place, due)
       all[id] = all[id] or {}
       all[id][#all[id] + 1] = { place = place, due = due }
     end
     local function scan(key)
       local members = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
-      for i = 1, #members, 2 do add(members[i], word_of(key), members[i + 1] + 0) end
+      for i = 1, #members, 2 do add(members[i], word_of(k, key), members[i + 1] + 0) end
     end
     for _, name in ipairs({ 'schedule', 'rest', 'paused', 'full', 'refused' }) do scan(k[name]) end
     for _, key in ipairs(call('KEYS', k.held .. '*')) do scan(key) end
     for _, key in ipairs(call('KEYS', k.wait .. '*')) do
       local members = call('ZRANGE', key, '0', '-1')
       for _, member in ipairs(members) do
-        local id, due, place = sub(member, 17), sub(member, 1, 16), word_of(key)
+        local id, due, place = sub(member, 17), sub(member, 1, 16), word_of(k, key)
         add(id, place, due + 0)
         local said = call('HGET', k.waiting, id)
         local wanted = due .. ' ' .. sub(key, #k.wait + 1)
@@ -84,16 +86,16 @@ do
     local function found(sentence)
       if #told < TOLD_MOST then told[#told + 1] = sentence end
     end
-    local all = places_of(k, found)
+    local all, rest, wait = places_of(k, found), word_of(k, k.rest), word_of(k, k.wait)
     for id, stands in pairs(all) do
       if #stands > 1 then found(id .. ' stands in ' .. stands[1].place .. ' and in ' .. stands[2].place) end
-      if stands.has_work and (not stands[1] or stands[1].place == 'rest') then
+      if stands.has_work and (not stands[1] or stands[1].place == rest) then
         found('something waits for ' .. id .. ', which stands ' .. (stands[1] and 'at rest' or 'nowhere'))
       end
       if chain.budget_of(id) then
         local text = call('HGET', k.budgets, id)
         local at, place = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
-        if stands[1] and place ~= stands[1].place and (text or stands[1].place ~= 'rest') then
+        if stands[1] and place ~= stands[1].place and (text or stands[1].place ~= rest) then
           found(id .. ' stands in ' .. stands[1].place .. ', and budgets says ' .. tostring(text))
         elseif stands[1] and text and at + 0 ~= stands[1].due then
           found(id .. ' stands in ' .. place .. ' at ' .. base.digits(stands[1].due) .. ', and budgets says ' .. at)
@@ -105,18 +107,18 @@ do
     end
     for _, id in ipairs(call('HKEYS', k.waiting)) do
       local place = all[id] and all[id][1] and all[id][1].place
-      if not place or sub(place, 1, 5) ~= 'wait:' then found(id .. ' stands in ' .. tostring(place) .. ', and waiting knows it') end
+      if not place or sub(place, 1, #wait) ~= wait then found(id .. ' stands in ' .. tostring(place) .. ', and waiting knows it') end
     end
     for _, queue in ipairs(call('KEYS', k.queues .. '*')) do
       local name = sub(queue, #k.queues + 1)
       local place = all[name] and all[name][1] and all[name][1].place
-      if not place or place == 'rest' then found(name .. ' has jobs and stands ' .. (place and 'at rest' or 'nowhere')) end
+      if not place or place == rest then found(name .. ' has jobs and stands ' .. (place and 'at rest' or 'nowhere')) end
     end
     local retries_of = call('ZRANGE', k.retries, '0', '-1', 'WITHSCORES')
     for i = 1, #retries_of, 2 do
       local name = retries_of[i]
       local place = all[name] and all[name][1] and all[name][1].place
-      if tonumber(retries_of[i + 1]) == huge and (not place or place == 'rest') then
+      if tonumber(retries_of[i + 1]) == huge and (not place or place == rest) then
         found(name .. ' has a retry that was announced and stands ' .. (place and 'at rest' or 'nowhere'))
       end
     end

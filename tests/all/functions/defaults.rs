@@ -3,7 +3,7 @@
 
 use dripd::config::connection::Place;
 use dripd::config::{Config, Environment, keys};
-use dripd::store::{Address, Partition, Store};
+use dripd::store::{Address, Layout, Store};
 use dripd::words::bucket::BucketName;
 use dripd::words::policy::{Overflow, Policy, Record};
 
@@ -73,7 +73,7 @@ fn the_functions_have_the_same_defaults_where_no_record_is_stored() {
     let bucket: BucketName = "b".parse().expect("a name");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (look, most) = runtime.block_on(async {
-        let mut store = Store::connect(&address, &Partition::of(&config.redis)).await.expect("redis answers");
+        let mut store = Store::connect(&address, &Layout::of(&config.redis).authority()).await.expect("redis answers");
         let look = store.bucket_status(&bucket).await.expect("an answer");
         (look, store.max_job_bytes().await.expect("an answer"))
     });

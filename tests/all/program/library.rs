@@ -2,7 +2,7 @@
 
 use dripd::config::{Config, Environment};
 use dripd::store::library::{CURRENT, Library, SOURCE, VERSION};
-use dripd::store::{Address, Partition, Store, StoreError};
+use dripd::store::{Address, Layout, Store, StoreError};
 
 use crate::rig::{Case, Daemon, Server, eventually};
 
@@ -67,7 +67,7 @@ fn an_older_library_goes_on_while_memory_is_full_if_it_can_be_used() {
     runtime.block_on(async {
         let toml = format!("[redis]\nurl = '{}'\nprefix = '{}'\n", server.url(), case.prefix);
         let settings = Config::parse(&toml, None, &Environment::default()).expect("good").redis;
-        let (address, partition) = (Address::of(&settings).expect("an address"), Partition::of(&settings));
+        let (address, partition) = (Address::of(&settings).expect("an address"), Layout::of(&settings).authority());
         let mut store = Store::connect(&address, &partition).await.expect("redis answers");
         set_maxmemory(&server, 1);
         store.load_library(&newer).await.expect("the older one goes on");

@@ -1,0 +1,42 @@
+//! `dripd partition`: where a bucket lives, reckoned here; Redis is not asked.
+
+use clap::Args;
+
+use super::{Exit, Failure, say};
+use crate::config::Config;
+use crate::store::Layout;
+use crate::words::bucket::BucketName;
+use crate::words::cut;
+
+/// Say in which partition a bucket lives.
+#[derive(Debug, Args)]
+pub(super) struct Show {
+    /// Which bucket, or which budget
+    #[arg(required_unless_present = "slots")]
+    bucket: Option<BucketName>,
+    /// Print the key of its queue, for plain pushes
+    #[arg(long)]
+    key: bool,
+    /// Print the key slot of each partition, a line each: its number and the slot
+    #[arg(long, conflicts_with_all = ["bucket", "key"])]
+    slots: bool,
+}
+
+impl Show {
+    pub(super) fn run(&self, config: &Config) -> Result<Exit, Failure> {
+        let layout = Layout::of(&config.redis);
+        let Some(bucket) = &self.bucket else {
+            for number in 0..layout.cut().partitions {
+                say(&format!("{number} {}", cut::slot(number.to_string().as_bytes())));
+            }
+            return Ok(Exit::Done);
+        };
+        let number = layout.number_of(bucket);
+        if self.key {
+            say(&layout.partition(number).queue(bucket));
+        } else {
+            say(&number.to_string());
+        }
+        Ok(Exit::Done)
+    }
+}
