@@ -90,10 +90,10 @@ fn of_process(families: &mut Families, door: &Door, is_up: bool) {
         1.0,
     );
     families.gauge("dripd_redis_up", "1: Redis answered the question behind this scrape.", &[], one(is_up));
-    let serves = progress.is_serving();
-    for (state, yes) in [("served", serves), ("waiting", !serves)] {
+    let (served, all) = (progress.served(), usize::from(door.config().redis.cut.partitions));
+    for (state, n) in [("served", served), ("waiting", all.saturating_sub(served))] {
         let help = "Partitions of this daemon: served, or waiting for their Redis.";
-        families.gauge("dripd_partitions", help, &[("state", state)], one(yes));
+        families.gauge("dripd_partitions", help, &[("state", state)], n as f64);
     }
     let help = "1: the policies in force are those of this daemon's own file.";
     families.gauge("dripd_policy_in_force", help, &[], one(progress.obeys_own_record()));

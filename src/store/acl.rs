@@ -94,7 +94,7 @@ const LOOK: Grant = Grant {
     may: "fcall_ro|drip_peek fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
           fcall_ro|drip__settings fcall_ro|drip__met fcall_ro|drip__daemons fcall_ro|drip__dead_list fcall_ro|drip__dead_count \
           fcall_ro|drip__top fcall_ro|drip__rows fcall_ro|drip__budget_rows fcall_ro|drip__front fcall_ro|drip__drips \
-          fcall_ro|drip__figures exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
+          fcall_ro|drip__figures fcall_ro|drip__changed exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
           zlexcount zmscore zrange zrangebyscore zrank zscan zscore xlen xrange xrevrange xpending xinfo|consumers xinfo|groups",
     read: "*",
     ..NONE
@@ -159,7 +159,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 Grant { may: "hincrby", both: "stats", ..NONE },
                 Grant { may: "zremrangebyrank zcount", both: "rest", ..NONE },
                 Grant {
-                    may: "fcall|drip__copy fcall_ro|drip__changed hscan zadd zrem zrange zcard zpopmin",
+                    may: "fcall|drip__copy hscan zadd zrem zrange zcard zpopmin",
                     both: "policy settings changed unset",
                     ..NONE
                 },

@@ -22,6 +22,8 @@ struct Changes {
     last: u64,
     /// What was unset up to this number may be told no more.
     floor: u64,
+    /// Up to this number all are told.
+    upto: u64,
     /// Number, what, and three texts of each.
     list: Vec<Vec<u8>>,
 }
@@ -112,13 +114,14 @@ impl Store {
         let reply =
             self.reading("drip__changed", &[self.keys().policy()], &[b"".as_slice(), number.as_bytes()]).await?;
         let shown = unexpected("drip__changed", &reply);
-        let (last, floor, list) = redis::from_redis_value(reply).map_err(|_| shown)?;
-        Ok(Changes { last, floor, list })
+        let (last, floor, upto, list) = redis::from_redis_value(reply).map_err(|_| shown)?;
+        Ok(Changes { last, floor, upto, list })
     }
 
     async fn take_changes(&mut self, after: u64, changes: &Changes) -> Result<(u64, bool), StoreError> {
-        let (after, floor) = (after.to_string(), changes.floor.to_string());
-        let mut args = vec![b"".as_slice(), after.as_bytes(), floor.as_bytes()];
+        let head = [after, changes.floor, changes.upto].map(|number| number.to_string());
+        let mut args = vec![b"".as_slice()];
+        args.extend(head.iter().map(String::as_bytes));
         args.extend(changes.list.iter().map(Vec::as_slice));
         let reply = self.function("drip__copy", &[self.keys().policy()], &args).await?;
         let (number, busy) = <(u64, u8)>::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__copy", &reply))?;

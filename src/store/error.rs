@@ -47,7 +47,7 @@ pub enum StoreError {
     },
     /// The system that is stored is cut into partitions in another way.
     #[error(
-        "redis at {address} holds a system of {stored}, and this configuration says {ours}: write the same; to change it see `dripd partition --help`"
+        "what is stored at {address} was made with {stored}, and this configuration says {ours}: write the same; to change it, see `dripd partition --help`"
     )]
     OtherCut {
         /// Where it is.

@@ -37,10 +37,12 @@ fn role_of(function: &str) -> Option<Role> {
     Some(match function.strip_prefix("drip__").or_else(|| function.strip_prefix("drip_"))? {
         "push" => Role::Submitter,
         "ack" | "fail" | "slow" | "route" => Role::Worker,
-        "set" | "changed" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
+        "set" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
         "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" => Role::Daemon,
         "peek" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons" | "dead_list"
-        | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "version" => Role::Observer,
+        | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "changed" | "version" => {
+            Role::Observer
+        }
         _ => return None,
     })
 }

@@ -20,7 +20,8 @@ do
   -- drip__changed: what was changed after a number, the earliest first; at most 100 of it, and no more once 1 MiB was read.
   -- keys   <prefix>:policy of the authority
   -- args   now_us (not used), that number
-  -- reply  { the number of the last change, the floor, { number, what, three texts, ... } }, numbers as texts
+  -- reply  { the number of the last change, the floor, the number up to which this tells all, { number, what, three texts, ... } }, numbers
+  --          as texts
   -- errors BADARG
   -- cost   O(changes)
   function copies.changed(redis_keys, args)
@@ -32,15 +33,19 @@ do
       for i = 1, #page, 2 do found[#found + 1] = { what = page[i], number = page[i + 1] + 0 } end
     end
     table.sort(found, function(a, b) return a.number < b.number end)
-    for i = 1, min(#found, MOST) do
-      if bytes >= MIB then break end
-      local one, n = found[i], #list
+    local head = call('HMGET', k.policy, 'number', 'floor')
+    local upto = head[1] or '0'
+    for i, one in ipairs(found) do
+      if i > MOST or bytes >= MIB then
+        upto = base.digits(found[i - 1].number)
+        break
+      end
+      local n = #list
       local a, b, c = texts_of(k, one.what)
       bytes = bytes + #a + #b + #c
       list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = base.digits(one.number), one.what, a, b, c
     end
-    local head = call('HMGET', k.policy, 'number', 'floor')
-    return { head[1] or '0', head[2] or '0', list }
+    return { head[1] or '0', head[2] or '0', upto, list }
   end
 
   -- take: one change comes into a space. Replies whether it did: not while another one spreads.
@@ -68,14 +73,15 @@ do
 
   -- drip__copy: take in what the authority has changed.
   -- keys   <prefix>:policy of another partition
-  -- args   now_us, the number that was asked for, the floor, then number, what, three texts of each change, the earliest first
+  -- args   now_us, the number that was asked for, the floor, the number up to which all is told, then number, what, three texts of each
+  --        change, the earliest first
   -- reply  { the number up to which this partition has all changes now, 1 where it must wait for a change that still spreads here, else 0 }
   -- errors BADARG, and those of a record
   -- cost   O(changes), and of each bucket whose name is told a look
   function copies.copy(redis_keys, args)
     local space, after, bottom = keys.space_before(redis_keys[1], 'policy'), whole(args[2]), whole(args[3])
-    if not space or not after or not bottom or #args % 5 ~= 3 then
-      return refuse('BADARG', 'copy takes the policy key, two numbers and changes')
+    if not space or not after or not bottom or not whole(args[4]) or #args % 5 ~= 4 then
+      return refuse('BADARG', 'copy takes the policy key, three numbers and changes')
     end
     local policy_key = redis_keys[1]
     local head = call('HMGET', policy_key, 'number', 'began_at')
@@ -88,7 +94,7 @@ do
       if not forget(space, args[1]) then call('HSET', policy_key, 'number', '0') end
       return { tonumber(call('HGET', policy_key, 'number')), 0 }
     end
-    for i = 4, #args, 5 do
+    for i = 5, #args, 5 do
       local number = tonumber(args[i])
       if number > has then
         local taken, err = take(space, args[1], args[i + 1], args[i + 2], args[i + 3], args[i + 4])
@@ -98,6 +104,7 @@ do
         call('HSET', policy_key, 'number', args[i])
       end
     end
-    return { has, 0 }
+    call('HSET', policy_key, 'number', args[4])
+    return { tonumber(args[4]), 0 }
   end
 end

@@ -37,6 +37,7 @@ mod link;
 mod log;
 mod metrics;
 mod operate;
+mod partitions;
 mod polling;
 mod purge;
 mod push;

@@ -1,0 +1,154 @@
+//! What is set, and the record, in all partitions: the authority numbers each change, and every other partition comes to have it.
+
+use std::fs;
+
+use super::System;
+use crate::rig::eventually;
+
+impl System {
+    fn capacity(&self, bucket: &str) -> u64 {
+        self.status(&[bucket])["capacity"].as_u64().expect("a number")
+    }
+
+    /// The number of the last change that each partition has.
+    fn numbers(&self) -> Vec<String> {
+        (0..super::PARTITIONS).map(|n| self.redis(&["HGET", &format!("drip:policy:{{{n}}}"), "number"])).collect()
+    }
+
+    fn are_level(&self) -> bool {
+        let numbers = self.numbers();
+        numbers.iter().all(|number| *number == numbers[0])
+    }
+}
+
+#[test]
+fn what_is_set_for_a_glob_holds_in_every_partition_when_the_command_returns() {
+    let system = System::new("[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    let _daemon = system.daemon();
+    let buckets = system.a_bucket_each();
+    system.run(&["set", "tenant-*", "capacity=7"]);
+    for bucket in &buckets {
+        assert_eq!(system.capacity(bucket), 7, "{bucket}");
+    }
+    assert!(system.are_level(), "{:?}", system.numbers());
+    let settings = system.run(&["settings"]);
+    assert_eq!(settings.matches("capacity = 7").count(), 1, "it is set once, in all of them\n{settings}");
+    system.run(&["set", &buckets[5], "capacity=3", "--for", "1h"]);
+    assert_eq!((system.capacity(&buckets[5]), system.capacity(&buckets[4])), (3, 7), "a name lies over a glob");
+    system.run(&["unset", &buckets[5]]);
+    assert_eq!(system.capacity(&buckets[5]), 7);
+    system.run(&["pause", "*", "--yes"]);
+    for bucket in &buckets {
+        system.run(&["push", bucket, "x"]);
+    }
+    assert_eq!(system.status(&[])["paused"], super::PARTITIONS);
+    system.run(&["resume", "*", "--yes"]);
+    eventually("all go on", || system.status(&[])["counters"]["dispatched"] == super::PARTITIONS);
+    system.run(&["unset", "tenant-*"]);
+    assert_eq!(system.capacity(&buckets[6]), 10);
+}
+
+#[test]
+fn a_setting_that_ends_by_itself_ends_in_every_partition_and_what_waited_goes_on() {
+    let system = System::new("[defaults]\nrate = '1000/s'\n");
+    let _daemon = system.daemon();
+    system.run(&["pause", "tenant-*", "--for", "2s"]);
+    for bucket in system.a_bucket_each() {
+        system.run(&["push", &bucket, "x"]);
+    }
+    eventually("all have left", || system.status(&[])["counters"]["dispatched"] == super::PARTITIONS);
+    assert!(system.run(&["settings"]).contains("nothing is set"));
+}
+
+#[test]
+fn a_command_that_ended_half_way_is_carried_on_by_a_daemon() {
+    let system = System::new("[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    let _daemon = system.daemon();
+    let buckets = system.a_bucket_each();
+    // What `set` does first, and nothing of what it does then.
+    for (pattern, is_glob) in [("tenant-*", true), (buckets[7].as_str(), false)] {
+        let capacity = if is_glob { 6 } else { 5 };
+        let change = format!(
+            r#"{{"what":"set","match":"{pattern}","is_glob":{is_glob},"set":{{"capacity":{{"text":"{capacity}","policy":{{"capacity":{capacity}}}}}}},"by":"t","user":"t"}}"#
+        );
+        let _: redis::Value = system.redis(&["FCALL", "drip__set", "1", "drip:policy:{0}", "", &change]);
+    }
+    eventually("every partition has it", || {
+        buckets[..7].iter().all(|bucket| system.capacity(bucket) == 6) && system.capacity(&buckets[7]) == 5
+    });
+    assert!(system.are_level());
+}
+
+#[test]
+fn a_partition_that_lost_all_it_had_is_brought_it_again_and_what_the_authority_lost_is_gone() {
+    let system = System::new("[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    let _daemon = system.daemon();
+    let buckets = system.a_bucket_each();
+    system.run(&["set", "tenant-*", "capacity=6"]);
+    system.run(&["set", &buckets[3], "capacity=4"]);
+    let lost = |n: u8| {
+        for key in ["policy", "settings", "globs", "ends", "changed", "unset"] {
+            let _: u64 = system.redis(&["DEL", &format!("drip:{key}:{{{n}}}")]);
+        }
+    };
+    lost(3);
+    eventually("it is there again", || system.capacity(&buckets[3]) == 4);
+    system.run(&["unset", &buckets[3]]);
+    assert_eq!(system.capacity(&buckets[3]), 6);
+    lost(0);
+    eventually("the authority has the record of the daemon, and nothing is set", || {
+        buckets.iter().all(|bucket| system.capacity(bucket) == 10)
+    });
+    system.run(&["set", "*", "capacity=8", "--yes"]);
+    assert!(buckets.iter().all(|bucket| system.capacity(bucket) == 8));
+}
+
+#[test]
+fn what_was_unset_while_a_partition_lagged_is_not_set_there_for_ever() {
+    let system = System::new("[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    let _daemon = system.daemon();
+    let bucket = &system.a_bucket_each()[2];
+    system.run(&["set", bucket, "capacity=4"]);
+    assert_eq!(system.capacity(bucket), 4);
+    // As if more names had been unset since than are remembered: that of this one is not told any more, and the partition lags.
+    let number: String = system.redis(&["HGET", "drip:policy:{0}", "number"]);
+    let mut redis = system.server.connect();
+    let mut pipe = redis::pipe();
+    pipe.atomic();
+    pipe.cmd("HDEL").arg("drip:settings:{0}").arg(bucket).ignore();
+    pipe.cmd("ZREM").arg("drip:changed:{0}").arg(bucket).ignore();
+    let next = number.parse::<u64>().expect("a number") + 1;
+    pipe.cmd("HSET").arg("drip:policy:{0}").arg("number").arg(next).arg("floor").arg(next).ignore();
+    pipe.exec(&mut redis).expect("done");
+    eventually("it is gone", || system.capacity(bucket) == 10 && system.are_level());
+}
+
+#[test]
+fn a_reload_is_live_in_every_partition_and_two_of_them_end_with_one_and_the_same_record() {
+    let system = System::new("[defaults]\nrate = '1/h'\ncapacity = 10\n");
+    let _daemon = system.daemon();
+    let buckets = system.a_bucket_each();
+    let path = system.shell.home().join("config.toml");
+    let text = fs::read_to_string(&path).expect("a file");
+    fs::write(&path, text.replace("capacity = 10", "capacity = 20")).expect("written");
+    assert!(system.run(&["reload"]).contains("live"));
+    assert!(buckets.iter().all(|bucket| system.capacity(bucket) == 20));
+    // Another daemon with another file, and both reload at the same time.
+    let other = super::shell_at(
+        &system.server,
+        "partitions = 8\n[http]\nlisten = ''\n[defaults]\nrate = '1/h'\ncapacity = 30\n",
+    );
+    let second = crate::rig::Daemon::start(other.home());
+    let reloads = [system.shell.spawn(&["reload"]), other.spawn(&["reload"])];
+    for reload in reloads {
+        assert!(reload.wait_with_output().expect("it ends").status.success());
+    }
+    let id = |n: u8| -> String { system.redis(&["HGET", &format!("drip:policy:{{{n}}}"), "id"]) };
+    eventually("one record is in force everywhere", || {
+        (0..super::PARTITIONS).all(|n| id(n) == id(0)) && system.are_level()
+    });
+    let one = system.capacity(&buckets[0]);
+    assert!(one == 20 || one == 30);
+    assert!(buckets.iter().all(|bucket| system.capacity(bucket) == one));
+    drop(second);
+}
