@@ -29,7 +29,9 @@ fn user(text: &str) -> Result<String, &'static str> {
         return Err("write a name without spaces, quotes and control characters");
     }
     if text == "default" {
-        return Err("default is everybody who gives no name, and whoever sets up users; write another name");
+        return Err(
+            "default is the user of everybody who names none, and the command would lock you out; write another name",
+        );
     }
     Ok(text.to_owned())
 }
