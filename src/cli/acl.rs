@@ -13,7 +13,7 @@ pub(super) struct Acl {
     /// What the user is for
     #[arg(value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)).map(|name| role(&name)))]
     role: Role,
-    /// The name of the user [default: that of the role]
+    /// The name of the user [default: the name of the role]
     #[arg(long, value_name = "NAME", value_parser = user)]
     user: Option<String>,
 }

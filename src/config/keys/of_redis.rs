@@ -104,7 +104,12 @@ pub const REDIS_SENTINEL: &[Key] = &[
         Allowed::Words("write the name that the sentinels know it by, as in \"mymaster\""),
         "What the sentinels call the primary and its replicas. It must be there.",
     ),
-    key("user", "", Allowed::Words("write the name of a user of the sentinels"), "The user that dripd logs in to the sentinels as."),
+    key(
+        "user",
+        "",
+        Allowed::Words("write the name of a user of the sentinels"),
+        "The user that dripd logs in to the sentinels as.",
+    ),
     key(
         "password_file",
         "",
