@@ -30,7 +30,11 @@ impl Check {
             }
             Place::Url(_) | Place::Sentinels(_) => address.shown().to_owned(),
         };
-        lines.push(format!("redis     {redis}, prefix {}", config.redis.prefix));
+        let cut = match config.redis.cut.partitions {
+            1 => String::new(),
+            n => format!(", {n} partitions"),
+        };
+        lines.push(format!("redis     {redis}, prefix {}{cut}", config.redis.prefix));
         let record = &config.record;
         let globs =
             record.buckets.iter().map(|entry| &entry.glob).chain(record.budgets.iter().map(|entry| &entry.glob));

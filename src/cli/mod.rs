@@ -294,7 +294,7 @@ async fn connect(config: &Config) -> Result<Whole, Failure> {
     loop {
         match Whole::connect(&address, &partition).await {
             Ok(store) => return Ok(store),
-            Err(why) if since.elapsed() >= TRY_FOR || why.is_not_allowed() => return Err(why.into()),
+            Err(why) if since.elapsed() >= TRY_FOR || why.is_final() => return Err(why.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }
     }

@@ -35,6 +35,7 @@ use crate::system::control::{Control, Request};
 use crate::system::signals::{Signal, Signals};
 use crate::system::systemd;
 
+use ready::settle_record;
 use reload::Reloads;
 
 /// How long Redis may be of no use at the start before the daemon gives up.
@@ -423,22 +424,6 @@ impl Daemon {
 fn warn_of(config: &Config) {
     for warning in config.warnings() {
         warn!("{warning}");
-    }
-}
-
-/// Whether the record in force is that of `config`; where none is stored it is stored now. (Somebody flushed Redis: without a record
-/// the built-in defaults would hold.)
-async fn settle_record(mut whole: Whole, config: &Config, is_built_in: bool) -> Result<bool, StoreError> {
-    let mut store = whole.authority();
-    loop {
-        if let Some(is_own) = store.has_record(&config.record).await? {
-            if is_built_in {
-                store.bound_arguments().await?;
-            }
-            return Ok(is_own);
-        }
-        info!("no policy record is stored: storing it again");
-        whole.put_record(&config.record, &config.record_source, true).await?;
     }
 }
 

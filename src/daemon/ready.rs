@@ -142,3 +142,19 @@ pub(super) async fn look_at_all(whole: &mut Whole, progress: &Progress) -> Resul
     }
     Ok(())
 }
+
+/// Whether the record in force is that of `config`; where none is stored it is stored now. (Somebody flushed Redis: without a record
+/// the built-in defaults would hold.)
+pub(super) async fn settle_record(mut whole: Whole, config: &Config, is_built_in: bool) -> Result<bool, StoreError> {
+    let mut store = whole.authority();
+    loop {
+        if let Some(is_own) = store.has_record(&config.record).await? {
+            if is_built_in {
+                store.bound_arguments().await?;
+            }
+            return Ok(is_own);
+        }
+        info!("no policy record is stored: storing it again");
+        whole.put_record(&config.record, &config.record_source, true).await?;
+    }
+}

@@ -127,6 +127,12 @@ impl StoreError {
         matches!(self, Self::Loading { .. } | Self::Unusable { .. })
     }
 
+    /// Whether trying again is of no use: somebody has to change something first.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.is_not_allowed() || matches!(self, Self::OtherCut { .. })
+    }
+
     /// Whether the user of the connection lacks a right.
     #[must_use]
     pub fn is_not_allowed(&self) -> bool {

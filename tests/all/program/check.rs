@@ -10,14 +10,14 @@ fn check_says_what_a_configuration_means_or_every_problem_of_it() {
     let (code, out, _) = shell.run(&["check"]);
     assert_eq!(code, 0);
     assert!(out.contains("sms:*     rate 1/10s") && out.contains("(others)  rate 5/s"), "{out}");
-    let bad = shell.file("bad.toml", "[defaults]\nrate = '5'\ncapacity = -1\n[redis]\npartitions = 4\n[htp]\n");
+    let bad = shell.file("bad.toml", "[defaults]\nrate = '5'\ncapacity = -1\n[redis]\npartitions = 5\n[htp]\n");
     let (code, out, err) = shell.run(&["check", &bad]);
     assert_eq!((code, out.as_str()), (78, ""));
     for part in [
         "4 problems",
         "defaults.rate: \"5\"",
         "defaults.capacity: -1",
-        "redis.partitions is not in this version",
+        "redis.partitions: 5 is not allowed; write a power of two, 1 to 64",
         "did you mean http?",
     ] {
         assert!(err.contains(part), "{part} is not in\n{err}");

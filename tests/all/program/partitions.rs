@@ -9,6 +9,7 @@ use super::{Shell, Work};
 use crate::rig::{Case, Daemon, Server, eventually, free_port, without_door};
 
 mod copies;
+mod recipe;
 mod refusals;
 mod rights;
 
