@@ -127,7 +127,7 @@ pub(super) const NOTES: &[Notes] = &[
         about: "With redis.partitions the keys of a system are cut into so many partitions, and a bucket lives in one of them: CRC16 of its \
                 tag, modulo their number. The tag is the name, or with redis.partition_by its first parts. So a cluster client, or \
                 CLUSTER KEYSLOT, tells the same. Redis is not asked. The number of partitions is chosen once: to change it, \
-                docs/operations.md has the steps.",
+                docs/partitions.md has the steps.",
         examples: &[
             ("The number of a bucket's partition", "dripd partition acme"),
             ("A plain push", "redis-cli LPUSH \"$(dripd partition --key acme)\" '{\"to\":1}'"),
