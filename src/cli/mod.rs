@@ -289,10 +289,10 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
 
 /// Connect as every command but `run` does: for at most five seconds.
 async fn connect(config: &Config) -> Result<Whole, Failure> {
-    let (address, partition) = (Address::of(&config.redis)?, Layout::of(&config.redis));
+    let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
     let since = Instant::now();
     loop {
-        match Whole::connect(&address, &partition).await {
+        match Whole::connect(&address, &layout).await {
             Ok(store) => return Ok(store),
             Err(why) if since.elapsed() >= TRY_FOR || why.is_final() => return Err(why.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,

@@ -103,12 +103,12 @@ pub(super) struct Feed<'a> {
 impl Feed<'_> {
     /// It ends only by being dropped. Any connection that it is given is used until it is lost.
     pub(super) async fn run(mut self, store: Whole) -> Result<(), Failure> {
-        let (address, partition) = (Address::of(&self.config.redis)?, Layout::of(&self.config.redis));
+        let (address, layout) = (Address::of(&self.config.redis)?, Layout::of(&self.config.redis));
         let mut store = Some(store);
         loop {
             let lost = match &mut store {
                 Some(store) => self.ask(store).await.err(),
-                None => match Whole::connect(&address, &partition).await {
+                None => match Whole::connect(&address, &layout).await {
                     Ok(found) => {
                         store = Some(found);
                         continue;

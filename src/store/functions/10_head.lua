@@ -83,8 +83,13 @@ do
   -- missing, and least of all be remembered so for others. (Redis 7.0 and Valkey say it in different words, without a code.)
   function base.seen(reply)
     local err = base.is_error(reply)
-    if err and (find(err, 'ACL failure', 1, true) or find(err, 'executing the script can', 1, true)) then error(reply) end
+    if err and base.is_refused(err) then error(reply) end
     return reply
+  end
+
+  -- is_refused: whether an error says that the caller may not do that.
+  function base.is_refused(err)
+    return find(err, 'ACL failure', 1, true) ~= nil or find(err, 'executing the script can', 1, true) ~= nil
   end
 
   -- clock: the time of this call: the argument of a test, or the server's clock.

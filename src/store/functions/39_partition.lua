@@ -88,6 +88,19 @@ do
     return 'it lives in another partition: push to ' .. keys.of_partition(k, number_of(cut, name)).queues .. name
   end
 
+  -- stands_still: whether the slot of a key is on the move to another server. Keys move one by one, and a function that touched one that is
+  -- not there any more would raise in its middle. A command with two keys that never exist is refused on both sides, and nothing else tells.
+  -- Keys without a tag are never on the move: they are on a server by itself.
+  -- cost    1 call where the key has a tag, else none
+  function partition.stands_still(key)
+    if not find(key, '{', 1, true) then return false end
+    local _, to = find(key, ':{%d+}')
+    if not to then return false end
+    local never = sub(key, 1, to) .. ':{moves}'
+    local err = base.is_error(pcall_redis('EXISTS', never .. '1', never .. '2'))
+    return err ~= nil and not base.is_refused(err)
+  end
+
   -- changed: the authority counts a change of what is set for a name, or of RECORD or GLOBS; is_gone: nothing is set any more.
   -- writes   at the authority the policy key, changed, unset      cost  3 calls there
   function partition.changed(k, what, is_gone)

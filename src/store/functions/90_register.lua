@@ -18,6 +18,9 @@ do
       function_name = name, flags = flags,
       callback = function(redis_keys, args)
         if not call then bind() end
+        if redis_keys[1] and partition.stands_still(redis_keys[1]) then
+          return base.refuse('TRYAGAIN', 'the partition moves to another server; nothing was changed')
+        end
         return step(redis_keys, args, '')
       end,
     }

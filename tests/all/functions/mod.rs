@@ -23,6 +23,7 @@ mod limiters;
 mod limiters_model;
 mod met;
 mod model;
+mod moving;
 mod policies;
 mod provider;
 mod purge;

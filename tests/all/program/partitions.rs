@@ -91,7 +91,7 @@ fn shell_at(server: &Server, toml: &str) -> Shell {
 
 #[test]
 fn a_bucket_lives_in_the_partition_that_cluster_keyslot_tells() {
-    let server = Server::start(&["--cluster-enabled", "yes"]);
+    let server = Server::start(&["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]);
     let mut redis = server.connect();
     let mut slot =
         |tag: &str| -> u64 { redis::cmd("CLUSTER").arg("KEYSLOT").arg(tag).query(&mut redis).expect("a slot") };
