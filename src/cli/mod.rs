@@ -280,7 +280,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
         Command::Acl(acl) => acl.run(&load()?),
-        Command::Partition(show) => show.run(&load()?),
+        Command::Partition(show) => Ok(show.run(&load()?)),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
         Command::Demo(demo) => demo.run().await,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Exit, Failure, say};
+use super::{Exit, say};
 use crate::config::Config;
 use crate::store::Layout;
 use crate::words::bucket::BucketName;
@@ -23,13 +23,13 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn run(&self, config: &Config) -> Result<Exit, Failure> {
+    pub(super) fn run(&self, config: &Config) -> Exit {
         let layout = Layout::of(&config.redis);
         let Some(bucket) = &self.bucket else {
             for number in 0..layout.cut().partitions {
                 say(&format!("{number} {}", cut::slot(number.to_string().as_bytes())));
             }
-            return Ok(Exit::Done);
+            return Exit::Done;
         };
         let number = layout.number_of(bucket);
         if self.key {
@@ -37,6 +37,6 @@ impl Show {
         } else {
             say(&number.to_string());
         }
-        Ok(Exit::Done)
+        Exit::Done
     }
 }

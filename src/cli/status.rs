@@ -57,8 +57,8 @@ fn describe(status: &Status, config: &Config) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: String| out += &labelled(name, &text);
     line("redis", format!("{}, version {}", status.redis, status.version));
-    if status.partitions > 1 {
-        line("partitions", status.partitions.to_string());
+    if let Some(partitions) = status.partitions {
+        line("partitions", partitions.to_string());
     }
     for warning in &status.warnings {
         line("warning", warning.clone());

@@ -126,7 +126,7 @@ pub(super) async fn look_at_all(whole: &mut Whole, progress: &Progress) -> Resul
     let mut cursor = Some(0);
     while let Some(at) = cursor {
         let page = whole.scan_queues(at).await?;
-        for (mut store, queues) in whole.sorted(page.queues).0 {
+        for (mut store, queues) in whole.sorted(page.queues).by_partition {
             let names: Vec<Arc<str>> = queues.iter().filter_map(|key| store.bucket_of(key)).collect();
             let mut rest = &names[..];
             while !rest.is_empty() {

@@ -210,8 +210,8 @@ async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Js
         if which.dry_run || matched == 0 {
             let outcome =
                 Outcome { malformed: found.malformed, left: store.dead_length().await?, ..Outcome::default() };
-            let upto = found.upto().filter(|_| matched > 0);
-            return Ok((found, outcome, upto));
+            let counted = found.upto().filter(|_| matched > 0);
+            return Ok((found, outcome, counted));
         }
         let author = door.author(&mut store, caller).await;
         let before = format!("{matched} dead letters{}", wanted.in_words());

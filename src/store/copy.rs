@@ -114,8 +114,8 @@ impl Store {
         let reply =
             self.reading("drip__changed", &[self.keys().policy()], &[b"".as_slice(), number.as_bytes()]).await?;
         let shown = unexpected("drip__changed", &reply);
-        let (last, floor, upto, list) = redis::from_redis_value(reply).map_err(|_| shown)?;
-        Ok(Changes { last, floor, upto, list })
+        let (newest, floor, upto, list) = redis::from_redis_value(reply).map_err(|_| shown)?;
+        Ok(Changes { last: newest, floor, upto, list })
     }
 
     async fn take_changes(&mut self, after: u64, changes: &Changes) -> Result<(u64, bool), StoreError> {

@@ -17,7 +17,7 @@ use crate::words::source::Source;
 /// How many queues one call looks at.
 const LOOKED_AT: usize = 500;
 
-/// What a [`Store::put_record`] found.
+/// What a [`super::Whole::put_record`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The record is in force now.

@@ -160,9 +160,11 @@ impl Whole {
     ///
     /// As any call.
     pub async fn rows_now(&mut self, buckets: &[String]) -> Result<Now<BucketNow>, StoreError> {
-        let call = async |mut store: Store, names: Vec<String>| match names.is_empty() && buckets.len() > names.len() {
-            true => Ok(Now { at_us: 0, rows: Vec::new() }), // none of them lives there
-            false => Now::<BucketNow>::read(&store.named("drip__rows", &names).await?),
+        let call = async |mut store: Store, names: Vec<String>| {
+            if names.is_empty() && !buckets.is_empty() {
+                return Ok(Now { at_us: 0, rows: Vec::new() }); // none of them lives there
+            }
+            Now::<BucketNow>::read(&store.named("drip__rows", &names).await?)
         };
         let parts = self.by_name(buckets, call).await?;
         let at_us = parts.iter().map(|(_, _, now)| now.at_us).max().unwrap_or_default();

@@ -26,8 +26,8 @@ pub struct Status {
     /// What it lacks: each a sentence with the way out.
     pub warnings: Vec<String>,
     /// Into how many partitions the keys are cut, where that is more than one.
-    #[serde(skip_serializing_if = "is_one")]
-    pub partitions: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u8>,
     /// Buckets that wait for their due.
     pub scheduled: u64,
     /// How many buckets and budgets wait for a share of a budget.
@@ -60,10 +60,6 @@ pub struct Status {
     pub lateness: Option<Lateness>,
     /// The buckets that come first; `None` until the first walk is over.
     pub top: Option<StatusTop>,
-}
-
-fn is_one(n: &u8) -> bool {
-    *n == 1
 }
 
 /// Where a record comes from.
@@ -224,7 +220,7 @@ impl Whole {
             redis: self.shown().to_owned(),
             version: authority.version().await?,
             warnings: authority.lacks().await?,
-            partitions: self.layout().cut().partitions,
+            partitions: Some(self.layout().cut().partitions).filter(|n| *n > 1),
             top: self.status_top().await?,
             record_source: authority.record_source().await?,
             daemons: authority.daemons().await?,

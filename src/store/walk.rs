@@ -146,7 +146,7 @@ impl Store {
         page(&reply, cost).ok_or_else(|| unexpected("drip__walk", &reply))
     }
 
-    /// Keep the ranking of a walk that is over, for [`Self::top`], in place of the one before. Replies what it cost.
+    /// Keep the ranking of a walk that is over, for [`super::Whole::top`], in place of the one before. Replies what it cost.
     ///
     /// # Errors
     ///

@@ -17,6 +17,14 @@ use crate::words::bucket::BucketName;
 use crate::words::cut::Cut;
 use crate::words::glob::Glob;
 
+/// The queues of a page of a scan.
+pub struct Sorted {
+    /// Those of buckets, by partition.
+    pub by_partition: Vec<(Store, Vec<Vec<u8>>)>,
+    /// Those that are no bucket's, or lie elsewhere than it lives.
+    pub alone: Vec<Vec<u8>>,
+}
+
 /// A connection to every partition of a system. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Whole {
@@ -192,9 +200,9 @@ impl Whole {
         self.all(async |mut store: Store| store.wakes().await).await
     }
 
-    /// The queues of a page by their partition, and those that are no bucket's or lie elsewhere than it lives.
+    /// The queues of a page by their partition.
     #[must_use]
-    pub fn sorted(&self, queues: Vec<Vec<u8>>) -> (Vec<(Store, Vec<Vec<u8>>)>, Vec<Vec<u8>>) {
+    pub fn sorted(&self, queues: Vec<Vec<u8>>) -> Sorted {
         let (mut lists, mut alone) = (vec![Vec::new(); self.stores.len()], Vec::new());
         for key in queues {
             match self.layout.read_queue(&key) {
@@ -202,7 +210,8 @@ impl Whole {
                 QueueKey::Misplaced { .. } | QueueKey::NoBucket(_) => alone.push(key),
             }
         }
-        (self.each().zip(lists).filter(|(_, queues)| !queues.is_empty()).collect(), alone)
+        let by_partition = self.each().zip(lists).filter(|(_, queues)| !queues.is_empty()).collect();
+        Sorted { by_partition, alone }
     }
 
     /// Those of some queues whose buckets neither wait for their due nor are paused, and those that are left alone.
@@ -211,8 +220,8 @@ impl Whole {
     ///
     /// As any call.
     pub async fn unscheduled(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
-        let (sorted, mut found) = self.sorted(queues);
-        for (mut store, queues) in sorted {
+        let Sorted { by_partition, alone: mut found } = self.sorted(queues);
+        for (mut store, queues) in by_partition {
             found.extend(store.unscheduled(queues).await?);
         }
         Ok(found)
@@ -225,9 +234,9 @@ impl Whole {
     /// As any call.
     pub async fn standing(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, Standing)>, StoreError> {
         let nothing = Standing { scheduled: true, length: None };
-        let (sorted, alone) = self.sorted(queues);
+        let Sorted { by_partition, alone } = self.sorted(queues);
         let mut found: Vec<_> = alone.into_iter().map(|key| (key, nothing)).collect();
-        for (mut store, queues) in sorted {
+        for (mut store, queues) in by_partition {
             let standing = store.standing(&queues).await?;
             found.extend(queues.into_iter().zip(standing));
         }
@@ -244,7 +253,7 @@ impl Whole {
         let mut cursor = Some(0);
         while let Some(at) = cursor {
             let page = self.scan_queues(at).await?;
-            for (mut store, mut queues) in self.sorted(page.queues).0 {
+            for (mut store, mut queues) in self.sorted(page.queues).by_partition {
                 queues.retain(|key| store.bucket_of(key).is_some_and(|bucket| glob.matches(bucket.as_bytes())));
                 store.look_at(&queues).await?;
             }

@@ -37,7 +37,7 @@ impl Cluster {
                 info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:2")
             });
         }
-        let mut id = |redis: &mut Connection| redis::cmd("CLUSTER").arg("MYID").query(redis).expect("an id");
+        let id = |redis: &mut Connection| redis::cmd("CLUSTER").arg("MYID").query(redis).expect("an id");
         let ids = [id(&mut first), id(&mut second)];
         Self { servers, ids }
     }
@@ -112,19 +112,18 @@ fn call(redis: &mut Connection, words: &[&str], asking: bool) -> RedisResult<Val
     redis::cmd("FCALL").arg(words[0]).arg(1).arg(&words[1..]).query(redis)
 }
 
+/// Put a record into force in partition 0.
+fn store(redis: &mut Connection, json: &str) {
+    let words = ["drip__policy", "drip:policy:{0}", "", "0123456789", json, "replace", ""];
+    assert_eq!(call(redis, &words, false), Ok(Value::Int(1)));
+}
+
 #[test]
 fn while_a_slot_moves_every_function_stops_before_it_changes_anything_and_then_all_goes_on() {
     let cluster = Cluster::start();
     let [mut from, mut to] = cluster.both();
     let json = record("[redis]\npartitions = 8\n[defaults]\nrate = '1000/s'\n");
-    let stored = redis::cmd("FCALL").arg("drip__policy").arg(1).arg("drip:policy:{0}").arg(&[
-        "",
-        "0123456789",
-        &json,
-        "replace",
-        "",
-    ]);
-    let _: () = stored.clone().exec(&mut from).expect("stored");
+    store(&mut from, &json);
     let buckets: Vec<String> = (0..1_000)
         .map(|n| format!("b{n}"))
         .filter(|name| dripd::words::cut::Cut { partitions: 8, by: 0 }.number_of(name) == 0)
@@ -171,9 +170,7 @@ fn a_push_without_a_tag_into_a_cluster_is_refused() {
     let cluster = Cluster::start();
     let [mut first, _] = cluster.both();
     let json = record("[redis]\npartitions = 8\n");
-    let mut stored = redis::cmd("FCALL");
-    stored.arg("drip__policy").arg(1).arg("drip:policy:{0}").arg(&["", "0123456789", &json, "replace", ""]);
-    stored.exec(&mut first).expect("stored");
+    store(&mut first, &json);
     let why = call(&mut first, &["drip_push", "drip:queue:acme", "x"], false).expect_err("refused");
     assert_eq!(why.code(), Some("BADBUCKET"));
     assert!(why.detail().is_some_and(|detail| detail.contains("dripd partition")), "{why}");
