@@ -73,19 +73,23 @@ do
   end
 
   -- elsewhere: why a push of a bucket does not belong here, or nil. A space without a record may be one of a system that is cut: then the
-  -- authority tells. (In a cluster it may be on another server, and then a key without a tag is surely wrong.)
+  -- authority tells, if it is on this server.
   -- cost    nothing, or where no record is stored one call
   function partition.elsewhere(ctx, name)
     local k, cut = ctx.k, (ctx.rec.base or ctx.rec).cut
     if not ctx.id then
       local told = pcall_redis('HGET', keys.of_partition(k, 0).policy, 'cut')
-      if base.is_error(told) and not k.tag and (find(told.err, 'non local key', 1, true) or find(told.err, 'same slot', 1, true)) then
-        return 'its key has no tag; `dripd partition` prints the right one'
-      end
       cut = type(told) == 'string' and cut_in(told) or nil
     end
     if partition.lives_here(k, cut, name) then return nil end
     return 'it lives in another partition: push to ' .. keys.of_partition(k, number_of(cut, name)).queues .. name
+  end
+
+  -- has_no_tag: the refusal of a key without a tag in a cluster, where nothing else of its space can be reached; nil for another error.
+  function partition.has_no_tag(err, name)
+    local text = type(err) == 'table' and err.err or tostring(err)
+    if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then return nil end
+    return base.refuse('BADBUCKET', name .. ' is not taken here: in a cluster the key of a queue has a tag; `dripd partition --key` prints it')
   end
 
   -- stands_still: whether the slot of a key is on the move to another server. Keys move one by one, and a function that touched one that is

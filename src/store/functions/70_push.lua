@@ -18,7 +18,8 @@ do
       return nil, nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
         .. ' without control characters, { or }')
     end
-    local ctx = context.open(space, now_us)
+    local ok, ctx = pcall(context.open, space, now_us)
+    if not ok then return nil, nil, partition.has_no_tag(ctx, name) or error(ctx) end
     local elsewhere = partition.elsewhere(ctx, name)
     if elsewhere then return nil, nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
     local len = pcall_redis('LLEN', queue)
