@@ -386,3 +386,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_idlest_makes_room_and_what_asked_meanwhile_or_has_a_request_is_not_the_idlest() {
+        let connections = Arc::new(Connections::new());
+        let mut kept: Vec<Option<Kept>> = (0..5).map(|_| Some(connections.add())).collect();
+        let state = |kept: &[Option<Kept>], n: usize| Arc::clone(&kept[n].as_ref().expect("it is there").state);
+        let busy = InHand::new(&state(&kept, 3));
+        let mut made_room = Vec::new();
+        for round in 0..4 {
+            connections.close_one();
+            // Twice: what was told to close is told again, and no other one is closed in its place.
+            connections.close_one();
+            let told: Vec<usize> = (0..kept.len())
+                .filter(|n| kept[*n].as_ref().is_some_and(|kept| kept.state.close.notified().now_or_never().is_some()))
+                .collect();
+            assert_eq!(told.len(), 1, "{told:?}");
+            made_room.push(told[0]);
+            kept[told[0]] = None;
+            if round == 0 {
+                // It asks for something, and is idle since then only.
+                drop(InHand::new(&state(&kept, 1)));
+            }
+        }
+        assert_eq!(made_room, [0, 2, 4, 1]);
+        connections.close_one();
+        assert!(state(&kept, 3).close.notified().now_or_never().is_none(), "it has a request in hand");
+        drop(busy);
+    }
+}
