@@ -184,6 +184,28 @@ fn a_worker_of_some_partitions_leaves_the_others_alone() {
 }
 
 #[test]
+fn a_daemon_that_is_killed_is_missed_by_no_partition_and_an_emptied_redis_by_none_either() {
+    let system = System::new("[http]\nlisten = ''\n[defaults]\nrate = '1000/s'\n");
+    let (mut first, _second) = (system.daemon(), system.daemon());
+    let buckets = system.a_bucket_each();
+    eventually("both serve", || system.status(&[])["daemons"].as_array().map(Vec::len) == Some(2));
+    let all_leave = |left: u8, what: &str| {
+        for bucket in &buckets {
+            let _: i64 = system.redis(&["LPUSH", &system.queue(bucket), "x"]);
+        }
+        eventually(what, || system.status(&[])["routes"][0]["undelivered"] == left);
+    };
+    all_leave(PARTITIONS, "all leave");
+    first.kill();
+    all_leave(2 * PARTITIONS, "the other one lets them out");
+    let _: Value = system.redis(&["FLUSHALL"]);
+    eventually("the record is in every partition again", || {
+        (0..PARTITIONS).all(|n| system.redis::<bool>(&["EXISTS", &format!("drip:policy:{{{n}}}")]))
+    });
+    all_leave(PARTITIONS, "and all goes on");
+}
+
+#[test]
 fn dead_letters_of_all_partitions_are_listed_by_time_paged_put_back_and_dropped() {
     let system = System::new("[defaults]\nrate = '1000/s'\n");
     let _daemon = system.daemon();
