@@ -7,6 +7,7 @@ mod rig;
 mod bench;
 mod chaos;
 mod docs;
+mod fuzz;
 mod functions;
 mod layers;
 mod program;
