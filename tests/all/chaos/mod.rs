@@ -4,6 +4,7 @@
 mod broken;
 mod cast;
 mod checker;
+mod clients;
 mod clock;
 mod disk;
 mod failover;
