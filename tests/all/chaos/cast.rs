@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use redis::{Connection, RedisResult};
 
@@ -15,6 +15,9 @@ use super::stage::{BUCKETS, CAPACITIES};
 
 /// How long one of them waits before it connects again.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How often sentinels are asked whether the primary is still the same.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 pub fn now_us() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros()).expect("in range")
@@ -82,14 +85,29 @@ struct Line<'a> {
     way: &'a Way,
     connection: Option<Connection>,
     primary: usize,
+    /// When sentinels were asked last whether it is the right one.
+    asked: Instant,
 }
 
 impl<'a> Line<'a> {
     fn new(shared: &'a Shared) -> Self {
-        Self { way: &shared.way, connection: None, primary: 0 }
+        Self { way: &shared.way, connection: None, primary: 0, asked: Instant::now() }
+    }
+
+    /// Whether the primary is another one now, or will be.
+    fn is_lost(&mut self) -> bool {
+        let Way::Sentinels(primaries) = self.way else { return false };
+        if self.connection.is_some() && self.asked.elapsed() > ASK_AGAIN {
+            self.asked = Instant::now();
+            if !primaries.is_still(self.primary) {
+                self.connection = None;
+            }
+        }
+        self.connection.is_none()
     }
 
     fn query<T: redis::FromRedisValue>(&mut self, command: &redis::Cmd) -> RedisResult<T> {
+        let _ = self.is_lost();
         if self.connection.is_none()
             && let Ok((connection, primary)) = self.way.connect()
         {
@@ -203,7 +221,7 @@ pub fn work(shared: &Shared, n: usize) {
                 n if n % 2 == 0 => (End::Acked, fcall("drip_ack", id)),
                 _ => (End::Acked, redis::cmd("XACK").arg("drip:ready").arg("workers").arg(id).clone()),
             };
-            if line.connection.is_none() && matches!(shared.way, Way::Sentinels(_)) {
+            if line.is_lost() {
                 // Another primary may know another job by this id.
                 shared.held.lock().expect("no panic").push(dropped(at));
                 continue;

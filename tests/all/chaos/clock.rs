@@ -1,11 +1,12 @@
 //! A clock of its own for a Redis, which can be stepped: libfaketime stands between the program and the system's clock.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::cast::now_us;
 use super::server::Redis;
 use super::stage::Stage;
-use crate::rig::eventually;
+use crate::rig::{eventually, server_program};
 
 /// How far the clock is from the system's, as a file says that the program reads whenever it asks for the time.
 pub struct Clock {
@@ -19,9 +20,15 @@ impl Clock {
         let library = find().ok_or("libfaketime is not installed (Debian's package is faketime)")?;
         let clock = Self { file: dir.join("clock"), ahead_s: 0 };
         clock.write();
+        // jemalloc asks for the time while it begins, libfaketime for memory: so the C library's own malloc goes before it.
+        let preload = format!("LD_PRELOAD={} libc.so.6", library.display());
+        let tried = Command::new("env").arg(&preload).arg(server_program()).arg("--version").output();
+        if !tried.is_ok_and(|tried| tried.status.success() && tried.stderr.is_empty()) {
+            return Err(format!("{} does not start under libfaketime", server_program().display()));
+        }
         let words = [
             "env".to_owned(),
-            format!("LD_PRELOAD={}", library.display()),
+            preload,
             format!("FAKETIME_TIMESTAMP_FILE={}", clock.file.display()),
             "FAKETIME_NO_CACHE=1".to_owned(),
             // A step of the clock on the wall leaves the monotonic one alone.

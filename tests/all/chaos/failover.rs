@@ -61,8 +61,8 @@ fn says(redis: &Redis, section: &str, what: &str) -> bool {
 /// The primaries that there have been, as clients of sentinels find them.
 pub struct Primaries {
     sentinels: Vec<u16>,
-    /// Each promotion gives the history of a primary another name.
-    seen: Mutex<Vec<String>>,
+    /// Each promotion gives the history of a primary another name. With its port.
+    seen: Mutex<Vec<(String, u16)>>,
 }
 
 impl Primaries {
@@ -71,10 +71,14 @@ impl Primaries {
         self.sentinels.iter().find_map(|sentinel| self.ask(*sentinel).ok()).ok_or_else(nobody)
     }
 
+    /// Whether the sentinels still name it: one that was replaced while it ran goes on answering for some seconds.
+    pub fn is_still(&self, primary: usize) -> bool {
+        let port = self.seen.lock().expect("no panic")[primary].1;
+        self.sentinels.iter().find_map(|sentinel| named_by(*sentinel).ok()).is_none_or(|named| named == port)
+    }
+
     fn ask(&self, sentinel: u16) -> RedisResult<(Connection, usize)> {
-        let mut ask = redis::cmd("SENTINEL");
-        ask.arg("GET-MASTER-ADDR-BY-NAME").arg("mymaster");
-        let (_, port): (String, u16) = ask.query(&mut connect(sentinel)?)?;
+        let port = named_by(sentinel)?;
         let mut server = connect(port)?;
         let info: String = redis::cmd("INFO").arg("replication").query(&mut server)?;
         let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
@@ -83,12 +87,19 @@ impl Primaries {
         }
         let name = of("master_replid:");
         let mut seen = self.seen.lock().expect("no panic");
-        let number = seen.iter().position(|one| *one == name).unwrap_or_else(|| {
-            seen.push(name);
+        let number = seen.iter().position(|(one, _)| *one == name).unwrap_or_else(|| {
+            seen.push((name, port));
             seen.len() - 1
         });
         Ok((server, number))
     }
+}
+
+/// The port of the primary that a sentinel names.
+fn named_by(sentinel: u16) -> RedisResult<u16> {
+    let mut ask = redis::cmd("SENTINEL");
+    ask.arg("GET-MASTER-ADDR-BY-NAME").arg("mymaster");
+    ask.query::<(String, u16)>(&mut connect(sentinel)?).map(|(_, port)| port)
 }
 
 /// Up to when each primary's replica is known to have got everything: write something again and again, and wait until the replica has it.

@@ -1,6 +1,6 @@
 //! What an error tells of bytes that are no text is text: many clients read no error that is none, and close the connection.
 
-use crate::rig::Case;
+use crate::rig::{Case, T0};
 
 /// What a call is refused with.
 fn told(case: &mut Case, function: &str, key: &[u8], args: &[&[u8]]) -> String {
@@ -27,4 +27,21 @@ fn an_argument_that_is_no_text_is_told_as_text() {
     let queue = case.queue("a").into_bytes();
     let why = told(&mut case, "drip_slow", &queue, &[b"PAUSE", b"5", b"IN", b"p\xff"]);
     assert!(why.starts_with(r#""p?" is no budget above a"#), "{why}");
+}
+
+#[test]
+fn a_time_or_a_cursor_that_is_none_is_refused_before_anything_is_written() {
+    let mut case = Case::with("");
+    case.push_at(T0, "a", &["x"]);
+    let before = case.keys();
+    for now in ["x", "-1", "1.5", "99999999999999999999"] {
+        assert_eq!(case.refusal("drip__drain", &["schedule"], &[now]), "BADARG");
+        assert_eq!(case.refusal("drip__look", &["queue:a"], &[now]), "BADARG");
+        assert_eq!(case.refusal("drip__push", &["queue:a"], &[now, "y"]), "BADARG");
+    }
+    for cursor in ["x", "s", "sx", "-1", "99999999999999999999", "s99999999999999999999"] {
+        assert_eq!(case.refusal("drip__settings", &["policy"], &["", cursor]), "BADARG");
+    }
+    assert_eq!(case.keys(), before);
+    assert_eq!(case.waiting("a"), ["x"]);
 }
