@@ -25,11 +25,11 @@ impl Watched {
         eventually("the replica has all", || says(&replica, "replication", "master_link_status:up"));
         let lines = format!(
             "sentinel monitor mymaster 127.0.0.1 {} 2\n\
-             sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 2000\n",
+             sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 5000\n",
             primary.port
         );
         let watched = Self { replica, sentinels: (0..3).map(|_| Server::sentinel(&lines)).collect() };
-        watched.wait_until_whole();
+        watched.wait_until_whole(primary.port);
         watched
     }
 
@@ -44,11 +44,14 @@ impl Watched {
         Way::Sentinels(Primaries { sentinels, seen: Mutex::default() })
     }
 
-    fn wait_until_whole(&self) {
+    /// Wait until all sentinels name this one and know that all is well.
+    fn wait_until_whole(&self, primary: u16) {
         for sentinel in &self.sentinels {
             eventually("the sentinels know all", || {
                 let info: RedisResult<String> = redis::cmd("INFO").arg("sentinel").query(&mut sentinel.connect());
-                info.is_ok_and(|info| info.contains("status=ok") && info.contains("slaves=1,sentinels=3"))
+                let is_well =
+                    info.is_ok_and(|info| info.contains("status=ok") && info.contains("slaves=1,sentinels=3"));
+                is_well && named_by(sentinel.port).is_ok_and(|named| named == primary)
             });
         }
     }
@@ -169,10 +172,10 @@ pub fn kill_the_primary(stage: &mut Stage) {
     take_over(&mut stage.redis, watched);
 }
 
-/// Wait until the replica is the primary and the other one its replica; then each is called what it is.
+/// Wait until the replica is the primary and the other one its replica, and all sentinels know; then each is called what it is.
 fn take_over(redis: &mut Redis, watched: &mut Watched) {
-    eventually("the replica is promoted", || says(&watched.replica, "replication", "role:master"));
-    eventually("the old primary is a replica that has all", || says(redis, "replication", "master_link_status:up"));
-    watched.wait_until_whole();
     std::mem::swap(redis, &mut watched.replica);
+    eventually("the replica is promoted", || says(redis, "replication", "role:master"));
+    eventually("the old primary has all", || says(&watched.replica, "replication", "master_link_status:up"));
+    watched.wait_until_whole(redis.port);
 }

@@ -182,7 +182,7 @@ impl Stage {
 
     /// Nothing waits, nothing is tried again, nothing is in anybody's hands.
     fn is_quiet(&self) -> bool {
-        let Ok(mut redis) = self.redis.connect() else { return false };
+        let Ok((mut redis, _)) = self.shared.way.connect() else { return false };
         let mut number = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).query::<u64>(&mut redis).unwrap_or(1);
         let queues: u64 = BUCKETS.iter().map(|bucket| number(&["LLEN", &format!("drip:queue:{bucket}")])).sum();
         let retries: u64 = BUCKETS.iter().map(|bucket| number(&["ZCARD", &format!("drip:retry:{bucket}")])).sum();
