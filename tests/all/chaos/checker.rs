@@ -70,7 +70,7 @@ fn fates(history: &History, said: &mut Judgement) {
     }
     let held = |entry: &Entry| held.get(&entry.at).map_or(&[][..], Vec::as_slice);
     // What is acknowledged and known to be so must not come again.
-    let is_done = |one: &&Held| one.acked_us.is_some_and(|acked_us| history.is_kept(one.primary, acked_us));
+    let was_acked = |one: &&Held| one.acked_us.is_some_and(|acked_us| history.is_kept(one.primary, acked_us));
     let pushed: HashSet<(&str, usize)> = history.pushes.iter().map(|push| (push.job.as_str(), push.bucket)).collect();
     for push in &history.pushes {
         let of = left.get(push.job.as_str()).map_or(&[][..], Vec::as_slice);
@@ -79,8 +79,8 @@ fn fates(history: &History, said: &mut Judgement) {
         }
         let is_known = push.answer == Answer::Accepted && history.is_kept(push.primary, push.answered_us);
         let is_finished = of.iter().any(|entry| held(entry).iter().any(|one| one.end == End::Acked));
-        let is_gone = history.lost_all_us.iter().any(|at| *at >= push.sent_us);
-        if is_finished || is_gone || (push.answer != Answer::Accepted && of.is_empty()) {
+        let all_lost = history.lost_all_us.iter().any(|at| *at >= push.sent_us);
+        if is_finished || all_lost || (push.answer != Answer::Accepted && of.is_empty()) {
         } else if is_known || of.iter().any(|entry| is_kept(history, entry)) {
             let fate = if of.is_empty() { "never left" } else { "was not finished and never came again" };
             said.lost.push(format!("{} {fate}", push.job));
@@ -94,12 +94,12 @@ fn fates(history: &History, said: &mut Judgement) {
         }
         for (n, entry) in entries.iter().enumerate() {
             let all = held(entry);
-            if all[..all.len().saturating_sub(1)].iter().any(|one| is_done(one)) {
+            if all[..all.len().saturating_sub(1)].iter().any(|one| was_acked(&one)) {
                 said.twice.push(format!("{job} was delivered again after it was acknowledged"));
             }
             said.again += all.len().saturating_sub(1);
             let Some(before) = n.checked_sub(1).map(|n| entries[n]) else { continue };
-            let done_us = held(before).iter().filter(|one| is_done(one)).filter_map(|one| one.acked_us).min();
+            let done_us = held(before).iter().filter(|one| was_acked(one)).filter_map(|one| one.acked_us).min();
             if entry.attempt == 1 && before.attempt == 1 && is_kept(history, before) {
                 said.twice.push(format!("{job} left twice as a first attempt"));
             } else if done_us.is_some_and(|done_us| done_us < entry.early_us) {

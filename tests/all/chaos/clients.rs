@@ -72,7 +72,7 @@ fn push(mut redis: Connection, client: usize, plain: bool) -> Vec<(String, usize
         let bucket = usize::try_from(rand_u64() % 12).expect("small");
         let (name, capacity) = BUCKETS[bucket];
         let key = format!("drip:queue:{name}");
-        let jobs: Vec<String> = (0..1 + rand_u64() % 4)
+        let jobs: Vec<String> = (0..=rand_u64() % 4)
             .map(|n| {
                 let is_large = plain && bucket == LARGE && rand_u64().is_multiple_of(4);
                 format!("{client}-{}-{n}{}", pushed.len(), if is_large { "x".repeat(LARGEST) } else { String::new() })
@@ -177,7 +177,9 @@ fn the_verdict_of_every_push_of_64_clients_against_12_policies_is_what_becomes_o
     for (name, _) in BUCKETS {
         let waiting: Vec<String> =
             redis::cmd("LRANGE").arg(format!("drip:queue:{name}")).arg(0).arg(-1).query(&mut redis).expect("LRANGE");
-        waiting.into_iter().for_each(|job| fates.entry(job).or_default().push(Fate::Waiting));
+        for job in waiting {
+            fates.entry(job).or_default().push(Fate::Waiting);
+        }
     }
 
     let mut seen: BTreeMap<(&str, Verdict, Fate), usize> = BTreeMap::new();

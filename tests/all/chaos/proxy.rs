@@ -42,7 +42,9 @@ impl Proxy {
     /// From now on the connections that there are say nothing more, in these directions. Replies how many were made up to now.
     fn freeze(&self, directions: &[usize]) -> u64 {
         let made = self.state.next.load(Ordering::Relaxed);
-        directions.iter().for_each(|direction| self.state.dead[*direction].store(made, Ordering::Relaxed));
+        for direction in directions {
+            self.state.dead[*direction].store(made, Ordering::Relaxed);
+        }
         made
     }
 }
@@ -70,7 +72,9 @@ fn accept(listener: &TcpListener, server: u16, state: &Arc<State>) {
             threads.push(std::thread::spawn(move || forward(from, to, &state, number, direction)));
         }
     }
-    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
 }
 
 /// Forward until one side closes. What is dead is neither read nor closed.

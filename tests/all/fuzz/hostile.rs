@@ -103,41 +103,41 @@ fn play(mut client: &TcpStream, trick: &Trick, asked: &AtomicUsize, is_over: &At
     real.set_read_timeout(Some(Duration::from_millis(10))).ok()?;
     let (mut bytes, mut pieces) = (vec![0; 64 * 1024], 0);
     while !is_over.load(Ordering::Relaxed) {
-        let read = match client.read(&mut bytes) {
+        let n = match client.read(&mut bytes) {
             Ok(0) => return None,
-            Ok(read) => read,
+            Ok(n) => n,
             Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => 0,
             Err(_) => return None,
         };
-        if read > 0 {
+        if n > 0 {
             asked.fetch_add(1, Ordering::Relaxed);
         }
         match trick {
-            Trick::Say(answer) if read > 0 => client.write_all(answer).ok()?,
-            Trick::GreetAndSay(_) if read > 0 && pieces == 0 => client.write_all(GREETING).ok()?,
-            Trick::GreetAndSay(answer) if read > 0 => client.write_all(answer).ok()?,
+            Trick::Say(answer) if n > 0 => client.write_all(answer).ok()?,
+            Trick::GreetAndSay(_) if n > 0 && pieces == 0 => client.write_all(GREETING).ok()?,
+            Trick::GreetAndSay(answer) if n > 0 => client.write_all(answer).ok()?,
             Trick::Endless(answer) => {
                 let many = answer.repeat(1 + 65_536 / answer.len().max(1));
                 while !is_over.load(Ordering::Relaxed) && client.write_all(&many).is_ok() {}
             }
             Trick::Damage(from, damages) => {
-                real.write_all(&bytes[..read]).ok()?;
-                if let Ok(n) = real.read(&mut bytes) {
-                    let answer = bytes[..n].to_vec();
+                real.write_all(&bytes[..n]).ok()?;
+                if let Ok(more) = real.read(&mut bytes) {
+                    let answer = bytes[..more].to_vec();
                     client.write_all(&if pieces < *from { answer } else { damaged(answer, damages) }).ok()?;
                 }
             }
             Trick::FallSilent(after) => {
-                real.write_all(&bytes[..read]).ok()?;
-                if let Ok(n) = real.read(&mut bytes)
+                real.write_all(&bytes[..n]).ok()?;
+                if let Ok(more) = real.read(&mut bytes)
                     && pieces < *after
                 {
-                    client.write_all(&bytes[..n]).ok()?;
+                    client.write_all(&bytes[..more]).ok()?;
                 }
             }
             _ => {}
         }
-        pieces += usize::from(read > 0);
+        pieces += usize::from(n > 0);
     }
     None
 }
