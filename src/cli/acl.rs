@@ -13,7 +13,7 @@ pub(super) struct Acl {
     /// What the user is for
     #[arg(value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)).map(|name| role(&name)))]
     role: Role,
-    /// The name of the user [default: that of the role]
+    /// The name of the user [default: the name of the role]
     #[arg(long, value_name = "NAME", value_parser = user)]
     user: Option<String>,
 }
@@ -29,7 +29,9 @@ fn user(text: &str) -> Result<String, &'static str> {
         return Err("write a name without spaces, quotes and control characters");
     }
     if text == "default" {
-        return Err("default is everybody who gives no name, and whoever sets up users; write another name");
+        return Err(
+            "default is the user of everybody who names none, and the command would lock you out; write another name",
+        );
     }
     Ok(text.to_owned())
 }

@@ -245,8 +245,10 @@ pub fn asks_for_tls(url: &str) -> bool {
 fn not_a_url(url: &str) -> Option<String> {
     let is_clear = ["redis://", "valkey://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
     if asks_for_tls(url) && url.contains('#') {
-        let way_out = "where a certificate is signed by a CA of your own, name that in redis.tls.ca";
-        return Some(format!("asks for TLS and has a #: servers are always verified; write it without; {way_out}"));
+        let way_out = "if the certificate is signed by a CA of your own, name that in redis.tls.ca";
+        return Some(format!(
+            "asks for TLS and has a #: servers are always verified; leave out what begins with #; {way_out}"
+        ));
     }
     (!is_clear && !asks_for_tls(url)).then(|| format!("is not a Redis URL; {URL_HINT}"))
 }

@@ -3,7 +3,7 @@
 //! hyper's own limit for heads is not used: it runs from the end of the request before, so that it closes connections which a client
 //! keeps for later. Here the time of a head runs from its first byte.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::sync::Notify;
+use tokio::time::{Interval, MissedTickBehavior};
 
 /// How many connections there may be at a time.
 const CONNECTIONS: usize = 1_024;
@@ -39,6 +40,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// in it resets the connection, and the client may lose the answer.
 const LEFT_OVER_MOST: usize = 16 * 1_048_576;
 const LEFT_OVER_WITHIN: Duration = Duration::from_secs(2);
+
+/// All connections together read such left-overs one piece after the other, so that bodies without end cost the pacer no time.
+const LEFT_OVER_PIECE: usize = 32 * 1_024;
+const LEFT_OVER_EVERY: Duration = Duration::from_millis(1);
 
 /// Since when a connection is how it is.
 struct Since {
@@ -145,10 +150,47 @@ impl Drop for InHand {
     }
 }
 
-/// The connections that there are.
+/// The connections that there are, by number.
+#[derive(Default)]
+struct All {
+    states: HashMap<u64, Arc<State>>,
+    /// Those that had no request in hand when this was last filled, the idlest first, each with the time since when. What became idle
+    /// later is less idle than all of these.
+    idlest: VecDeque<(Instant, u64)>,
+}
+
+impl All {
+    /// The connection that has been without a request for longest. To look for it among all of them at each call would be an attacker's
+    /// gain: what one look found lasts for as many calls as there were idle connections.
+    fn idlest(&mut self) -> Option<&Arc<State>> {
+        if self.first_of_idlest().is_none() {
+            let idle = self.states.iter().filter(|(_, state)| !state.has_request());
+            let mut idle: Vec<_> = idle.map(|(number, state)| (state.since().idle, *number)).collect();
+            idle.sort_unstable();
+            self.idlest = idle.into();
+        }
+        self.first_of_idlest().and_then(|number| self.states.get(&number))
+    }
+
+    /// The first of the list that is as idle as it was.
+    fn first_of_idlest(&mut self) -> Option<u64> {
+        while let Some((since, number)) = self.idlest.front() {
+            let state = self.states.get(number);
+            if state.is_some_and(|state| !state.has_request() && state.since().idle == *since) {
+                return Some(*number);
+            }
+            self.idlest.pop_front();
+        }
+        None
+    }
+}
+
+/// The connections that there may be.
 pub(super) struct Connections {
-    all: Mutex<HashMap<u64, Arc<State>>>,
+    all: Mutex<All>,
     most: usize,
+    /// When the next piece of a left-over may be read.
+    left_overs: tokio::sync::Mutex<Interval>,
     /// One came or ended, or has no request in hand any more.
     changed: Arc<Notify>,
     number: AtomicU64,
@@ -163,25 +205,28 @@ pub(super) struct Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.connections.all().remove(&self.number);
+        self.connections.all().states.remove(&self.number);
         self.connections.changed.notify_waiters();
     }
 }
 
 impl Connections {
-    /// None yet, and no more than the system has file descriptors for.
+    /// None yet, and no more than the system has file descriptors for. It is made within the runtime that serves them.
     pub(super) fn new() -> Self {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_LEFT)).unwrap_or(usize::MAX);
+        let mut left_overs = tokio::time::interval(LEFT_OVER_EVERY);
+        left_overs.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             all: Mutex::default(),
             most: CONNECTIONS.min(room).max(1),
+            left_overs: tokio::sync::Mutex::new(left_overs),
             changed: Arc::default(),
             number: AtomicU64::new(0),
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<State>>> {
+    fn all(&self) -> MutexGuard<'_, All> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,7 +240,7 @@ impl Connections {
             is_cut: AtomicBool::new(false),
             changed: Arc::clone(&self.changed),
         });
-        self.all().insert(number, Arc::clone(&state));
+        self.all().states.insert(number, Arc::clone(&state));
         self.changed.notify_waiters();
         Kept { number, state, connections: Arc::clone(self) }
     }
@@ -204,10 +249,12 @@ impl Connections {
     pub(super) async fn room(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.all().len() < self.most {
+            if self.all().states.len() < self.most {
                 return;
             }
             self.close_one();
+            // Whoever floods the door is to wait, and not what shares a core with this thread: the pacer, and Redis.
+            rustix::thread::sched_yield();
             // With time, too, there may be one that can be closed.
             let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
         }
@@ -216,13 +263,12 @@ impl Connections {
     /// Close the connection that has been without a request for longest; if each has one, that whose client has taken nothing of its
     /// answer for longest, and for some time.
     pub(super) fn close_one(&self) {
-        let all = self.all();
-        let idle = all.values().filter(|state| !state.has_request());
-        if let Some(state) = idle.min_by_key(|state| state.since().idle) {
+        let mut all = self.all();
+        if let Some(state) = all.idlest() {
             state.close.notify_one();
             return;
         }
-        let stalled = all.values().filter_map(|state| state.since().stalled.map(|since| (since, state)));
+        let stalled = all.states.values().filter_map(|state| state.since().stalled.map(|since| (since, state)));
         if let Some((since, state)) = stalled.min_by_key(|(since, _)| *since)
             && since.elapsed() >= STALLED_IN_THE_WAY
         {
@@ -234,23 +280,30 @@ impl Connections {
     pub(super) async fn close_overdue(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.all().is_empty() {
+            if self.all().states.is_empty() {
                 changed.await;
             }
             tokio::time::sleep(LOOK_EVERY).await;
             let now = Instant::now();
-            self.all().values().filter(|state| state.is_overdue(now)).for_each(|state| state.close.notify_one());
+            self.all().states.values().filter(|state| state.is_overdue(now)).for_each(|state| state.close.notify_one());
         }
     }
 
     pub(super) async fn all_have_ended(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.all().is_empty() {
+            if self.all().states.is_empty() {
                 return;
             }
             changed.await;
         }
+    }
+}
+
+impl Kept {
+    /// Wait until a piece of what a client still sends may be read.
+    async fn left_over(&self) {
+        self.connections.left_overs.lock().await.tick().await;
     }
 }
 
@@ -266,11 +319,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
     }
 
     /// Say that nothing more follows, and read what the client still sends, so that it finds the answer.
-    pub(super) async fn end(mut self) {
+    pub(super) async fn end(mut self, kept: &Kept) {
         let read_on = async {
             self.stream.shutdown().await?;
-            let (mut left, mut buffer) = (LEFT_OVER_MOST, vec![0; 65_536]);
+            let (mut left, mut buffer) = (LEFT_OVER_MOST, vec![0; LEFT_OVER_PIECE]);
             loop {
+                kept.left_over().await;
                 match self.stream.read(&mut buffer).await? {
                     0 => return std::io::Result::Ok(()),
                     n if n >= left => return Ok(()),
@@ -330,5 +384,40 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_idlest_makes_room_and_what_asked_meanwhile_or_has_a_request_is_not_the_idlest() {
+        let connections = Arc::new(Connections::new());
+        let mut kept: Vec<Option<Kept>> = (0..5).map(|_| Some(connections.add())).collect();
+        let state = |kept: &[Option<Kept>], n: usize| Arc::clone(&kept[n].as_ref().expect("it is there").state);
+        let busy = InHand::new(&state(&kept, 3));
+        let mut made_room = Vec::new();
+        for round in 0..4 {
+            connections.close_one();
+            // Twice: what was told to close is told again, and no other one is closed in its place.
+            connections.close_one();
+            let told: Vec<usize> = (0..kept.len())
+                .filter(|n| kept[*n].as_ref().is_some_and(|kept| kept.state.close.notified().now_or_never().is_some()))
+                .collect();
+            assert_eq!(told.len(), 1, "{told:?}");
+            made_room.push(told[0]);
+            kept[told[0]] = None;
+            if round == 0 {
+                // It asks for something, and is idle since then only.
+                drop(InHand::new(&state(&kept, 1)));
+            }
+        }
+        assert_eq!(made_room, [0, 2, 4, 1]);
+        connections.close_one();
+        assert!(state(&kept, 3).close.notified().now_or_never().is_none(), "it has a request in hand");
+        drop(busy);
     }
 }

@@ -157,6 +157,17 @@ fn bind_address(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
+/// How many bytes the system keeps for a connection on its way in, and on its way out. Left alone these grow to megabytes for each client
+/// that sends without end or takes no answers, and the time to copy them is the pacer's, too.
+const BUFFERED: usize = 256 * 1_024;
+
+/// Bound the buffers of the connections that come by this socket: they take them over from it.
+pub(super) fn bound_buffers(listener: &std::net::TcpListener) -> std::io::Result<()> {
+    let socket = socket2::SockRef::from(listener);
+    socket.set_recv_buffer_size(BUFFERED)?;
+    socket.set_send_buffer_size(BUFFERED)
+}
+
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::body::{Answering, Arriving};
 use super::connection::{Connection, Connections, InHand, State, Watched};
-use super::listen::{Listener, Listeners};
+use super::listen::{Listener, Listeners, bound_buffers};
 use super::who::Came;
 use super::{Door, feed, routes};
 
@@ -52,6 +52,7 @@ pub(super) async fn serve(listeners: Listeners, door: Arc<Door>, stop: Cancellat
         match listener {
             Listener::Tcp(listener) => {
                 listener.set_nonblocking(true)?;
+                bound_buffers(&listener)?;
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 accepting.push(Box::pin(async move {
                     let accept = async || {
@@ -174,7 +175,7 @@ impl Serves {
                         let stream = connection.into_parts().io.into_inner();
                         if is_left {
                             tokio::select! {
-                                () = stream.end() => {}
+                                () = stream.end(&kept) => {}
                                 () = state.closed() => {}
                             }
                         }

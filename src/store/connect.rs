@@ -148,12 +148,12 @@ async fn must_be_master(calls: &mut MultiplexedConnection) -> Result<(), Failed>
         Ok(role) => match role.first() {
             Some(Value::BulkString(role)) if role == b"master" => Ok(()),
             Some(Value::BulkString(role)) => {
-                Err(Failed::For(format!("it calls itself a {}", String::from_utf8_lossy(role))))
+                Err(Failed::For(format!("it calls itself a {}, not a master", String::from_utf8_lossy(role))))
             }
             other => Err(Failed::For(format!("it answers ROLE with {other:?}"))),
         },
         Err(why) if why.code() == Some("NOPERM") => Err(Failed::For(
-            "with Sentinel the user of dripd must be allowed to ask for ROLE: ACL SETUSER … +role".to_owned(),
+            "with Sentinel the user that dripd logs in as must be allowed to call ROLE: ACL SETUSER … +role".to_owned(),
         )),
         Err(why) => Err(Failed::For(format!("it does not answer ROLE: {why}"))),
     }
@@ -219,9 +219,17 @@ impl Peer<'_> {
             (_, Some("LOADING")) => return Failed::Loading,
             (_, Some("NOAUTH")) => format!("it wants a password and none was given: name a file in {password_in}"),
             (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS" | "NOPERM")) => {
-                format!("it refuses the password ({why}); check {} and {password_in}", self.named_in)
+                let url = if self.named_in == "redis.url" { "redis.url, " } else { "" };
+                let user_in = password_in.replace("password_file", "user");
+                format!("it refuses the user or the password ({why}); check {url}{user_in} and {password_in}")
             }
-            (ErrorKind::RESP3NotSupported, _) => "it does not know RESP3; 7.0 or newer is needed".to_owned(),
+            _ if why.to_string().contains("refused to switch database") => format!(
+                "it refuses database {} ({why}); take the number out of {}, or let the user choose it: `dripd acl` prints that right",
+                self.login.database, self.named_in
+            ),
+            (ErrorKind::RESP3NotSupported, _) => {
+                "it does not speak RESP3; Redis or Valkey 7.0 or newer is needed".to_owned()
+            }
             _ => match (io_error(why), self.tls) {
                 (Some(why), Some(tls)) => tls::in_words(why, tls),
                 (Some(_), None) if why.is_connection_dropped() => self.maybe_tls(why),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind};
+use redis::{PushInfo, PushKind, RedisError};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
@@ -56,6 +56,17 @@ impl fmt::Display for Sentinels {
         let nodes: Vec<_> = self.nodes.iter().map(Node::to_string).collect();
         write!(f, "{} of Sentinel ({})", self.master, nodes.join(", "))
     }
+}
+
+/// Why a question was refused, and the way out.
+fn refused(why: &RedisError) -> String {
+    if why.code() == Some("NOPERM") {
+        return format!("{why}; give the user of redis.sentinel.user that right, with ACL SETUSER on the sentinel");
+    }
+    if why.to_string().contains("unknown command") {
+        return "it is no sentinel; name the port of a sentinel in redis.sentinel.nodes, mostly 26379".to_owned();
+    }
+    why.to_string()
 }
 
 impl Sentinels {
@@ -103,13 +114,13 @@ impl Sentinels {
     async fn primary(&self, calls: &mut MultiplexedConnection) -> Result<Found, String> {
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        let address: Option<(String, u16)> = ask.query_async(calls).await.map_err(|why| why.to_string())?;
+        let address: Option<(String, u16)> = ask.query_async(calls).await.map_err(|why| refused(&why))?;
         let Some((host, port)) = address else {
             return Err(format!("it watches no {:?}; is redis.sentinel.master right?", self.master));
         };
         let mut ask = redis::cmd("SENTINEL");
         ask.arg("MASTER").arg(&self.master);
-        let more: HashMap<String, String> = ask.query_async(calls).await.map_err(|why| why.to_string())?;
+        let more: HashMap<String, String> = ask.query_async(calls).await.map_err(|why| refused(&why))?;
         let epoch = more.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
         Ok(Found { node: Node { host, port }, epoch })
     }

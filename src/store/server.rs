@@ -95,7 +95,13 @@ impl Store {
     }
 
     pub(super) async fn check_version(&mut self) -> Result<(), StoreError> {
-        let version = self.version().await?;
+        let info = self.info("server").await?;
+        if info.lines().any(|line| matches!(line, "redis_mode:sentinel" | "server_mode:sentinel")) {
+            return Err(
+                self.unusable("it is a sentinel; name it in redis.sentinel.nodes, in place of redis.url".to_owned())
+            );
+        }
+        let version = version_in(&info);
         let major: u32 = version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
         if major >= 7 {
             return Ok(());
@@ -104,9 +110,7 @@ impl Store {
     }
 
     pub(super) async fn version(&mut self) -> Result<String, StoreError> {
-        let info = self.info("server").await?;
-        let find = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-        Ok(find("valkey_version:").or_else(|| find("redis_version:")).unwrap_or_else(|| "unknown".to_owned()))
+        Ok(version_in(&self.info("server").await?))
     }
 
     pub(super) async fn info(&mut self, section: &str) -> Result<String, StoreError> {
@@ -151,4 +155,10 @@ impl Store {
         command.arg("SET").arg("appendfsync").arg(fsync.as_str());
         self.call("CONFIG SET", &command).await.map(drop)
     }
+}
+
+/// The version in what a server says of itself.
+fn version_in(info: &str) -> String {
+    let find = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+    find("valkey_version:").or_else(|| find("redis_version:")).unwrap_or_else(|| "unknown".to_owned())
 }

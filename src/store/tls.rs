@@ -22,9 +22,7 @@ pub(super) fn read(settings: &TlsSettings) -> Result<ClientConfig, String> {
     let builder = match &settings.ca {
         Some(path) => builder.with_root_certificates(roots(path)?),
         None => builder.with_platform_verifier().map_err(|why| {
-            format!(
-                "redis.tls.ca: this system has no certificates of CAs to trust ({why}); name that of your Redis here"
-            )
+            format!("redis.tls.ca: this system trusts no CA ({why}); name the certificate of the CA of your Redis here")
         })?,
     };
     let Some((cert, key)) = &settings.client else { return Ok(builder.with_no_client_auth()) };
@@ -47,9 +45,9 @@ pub(super) fn read(settings: &TlsSettings) -> Result<ClientConfig, String> {
 fn roots(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("redis.tls.ca", path)? {
-        roots
-            .add(certificate)
-            .map_err(|why| format!("redis.tls.ca: {} holds what is no certificate of a CA: {why}", path.display()))?;
+        roots.add(certificate).map_err(|why| {
+            format!("redis.tls.ca: {} holds a certificate that cannot be that of a CA: {why}", path.display())
+        })?;
     }
     Ok(roots)
 }
@@ -77,7 +75,7 @@ pub(super) async fn speak(
     let config = read(settings)?;
     let name = settings.server_name.as_deref().unwrap_or(host);
     let server = ServerName::try_from(name.to_owned()).map_err(|_| {
-        format!("no certificate can be for {name}; name it otherwise in redis.url, or in redis.tls.server_name")
+        format!("{name} is neither a DNS name nor an IP address, so no certificate can be for it; use another one in redis.url, or set redis.tls.server_name")
     })?;
     let spoken = TlsConnector::from(Arc::new(config)).connect(server, stream).await;
     spoken.map_err(|why| in_words(&why, settings))
@@ -93,10 +91,10 @@ pub(super) fn in_words(why: &std::io::Error, settings: &TlsSettings) -> String {
     let of_tls = why.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match of_tls {
         Some(Error::InvalidCertificate(why)) => of_certificate(why, settings),
-        Some(Error::InvalidMessage(_)) => no_tls("it answers, and not in TLS"),
+        Some(Error::InvalidMessage(_)) => no_tls("it does not answer in TLS"),
         Some(Error::AlertReceived(alert)) => of_alert(*alert, settings),
         Some(Error::PeerIncompatible(why)) => {
-            format!("it speaks no TLS that is safe ({why:?}); TLS 1.2 or newer is needed")
+            format!("it offers no safe kind of TLS ({why:?}); TLS 1.2 or newer is needed")
         }
         Some(other) => format!("TLS fails: {other}"),
         None if settings.client.is_none() => {
@@ -128,10 +126,10 @@ fn of_certificate(why: &CertificateError, settings: &TlsSettings) -> String {
             days(*not_after, *time)
         ),
         CertificateError::NotValidYetContext { time, not_before } => format!(
-            "its certificate holds only in {}; the clock of this machine or of its CA is wrong",
+            "its certificate becomes valid only in {}; the clock of this machine or of its CA is wrong",
             days(*time, *not_before)
         ),
-        other => format!("its certificate is not good: {other}"),
+        other => format!("its certificate cannot be used: {other}"),
     }
 }
 

@@ -104,11 +104,13 @@ pub(super) const NOTES: &[Notes] = &[
     },
     Notes {
         name: "acl",
-        about: "It is one line for redis-cli: put a password in place of PASSWORD. It takes away whatever else a user of that name could do, \
-                so run it again after an upgrade, before the new daemons start. In a file of users write `user` in place of ACL \
-                SETUSER. Keys of limiters are those that begin with `limit:`; write your own in place of that. A producer may \
-                push plainly; a submitter by function, and ask limiters; a worker take jobs; an observer look, also at jobs; an \
-                operator change what is set; a daemon all of that.",
+        about: "It is one line for redis-cli: put a password in place of PASSWORD. If a user of that name exists, the line replaces all its \
+                rights and passwords. Save the users, or a restart of Redis forgets them: ACL SAVE if Redis has an aclfile, else \
+                CONFIG REWRITE. Run it again after an upgrade, before the new daemons start. In an aclfile begin the line with \
+                `user` in place of ACL SETUSER. Limiters get the keys that begin with `limit:`; write your own pattern in place of \
+                that. A producer may only LPUSH; a submitter may push by function, and ask limiters; a worker may take jobs and \
+                say what became of them; an observer may read everything, jobs too; an operator may also change settings, purge \
+                buckets, and retry or drop dead jobs; a daemon may do all of that.",
         examples: &[
             ("The rights of a worker", "dripd acl worker"),
             (

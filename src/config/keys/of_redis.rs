@@ -25,13 +25,13 @@ pub const REDIS: &[Key] = &[
         "tls",
         "",
         Allowed::Table(REDIS_TLS),
-        "What TLS needs besides a `url` that begins with `rediss://`. With `sentinel` it asks for TLS, to the sentinels too; `{}` will do.",
+        "The certificates for TLS, where `url` begins with `rediss://`. With `sentinel` this table is what switches TLS on, to the sentinels too; `{}` is enough.",
     ),
     key(
         "user",
         "",
         Allowed::Words("write the name of a user of Redis"),
-        "Who logs in, where `url` does not say it. Without either it is the user `default`.",
+        "The user of Redis that dripd logs in as, where `url` names none. If neither names one it is the user `default`.",
     ),
     key(
         "password_file",
@@ -68,13 +68,13 @@ pub const REDIS_TLS: &[Key] = &[
         "ca",
         "",
         Allowed::Words("write the path of a file"),
-        "Whose signature makes a server's certificate good: one or more certificates in PEM form. Without it, whom this system trusts.",
+        "The CAs that a server's certificate may be signed by: one or more certificates in PEM form. Without it, the CAs that this system trusts.",
     ),
     key(
         "cert",
         "",
         Allowed::Words("write the path of a file"),
-        "The certificate of this client with those that lead to its CA, in PEM form, for a server that wants one. With `key`.",
+        "The certificate that dripd shows to a server that asks for one, with those that lead to its CA, in PEM form. It needs `key`.",
     ),
     key(
         "key",
@@ -86,7 +86,7 @@ pub const REDIS_TLS: &[Key] = &[
         "server_name",
         "",
         Allowed::Words("write a name or an IP address"),
-        "The name that every server's certificate must be for. Without it, the name or address that the server is reached under.",
+        "The name that every server's certificate must be for. Without it, the name or address by which dripd reaches the server.",
     ),
 ];
 
@@ -104,12 +104,17 @@ pub const REDIS_SENTINEL: &[Key] = &[
         Allowed::Words("write the name that the sentinels know it by, as in \"mymaster\""),
         "What the sentinels call the primary and its replicas. It must be there.",
     ),
-    key("user", "", Allowed::Words("write the name of a user of the sentinels"), "Who logs in to the sentinels."),
+    key(
+        "user",
+        "",
+        Allowed::Words("write the name of a user of the sentinels"),
+        "The user that dripd logs in to the sentinels as.",
+    ),
     key(
         "password_file",
         "",
         Allowed::Words("write the path of a file"),
-        "A file whose content is the password for the sentinels. Without it nobody logs in there.",
+        "A file whose content is the password for the sentinels. Without it dripd does not log in to them.",
     ),
 ];
 

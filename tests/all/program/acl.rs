@@ -318,6 +318,8 @@ fn a_database_in_the_url_is_part_of_the_rights() {
     let mut select = |database: &str| redis::cmd("SELECT").arg(database).exec(&mut producer);
     select("3").expect("the database of the URL");
     assert_eq!(select("4").expect_err("another one").code(), Some("NOPERM"));
+    let (code, _, err) = house.shell_at("observer", "/4").run(&["status"]);
+    assert!(code == 69 && err.contains("it refuses database 4 (") && err.contains("`dripd acl` prints that"), "{err}");
 }
 
 #[test]

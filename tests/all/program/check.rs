@@ -137,7 +137,7 @@ fn tls_that_verifies_nothing_is_refused() {
             .expect("it runs"),
     );
     assert_eq!(code, 78);
-    let expected = "  $DRIPD_REDIS_URL: \"rediss://user:***@host/#insecure\" asks for TLS and has a #: servers are always verified; write it without";
+    let expected = "  $DRIPD_REDIS_URL: \"rediss://user:***@host/#insecure\" asks for TLS and has a #: servers are always verified; leave out what begins with #";
     assert!(err.contains(expected), "{err}");
 }
 

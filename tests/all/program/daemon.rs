@@ -552,7 +552,7 @@ fn a_server_that_is_of_no_use_is_named_with_the_way_out() {
     let nobody = crate::rig::free_port();
     let cases = [
         (format!("[redis]\nurl = 'redis://127.0.0.1:{nobody}'\n"), "is it running"),
-        (format!("[redis]\nurl = 'redis://:wrong@127.0.0.1:{}'\n", locked.port), "refuses the password"),
+        (format!("[redis]\nurl = 'redis://:wrong@127.0.0.1:{}'\n", locked.port), "refuses the user or the password"),
         (format!("[redis]\nurl = 'redis://127.0.0.1:{}'\n", locked.port), "wants a password and none was given"),
         (
             format!("[redis]\nurl = 'redis://127.0.0.1:{}'\n", typed.port),

@@ -66,9 +66,9 @@ fn a_rotated_password_needs_no_restart_and_no_word_of_it_is_seen() {
     // They are lost while the file still has the old one: all wait, and say why.
     let _: i64 = shell.case.cmd(&["CLIENT", "KILL", "USER", "drip"]);
     let all = push(&mut shell, 20);
-    eventually("the daemon says why it waits", || daemon.log().contains("refuses the password"));
+    eventually("the daemon says why it waits", || daemon.log().contains("refuses the user or the password"));
     let (code, _, err) = shell.run(&["status"]);
-    assert!(code == 69 && err.contains("refuses the password") && err.lines().count() == 1, "{err}");
+    assert!(code == 69 && err.contains("refuses the user or the password") && err.lines().count() == 1, "{err}");
     shell.file("password", "second-secret\n");
     eventually("all are done", || done() == all);
     let (code, status, err) = shell.run(&["status"]);

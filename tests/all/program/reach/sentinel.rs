@@ -304,17 +304,21 @@ fn a_sentinel_that_is_away_or_wrong_is_passed_over_and_what_none_can_say_is_said
     let replica_of = |to: &[&str]| {
         let _: String = redis::cmd("REPLICAOF").arg(to).query(&mut primary.connect()).expect("OK");
     };
+    let _: String = as_command("ACL SETUSER weak reset on >weak +ping").query(&mut sentinel.connect()).expect("OK");
+    let weak = of(&[good], "master = 'mymaster', user = 'weak', password_file = 'weak'");
     let failures = [
+        (weak, "give the user of redis.sentinel.user that right"),
         (of(&[nobody], "master = 'mymaster'"), "is it running, and is redis.sentinel.nodes right?"),
         (of(&[good], "master = 'other'"), "it watches no \"other\"; is redis.sentinel.master right?"),
         (of(&[locked], "master = 'mymaster'"), "name a file in redis.sentinel.password_file"),
-        (of(&[locked], login), "check redis.sentinel.nodes and redis.sentinel.password_file"),
-        (of(&[primary.port], "master = 'mymaster'"), "unknown command"),
+        (of(&[locked], login), "check redis.sentinel.user and redis.sentinel.password_file"),
+        (of(&[primary.port], "master = 'mymaster'"), "it is no sentinel; name the port of a sentinel in"),
+        (format!("url = 'redis://127.0.0.1:{good}'"), "it is a sentinel; name it in redis.sentinel.nodes"),
     ];
     std::thread::scope(|scope| {
         for (redis, expect) in &failures {
             scope.spawn(move || {
-                let (code, out, err) = status(redis, &[("p", "a-wrong-secret\n")]);
+                let (code, out, err) = status(redis, &[("p", "a-wrong-secret\n"), ("weak", "weak\n")]);
                 assert_eq!((code, out.as_str(), err.lines().count()), (69, "", 1), "{redis}: {err}");
                 assert!(err.contains(expect) && !err.contains("secret\n"), "{redis}: {expect:?} is not in {err}");
             });
@@ -322,7 +326,7 @@ fn a_sentinel_that_is_away_or_wrong_is_passed_over_and_what_none_can_say_is_said
     });
     replica_of(&["127.0.0.1", &nobody.to_string()]);
     let (code, _, err) = status(&of(&[good], "master = 'mymaster'"), &[]);
-    assert!(code == 69 && err.contains("it calls itself a slave"), "{err}");
+    assert!(code == 69 && err.contains("it calls itself a slave, not a master"), "{err}");
     replica_of(&["NO", "ONE"]);
 }
 

@@ -93,7 +93,7 @@ fn mistakes() -> Vec<(&'static str, Secured, String, &'static str)> {
 
     let secured = Secured::with(&["localhost"], Holds::NotYet, &[]);
     let redis = ca(&secured);
-    add("a certificate of the future", secured, redis, "its certificate holds only in ");
+    add("a certificate of the future", secured, redis, "its certificate becomes valid only in ");
 
     let secured = Secured::start(&["--tls-auth-clients", "yes"]);
     let redis = ca(&secured);
