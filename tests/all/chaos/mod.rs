@@ -42,7 +42,7 @@ fn suffer(Fault(_, setting, make): Fault, times: usize) -> Result<(History, Dura
     let ended = now_us();
     let history = stage.close();
     let left = history.entries.iter().map(|entry| entry.left_us).filter(|at| *at >= began[0] && *at <= ended);
-    let times: Vec<u64> = left.collect();
+    let times: Vec<u64> = std::iter::once(began[0]).chain(left).collect();
     let outage = times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0);
     Ok((history, Duration::from_micros(outage)))
 }
