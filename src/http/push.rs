@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, Bytes};
-use axum::extract::{Extension, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::Bytes;
+use axum::extract::{Extension, Query, Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -76,10 +76,10 @@ pub(super) async fn push(
     Extension(caller): Extension<Caller>,
     at: At,
     how: Result<Query<How>, axum::extract::rejection::QueryRejection>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<Response, Problem> {
     let bucket = named(at)?;
+    let (head, body) = request.into_parts();
     caller.may_push(bucket.as_str())?;
     let Query(how) = how.map_err(|why| Problem::bad_request(why.body_text()))?;
     let job_most = usize::try_from(door.config().record.limits.max_job_bytes).unwrap_or(usize::MAX);
@@ -89,7 +89,7 @@ pub(super) async fn push(
         Some(other) => return Err(Problem::bad_request(format!("split={other:?} is not known; write split=lines"))),
     };
     let jobs = if is_split {
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(NDJSON) {
             let detail = format!("split=lines takes a body of Content-Type {NDJSON}");
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail));
