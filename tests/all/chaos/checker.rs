@@ -94,7 +94,7 @@ fn fates(history: &History, said: &mut Judgement) {
         }
         for (n, entry) in entries.iter().enumerate() {
             let all = held(entry);
-            if all[..all.len().saturating_sub(1)].iter().any(|one| was_acked(one)) {
+            if all[..all.len().saturating_sub(1)].iter().any(&was_acked) {
                 said.twice.push(format!("{job} was delivered again after it was acknowledged"));
             }
             said.again += all.len().saturating_sub(1);
