@@ -63,6 +63,7 @@ fn moment(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use reqwest::header::{HeaderName, HeaderValue};
 
     use super::*;
@@ -129,5 +130,43 @@ mod tests {
             of(&[("retry-after", "2"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "9")]),
             Some(Duration::from_secs(2))
         );
+    }
+
+    /// What a server may send: any bytes of a header, and damaged times.
+    fn value() -> impl Strategy<Value = Vec<u8>> {
+        let times = ["120", "6m0s", "1h2m3.5s", "1700000000", "-0.5", "PT1H", "99999999999999999999s", "1e308"];
+        let dates = ["Wed, 21 Oct 2099 07:28:00 GMT", "Wednesday, 21-Oct-99 07:28:00 GMT", "Wed Oct 21 07:28:00 9999"];
+        let good = prop::sample::select([&times[..], &dates[..]].concat());
+        let damaged = (good, any::<prop::sample::Index>(), prop::collection::vec(any::<u8>(), 0..3)).prop_map(
+            |(text, at, bytes)| {
+                let (mut text, at) = (text.as_bytes().to_vec(), at.index(text.len()));
+                text.splice(at..(at + 1).min(text.len()), bytes);
+                text
+            },
+        );
+        prop_oneof![1 => prop::collection::vec(any::<u8>(), 0..20), 4 => damaged]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+        #[test]
+        fn whatever_a_server_sends_is_a_wait_of_a_day_at_most_or_nothing(
+            values in prop::collection::vec(value(), 5),
+            remaining in prop::sample::select(vec!["0", "00", "-0", "1"]),
+        ) {
+            let names = ["retry-after-ms", "retry-after", "x-ratelimit-reset", "x-ratelimit-reset-a", "x-ratelimit-remaining-b"];
+            let mut headers = HeaderMap::new();
+            for (name, value) in names.into_iter().zip(values) {
+                if let Ok(value) = HeaderValue::from_bytes(&value) {
+                    headers.insert(name, value);
+                }
+            }
+            headers.insert("x-ratelimit-remaining", HeaderValue::from_static(remaining));
+            headers.insert("x-ratelimit-remaining-a", HeaderValue::from_static(remaining));
+            if let Some(wait) = wait(&headers) {
+                prop_assert!(wait > Duration::ZERO && wait <= LONGEST, "{:?}: {:?}", headers, wait);
+            }
+        }
     }
 }

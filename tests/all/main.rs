@@ -8,6 +8,7 @@ mod bench;
 mod chaos;
 mod docs;
 mod functions;
+mod fuzz;
 mod layers;
 mod program;
 mod roles;

@@ -92,9 +92,11 @@ do
     return find(err, 'ACL failure', 1, true) ~= nil or find(err, 'executing the script can', 1, true) ~= nil
   end
 
-  -- clock: the time of this call: the argument of a test, or the server's clock.
+  -- clock: the time of this call: the argument of a test, or the server's clock. What is no time ends the call, before anything is written.
   function base.clock(now_us)
-    if now_us and now_us ~= '' then return base.whole(now_us) end
+    if now_us and now_us ~= '' then
+      return base.whole(now_us) or error(base.refuse('BADARG', 'now_us must be whole microseconds, or empty'))
+    end
     local t = call('TIME')
     return t[1] * 1000000 + t[2]
   end

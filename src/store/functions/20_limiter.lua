@@ -30,7 +30,7 @@ do
   local function bad_argument(wanted, given)
     local right = 'a whole number, ' .. digits(wanted.least) .. ' to ' .. digits(wanted.most)
     if not given then return refuse('BADARG', wanted.name .. ' is missing: ' .. right) end
-    return refuse('BADARG', wanted.name .. ' must be ' .. right .. ', not "' .. sub(given, 1, 40) .. '"')
+    return refuse('BADARG', wanted.name .. ' must be ' .. right .. ', not "' .. names.as_text(given, 40) .. '"')
   end
 
   -- learn: what the first arguments after the key mean, or nil and the error. The same few come with every call,
@@ -158,7 +158,7 @@ do
     return function(given_keys, args, now_us)
       local key = given_keys[1]
       if key and find(key, ':', 1, true) and keys.is_ours(key) then
-        return refuse('BADARG', key .. " is one of dripd's own keys: choose another one for a limiter")
+        return refuse('BADARG', names.as_text(key, 256) .. " is one of dripd's own keys: choose another one for a limiter")
       end
       return door(given_keys, args, now_us)
     end

@@ -406,6 +406,9 @@ do
       cursor = '0'
     end
     local slow_cursor = match(cursor, '^s(%d+)$')
+    if not find(slow_cursor or cursor, '^%d+$') or #cursor > 19 then
+      return refuse('BADARG', 'the cursor must be one that settings replied, or empty')
+    end
     if slow_cursor then
       local next_cursor = slow_downs(ctx, slow_cursor, add)
       if next_cursor ~= '0' then reply[1] = 's' .. next_cursor end

@@ -27,7 +27,7 @@ do
     if not budget_name then return name end
     local id = above(ctx, name, budget_name)
     if id then return id end
-    return nil, refuse('BADARG', '"' .. sub(budget_name, 1, 200) .. '" is no budget above ' .. name .. '; `dripd explain` lists those that are')
+    return nil, refuse('BADARG', '"' .. names.as_text(budget_name, 200) .. '" is no budget above ' .. name .. '; `dripd explain` lists those that are')
   end
 
   -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node; `how` says who and why. It is written,

@@ -2,32 +2,50 @@
 
 use std::time::Duration;
 
-use super::stage::{Stage, now_us};
-use crate::rig::{Daemon, signal};
+use dripd::store::library::VERSION;
 
-/// A fault by its name, and how it is made.
-pub type Fault = (&'static str, fn(&mut Stage));
+use super::cast::now_us;
+use super::stage::{Setting, Stage};
+use super::{clock, disk, failover, proxy};
+use crate::program::library::as_version;
+use crate::rig::{Daemon, eventually, signal};
+
+/// A fault by its name, where it is made, and how.
+#[derive(Clone, Copy)]
+pub struct Fault(pub &'static str, pub Setting, pub fn(&mut Stage));
 
 /// All of them, each for a stage of its own.
-pub const FAULTS: [Fault; 18] = [
-    ("nothing", |_| pause(1_000)),
-    ("kill -9 of a daemon", kill_a_daemon),
-    ("a daemon hangs for 2 s", hang_a_daemon),
-    ("both daemons are killed", kill_both_daemons),
-    ("a worker dies with jobs in hand", |stage| stage.kill_a_worker()),
-    ("kill -9 of Redis", kill_redis),
-    ("Redis hangs for 2 s", hang_redis),
-    ("CLIENT PAUSE for 1 s", |stage| ask(stage, &["CLIENT", "PAUSE", "1000", "ALL"])),
-    ("DEBUG SLEEP for 1 s", |stage| ask(stage, &["DEBUG", "SLEEP", "1"])),
-    ("CLIENT KILL of everybody", |stage| ask(stage, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"])),
-    ("FUNCTION FLUSH", |stage| ask(stage, &["FUNCTION", "FLUSH"])),
-    ("FLUSHALL", flush_all),
-    ("a busy script for 1 s", busy_script),
-    ("memory is full for 1 s", memory_is_full),
-    ("maxclients for 1 s", maxclients),
-    ("a demoted primary for 1 s", demote),
-    ("the configuration is reloaded", reload),
-    ("several at once", several),
+#[rustfmt::skip]
+pub const FAULTS: [Fault; 29] = [
+    Fault("nothing", Setting::Plain, |_| pause(1_000)),
+    Fault("kill -9 of a daemon", Setting::Plain, kill_a_daemon),
+    Fault("a daemon hangs for 2 s", Setting::Plain, hang_a_daemon),
+    Fault("both daemons are killed", Setting::Plain, kill_both_daemons),
+    Fault("a worker dies with jobs in hand", Setting::Plain, |stage| stage.kill_a_worker()),
+    Fault("kill -9 of Redis", Setting::Plain, kill_redis),
+    Fault("Redis hangs for 2 s", Setting::Plain, hang_redis),
+    Fault("CLIENT PAUSE for 1 s", Setting::Plain, |stage| ask(stage, &["CLIENT", "PAUSE", "1000", "ALL"])),
+    Fault("DEBUG SLEEP for 1 s", Setting::Plain, |stage| ask(stage, &["DEBUG", "SLEEP", "1"])),
+    Fault("CLIENT KILL of everybody", Setting::Plain, kill_clients),
+    Fault("FUNCTION FLUSH", Setting::Plain, |stage| ask(stage, &["FUNCTION", "FLUSH"])),
+    Fault("FLUSHALL", Setting::Plain, flush_all),
+    Fault("a busy script for 1 s", Setting::Plain, busy_script),
+    Fault("memory is full for 1 s", Setting::Plain, memory_is_full),
+    Fault("the disk is full for 1 s, fsync always", Setting::Disk("always"), disk::is_full),
+    Fault("the disk is full for 1 s, fsync everysec", Setting::Disk("everysec"), disk::is_full),
+    Fault("maxclients for 1 s", Setting::Plain, maxclients),
+    Fault("the password is changed", Setting::Password, change_password),
+    Fault("a demoted primary for 1 s", Setting::Plain, demote),
+    Fault("failover by an operator", Setting::Sentinels, failover::ask_for_a_failover),
+    Fault("failover, the primary was killed", Setting::Sentinels, failover::kill_the_primary),
+    Fault("connections die without a word", Setting::Proxy, proxy::freeze_both),
+    Fault("answers are lost without a word", Setting::Proxy, proxy::freeze_answers),
+    Fault("the server's clock steps 1 h ahead", Setting::Clock, clock::an_hour_ahead),
+    Fault("the server's clock steps 1 h back", Setting::Clock, clock::an_hour_back),
+    Fault("the server's clock steps 1 day back", Setting::Clock, clock::a_day_back),
+    Fault("a newer library, then an older one", Setting::Plain, other_libraries),
+    Fault("the configuration is reloaded", Setting::Plain, reload),
+    Fault("several at once", Setting::Plain, several),
 ];
 
 fn pause(ms: u64) {
@@ -76,6 +94,10 @@ fn hang_redis(stage: &mut Stage) {
     signal(pid, "CONT");
 }
 
+fn kill_clients(stage: &mut Stage) {
+    ask(stage, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+}
+
 fn flush_all(stage: &mut Stage) {
     ask(stage, &["FLUSHALL"]);
     stage.lost_all_us.push(now_us());
@@ -106,12 +128,48 @@ fn maxclients(stage: &mut Stage) {
     let _ = ask(&["CONFIG", "SET", "maxclients", "10000"]);
 }
 
+/// Redis knows the new one half a second before the daemons do, and everybody's connection is closed.
+fn change_password(stage: &mut Stage) {
+    let new = format!("{:016x}", crate::rig::rand_u64());
+    ask(stage, &["ACL", "SETUSER", "drip", "resetpass", &format!(">{new}")]);
+    kill_clients(stage);
+    pause(500);
+    stage.set_password(&new);
+}
+
 /// A replica of nobody that answers: it keeps what it has, and takes no writes.
 fn demote(stage: &mut Stage) {
     let nobody = crate::rig::free_port().to_string();
     ask(stage, &["REPLICAOF", "127.0.0.1", &nobody]);
     pause(1_000);
     ask(stage, &["REPLICAOF", "NO", "ONE"]);
+}
+
+/// A newer daemon brings its library, which older ones work with and leave alone; then an older library comes back, as with a backup, and a
+/// daemon that starts replaces it.
+fn other_libraries(stage: &mut Stage) {
+    put_library(stage, &as_version(VERSION + 1, VERSION));
+    pause(500);
+    stage.daemons.remove(0).kill();
+    stage.daemons.push(Daemon::start(stage.home()));
+    assert_eq!(library(stage), VERSION + 1, "the newer one stays");
+    put_library(stage, &as_version(VERSION - 1, 0));
+    pause(500);
+    stage.daemons.remove(0).kill();
+    stage.daemons.push(Daemon::start(stage.home()));
+    eventually("the older one is replaced", || library(stage) == VERSION);
+}
+
+fn put_library(stage: &Stage, source: &str) {
+    let mut redis = stage.redis.connect().expect("it answers");
+    redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(source).exec(&mut redis).expect("it loads");
+}
+
+/// The version of the library that is loaded.
+fn library(stage: &Stage) -> i64 {
+    let mut redis = stage.redis.connect().expect("it answers");
+    let versions: Vec<i64> = redis::cmd("FCALL").arg("drip__version").arg(0).query(&mut redis).expect("FCALL");
+    versions[0]
 }
 
 fn reload(stage: &mut Stage) {
@@ -123,6 +181,6 @@ fn several(stage: &mut Stage) {
     ask(stage, &["FUNCTION", "FLUSH"]);
     stage.daemons.remove(0).kill();
     kill_redis(stage);
-    ask(stage, &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    kill_clients(stage);
     stage.daemons.push(another_daemon(stage));
 }

@@ -1,5 +1,5 @@
 //! What happened: each push with its answer, each job that left with its entry, and how each was finished. All times are microseconds
-//! since the epoch; the server and whoever notes them run on one machine.
+//! since the epoch on the clock of whoever notes them. The server has the same one, except where it is the server's clock that goes wrong.
 
 /// A standstill of the server that is not noted: what is longer than a call and a moment's sleep beside it is.
 pub const UNNOTICED_US: u64 = 3_000;
@@ -22,19 +22,38 @@ pub struct Push {
     pub sent_us: u64,
     pub answered_us: u64,
     pub answer: Answer,
+    /// Which primary answered, by its number: each promotion makes another one.
+    pub primary: usize,
 }
 
-/// An entry of the ready stream, as it is there in the end.
+/// An entry of the ready stream, as a worker got it.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// The number of the entry in the stream; it grows with each.
+    /// The number of the entry: no other one has it, and it grows in the order of the stream.
     pub at: u64,
-    /// When it left its bucket, as its id says: in whole milliseconds, rounded down.
+    /// When it left its bucket, at the latest: as its id says, in whole milliseconds, rounded down.
     pub left_us: u64,
+    /// When it left at the earliest: the same, except where ids tell no time.
+    pub early_us: u64,
     pub job: String,
     pub bucket: usize,
     /// 1: the first.
     pub attempt: u64,
+    /// Which primary it was seen on first.
+    pub primary: usize,
+    /// It was seen again on a later primary.
+    pub is_kept: bool,
+}
+
+/// What a worker did with an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It died, or saw another primary than the one that had given it.
+    Dropped,
+    /// It said that the job had failed.
+    Failed,
+    /// It acknowledged it, and may have been answered or not.
+    Acked,
 }
 
 /// A worker had an entry in its hands.
@@ -42,10 +61,13 @@ pub struct Entry {
 pub struct Held {
     /// Which one, by its number.
     pub at: u64,
+    pub end: End,
     /// When it began to give it back, if it did: nobody else can have had it before.
     pub given_us: Option<u64>,
     /// It was acknowledged, and the answer said so: it must not leave again.
     pub acked_us: Option<u64>,
+    /// Which primary it was given back to.
+    pub primary: usize,
 }
 
 /// What is promised of a bucket, or of a budget above it.
@@ -69,9 +91,23 @@ pub struct History {
     /// In the order of the stream.
     pub entries: Vec<Entry>,
     pub held: Vec<Held>,
+    /// How long a worker may keep an entry before it is taken back.
+    pub lease_us: u64,
     /// Between these moments the server may have stood still, in their order. What left meanwhile may have been decided at the beginning,
     /// and its id made at the end.
     pub stalls: Vec<(u64, u64)>,
     /// At these moments all state was lost, and what was stored with it: nothing is promised from one side of such a moment to the other.
     pub lost_all_us: Vec<u64>,
+    /// Between these moments the server's clock was stepped: whatever waits or is lent out for a time may be over then, or begin anew.
+    pub steps_us: Vec<(u64, u64)>,
+    /// For each primary that another one took the place of: its successor has all that happened up to this moment. It may lack anything
+    /// later, and nothing is promised of that.
+    pub kept_until_us: Vec<u64>,
+}
+
+impl History {
+    /// Whether something that a primary did is known to its successors.
+    pub fn is_kept(&self, primary: usize, done_us: u64) -> bool {
+        self.kept_until_us.get(primary).is_none_or(|until| done_us <= *until)
+    }
 }

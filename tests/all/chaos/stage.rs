@@ -1,27 +1,33 @@
-//! The stage of a history: a Redis that can be killed and comes back with its data, two daemons, producers and workers that never give up, and
-//! what they note.
+//! The stage of a history: a Redis that can be killed and comes back with its data, two daemons, and a cast of producers and workers. What a
+//! fault needs besides is in its setting.
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use redis::{Connection, RedisResult, Value};
+use redis::Value;
 
-use super::history::{Answer, Entry, Held, History, Node, Push, UNNOTICED_US};
-use crate::rig::{Daemon, eventually, free_port, server_program, without_door};
+use super::cast::{Shared, Way, produce, start, watch, work};
+use super::clock::Clock;
+use super::disk::Disk;
+use super::failover::{Kept, Watched};
+use super::history::{Entry, History, Node};
+use super::proxy::Proxy;
+use super::server::Redis;
+use crate::rig::{Daemon, without_door};
 
 /// The buckets and what is promised of each: one that is rarely full, one that is full at once, two that share a budget, and one with slots.
-const BUCKETS: [&str; 5] = ["fast", "slow", "a:1", "a:2", "slots"];
-const CAPACITIES: [i64; 5] = [200, 30, 40, 40, 100];
+pub const BUCKETS: [&str; 5] = ["fast", "slow", "a:1", "a:2", "slots"];
+pub const CAPACITIES: [i64; 5] = [200, 30, 40, 40, 100];
 const TOML: &str = "[defaults]\nrate = '300/s'\ncapacity = 200\nlease = '2s'\nattempts = 50\nbackoff = { initial = '50ms', max = '200ms' }\n\
     [[budget]]\nmatch = 'a'\nrate = '60/s'\n\
     [[bucket]]\nmatch = 'slow'\nrate = '20/s'\ncapacity = 30\n\
     [[bucket]]\nmatch = 'a:*'\nrate = '50/s'\ncapacity = 40\nwithin = 'a'\n\
     [[bucket]]\nmatch = 'slots'\nrate = '200/s'\ncapacity = 100\nconcurrency = 3\n";
+const LEASE_US: u64 = 2_000_000;
 const CATCH_UP_US: u64 = 20_000;
 /// Inside a budget a bucket makes up for the longest of 20 ms, its own interval and two of its budget.
 const CATCH_UP_BELOW_US: u64 = 2 * 1_000_000 / 60 + 1;
@@ -29,125 +35,97 @@ const CATCH_UP_BELOW_US: u64 = 2 * 1_000_000 / 60 + 1;
 const PRODUCERS: usize = 4;
 const WORKERS: usize = 3;
 
-/// How long one of them waits before it connects again.
-const PAUSE: Duration = Duration::from_millis(20);
-
-pub fn now_us() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros()).expect("in range")
-}
-
-/// A Redis at one port and with one directory, however often it is killed. It ends with the value, and with the test program.
-pub struct Redis {
-    home: tempfile::TempDir,
-    pub port: u16,
-    shell: Option<Child>,
-}
-
-impl Redis {
-    fn new() -> Self {
-        let mut redis = Self { home: tempfile::tempdir().expect("a directory"), port: free_port(), shell: None };
-        redis.start();
-        redis
-    }
-
-    /// Start it. What it has answered is on the disk, so that a kill loses nothing.
-    pub fn start(&mut self) {
-        let script = r#"trap : INT TERM HUP; "$@" & pid=$!; read -r _; kill -9 $pid; wait"#;
-        let mut command = Command::new("sh");
-        command.args(["-c", script, "sh"]).arg(server_program()).arg("--dir").arg(self.home.path());
-        command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", "", "--logfile", "redis.log"]);
-        command.args(["--appendonly", "yes", "--appendfsync", "always", "--enable-debug-command", "yes"]);
-        command.args(["--busy-reply-threshold", "200", "--maxmemory-policy", "noeviction"]);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.shell = Some(child.expect("sh runs"));
-        eventually("redis answers", || self.connect().is_ok());
-    }
-
-    /// `kill -9`.
-    pub fn kill(&mut self) {
-        if let Some(mut shell) = self.shell.take() {
-            drop(shell.stdin.take());
-            let _ = shell.wait();
-        }
-    }
-
-    pub fn connect(&self) -> RedisResult<Connection> {
-        connect(self.port)
-    }
-
-    pub fn pid(&self) -> u32 {
-        let info: String =
-            redis::cmd("INFO").arg("server").query(&mut self.connect().expect("it answers")).expect("INFO");
-        info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a pid").trim().parse().expect("a number")
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn connect(port: u16) -> RedisResult<Connection> {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    let connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
-    connection.set_read_timeout(Some(Duration::from_secs(3)))?;
-    redis::cmd("PING").query::<String>(&mut { connection }).and_then(|_| {
-        let connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
-        connection.set_read_timeout(Some(Duration::from_secs(3)))?;
-        Ok(connection)
-    })
-}
-
-/// What all of them share.
-struct Shared {
-    port: u16,
-    pushing: AtomicBool,
-    working: AtomicBool,
-    next_job: AtomicU64,
-    /// Workers that are to die with what they have in hand.
-    deaths: AtomicUsize,
-    pushes: Mutex<Vec<Push>>,
-    entries: Mutex<Vec<Entry>>,
-    held: Mutex<Vec<Held>>,
-    stalls: Mutex<Vec<(u64, u64)>>,
+/// What stands on a stage besides Redis, daemons, producers and workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    Plain,
+    /// A disk for Redis's data that can be filled, and when a write is on it.
+    Disk(&'static str),
+    /// A clock for Redis that can be stepped.
+    Clock,
+    /// A proxy between the daemons and Redis.
+    Proxy,
+    /// The daemons log in with a password from a file.
+    Password,
+    /// A replica and three sentinels.
+    Sentinels,
 }
 
 pub struct Stage {
-    pub redis: Redis,
     pub daemons: Vec<Daemon>,
+    pub redis: Redis,
+    pub disk: Option<Disk>,
+    pub clock: Option<Clock>,
+    pub proxy: Option<Proxy>,
+    pub watched: Option<Watched>,
     home: tempfile::TempDir,
     shared: Arc<Shared>,
+    kept: Arc<Kept>,
     producers: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
-    watch: Option<JoinHandle<()>>,
+    watchers: Vec<JoinHandle<()>>,
     /// When all that was stored was lost.
     pub lost_all_us: Vec<u64>,
+    /// Between which moments the server's clock was stepped.
+    pub steps_us: Vec<(u64, u64)>,
 }
 
 impl Stage {
-    /// Everybody is there, and the load is on.
-    pub fn open() -> Self {
-        let redis = Redis::new();
+    /// Everybody is there, and the load is on. The error says what this machine lacks.
+    pub fn open(setting: Setting) -> Result<Self, String> {
         let home = tempfile::tempdir().expect("a directory");
-        let toml = without_door(&format!("[redis]\nurl = 'redis://127.0.0.1:{}'\n{TOML}", redis.port));
+        let mut redis = Redis::new();
+        let (mut disk, mut clock) = (None, None);
+        match setting {
+            Setting::Disk(fsync) => {
+                let mounted = Disk::mount(&redis.data())?;
+                (redis.through, redis.fsync) = (mounted.through(), fsync);
+                disk = Some(mounted);
+            }
+            Setting::Clock => {
+                let (made, through) = Clock::new(home.path())?;
+                redis.through = through;
+                clock = Some(made);
+            }
+            _ => {}
+        }
+        redis.start();
+        let proxy = (setting == Setting::Proxy).then(|| Proxy::to(redis.port));
+        let watched = (setting == Setting::Sentinels).then(|| Watched::of(&redis));
+        let port = proxy.as_ref().map_or(redis.port, |proxy| proxy.port);
+        let mut reach = watched.as_ref().map_or(format!("url = 'redis://127.0.0.1:{port}'"), Watched::toml);
+        if setting == Setting::Password {
+            set_password(&redis, home.path(), "the first one");
+            reach += "\nuser = 'drip'\npassword_file = 'password'";
+        }
+        let toml = without_door(&format!("[redis]\n{reach}\n{TOML}"));
         std::fs::write(home.path().join("config.toml"), toml).expect("written");
         let daemons = (0..2).map(|_| Daemon::start(home.path())).collect();
-        let shared = Arc::new(Shared {
-            port: redis.port,
-            pushing: AtomicBool::new(true),
-            working: AtomicBool::new(true),
-            next_job: AtomicU64::new(0),
-            deaths: AtomicUsize::new(0),
-            pushes: Mutex::default(),
-            entries: Mutex::default(),
-            held: Mutex::default(),
-            stalls: Mutex::default(),
-        });
+        let way = watched.as_ref().map_or(Way::Port(redis.port), Watched::way);
+        let shared = Arc::new(Shared::new(way, setting == Setting::Clock));
+        let kept = Arc::<Kept>::default();
+        let mut watchers = vec![start(&shared, watch)];
+        if watched.is_some() {
+            watchers.push(super::failover::watch(&shared, &kept));
+        }
         let producers = (0..PRODUCERS).map(|n| start(&shared, move |shared| produce(shared, n))).collect();
         let workers = (0..WORKERS).map(|n| start(&shared, move |shared| work(shared, n))).collect();
-        let watch = Some(start(&shared, watch));
-        Self { redis, daemons, home, shared, producers, workers, watch, lost_all_us: Vec::new() }
+        Ok(Self {
+            daemons,
+            redis,
+            disk,
+            clock,
+            proxy,
+            watched,
+            home,
+            shared,
+            kept,
+            producers,
+            workers,
+            watchers,
+            lost_all_us: Vec::new(),
+            steps_us: Vec::new(),
+        })
     }
 
     pub fn home(&self) -> &Path {
@@ -164,37 +142,62 @@ impl Stage {
         self.shared.deaths.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Redis takes another password alone from now on, and the daemons find it where they found the last one.
+    pub fn set_password(&self, password: &str) {
+        set_password(&self.redis, self.home(), password);
+    }
+
     /// End the load, wait until all that waits has left and is finished, and reply what happened.
     pub fn close(mut self) -> History {
         self.shared.pushing.store(false, Ordering::Relaxed);
         self.producers.drain(..).for_each(|producer| producer.join().expect("no panic"));
         let since = Instant::now();
-        while !self.is_quiet() {
-            assert!(since.elapsed() < Duration::from_secs(90), "something is stuck: {}", self.daemons[0].log());
+        while let Some(rest) = self.rest() {
+            assert!(since.elapsed() < Duration::from_secs(90), "something is stuck: {rest}");
             std::thread::sleep(Duration::from_millis(20));
         }
         self.shared.working.store(false, Ordering::Relaxed);
         self.workers.drain(..).for_each(|worker| worker.join().expect("no panic"));
-        self.watch.take().expect("it runs").join().expect("no panic");
+        self.watchers.drain(..).for_each(|watcher| watcher.join().expect("no panic"));
         let pushes = std::mem::take(&mut *self.shared.pushes.lock().expect("no panic"));
         let stalls = std::mem::take(&mut *self.shared.stalls.lock().expect("no panic"));
         let mut entries = std::mem::take(&mut *self.shared.entries.lock().expect("no panic"));
         entries.sort_by_key(|entry| entry.at);
+        if self.shared.ids_tell_no_time {
+            tell_time(&mut entries, &self.shared.tops.lock().expect("no panic"));
+        }
         let held = std::mem::take(&mut *self.shared.held.lock().expect("no panic"));
-        History { nodes: nodes(), pushes, entries, held, stalls, lost_all_us: self.lost_all_us.clone() }
+        History {
+            nodes: nodes(),
+            pushes,
+            entries,
+            held,
+            lease_us: LEASE_US,
+            stalls,
+            lost_all_us: self.lost_all_us.clone(),
+            steps_us: self.steps_us.clone(),
+            kept_until_us: self.kept.until_us(&self.shared),
+        }
     }
 
-    /// Nothing waits, nothing is tried again, nothing is in anybody's hands.
-    fn is_quiet(&self) -> bool {
-        let Ok(mut redis) = self.redis.connect() else { return false };
+    /// What waits, is tried again or is in somebody's hands, if anything is.
+    fn rest(&self) -> Option<String> {
+        let Ok((mut redis, _)) = self.shared.way.connect() else { return Some("no server answers".to_owned()) };
         let mut number = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).query::<u64>(&mut redis).unwrap_or(1);
         let queues: u64 = BUCKETS.iter().map(|bucket| number(&["LLEN", &format!("drip:queue:{bucket}")])).sum();
         let retries: u64 = BUCKETS.iter().map(|bucket| number(&["ZCARD", &format!("drip:retry:{bucket}")])).sum();
-        let pending =
-            redis::cmd("XINFO").arg("GROUPS").arg("drip:ready").query::<Vec<HashMap<String, Value>>>(&mut redis);
-        let is_zero = |of: &HashMap<String, Value>, name: &str| matches!(of.get(name), Some(Value::Int(0)));
-        let is_taken = pending.is_ok_and(|groups| groups.iter().all(|of| is_zero(of, "pending") && is_zero(of, "lag")));
-        queues + retries == 0 && is_taken
+        // Of the entries that are left only these count: what is finished is deleted some time later, and the group's lag, which would tell
+        // of it at once, is not replicated: after a failover it never ends.
+        let group: redis::RedisResult<Vec<HashMap<String, Value>>> =
+            redis::cmd("XINFO").arg("GROUPS").arg("drip:ready").query(&mut redis);
+        let Ok([group]) = group.as_deref() else { return Some("there is no group".to_owned()) };
+        let last: String = redis::from_redis_value_ref(&group["last-delivered-id"]).expect("an id");
+        let pending: usize = redis::from_redis_value_ref(&group["pending"]).expect("a number");
+        let mut behind = redis::cmd("XRANGE");
+        behind.arg("drip:ready").arg(format!("({last}")).arg("+").arg("COUNT").arg(1);
+        let ready = behind.query::<Vec<Value>>(&mut redis).map_or(1, |entries| entries.len());
+        (queues + retries > 0 || ready + pending > 0)
+            .then(|| format!("{queues} wait, {retries} are tried again, {ready} or more are ready, {pending} taken"))
     }
 }
 
@@ -202,6 +205,23 @@ impl Drop for Stage {
     fn drop(&mut self) {
         self.shared.pushing.store(false, Ordering::Relaxed);
         self.shared.working.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A password for the user of the daemons, in Redis and in their file.
+fn set_password(redis: &Redis, home: &Path, password: &str) {
+    let words = ["SETUSER", "drip", "on", "resetpass", &format!(">{password}"), "~*", "&*", "+@all"];
+    redis::cmd("ACL").arg(&words).exec(&mut redis.connect().expect("it answers")).expect("a user");
+    std::fs::write(home.join("password"), format!("{password}\n")).expect("written");
+}
+
+/// Between which moments each entry left: after the last look at the stream without it, before the first one with it.
+fn tell_time(entries: &mut [Entry], tops: &[(u64, u64, u64)]) {
+    for entry in entries {
+        let number = entry.at & !15;
+        let first = tops.partition_point(|(top, _, _)| *top < number);
+        entry.early_us = if first == 0 { 0 } else { tops[first - 1].1 };
+        entry.left_us = tops.get(first).map_or(u64::MAX, |(_, _, answered_us)| *answered_us);
     }
 }
 
@@ -222,135 +242,4 @@ fn nodes() -> Vec<Node> {
         node("slots", 200, None, Some(3)),
         node("a", 60, None, None),
     ]
-}
-
-fn start(shared: &Arc<Shared>, run: impl FnOnce(&Shared) + Send + 'static) -> JoinHandle<()> {
-    let shared = Arc::clone(shared);
-    std::thread::spawn(move || run(&shared))
-}
-
-/// A connection that is made anew whenever it was lost.
-struct Line {
-    port: u16,
-    connection: Option<Connection>,
-}
-
-impl Line {
-    fn query<T: redis::FromRedisValue>(&mut self, command: &redis::Cmd) -> RedisResult<T> {
-        if self.connection.is_none() {
-            self.connection = connect(self.port).ok();
-        }
-        let Some(connection) = self.connection.as_mut() else {
-            std::thread::sleep(PAUSE);
-            return Err((redis::ErrorKind::Io, "no connection").into());
-        };
-        let answer = command.query(connection);
-        // What the server refused leaves the connection as it was; anything else may have left half an answer in it.
-        if let Err(why) = &answer
-            && (why.is_io_error() || why.is_timeout() || why.code().is_none())
-        {
-            self.connection = None;
-        }
-        answer
-    }
-}
-
-/// Push one job after the other into any of the buckets, in turns by a plain push and by the function.
-fn produce(shared: &Shared, n: usize) {
-    let mut line = Line { port: shared.port, connection: None };
-    let mut turn = n;
-    while shared.pushing.load(Ordering::Relaxed) {
-        turn += 1;
-        let bucket = usize::try_from(crate::rig::rand_u64() % 5).expect("small");
-        let job = format!("j{}", shared.next_job.fetch_add(1, Ordering::Relaxed));
-        let key = format!("drip:queue:{}", BUCKETS[bucket]);
-        let sent_us = now_us();
-        let answer = if turn.is_multiple_of(2) {
-            let said: RedisResult<i64> = line.query(redis::cmd("LPUSH").arg(&key).arg(&job));
-            said.ok().map(|length| length <= CAPACITIES[bucket])
-        } else {
-            let said: RedisResult<Vec<i64>> =
-                line.query(redis::cmd("FCALL").arg("drip_push").arg(1).arg(&key).arg(&job));
-            said.ok().map(|said| said[0] == 1)
-        };
-        let answer = match answer {
-            Some(true) => Answer::Accepted,
-            Some(false) => Answer::Rejected,
-            None => Answer::Unknown,
-        };
-        shared.pushes.lock().expect("no panic").push(Push { job, bucket, sent_us, answered_us: now_us(), answer });
-        std::thread::sleep(Duration::from_millis(4));
-    }
-}
-
-/// Ask the server for its time again and again: between two answers that lie far apart it may have stood still.
-fn watch(shared: &Shared) {
-    let mut line = Line { port: shared.port, connection: None };
-    let mut last = now_us();
-    while shared.working.load(Ordering::Relaxed) {
-        let _: RedisResult<(u64, u64)> = line.query(&redis::cmd("TIME"));
-        let now = now_us();
-        if now > last + UNNOTICED_US {
-            shared.stalls.lock().expect("no panic").push((last, now));
-        }
-        last = now;
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// What a read of a stream is answered.
-type Read = Option<Vec<(String, Vec<(String, HashMap<String, String>)>)>>;
-
-/// Take jobs, hold each for a moment, and finish it in one of the ways that there are. A tenth fails.
-fn work(shared: &Shared, n: usize) {
-    let mut line = Line { port: shared.port, connection: None };
-    let (mut name, mut turn) = (format!("w{n}"), 0_u64);
-    while shared.working.load(Ordering::Relaxed) {
-        let mut read = redis::cmd("XREADGROUP");
-        read.arg("GROUP").arg("workers").arg(&name).arg("COUNT").arg(4).arg("BLOCK").arg(100);
-        read.arg("STREAMS").arg("drip:ready").arg(">");
-        let Ok(reply) = line.query::<Read>(&read) else {
-            std::thread::sleep(PAUSE); // there may be no group yet
-            continue;
-        };
-        let entries: Vec<_> = reply.into_iter().flatten().flat_map(|(_, entries)| entries).collect();
-        let at_of: Vec<u64> = entries.iter().map(|(id, fields)| note(shared, id, fields)).collect();
-        let take = |deaths: usize| deaths.checked_sub(1);
-        if !entries.is_empty() && shared.deaths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
-            let of = at_of.into_iter().map(|at| Held { at, given_us: None, acked_us: None });
-            shared.held.lock().expect("no panic").extend(of);
-            name.push('x'); // another one takes its place
-            line.connection = None;
-            continue;
-        }
-        for ((id, _), at) in entries.iter().zip(at_of) {
-            turn += 1;
-            std::thread::sleep(Duration::from_micros(500));
-            let given_us = now_us();
-            let (is_ack, command) = match turn % 10 {
-                0 => (false, fcall("drip_fail", id)),
-                n if n % 2 == 0 => (true, fcall("drip_ack", id)),
-                _ => (true, redis::cmd("XACK").arg("drip:ready").arg("workers").arg(id).clone()),
-            };
-            let said: RedisResult<i64> = line.query(&command);
-            let acked_us = said.ok().filter(|said| is_ack && *said == 1).map(|_| now_us());
-            shared.held.lock().expect("no panic").push(Held { at, given_us: Some(given_us), acked_us });
-        }
-    }
-}
-
-fn fcall(name: &str, id: &str) -> redis::Cmd {
-    redis::cmd("FCALL").arg(name).arg(1).arg("drip:ready").arg(id).clone()
-}
-
-/// Note an entry. Replies its number.
-fn note(shared: &Shared, id: &str, fields: &HashMap<String, String>) -> u64 {
-    let (ms, seq) = id.split_once('-').expect("an id");
-    let (ms, seq): (u64, u64) = (ms.parse().expect("a number"), seq.parse().expect("a number"));
-    let bucket = BUCKETS.iter().position(|bucket| *bucket == fields["bucket"]).expect("one of them");
-    let attempt = fields["attempt"].parse().expect("a number");
-    let at = (ms << 20) + seq;
-    let entry = Entry { at, left_us: ms * 1_000, job: fields["job"].clone(), bucket, attempt };
-    shared.entries.lock().expect("no panic").push(entry);
-    at
 }

@@ -46,6 +46,7 @@ mod slots_limits;
 mod slots_order;
 mod slots_random;
 mod slow;
+mod told;
 mod tree_faults;
 mod tree_model;
 mod tree_reference;

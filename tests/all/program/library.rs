@@ -7,7 +7,7 @@ use dripd::store::{Address, Layout, Store, StoreError};
 use crate::rig::{Case, Daemon, Server, eventually};
 
 /// The library as another version of it would be.
-fn as_version(version: i64, oldest_daemon: i64) -> String {
+pub fn as_version(version: i64, oldest_daemon: i64) -> String {
     let (line, oldest) = (format!("local VERSION = {VERSION}\n"), "local OLDEST_DAEMON = ");
     let at = SOURCE.find(oldest).expect("it names the oldest daemon") + oldest.len();
     let end = at + SOURCE[at..].find(|c: char| !c.is_ascii_digit()).expect("the line ends");
