@@ -85,10 +85,11 @@ do
     return 'it lives in another partition: push to ' .. keys.of_partition(k, number_of(cut, name)).queues .. name
   end
 
-  -- has_no_tag: the refusal of a key without a tag in a cluster, where nothing else of its space can be reached; nil for another error.
-  function partition.has_no_tag(err, name)
+  -- not_opened: the refusal of a call whose context raised an error: of a key without a tag in a cluster, where nothing else of its space can
+  -- be reached; else what was raised. (Redis' pcall replies it as text, with its code.)
+  function partition.not_opened(err, name)
     local text = type(err) == 'table' and err.err or tostring(err)
-    if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then return nil end
+    if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then return redis.error_reply(text) end
     return base.refuse('BADBUCKET', name .. ' is not taken here: in a cluster the key of a queue has a tag; `dripd partition --key` prints it')
   end
 

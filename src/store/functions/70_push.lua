@@ -19,7 +19,7 @@ do
         .. ' without control characters, { or }')
     end
     local ok, ctx = pcall(context.open, space, now_us)
-    if not ok then return nil, nil, partition.has_no_tag(ctx, name) or error(ctx) end
+    if not ok then return nil, nil, partition.not_opened(ctx, name) end
     local elsewhere = (not ctx.id or (ctx.rec.base or ctx.rec).cut) and partition.elsewhere(ctx, name)
     if elsewhere then return nil, nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
     local len = pcall_redis('LLEN', queue)
