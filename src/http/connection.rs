@@ -41,7 +41,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LEFT_OVER_MOST: usize = 16 * 1_048_576;
 const LEFT_OVER_WITHIN: Duration = Duration::from_secs(2);
 
-/// All connections together read such left-overs one piece after the other, so that bodies without end cost the pacer no time.
+/// The first of it is read at once. Of what follows all connections together read one piece after the other, so that bodies without end
+/// cost the pacer no time.
+const LEFT_OVER_AT_ONCE: usize = 1_048_576;
 const LEFT_OVER_PIECE: usize = 32 * 1_024;
 const LEFT_OVER_EVERY: Duration = Duration::from_millis(1);
 
@@ -301,7 +303,7 @@ impl Connections {
 }
 
 impl Kept {
-    /// Wait until a piece of what a client still sends may be read.
+    /// Wait until another piece of what a client still sends may be read.
     async fn left_over(&self) {
         self.connections.left_overs.lock().await.tick().await;
     }
@@ -322,15 +324,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
     pub(super) async fn end(mut self, kept: &Kept) {
         let read_on = async {
             self.stream.shutdown().await?;
-            let (mut left, mut buffer) = (LEFT_OVER_MOST, vec![0; LEFT_OVER_PIECE]);
-            loop {
-                kept.left_over().await;
+            let (mut read, mut paid, mut buffer) = (0, LEFT_OVER_AT_ONCE, vec![0; LEFT_OVER_PIECE]);
+            while read < LEFT_OVER_MOST {
                 match self.stream.read(&mut buffer).await? {
-                    0 => return std::io::Result::Ok(()),
-                    n if n >= left => return Ok(()),
-                    n => left -= n,
+                    0 => break,
+                    n => read += n,
+                }
+                if read > paid {
+                    kept.left_over().await;
+                    paid += LEFT_OVER_PIECE;
                 }
             }
+            std::io::Result::Ok(())
         };
         let _ = tokio::time::timeout(LEFT_OVER_WITHIN, read_on).await;
     }

@@ -176,7 +176,7 @@ impl Serves {
                         if is_left {
                             tokio::select! {
                                 () = stream.end(&kept) => {}
-                                () = state.closed() => {}
+                                () = &mut closed => {}
                             }
                         }
                         break;
