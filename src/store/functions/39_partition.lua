@@ -21,7 +21,9 @@ do
   partition.RECORD, partition.GLOBS = '{record', '{globs' -- no name and no budget is written so
 
   local bxor, band, lshift, crc
-  at_first_call[#at_first_call + 1] = function()
+
+  -- make_table: what `slot` adds for each byte. Only a system that is cut ever needs it.
+  local function make_table()
     bxor, band, lshift, crc = bit.bxor, bit.band, bit.lshift, {}
     for n = 0, 255 do
       local sum = lshift(n, 8)
@@ -32,6 +34,7 @@ do
 
   -- slot: the key slot of a tag: its CRC16 (XMODEM), modulo the number of slots.
   local function slot(tag)
+    if not crc then make_table() end
     local sum = 0
     for i = 1, #tag do sum = bxor(band(lshift(sum, 8), 0xFFFF), crc[bxor(floor(sum / 256), byte(tag, i))]) end
     return sum % SLOTS
@@ -96,9 +99,8 @@ do
   -- stands_still: whether the slot of a key is on the move to another server. Keys move one by one, and a function that touched one that is
   -- not there any more would raise in its middle. A command with two keys that never exist is refused on both sides, and nothing else tells.
   -- Keys without a tag are never on the move: they are on a server by itself.
-  -- cost    1 call where the key has a tag, else none
+  -- cost    1 call where the key has a tag, else none (and whoever asks for each call looks for a brace first)
   function partition.stands_still(key)
-    if not find(key, '{', 1, true) then return false end
     local _, to = find(key, ':{%d+}')
     if not to then return false end
     local never = sub(key, 1, to) .. ':{moves}'

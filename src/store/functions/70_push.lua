@@ -8,6 +8,7 @@ do
   local MOST_JOBS = 1000
 
   local one_name = {} -- used again by every call
+  local opened -- the space of the last call that could open one: only another one may be out of reach
 
   -- read: the state of the bucket behind a queue key, or nil and an error.
   local function read(redis_keys, now_us)
@@ -18,8 +19,15 @@ do
       return nil, nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
         .. ' without control characters, { or }')
     end
-    local ok, ctx = pcall(context.open, space, now_us)
-    if not ok then return nil, nil, partition.not_opened(ctx, name) end
+    local ctx
+    if space == opened then
+      ctx = context.open(space, now_us)
+    else
+      local ok
+      ok, ctx = pcall(context.open, space, now_us)
+      if not ok then return nil, nil, partition.not_opened(ctx, name) end
+      opened = space
+    end
     local elsewhere = (not ctx.id or (ctx.rec.base or ctx.rec).cut) and partition.elsewhere(ctx, name)
     if elsewhere then return nil, nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
     local len = pcall_redis('LLEN', queue)

@@ -18,7 +18,8 @@ do
       function_name = name, flags = flags,
       callback = function(redis_keys, args)
         if not call then bind() end
-        if redis_keys[1] and partition.stands_still(redis_keys[1]) then
+        local key = redis_keys[1]
+        if key and find(key, '{', 1, true) and partition.stands_still(key) then
           return base.refuse('TRYAGAIN', 'the partition moves to another server; nothing was changed')
         end
         return step(redis_keys, args, '')
