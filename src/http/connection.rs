@@ -162,8 +162,8 @@ struct All {
 }
 
 impl All {
-    /// The connection that has been without a request for longest. To look for it among all of them at each call would be an attacker's
-    /// gain: what one look found lasts for as many calls as there were idle connections.
+    /// The connection that has been without a request for longest. A look at all of them for each call would help an attacker, so one
+    /// look makes a list, and the next calls take from it. Only where no connection is idle does each call look at all.
     fn idlest(&mut self) -> Option<&Arc<State>> {
         if self.first_of_idlest().is_none() {
             let idle = self.states.iter().filter(|(_, state)| !state.has_request());

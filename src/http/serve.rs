@@ -198,7 +198,7 @@ fn is_of_one_connection(why: &std::io::Error) -> bool {
     matches!(why.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }
 
-/// A service that counts the requests in hand of its connection, until their answers are on their way whole.
+/// A service that counts the requests in hand of its connection, until the last part of each answer is handed over to be sent.
 struct Counted {
     inner: TowerToHyperService<Router>,
     state: Arc<State>,
