@@ -10,7 +10,7 @@ use super::columns::{self, COLUMNS, labelled};
 use super::{Exit, Failure, connect, print};
 use crate::config::Config;
 use crate::operate::moment;
-use crate::store::ops::WakeUp;
+use crate::store::beat::WakeUp;
 use crate::store::status::{DaemonStatus, Status, StatusTop};
 use crate::store::top::Row;
 use crate::store::view::BucketStatus;

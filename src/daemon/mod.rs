@@ -298,7 +298,7 @@ impl Daemon {
             let pacer = Pacer::new(store.clone(), Arc::clone(hints), Arc::clone(&self.progress)).map_err(|why| {
                 StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
             })?;
-            let reaper = Reaper::new(store, Arc::clone(hints));
+            let reaper = Reaper::new(store, Arc::clone(hints), Arc::clone(&self.progress));
             start("pacer", Box::pin(pacer.run(stop.clone())));
             start("reaper", Box::pin(reaper.run(stop.clone())));
         }
@@ -310,11 +310,12 @@ impl Daemon {
         let changes = Changes::new(all, reports, progress);
         let (all, reports, progress) = shared();
         let walk = Walk::new(self.address.clone(), self.layout.clone(), reports, progress);
+        let copies = Copies::new(all, Arc::clone(&self.progress));
         start("reconciler", Box::pin(reconciler.run(stop.clone())));
         start("heartbeat", Box::pin(heartbeat.run(stop.clone())));
         start("changes", Box::pin(changes.run(stop.clone())));
         start("walk", Box::pin(walk.run(stop.clone())));
-        start("copies", Box::pin(Copies::new(all).run(stop.clone())));
+        start("copies", Box::pin(copies.run(stop.clone())));
         Ok(())
     }
 

@@ -1,19 +1,24 @@
 //! Copies: what is set, and the record, are brought from the authority into every partition that lacks some of it: once a second, for a
 //! command may have ended half way, and a server may have lost what it had.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::loops::progress::Progress;
+use crate::store::partition::AUTHORITY;
 use crate::store::{StoreError, Whole};
 
-/// How often the numbers are compared.
+/// How often the numbers are compared: by the daemon that comes first in the partition which says what holds, and by the others.
 const EVERY: Duration = Duration::from_secs(1);
+const EVERY_STANDING_BY: Duration = Duration::from_secs(5);
 
 /// The loop that compares and carries.
 pub struct Copies {
     whole: Whole,
+    progress: Arc<Progress>,
     /// The log says that something cannot be brought.
     refused: bool,
 }
@@ -21,8 +26,8 @@ pub struct Copies {
 impl Copies {
     /// Over one connection.
     #[must_use]
-    pub fn new(whole: Whole) -> Self {
-        Self { whole, refused: false }
+    pub fn new(whole: Whole, progress: Arc<Progress>) -> Self {
+        Self { whole, progress, refused: false }
     }
 
     /// Compare and carry until stopped; one partition needs no copies.
@@ -37,8 +42,12 @@ impl Copies {
         }
         loop {
             tokio::select! { () = stop.cancelled() => return Ok(()), done = self.step() => done? }
-            tokio::select! { () = stop.cancelled() => return Ok(()), () = tokio::time::sleep(EVERY) => {} }
+            tokio::select! { () = stop.cancelled() => return Ok(()), () = tokio::time::sleep(self.pause()) => {} }
         }
+    }
+
+    fn pause(&self) -> Duration {
+        if self.progress.alive(AUTHORITY).before == 0 { EVERY } else { EVERY_STANDING_BY }
     }
 
     /// One look. Partitions that are busy take what they lack at one of the next.

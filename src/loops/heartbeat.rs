@@ -7,8 +7,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::loops::progress::Progress;
-use crate::store::ops::{Beat, WakeUp};
-use crate::store::{StoreError, Whole};
+use crate::loops::share;
+use crate::store::beat::Alive;
+use crate::store::beat::{Beat, WakeUp};
+use crate::store::{Store, StoreError, Whole};
 
 /// The time between two beats; one counts for three times as long.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
@@ -85,7 +87,7 @@ impl Heartbeat {
             wake_up: Some(self.wake_up),
         };
         for mut store in self.whole.each() {
-            match store.beat(&self.identity.id, &beat).await {
+            match self.beat_in(&mut store, &beat).await {
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
                         warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
@@ -96,5 +98,14 @@ impl Heartbeat {
             }
         }
         Ok(())
+    }
+    /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first.
+    async fn beat_in(&self, store: &mut Store, beat: &Beat) -> Result<Alive, StoreError> {
+        let mut alive = store.beat(&self.identity.id, beat).await?;
+        if !store.keys().is_whole() {
+            (alive.before, alive.beaten) =
+                share::rank(store.keys().number(), &self.identity.id, &store.beaten().await?);
+        }
+        Ok(alive)
     }
 }

@@ -8,5 +8,6 @@ pub mod pacer;
 pub mod progress;
 pub mod reaper;
 pub mod reconciler;
+mod share;
 mod turn;
 pub mod walk;

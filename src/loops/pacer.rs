@@ -7,10 +7,11 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesOrdered;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::loops::notes::Notes;
 use crate::loops::progress::Progress;
+use crate::loops::share::LOOK_EVERY;
 use crate::loops::turn::{STAND_BACK, Turn};
 use crate::store::reply::Drained;
 use crate::store::wake::Hints;
@@ -59,8 +60,10 @@ pub struct Pacer {
     names: usize,
     /// The last call had no room for all of its names: the next one goes at once.
     left_over: bool,
-    /// Whether it leaves the work to an older daemon.
+    /// Whether it leaves the work to another daemon.
     turn: Turn,
+    /// The names that the last look found while it stands by: the daemon that comes first has until the next one to look at them.
+    seen: Vec<Arc<str>>,
     notes: Notes,
 }
 
@@ -75,7 +78,7 @@ impl Pacer {
     /// When the kernel gives no timer.
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let (timer, now) = (Timer::new()?, Instant::now());
-        let notes = Notes::default();
+        let (turn, notes) = (Turn::of(store.keys()), Notes::default());
         Ok(Self {
             store,
             hints,
@@ -85,7 +88,8 @@ impl Pacer {
             paid: now,
             names: FEWEST_NAMES,
             left_over: false,
-            turn: Turn::default(),
+            turn,
+            seen: Vec::new(),
             notes,
         })
     }
@@ -97,9 +101,15 @@ impl Pacer {
     /// The first call that fails; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
-            self.step(&stop).await?;
+            if self.turn.stands_by() {
+                self.look().await?;
+            }
+            if !self.turn.stands_by() {
+                self.step(&stop).await?;
+            }
             loop {
-                let waiting = self.hints.waiting() > 0; // read before the nap: a name that comes in between is listened for
+                // Read before the nap: a name that comes in between is listened for. Who stands by listens to none.
+                let (waiting, stands_by) = (self.hints.waiting() > 0, self.turn.stands_by());
                 let nap = self.nap();
                 if nap.is_zero() && !stop.is_cancelled() {
                     break;
@@ -107,12 +117,42 @@ impl Pacer {
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return Ok(()),
-                    () = self.hints.dues.notified() => break,
-                    () = self.hints.queues.notified(), if !waiting => {}
+                    () = self.hints.dues.notified(), if !stands_by => break,
+                    () = self.hints.queues.notified(), if !stands_by && !waiting => {}
                     () = self.timer.sleep(nap) => {}
                 }
             }
         }
+    }
+
+    /// Look whether jobs wait that another daemon should have let out: those whose bucket was due, and those of queues that changed
+    /// before the last look and still have no turn. They are let out all the same.
+    async fn look(&mut self) -> Result<(), StoreError> {
+        self.progress.calling(self.store.keys().number());
+        let drained = self.store.drain(&[]).await?;
+        self.turn_after(&drained);
+        self.take_in(&[], &drained);
+        let seen = std::mem::replace(&mut self.seen, self.hints.take(usize::MAX));
+        for names in seen.chunks(MOST_NAMES) {
+            let left = self.store.without_turn(names).await?;
+            if left.is_empty() {
+                continue;
+            }
+            let drained = self.store.drain(&left).await?;
+            if drained.dispatched + drained.rejected > 0 {
+                self.turn.step_in();
+            }
+            self.take_in(&[], &drained);
+        }
+        self.hints.done(&seen, seen.len());
+        if !self.turn.stands_by() {
+            if self.turn.stepped_in() {
+                info!(partition = self.store.keys().number(), "jobs of a partition were late: serving it too");
+            }
+            self.hints.done(&std::mem::take(&mut self.seen), 0);
+            self.hints.lost(); // of what came before, some may have been passed over
+        }
+        Ok(())
     }
 
     /// Call until nothing more is due.
@@ -120,7 +160,9 @@ impl Pacer {
         let mut calls: FuturesOrdered<BoxFuture<'static, Called>> = FuturesOrdered::new();
         calls.push_back(Box::pin(self.call()));
         while let Some((woken, drained)) = calls.next().await {
-            self.take_in(&woken, &drained?);
+            let drained = drained?;
+            self.turn_after(&drained);
+            self.take_in(&woken, &drained);
             while self.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
                 // As a task of its own, it is written before the next reply is looked at: two calls written together would be
                 // answered together, and Redis would have nothing to do in between.
@@ -146,6 +188,10 @@ impl Pacer {
         }
     }
 
+    fn turn_after(&mut self, drained: &Drained) {
+        self.turn.called(drained, self.progress.alive(self.store.keys().number()));
+    }
+
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
         self.hints.done(woken, drained.looked);
         self.left_over = drained.looked < woken.len() && drained.record.is_some();
@@ -153,7 +199,6 @@ impl Pacer {
         let names = if self.left_over { drained.looked } else { left + left / 2 };
         self.names = names.clamp(FEWEST_NAMES, MOST_NAMES);
         let did_something = drained.dispatched + drained.rejected > 0;
-        self.turn.called(did_something, self.progress.alive(self.store.keys().number()));
         if did_something || !woken.is_empty() {
             self.hints.ready.notify_one();
             self.hints.moved.notify_one();
@@ -166,6 +211,9 @@ impl Pacer {
         }
         if self.turn.stands_back() && drained.wait != Some(Duration::ZERO) {
             self.due += STAND_BACK;
+        }
+        if self.turn.stands_by() {
+            self.due = Instant::now() + LOOK_EVERY;
         }
         self.progress.drained(self.store.keys(), drained, self.nap());
     }
@@ -183,6 +231,7 @@ impl Pacer {
     fn look_at(&self) -> Option<Instant> {
         let (waiting, pace) = (self.hints.waiting(), self.pace());
         match waiting {
+            _ if self.turn.stands_by() => None,
             0 => None,
             n if n >= self.enough_names() || self.left_over => Some(Instant::now()),
             _ => Some(self.paid.checked_sub(pace.every * (pace.burst - 1)).unwrap_or(self.paid)),

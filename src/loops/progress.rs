@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::store::Partition;
+use crate::store::beat::Alive;
 use crate::store::change::EventsAt;
-use crate::store::reply::{Alive, Drained};
+use crate::store::reply::Drained;
 
 /// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
 const SLACK: Duration = Duration::from_secs(10);

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::loops::notes::Notes;
+use crate::loops::progress::Progress;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
@@ -31,6 +32,7 @@ const MANY_DEAD: u64 = 100_000;
 pub struct Reaper {
     store: Store,
     hints: Arc<Hints>,
+    progress: Arc<Progress>,
     since: Instant,
     warned: Option<Instant>,
     notes: Notes,
@@ -39,8 +41,8 @@ pub struct Reaper {
 impl Reaper {
     /// A reaper over one connection, made now.
     #[must_use]
-    pub fn new(store: Store, hints: Arc<Hints>) -> Self {
-        Self { store, hints, since: Instant::now(), warned: None, notes: Notes::default() }
+    pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> Self {
+        Self { store, hints, progress, since: Instant::now(), warned: None, notes: Notes::default() }
     }
 
     /// Reap until stopped.
@@ -68,11 +70,11 @@ impl Reaper {
         pause: Duration,
         holds_slots: bool,
     ) -> Result<(), StoreError> {
-        let (mut until, mut heals_at) = (began + pause, holds_slots.then_some(began));
+        let (mut until, mut heals_at) = (began + pause, (holds_slots && !self.stands_by()).then_some(began));
         let mut healed = began;
         loop {
             tokio::select! {
-                () = self.hints.ready.notified(), if heals_at.is_none() => {
+                () = self.hints.ready.notified(), if heals_at.is_none() && !self.stands_by() => {
                     if pause == IDLE {
                         until = began + PASS_EVERY;
                     }
@@ -120,11 +122,18 @@ impl Reaper {
             left = reaped.left.map_or(left, |of_part| left.min(of_part));
             if reaped.next.is_none() {
                 let left = if take_back { left } else { PASS_EVERY }; // the grace may end at any time
-                let pause = if live == 0 { IDLE } else { left.max(PASS_EVERY) };
+                let at_least = if self.stands_by() { PASS_AT_LEAST } else { PASS_EVERY };
+                let pause = if live == 0 { IDLE } else { left.max(at_least) };
                 return Ok((pause, reaped.holds_slots));
             }
             from = reaped.next;
         }
+    }
+
+    /// Whether another daemon comes first here. Its passes are enough; those of this one are for the case that it makes none.
+    fn stands_by(&self) -> bool {
+        let partition = self.store.keys();
+        !partition.is_whole() && self.progress.alive(partition.number()).before > 0
     }
 
     fn warn_of_many(&mut self, dead: u64) {

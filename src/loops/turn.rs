@@ -1,11 +1,15 @@
 //! Whose turn it is when several daemons serve one Redis. Any of them may do all the work, and need not know of the others; but
 //! when all ask at once, all but one ask for nothing. So the oldest asks first, and the others stand back: they ask a little later,
 //! and find that nothing is left to do. If something is left, several times in a row, the oldest is dead or too slow, and the
-//! one that found it asks as early as the oldest would, for a while.
+//! one that found it asks as early as the oldest would, for a while. Where a system has several partitions, each daemon has its own
+//! (`share`), and stands by in the others.
 
 use std::time::{Duration, Instant};
 
-use crate::store::reply::Alive;
+use crate::loops::share::Share;
+use crate::store::Partition;
+use crate::store::beat::Alive;
+use crate::store::reply::Drained;
 
 /// How much later than due a daemon asks that stands back, and how long it keeps the names of changed queues.
 pub(super) const STAND_BACK: Duration = Duration::from_millis(5);
@@ -17,9 +21,54 @@ const FOUND: u32 = 3;
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Whether a daemon stands back.
+/// Whether a daemon leaves a partition to another one, and how.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) enum Turn {
+    /// The only partition of a system: all are ready to do all the work.
+    OfAll(Follow),
+    /// One of several.
+    Shared(Share),
+}
+
+impl Turn {
+    pub(super) fn of(partition: &Partition) -> Self {
+        if partition.is_whole() { Self::OfAll(Follow::default()) } else { Self::Shared(Share::default()) }
+    }
+
+    /// A call is back; and who is alive.
+    pub(super) fn called(&mut self, drained: &Drained, alive: Alive) {
+        match self {
+            Self::OfAll(follow) => follow.called(drained.dispatched + drained.rejected > 0, alive),
+            Self::Shared(share) => share.called(drained.latest, alive),
+        }
+    }
+
+    /// Jobs were found that wait, and nobody has looked at their queue.
+    pub(super) fn step_in(&mut self) {
+        if let Self::Shared(share) = self {
+            share.step_in();
+        }
+    }
+
+    /// Whether it serves because another one did not.
+    pub(super) fn stepped_in(&self) -> bool {
+        matches!(self, Self::Shared(share) if share.stepped_in())
+    }
+
+    /// Whether this daemon asks a little later than due, for an older one does the work.
+    pub(super) fn stands_back(&self) -> bool {
+        matches!(self, Self::OfAll(follow) if follow.stands_back())
+    }
+
+    /// Whether this daemon only looks now and then whether another one does the work.
+    pub(super) fn stands_by(&self) -> bool {
+        matches!(self, Self::Shared(share) if share.stands_by())
+    }
+}
+
+/// Whether a daemon stands back behind an older one.
+#[derive(Debug)]
+pub(super) struct Follow {
     /// An older daemon is alive.
     follows: bool,
     /// Calls in a row that found something while it stood back.
@@ -30,15 +79,15 @@ pub(super) struct Turn {
     next: Duration,
 }
 
-impl Default for Turn {
+impl Default for Follow {
     fn default() -> Self {
         Self { follows: false, found: 0, until: None, next: FIRST }
     }
 }
 
-impl Turn {
+impl Follow {
     /// A call is back: whether it let out or rejected anything, and who is alive.
-    pub(super) fn called(&mut self, found_work: bool, alive: Alive) {
+    fn called(&mut self, found_work: bool, alive: Alive) {
         self.called_at(Instant::now(), found_work, alive);
     }
 
@@ -60,7 +109,7 @@ impl Turn {
     }
 
     /// Whether this daemon leaves the work to an older one.
-    pub(super) fn stands_back(&self) -> bool {
+    fn stands_back(&self) -> bool {
         self.follows && self.until.is_none()
     }
 }
@@ -69,12 +118,12 @@ impl Turn {
 mod tests {
     use super::*;
 
-    const FIRST_OF_TWO: Alive = Alive { daemons: 2, before: 0, rejections: 0 };
-    const SECOND: Alive = Alive { daemons: 2, before: 1, rejections: 0 };
+    const FIRST_OF_TWO: Alive = Alive { daemons: 2, before: 0, rejections: 0, beaten: None };
+    const SECOND: Alive = Alive { daemons: 2, before: 1, rejections: 0, beaten: None };
 
     #[test]
     fn the_oldest_never_stands_back() {
-        let (mut turn, now) = (Turn::default(), Instant::now());
+        let (mut turn, now) = (Follow::default(), Instant::now());
         for found in [true, false, false, false, false, true] {
             turn.called_at(now, found, FIRST_OF_TWO);
             assert!(!turn.stands_back());
@@ -83,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_younger_one_takes_over_while_work_is_left_to_it() {
-        let (mut turn, now) = (Turn::default(), Instant::now());
+        let (mut turn, now) = (Follow::default(), Instant::now());
         let mut call = |after: Duration, found: bool| {
             turn.called_at(now + after, found, SECOND);
             turn.stands_back()

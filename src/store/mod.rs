@@ -7,10 +7,11 @@
 //! done, with `tls` and `sentinel`, is the file `connect`.
 //! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
 //! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
-//! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `wake` keeps what Redis reports.
+//! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `beat` says which daemons are alive, `wake` keeps what Redis reports.
 
 pub mod acl;
 mod address;
+pub mod beat;
 pub mod change;
 mod connect;
 pub mod copy;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use serde::{Deserialize, Serialize};
 
 use super::keys::GROUP;
-use super::reply::{self, Alive, Drained, Failed, Healed, Job, Pushed, Reaped, Verdict, unexpected};
+use super::reply::{self, Drained, Failed, Healed, Job, Pushed, Reaped, Verdict, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 use crate::words::limiter::{Kind, Limiter};
@@ -50,37 +49,6 @@ pub struct Throttled {
     pub retry_after: Option<Duration>,
     /// The budget above the job's bucket that slows down; none: the bucket does.
     pub budget: Option<BucketName>,
-}
-
-/// How a daemon notices a push.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WakeUp {
-    /// Redis reports it.
-    Tracking,
-    /// It looks at all queues again and again.
-    Polling,
-    /// In a way that only a newer version knows.
-    #[serde(other)]
-    Other,
-}
-
-/// What a daemon says of itself while it serves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beat {
-    /// The name of its machine.
-    pub host: String,
-    /// Its process there.
-    pub pid: u32,
-    /// Its version.
-    pub version: String,
-    /// When it was started, seconds since the epoch on its machine's clock.
-    pub since: u64,
-    /// Whether the record in force is that of its configuration.
-    pub has_record: bool,
-    /// How it notices a push; an older version does not say.
-    #[serde(default)]
-    pub wake_up: Option<WakeUp>,
 }
 
 impl Store {
@@ -325,26 +293,5 @@ impl Store {
             Value::Int(-1) => Ok(Put::Busy),
             other => Err(unexpected("drip__policy", &other)),
         }
-    }
-
-    /// Say that a daemon is alive. It counts for 15 seconds.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn beat(&mut self, id: &str, beat: &Beat) -> Result<Alive, StoreError> {
-        let json = serde_json::to_string(beat).expect("a beat is text and numbers");
-        let args = [b"".as_slice(), id.as_bytes(), json.as_bytes()];
-        let reply = self.function("drip__beat", &[self.keys().daemons()], &args).await?;
-        reply::alive("drip__beat", &reply)
-    }
-
-    /// Say that a daemon stops.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn stop_beating(&mut self, id: &str) -> Result<(), StoreError> {
-        self.function("drip__beat", &[self.keys().daemons()], &[b"", id.as_bytes(), b""]).await.map(drop)
     }
 }

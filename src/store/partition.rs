@@ -164,6 +164,12 @@ impl Partition {
         self.number == AUTHORITY
     }
 
+    /// Whether the system has no other.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.tag.is_empty()
+    }
+
     /// What stands behind the first word of every key.
     pub(super) fn tag(&self) -> &str {
         &self.tag

@@ -5,8 +5,6 @@ use std::time::Duration;
 use redis::Value;
 
 use super::StoreError;
-use super::ops::Beat;
-use super::status::DaemonStatus;
 use crate::words::bucket::BucketName;
 
 /// What a drain or a wake did.
@@ -78,17 +76,6 @@ impl NoteKind {
             other => Self::Other(other.to_owned()),
         }
     }
-}
-
-/// Which daemons serve here.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Alive {
-    /// How many there are.
-    pub daemons: usize,
-    /// How many of them were started before this one.
-    pub before: usize,
-    /// Another number than before when something was rejected since.
-    pub rejections: u64,
 }
 
 /// What a part of a reaping pass did.
@@ -198,11 +185,11 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-fn number(value: &Value) -> Option<i64> {
+pub(super) fn number(value: &Value) -> Option<i64> {
     if let Value::Int(n) = value { Some(*n) } else { None }
 }
 
-fn count(value: &Value) -> Option<u64> {
+pub(super) fn count(value: &Value) -> Option<u64> {
     number(value).and_then(|n| u64::try_from(n).ok())
 }
 
@@ -286,30 +273,6 @@ pub(super) fn healed(call: &'static str, reply: &Value) -> Result<Healed, StoreE
     let decode = || {
         let [wait_ms, freed, said] = list(reply)? else { return None };
         Some(Healed { wait: wait(number(wait_ms)?, Duration::from_millis), freed: count(freed)?, notes: notes(said)? })
-    };
-    decode().ok_or_else(|| unexpected(call, reply))
-}
-
-/// The daemons that are alive: id, what it says, and how many milliseconds ago. What none of this version says is passed over:
-/// it is of a newer one.
-pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonStatus>, StoreError> {
-    let (beats, []) = list(reply).unwrap_or_default().as_chunks::<3>() else { return Err(unexpected(call, reply)) };
-    let daemon = |[_, json, age]: &[Value; 3]| {
-        let Beat { host, pid, version, since, has_record, wake_up } = serde_json::from_str(&text(json)?).ok()?;
-        Some(DaemonStatus { host, pid, version, since, has_record, wake_up, age_ms: count(age)? })
-    };
-    Ok(beats.iter().filter_map(daemon).collect())
-}
-
-/// What a beat replies.
-pub(super) fn alive(call: &'static str, reply: &Value) -> Result<Alive, StoreError> {
-    let decode = || {
-        let [daemons, before, rejections] = list(reply)? else { return None };
-        Some(Alive {
-            daemons: usize::try_from(number(daemons)?).ok()?,
-            before: usize::try_from(number(before)?).ok()?,
-            rejections: count(rejections)?,
-        })
     };
     decode().ok_or_else(|| unexpected(call, reply))
 }

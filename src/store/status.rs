@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use redis::{FromRedisValue as _, Value};
 use serde::Serialize;
 
+use super::beat::{self, WakeUp};
 use super::keys::GROUP;
 use super::library::is_missing_function;
-use super::ops::WakeUp;
 use super::top::{By, Row};
-use super::{Store, StoreError, Whole, reply};
+use super::{Store, StoreError, Whole};
 use crate::words::policy::{Record, Route};
 use crate::words::source::Source;
 
@@ -295,7 +295,7 @@ impl Store {
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => return Ok(Vec::new()),
             other => other?,
         };
-        let mut daemons = reply::daemons("drip__daemons", &reply)?;
+        let mut daemons = beat::daemons("drip__daemons", &reply)?;
         daemons.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
         Ok(daemons)
     }

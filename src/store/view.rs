@@ -147,6 +147,17 @@ impl Store {
         Ok(queues)
     }
 
+    /// Those of some buckets that neither wait for their due nor are paused.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn without_turn(&mut self, buckets: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
+        let queues = buckets.iter().map(|name| format!("{}{name}", self.keys().queues()).into_bytes()).collect();
+        let unscheduled = self.unscheduled(queues).await?;
+        Ok(unscheduled.iter().filter_map(|key| self.bucket_of(key)).collect())
+    }
+
     /// Ask which of the buckets of some queues stand in a place.
     fn ask_place(&self, place: String, queues: &[Vec<u8>]) -> redis::Cmd {
         let mut command = redis::cmd("ZMSCORE");

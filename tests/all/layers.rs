@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 /// What the loops share; the other files of `loops` are loops.
-const SHARED_BY_LOOPS: [&str; 3] = ["progress", "notes", "turn"];
+const SHARED_BY_LOOPS: [&str; 4] = ["progress", "notes", "turn", "share"];
 
 /// What a key of dripd's holds behind its prefix, and how its functions begin.
 const KEY_NAMES: [&str; 22] = [

@@ -12,6 +12,7 @@ mod copies;
 mod recipe;
 mod refusals;
 mod rights;
+mod sharing;
 
 /// How many partitions the systems of these tests have, unless they say otherwise.
 const PARTITIONS: u8 = 8;
