@@ -20,6 +20,9 @@ use crate::system::timer::Timer;
 /// The longest sleep: the safety net behind the wake-ups.
 const LONGEST_NAP: Duration = Duration::from_secs(30);
 
+/// How long to wait where the partition stands still: its slot is on the move, or its cluster takes no calls.
+const STANDS_STILL: Duration = Duration::from_millis(100);
+
 /// How long to wait where no record is stored: nothing is looked at without one.
 const RECORD_SOON: Duration = Duration::from_millis(5);
 
@@ -52,6 +55,8 @@ pub struct Pacer {
     timer: Timer,
     /// When the next bucket is due, as the last reply has it.
     due: Instant,
+    /// No call before that: the partition stood still.
+    still: Instant,
     /// When the calls that took names along so far will have been paid for, one `every` each.
     paid: Instant,
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back; and
@@ -82,6 +87,7 @@ impl Pacer {
             progress,
             timer,
             due: now,
+            still: now,
             paid: now,
             names: FEWEST_NAMES,
             left_over: false,
@@ -120,7 +126,10 @@ impl Pacer {
         let mut calls: FuturesOrdered<BoxFuture<'static, Called>> = FuturesOrdered::new();
         calls.push_back(Box::pin(self.call()));
         while let Some((woken, drained)) = calls.next().await {
-            self.take_in(&woken, &drained?);
+            match drained {
+                Err(why) if why.stands_still() => self.stand_still(&woken),
+                drained => self.take_in(&woken, &drained?),
+            }
             while self.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
                 // As a task of its own, it is written before the next reply is looked at: two calls written together would be
                 // answered together, and Redis would have nothing to do in between.
@@ -144,6 +153,14 @@ impl Pacer {
             let drained = store.drain(&woken).await;
             (woken, drained)
         }
+    }
+
+    /// Nothing was looked at, and nothing changed: ask again soon.
+    fn stand_still(&mut self, woken: &[Arc<str>]) {
+        self.hints.done(woken, 0);
+        self.still = Instant::now() + STANDS_STILL;
+        (self.due, self.left_over) = (self.still, false);
+        self.progress.stands_still(self.store.keys().number(), STANDS_STILL);
     }
 
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
@@ -191,6 +208,7 @@ impl Pacer {
 
     /// How long to sleep unless woken: until a bucket is due or names are to be looked at.
     fn nap(&self) -> Duration {
-        self.look_at().map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
+        let at = self.look_at().map_or(self.due, |at| at.min(self.due));
+        at.max(self.still).saturating_duration_since(Instant::now())
     }
 }
