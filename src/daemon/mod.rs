@@ -271,6 +271,7 @@ impl Daemon {
         let Some((whole, made)) = self.make_ready().await? else { return Ok(End::Stop) };
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         let tracking = made.as_ref().and_then(|made| made.server.as_ref()).is_none_or(|server| server.tracking);
+        self.start(&mut tasks, &whole, tracking, &stop);
         if let Some(made) = made {
             for store in made.primary.each() {
                 self.start_partition(&mut tasks, store, None, &stop)?;
@@ -278,7 +279,6 @@ impl Daemon {
             self.start_reconciler(&mut tasks, made.primary, None, tracking, &stop);
             self.has_begun_to_serve(&whole, made.server.map_or_else(String::new, |server| server.version), tracking);
         }
-        self.start(&mut tasks, &whole, tracking, &stop);
         let end = self.watch(&mut tasks, &whole, &stop).await;
         stop.cancel();
         let finish = async { while tasks.join_next().await.is_some() {} };

@@ -220,6 +220,19 @@ impl Store {
         }
     }
 
+    /// Whether a partition of the system at an address is on the server of this connection, as far as is known.
+    #[must_use]
+    pub fn leads_to(&self, address: &Address, partition: &Partition) -> bool {
+        match (&address.at, &self.reach) {
+            (At::Cluster(cluster), Reach::Here(connection)) => {
+                let slot = table::slot_of(partition);
+                let node = connection.line.as_ref().map(|line| &line.node);
+                cluster.newest().is_some_and(|map| map.home(slot) == node)
+            }
+            _ => true,
+        }
+    }
+
     /// Why there is no server for it, where that is so.
     #[must_use]
     pub fn absence(&self) -> Option<StoreError> {

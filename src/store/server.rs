@@ -1,7 +1,9 @@
 //! The server itself: its version, what it lacks to keep the promises, the types of our keys, its reports of changed
 //! queues, and what the supervisor of the built-in Redis asks of it.
 
-use redis::Value;
+use std::collections::HashMap;
+
+use redis::{FromRedisValue as _, Value};
 
 use super::reply::unexpected;
 use super::{Store, StoreError, Whole};
@@ -49,7 +51,25 @@ impl Store {
             "appendonly" => "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf",
             _ => "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction",
         };
-        Ok(lacking.into_iter().filter(|(_, lacks)| *lacks).map(|(what, _)| sentence(what).to_owned()).collect())
+        let lacks = lacking.into_iter().filter(|(_, lacks)| *lacks).map(|(what, _)| sentence(what).to_owned());
+        Ok(lacks.chain(self.full_coverage().await?).collect())
+    }
+
+    /// What it means that a cluster stops as a whole when one of its slots is not served. Who may not ask is not told.
+    async fn full_coverage(&mut self) -> Result<Option<String>, StoreError> {
+        const SETTING: &str = "cluster-require-full-coverage";
+        if self.line().is_none() {
+            return Ok(None);
+        }
+        let told = match self.call("CONFIG GET", redis::cmd("CONFIG").arg("GET").arg(SETTING)).await {
+            Err(StoreError::Refused { .. }) => return Ok(None),
+            told => told?,
+        };
+        let told = HashMap::<String, String>::from_redis_value(told).unwrap_or_default();
+        let sentence = format!(
+            "{SETTING} is yes: while one primary is away and no replica has taken its place, no partition is served; set it to no on every node"
+        );
+        Ok(told.get(SETTING).is_some_and(|set| set == "yes").then_some(sentence))
     }
 
     /// What the server should have to keep the promises, in a word each, and whether it lacks that.

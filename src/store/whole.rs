@@ -219,6 +219,11 @@ impl Whole {
         passes
     }
 
+    /// The same, of which no partition was passed over so far.
+    pub(super) fn missing_none(&self) -> Self {
+        Self { missed: Arc::default(), ..self.clone() }
+    }
+
     /// Which partitions were passed over so far, and why.
     #[must_use]
     pub fn missed(&self) -> BTreeMap<u8, StoreError> {
