@@ -218,7 +218,9 @@ impl Whole {
     /// As any call.
     pub async fn status(&mut self, record: &Record) -> Result<Status, StoreError> {
         let mut one = self.missing_none();
-        match one.read_status(record).await {
+        let status = one.read_status(record).await;
+        self.also_missing(&one);
+        match status {
             // Redis does not say which key it was.
             Err(why) if why.code() == Some("WRONGTYPE") => Err(self.check_types().await.err().unwrap_or(why)),
             other => other,

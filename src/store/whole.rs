@@ -224,6 +224,11 @@ impl Whole {
         Self { missed: Arc::default(), ..self.clone() }
     }
 
+    /// What was passed over there was passed over here.
+    pub(super) fn also_missing(&self, there: &Self) {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner).extend(there.missed());
+    }
+
     /// Which partitions were passed over so far, and why.
     #[must_use]
     pub fn missed(&self) -> BTreeMap<u8, StoreError> {

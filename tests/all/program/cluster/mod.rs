@@ -169,11 +169,6 @@ impl Cluster {
         ask(&mut self.home(number).connect(), words)
     }
 
-    /// How many jobs have left in all.
-    fn undelivered(&self) -> u64 {
-        self.status()["routes"][0]["undelivered"].as_u64().unwrap_or(0)
-    }
-
     /// The partitions that a server has now.
     fn partitions_of(&self, server: &Server) -> Vec<u8> {
         (0..PARTITIONS).filter(|number| self.home(*number).port == server.port).collect()
@@ -198,9 +193,4 @@ fn slots_of(server: &mut Connection) -> Vec<(i64, i64, Vec<Value>)> {
         (number(0), number(1), Vec::<Value>::from_redis_value_ref(&range[2]).expect("a server"))
     };
     ranges.into_iter().map(range).collect()
-}
-
-/// How many entries a stream has.
-fn length(server: &Server, key: &str) -> u64 {
-    ask(&mut server.connect(), &["XLEN", key])
 }

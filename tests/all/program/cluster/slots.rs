@@ -103,7 +103,11 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
     let stands = |server: &Server| -> Vec<(String, Vec<u8>)> {
         let mut keys = moving.keys(server);
         keys.sort();
-        let dump = |key: String| (key.clone(), ask(&mut server.connect(), &["DUMP", &key]));
+        let dump = |key: String| {
+            let mut pipeline = redis::pipe();
+            let (bytes,) = pipeline.cmd("ASKING").ignore().cmd("DUMP").arg(&key).query(&mut server.connect()).expect("DUMP");
+            (key, bytes)
+        };
         keys.into_iter().map(dump).collect()
     };
     let (began, before) = (now_us(), [stands(from), stands(to)]);
