@@ -28,7 +28,7 @@ impl Check {
             Place::BuiltIn => {
                 format!("built in, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display())
             }
-            Place::Url(_) | Place::Sentinels(_) => address.shown().to_owned(),
+            Place::Url(_) | Place::Sentinels(_) | Place::Cluster(_) => address.shown().to_owned(),
         };
         let cut = match config.redis.cut.partitions {
             1 => String::new(),

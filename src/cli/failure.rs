@@ -81,12 +81,17 @@ impl From<StoreError> for Failure {
             Exit::BadConfig
         } else if why.is_unusable() || why.code() == Some("WRONGTYPE") {
             Exit::Unavailable
+        } else if why.stands_still() {
+            Exit::Rejected
         } else {
             Exit::Failed
         };
         let (message, record) = (why.in_words(Role::Operator), why.to_string());
         let (message, of_call) = match &why {
-            StoreError::Loading { .. } | StoreError::Unusable { .. } | StoreError::OtherCut { .. } => (message, None), // it says what was tried, on which server
+            StoreError::Loading { .. }
+            | StoreError::Unusable { .. }
+            | StoreError::Away { .. }
+            | StoreError::OtherCut { .. } => (message, None), // it says what was tried, on which server
             StoreError::Lost { .. } => (message, Some(OfCall::Lost { record })),
             _ if why.is_not_allowed() => (String::new(), Some(OfCall::NotAllowed(why))),
             _ => (message, Some(OfCall::Refused { record })),

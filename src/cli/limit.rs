@@ -73,7 +73,7 @@ impl Limit {
         let config = load()?;
         loop {
             // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
-            let verdict = connect(&config).await?.authority().limit(&limiter, &key, self.quantity).await;
+            let verdict = connect(&config).await?.of_key(&key).limit(&limiter, &key, self.quantity).await;
             let verdict = verdict.map_err(|why| match why.code() {
                 Some("WRONGTYPE") => Failure::new(
                     Exit::Failed,

@@ -33,6 +33,7 @@ mod work;
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -246,7 +247,7 @@ pub fn main() -> ExitCode {
         }
     };
     let (tried, role) = (cli.command.tried(), cli.command.role());
-    let exit = runtime.block_on(dispatch(cli)).unwrap_or_else(|failure| {
+    let exit = runtime.block_on(dispatch(cli)).map(|exit| with_missed(&name, exit)).unwrap_or_else(|failure| {
         say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
         failure.exit
     });
@@ -287,13 +288,28 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     }
 }
 
+/// What a command asks, once it has connected: it knows which partitions were passed over.
+static CONNECTED: OnceLock<Whole> = OnceLock::new();
+
+/// Name the partitions of a cluster that could not be reached, of a command that went over all of them. What it told and did is of the others.
+fn with_missed(name: &str, exit: Exit) -> Exit {
+    let missed = CONNECTED.get().map(Whole::missed).unwrap_or_default();
+    for why in missed.values() {
+        say_err(&format!("dripd {name}: {why}"));
+    }
+    if missed.is_empty() || exit != Exit::Done { exit } else { Exit::Unavailable }
+}
+
 /// Connect as every command but `run` does: for at most five seconds.
 async fn connect(config: &Config) -> Result<Whole, Failure> {
     let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
     let since = Instant::now();
     loop {
         match Whole::connect(&address, &layout).await {
-            Ok(store) => return Ok(store),
+            Ok(whole) => {
+                let _ = CONNECTED.set(whole.clone());
+                return Ok(whole);
+            }
             Err(why) if since.elapsed() >= TRY_FOR || why.is_final() => return Err(why.into()),
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }

@@ -11,7 +11,7 @@ use super::{Exit, Failure, connect, print};
 use crate::config::Config;
 use crate::operate::moment;
 use crate::store::beat::WakeUp;
-use crate::store::status::{DaemonStatus, Status, StatusTop};
+use crate::store::status::{AwayPartition, DaemonStatus, Status, StatusTop};
 use crate::store::top::Row;
 use crate::store::view::BucketStatus;
 use crate::words::bucket::BucketName;
@@ -59,6 +59,9 @@ fn describe(status: &Status, config: &Config) -> String {
     line("redis", format!("{}, version {}", status.redis, status.version));
     if let Some(partitions) = status.partitions {
         line("partitions", partitions.to_string());
+    }
+    for AwayPartition { partition, node, why } in status.away.iter().flatten() {
+        line("AWAY", format!("partition {partition} at {node}: {why}; nothing here tells of it"));
     }
     for warning in &status.warnings {
         line("warning", warning.clone());

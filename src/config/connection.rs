@@ -1,4 +1,5 @@
-//! How Redis is reached: where it is (a URL, sentinels that know it, or nothing: then dripd runs its own), who logs in, and with which TLS.
+//! How Redis is reached: where it is (a URL, sentinels that know it, the nodes of a cluster, or nothing: then dripd runs its own), who logs in, and
+//! with which TLS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,6 +20,8 @@ pub enum Place {
     Url(String),
     /// Where sentinels say that the primary is.
     Sentinels(SentinelSettings),
+    /// On the primaries of a cluster, which any of these nodes names.
+    Cluster(Vec<Node>),
 }
 
 impl Place {
@@ -27,6 +30,7 @@ impl Place {
         match self {
             Self::BuiltIn | Self::Url(_) => "redis.url",
             Self::Sentinels(_) => "redis.sentinel",
+            Self::Cluster(_) => "redis.cluster",
         }
     }
 }
@@ -56,7 +60,7 @@ pub struct TlsSettings {
 }
 
 /// A server: the name or address of its machine, and its port.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     /// The name or the address, without brackets.
     pub host: String,
@@ -111,6 +115,7 @@ impl Connection {
         // Read as text here and judged below, as the one in the environment is.
         let in_file = section.read("url", |v| v.as_str().map(str::to_owned), problems).filter(|url| !url.is_empty());
         let sentinels = sentinels(section, environment, problems);
+        let cluster = section.read("cluster", nodes, problems);
         let user = section.read("user", text, problems);
         let password_file = section.read("password_file", text, problems).map(|file| environment.file(file));
         let tls = tls(section, environment, problems);
@@ -121,18 +126,29 @@ impl Connection {
             }
         }
         let url = environment.redis_url.clone().or_else(|| in_file.clone());
-        if let (Some(url), Some(_)) = (&url, &sentinels) {
+        if let Some(url) = &url {
             let name = if environment.redis_url.is_some() { "$DRIPD_REDIS_URL" } else { "redis.url" };
             let shown = hide_password(url);
-            problems.add(format!("redis.sentinel: {name} names a server too, {shown}; keep one of the two"));
+            for (key, _) in
+                [("sentinel", sentinels.is_some()), ("cluster", cluster.is_some())].iter().filter(|one| one.1)
+            {
+                problems.add(format!("redis.{key}: {name} names a server too, {shown}; keep one of the two"));
+            }
+        }
+        if sentinels.is_some() && cluster.is_some() {
+            problems.add(
+                "redis.cluster: redis.sentinel is there too, and a cluster needs no sentinels; keep one of the two"
+                    .to_owned(),
+            );
         }
         let credential = environment.credential("redis-password");
         let found = Self {
             file_holds_password: in_file.as_deref().is_some_and(holds_password),
-            place: match (sentinels, url) {
-                (Some(sentinels), _) => Place::Sentinels(sentinels),
-                (None, Some(url)) => Place::Url(url),
-                (None, None) => Place::BuiltIn,
+            place: match (cluster, sentinels, url) {
+                (Some(nodes), ..) => Place::Cluster(nodes),
+                (None, Some(sentinels), _) => Place::Sentinels(sentinels),
+                (None, None, Some(url)) => Place::Url(url),
+                (None, None, None) => Place::BuiltIn,
             },
             password_file: password_file.clone().or(credential),
             user,
@@ -170,8 +186,11 @@ impl Connection {
                     wrong("user", NO_PASSWORD);
                 }
             }
-            Place::Sentinels(_) if self.user.is_some() && self.password_file.is_none() => wrong("user", NO_PASSWORD),
-            Place::Sentinels(_) => {}
+            Place::Sentinels(_) | Place::Cluster(_) => {
+                if self.user.is_some() && self.password_file.is_none() {
+                    wrong("user", NO_PASSWORD);
+                }
+            }
         }
     }
 }
@@ -195,11 +214,15 @@ fn table(
     (is_there && problems.count() == before).then_some(table)
 }
 
+/// One server at least.
+fn nodes(value: &toml::Value) -> Option<Vec<Node>> {
+    let nodes: Vec<Node> = value.as_array()?.iter().map(|node| node.as_str()?.parse().ok()).collect::<Option<_>>()?;
+    Some(nodes).filter(|nodes| !nodes.is_empty())
+}
+
 fn sentinels(section: &mut Section, environment: &Environment, problems: &mut Problems) -> Option<SentinelSettings> {
     let mut table = table("sentinel", &[keys::REDIS_SENTINEL], section, problems)?;
-    let node = |v: &toml::Value| v.as_str()?.parse().ok();
-    let nodes = |v: &toml::Value| v.as_array()?.iter().map(node).collect::<Option<Vec<Node>>>();
-    let nodes = table.must_read("nodes", |v| nodes(v).filter(|nodes| !nodes.is_empty()), problems);
+    let nodes = table.must_read("nodes", nodes, problems);
     let master = table.must_read("master", text, problems);
     let user = table.read("user", text, problems);
     let password_file = table.read("password_file", text, problems).map(|file| environment.file(file));
@@ -364,6 +387,14 @@ mod tests {
                 "redis.tls.server_name: \"a b\" is not allowed",
             ),
             ("url = 'rediss://h'\ntls = { roots = 'c' }".to_owned(), "redis.tls.roots: unknown key; write one of ca, "),
+            (
+                "url = 'redis://h'\npartitions = 4\ncluster = ['a:1']".to_owned(),
+                "redis.cluster: redis.url names a server too, redis://h; keep one",
+            ),
+            (format!("{sentinel}\npartitions = 4\ncluster = ['a:1']"), "redis.cluster: redis.sentinel is there too"),
+            ("partitions = 4\ncluster = ['a']".to_owned(), "redis.cluster: [\"a\"] is not allowed; write a list of"),
+            ("cluster = ['a:1']".to_owned(), "redis.cluster: a cluster needs redis.partitions, 2 to 64"),
+            ("partitions = 4\ncluster = ['a:1']\nuser = 'u'".to_owned(), "redis.user: a user needs a password"),
             ("tls = {}".to_owned(), "redis.tls: without redis.url dripd runs its built-in Redis"),
             ("user = 'u'".to_owned(), "redis.user: without redis.url dripd runs its built-in Redis"),
             ("password_file = 'p'".to_owned(), "redis.password_file: without redis.url dripd runs its built-in Redis"),

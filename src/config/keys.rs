@@ -13,7 +13,7 @@ use crate::words::quota::Quota;
 use crate::words::rate::Rate;
 
 pub(super) use of_redis::URL_HINT;
-pub use of_redis::{REDIS, REDIS_SENTINEL, REDIS_TLS, REDIS_TO_COME};
+pub use of_redis::{REDIS, REDIS_SENTINEL, REDIS_TLS};
 
 /// A key of a section.
 #[derive(Debug)]

@@ -191,6 +191,7 @@ impl Config {
         match (&self.path, &self.redis.place) {
             (Some(path), _) => path.display().to_string(),
             (None, Place::Url(url)) => format!("built-in defaults for {}", hide_password(url)),
+            (None, Place::Cluster(nodes)) => format!("built-in defaults for the cluster of {}", nodes[0]),
             (None, Place::Sentinels(sentinels)) => format!("built-in defaults for {}", sentinels.master),
             (None, Place::BuiltIn) => format!("built-in defaults for {}", self.redis.data_dir.display()),
         }
@@ -310,12 +311,11 @@ mod tests {
     fn what_this_version_does_not_have_is_refused_by_name() {
         let policy = "job_rate = '1/s'\nttl = '1m'\ndedup = '1m'\n";
         let text = format!(
-            "[redis]\ncluster = ['h:1']\n\
-             [defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
+            "[defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
              [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n[[route]]\nname = 'a'\n"
         );
         let shown = parse(&text).expect_err("none of it is there yet").to_string();
-        let mut missing: Vec<String> = ["redis.cluster", "budget[1].job_rate", "route"].map(str::to_owned).into();
+        let mut missing: Vec<String> = ["budget[1].job_rate", "route"].map(str::to_owned).into();
         for section in ["defaults", "bucket[1]"] {
             for key in ["job_rate", "ttl", "dedup"] {
                 missing.push(format!("{section}.{key}"));
@@ -331,11 +331,7 @@ mod tests {
 
     #[test]
     fn a_slip_in_a_key_that_is_to_come_says_that_it_is_not_there_yet() {
-        let shown = parse("[redis]\ncluser = 4\n[[rout]]\n").expect_err("slips").to_string();
-        assert!(
-            shown.contains("redis.cluser: unknown key; did you mean cluster? it is not in this version"),
-            "{shown}"
-        );
+        let shown = parse("[[rout]]\n").expect_err("slips").to_string();
         assert!(shown.contains("rout: unknown key; did you mean route? it is not in this version"), "{shown}");
     }
 

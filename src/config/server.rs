@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::Environment;
 use super::connection::{Connection, Place, TlsSettings};
-use super::keys;
 use super::section::{Problems, Section};
 use crate::words::cut::{self, Cut};
 
@@ -72,11 +71,14 @@ pub(super) fn redis_settings(
     environment: &Environment,
     problems: &mut Problems,
 ) -> RedisSettings {
-    section.absent(keys::REDIS_TO_COME, problems);
     let text = |v: &toml::Value| v.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let connection = Connection::read(section, environment, problems);
     let prefix = section.read("prefix", |v| text(v).filter(|prefix| is_prefix(prefix)), problems);
     let cut = cut(section, problems);
+    if matches!(connection.place, Place::Cluster(_)) && cut.is_whole() {
+        let hint = "two to four times the primaries that you will ever have";
+        problems.add(format!("redis.cluster: a cluster needs redis.partitions, 2 to 64; write {hint}"));
+    }
     let data_dir = section.read("data_dir", text, problems).map(PathBuf::from);
     let port = |v: &toml::Value| v.as_integer().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
     let port = section.read("port", port, problems);

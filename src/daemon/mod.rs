@@ -3,6 +3,7 @@
 //! state is in Redis, so there is nothing to mend.
 
 mod door;
+mod primaries;
 mod ready;
 mod reload;
 
@@ -11,9 +12,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::config::connection::Place;
 use crate::config::{BadConfig, Config, Environment};
@@ -27,15 +29,17 @@ use crate::loops::reaper::Reaper;
 use crate::loops::reconciler::Reconciler;
 use crate::loops::walk::Walk;
 use crate::store::acl::Role;
+use crate::store::primary::Primary;
 use crate::store::server::Server;
 use crate::store::wake::Reports;
-use crate::store::{Address, Layout, StoreError, Whole};
+use crate::store::{Address, Layout, Store, StoreError, Whole};
 use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
 use crate::system::control::{Control, Request};
 use crate::system::signals::{Signal, Signals};
 use crate::system::systemd;
 
-use ready::settle_record;
+use primaries::Primaries;
+use ready::{Made, settle_record};
 use reload::Reloads;
 
 /// How long Redis may be of no use at the start before the daemon gives up.
@@ -93,8 +97,12 @@ pub enum DaemonError {
 
 /// What a task of a session ended with.
 enum Ended {
-    /// A loop was stopped, or failed.
-    Loop(&'static str, Result<(), StoreError>),
+    /// A loop was stopped, or failed: one of a server of a cluster, by the number of its connection, or of the whole.
+    Loop(&'static str, Option<u64>, Result<(), StoreError>),
+    /// A server of a cluster was made ready, or could not be; `put`: the record was to be put into force.
+    Ready { line: u64, put: bool, made: Result<Box<Made>, StoreError> },
+    /// It is time to try again those that could not be served.
+    Again,
     /// The record in force was compared with that of a configuration, which was this daemon's own then.
     Record(Box<Config>, Result<bool, StoreError>),
     /// A reload came to its end.
@@ -126,6 +134,8 @@ pub struct Daemon {
     must_put: bool,
     reloads: Reloads,
     served: bool,
+    /// Whether this session serves anything yet.
+    is_in_session: bool,
     warned: Vec<String>,
     /// Whether the log says that another daemon's record is in force.
     obeys_another: bool,
@@ -173,6 +183,7 @@ impl Daemon {
             must_put: true,
             reloads: Reloads::default(),
             served: false,
+            is_in_session: false,
             warned: Vec::new(),
             obeys_another: false,
             waited_for: None,
@@ -256,15 +267,19 @@ impl Daemon {
     /// Connect, make ready, serve.
     async fn session(&mut self) -> Result<End, StoreError> {
         self.reports = Arc::new(Reports::new(self.layout.clone()));
-        let Some((whole, server)) = self.make_ready().await? else { return Ok(End::Stop) };
+        self.is_in_session = false;
+        let Some((whole, made)) = self.make_ready().await? else { return Ok(End::Stop) };
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        self.start(&mut tasks, &whole, &server, &stop)?;
-        self.served = true;
-        self.progress.serving();
-        self.waited_for = None;
-        info!(redis = whole.shown(), version = server.version, tracking = server.tracking, "serving");
-        systemd::ready();
-        let end = self.watch(&mut tasks, &whole).await;
+        let tracking = made.as_ref().and_then(|made| made.server.as_ref()).is_none_or(|server| server.tracking);
+        self.start(&mut tasks, &whole, tracking, &stop);
+        if let Some(made) = made {
+            for store in made.primary.each() {
+                self.start_partition(&mut tasks, store, None, &stop)?;
+            }
+            self.start_reconciler(&mut tasks, made.primary, None, tracking, &stop);
+            self.has_begun_to_serve(&whole, made.server.map_or_else(String::new, |server| server.version), tracking);
+        }
+        let end = self.watch(&mut tasks, &whole, &stop).await;
         stop.cancel();
         let finish = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(FINISH_WITHIN, finish).await.is_err() {
@@ -282,55 +297,79 @@ impl Daemon {
         }
     }
 
-    /// The start list: the loops of each partition, and those of the whole. They end in any order: none feeds another.
-    fn start(
+    /// The start list of a partition: they end in any order, none feeds another. `line` is the connection, where the server is one of several.
+    fn start_partition(
         &self,
         tasks: &mut JoinSet<Ended>,
-        whole: &Whole,
-        server: &Server,
+        store: Store,
+        line: Option<u64>,
         stop: &CancellationToken,
     ) -> Result<(), StoreError> {
-        let mut start = |name, run: BoxFuture<'static, Result<(), StoreError>>| {
-            tasks.spawn(async move { Ended::Loop(name, run.await) });
-        };
-        for store in whole.each() {
-            let hints = self.reports.of(store.keys().number());
-            let pacer = Pacer::new(store.clone(), Arc::clone(hints), Arc::clone(&self.progress)).map_err(|why| {
-                StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
-            })?;
-            let reaper = Reaper::new(store, Arc::clone(hints), Arc::clone(&self.progress));
-            start("pacer", Box::pin(pacer.run(stop.clone())));
-            start("reaper", Box::pin(reaper.run(stop.clone())));
-        }
+        let hints = self.reports.of(store.keys().number());
+        hints.start_over();
+        let pacer = Pacer::new(store.clone(), Arc::clone(hints), Arc::clone(&self.progress)).map_err(|why| {
+            StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
+        })?;
+        let reaper = Reaper::new(store, Arc::clone(hints), Arc::clone(&self.progress));
+        spawn(tasks, "pacer", line, Box::pin(pacer.run(stop.clone())));
+        spawn(tasks, "reaper", line, Box::pin(reaper.run(stop.clone())));
+        Ok(())
+    }
+
+    /// That of a server.
+    fn start_reconciler(
+        &self,
+        tasks: &mut JoinSet<Ended>,
+        primary: Primary,
+        line: Option<u64>,
+        tracking: bool,
+        stop: &CancellationToken,
+    ) {
+        let reconciler = Reconciler::new(primary, Arc::clone(&self.reports), tracking);
+        spawn(tasks, "reconciler", line, Box::pin(reconciler.run(stop.clone())));
+    }
+
+    /// And that of the whole.
+    fn start(&self, tasks: &mut JoinSet<Ended>, whole: &Whole, tracking: bool, stop: &CancellationToken) {
         let shared = || (whole.clone(), Arc::clone(&self.reports), Arc::clone(&self.progress));
-        let (all, reports, progress) = shared();
-        let reconciler = Reconciler::new(all.clone(), reports, server.tracking);
-        let heartbeat = Heartbeat::new(all, self.identity.clone(), progress, server.tracking);
+        let (all, _, progress) = shared();
+        let heartbeat = Heartbeat::new(all, self.identity.clone(), progress, tracking);
         let (all, reports, progress) = shared();
         let changes = Changes::new(all, reports, progress);
         let (all, reports, progress) = shared();
         let walk = Walk::new(self.address.clone(), self.layout.clone(), reports, progress);
-        let copies = Copies::new(all, Arc::clone(&self.progress));
-        start("reconciler", Box::pin(reconciler.run(stop.clone())));
-        start("heartbeat", Box::pin(heartbeat.run(stop.clone())));
-        start("changes", Box::pin(changes.run(stop.clone())));
-        start("walk", Box::pin(walk.run(stop.clone())));
-        start("copies", Box::pin(copies.run(stop.clone())));
-        Ok(())
+        spawn(tasks, "heartbeat", None, Box::pin(heartbeat.run(stop.clone())));
+        spawn(tasks, "changes", None, Box::pin(changes.run(stop.clone())));
+        spawn(tasks, "walk", None, Box::pin(walk.run(stop.clone())));
+        spawn(tasks, "copies", None, Box::pin(Copies::new(all, Arc::clone(&self.progress)).run(stop.clone())));
     }
 
     /// Serve until a loop fails, the connection ends, or a signal stops the daemon.
-    async fn watch(&mut self, tasks: &mut JoinSet<Ended>, whole: &Whole) -> End {
+    async fn watch(&mut self, tasks: &mut JoinSet<Ended>, whole: &Whole, stop: &CancellationToken) -> End {
         let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
         let watchdog = systemd::watchdog_every();
         let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
         let mut told = Instant::now().checked_sub(STATUS_EVERY);
+        let (mut primaries, mut places) = (Primaries::default(), whole.changes_of_place());
+        if whole.is_cluster() {
+            self.follow(&mut primaries, tasks, whole, stop);
+        }
         loop {
             tokio::select! {
                 ended = tasks.join_next() => match ended {
-                    Some(Ok(Ended::Loop(name, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
+                    Some(Ok(Ended::Loop(name, Some(line), Err(why)))) => {
+                        debug!(name, %why, "a loop of a server ended");
+                        if let Some(end) = self.primary_failed(&mut primaries, line, why, tasks, whole) { return end }
+                    }
+                    Some(Ok(Ended::Ready { line, put, made })) => {
+                        let ended = self.primary_ready(&mut primaries, (line, put, made), tasks, whole, stop);
+                        if let Some(end) = ended { return end }
+                    }
+                    Some(Ok(Ended::Again)) => self.follow(&mut primaries, tasks, whole, stop),
+                    Some(Ok(Ended::Loop(name, None, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
                     Some(Ok(Ended::Loop(..))) | None => {}
                     Some(Ok(Ended::Reload(ended))) => if let Some(end) = self.end_reload(ended, tasks, whole).await { return end },
+                    Some(Ok(Ended::Record(_, Err(why)))) if whole.goes_on_without(&why) => debug!(%why, "the authority is away"),
                     Some(Ok(Ended::Record(_, Err(why)))) => return End::Lost(why),
                     Some(Ok(Ended::Record(compared, Ok(is_own)))) => {
                         // A reload that came meanwhile says itself what it came to.
@@ -344,6 +383,7 @@ impl Daemon {
                         return End::Lost(StoreError::Unusable { address, why: why.to_string() });
                     }
                 },
+                () = another_place(places.as_mut()) => self.follow(&mut primaries, tasks, whole, stop),
                 () = reports.disconnected.notified() => {
                     let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
                     return End::Lost(StoreError::Lost { address, call: "serving", why });
@@ -418,6 +458,24 @@ impl Daemon {
             warn!(redis = self.address.shown(), "{warning}");
             self.warned.push(warning.to_owned());
         }
+    }
+}
+
+/// A task of a session.
+fn spawn(
+    tasks: &mut JoinSet<Ended>,
+    name: &'static str,
+    line: Option<u64>,
+    run: BoxFuture<'static, Result<(), StoreError>>,
+) {
+    tasks.spawn(async move { Ended::Loop(name, line, run.await) });
+}
+
+/// The next change of where partitions are, or never, where there is one server.
+async fn another_place(places: Option<&mut watch::Receiver<u64>>) {
+    match places {
+        Some(places) => places.changed().await.expect("the whole keeps the other end"),
+        None => std::future::pending().await,
     }
 }
 

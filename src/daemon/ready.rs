@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use tracing::info;
+use tracing::{debug, info};
 
 use super::{BEAT, Daemon, next_request};
 use crate::config::Config;
 use crate::loops::progress::Progress;
 use crate::store::ops::Put;
+use crate::store::primary::Primary;
 use crate::store::server::Server;
 use crate::store::wake::Reports;
-use crate::store::{Address, Layout, StoreError, Whole};
+use crate::store::{StoreError, Whole};
 use crate::system::built_in_redis::BuiltInRedisError;
 use crate::system::signals::Signal;
 
@@ -45,58 +46,106 @@ impl Daemon {
         ensured
     }
 
-    /// Connect and settle the record, which may take a while over many queues; `None` when told to stop meanwhile.
-    pub(super) async fn make_ready(&mut self) -> Result<Option<(Whole, Server)>, StoreError> {
+    /// Connect, and make the servers ready, which may take a while over many queues; `None` when told to stop meanwhile. Those of a cluster are
+    /// made ready one by one, while others serve.
+    pub(super) async fn make_ready(&mut self) -> Result<Option<(Whole, Option<Made>)>, StoreError> {
         loop {
-            let put = std::mem::take(&mut self.must_put);
             let (address, layout) = (self.address.clone(), self.layout.clone());
-            let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
-            let making = make_ready(address, layout, reports, progress, self.config.clone(), put);
+            let reports = Arc::clone(&self.reports);
+            let connecting = async move { Whole::connect_tracking(&address, &layout, &reports).await };
+            let Some(whole) = self.meanwhile(connecting).await else { return Ok(None) };
+            let whole = whole?;
+            if whole.is_cluster() {
+                return Ok(Some((whole, None)));
+            }
+            let put = std::mem::take(&mut self.must_put);
+            let primary = whole.primaries().remove(0);
+            let making = make_ready(
+                whole.clone(),
+                primary,
+                true,
+                Arc::clone(&self.reports),
+                Arc::clone(&self.progress),
+                self.config.clone(),
+                put,
+            );
             let made = self.meanwhile(making).await;
             self.must_put |= put && !matches!(made, Some(Ok(_)));
             let Some(made) = made else { return Ok(None) };
-            let (whole, server, is_own) = made?;
-            self.warn_about(&server);
+            let made = made?;
+            if let Some(server) = &made.server {
+                self.warn_about(server);
+            }
             if !self.must_put {
-                self.say_whose_record(is_own);
-                return Ok(Some((whole, server)));
+                self.say_whose_record(made.is_own == Some(true));
+                return Ok(Some((whole, Some(made))));
             }
         }
     }
 }
 
-/// Connect, and see that a record is in force, in every partition: that of `config` where it is to be `put`, else any. Replies whether it is
-/// that one.
-async fn make_ready(
-    address: Address,
-    layout: Layout,
+/// A server that is ready to be served.
+pub(super) struct Made {
+    pub(super) primary: Primary,
+    /// What is worth saying of it, where it is new.
+    pub(super) server: Option<Server>,
+    /// Whether the record in force is this daemon's own, as far as the server could tell: one that has the authority.
+    pub(super) is_own: Option<bool>,
+}
+
+/// Make a server ready; where it has the authority, see that a record is in force, in every partition: that of `config` where it is to be
+/// `put`, else any.
+pub(super) async fn make_ready(
+    mut whole: Whole,
+    mut primary: Primary,
+    is_new: bool,
     reports: Arc<Reports>,
     progress: Arc<Progress>,
     config: Config,
     must_put: bool,
-) -> Result<(Whole, Server, bool), StoreError> {
-    let record = &config.record;
-    let mut whole = Whole::connect_tracking(&address, &layout, &reports).await?;
-    let server = whole.prepare(&reports).await?;
-    let mut authority = whole.authority();
+) -> Result<Made, StoreError> {
+    let server = if is_new {
+        Some(primary.prepare(&reports).await?)
+    } else {
+        primary.check_types().await?;
+        None
+    };
+    let is_own =
+        if primary.has_authority() { Some(settle(&mut whole, &progress, &config, must_put).await?) } else { None };
+    drain_once(&primary, &progress).await?;
+    Ok(Made { primary, server, is_own })
+}
+
+/// What has become due in each partition of a server, before its pacers begin.
+pub(super) async fn drain_once(primary: &Primary, progress: &Progress) -> Result<(), StoreError> {
+    for mut store in primary.each() {
+        match store.drain(&[]).await {
+            Err(why) if why.stands_still() => {} // its pacer asks again
+            drained => progress.count(&drained?),
+        }
+    }
+    Ok(())
+}
+
+/// See that a record is in force in every partition. Replies whether it is that of `config`.
+async fn settle(whole: &mut Whole, progress: &Progress, config: &Config, must_put: bool) -> Result<bool, StoreError> {
+    whole.check_cut().await?;
+    let (record, mut authority) = (&config.record, whole.authority());
     let mut is_own = authority.has_record(record).await?;
     while is_own.is_none() {
         // Before any queue is looked at: by the built-in defaults it may be cut where this record would not.
         whole.put_record(record, &config.record_source, true).await?;
         is_own = authority.has_record(record).await?;
     }
-    carry(&mut whole, &progress).await?;
+    carry(whole, progress).await?;
     if must_put {
         if is_own == Some(false) {
-            look_at_all(&mut whole, &progress).await?;
+            look_at_all(whole, progress).await?;
         }
-        put(&mut whole, &config, &progress).await?;
+        put(whole, config, progress).await?;
         is_own = Some(true);
     }
-    for mut store in whole.each() {
-        progress.count(&store.drain(&[]).await?);
-    }
-    Ok((whole, server, is_own == Some(true)))
+    Ok(is_own == Some(true))
 }
 
 /// Put a record into force in every partition; where another change still spreads, help it to its end first.
@@ -115,7 +164,10 @@ async fn carry(whole: &mut Whole, progress: &Progress) -> Result<(), StoreError>
             return Ok(());
         }
         for number in busy {
-            progress.count(&whole.at(number).drain(&[]).await?);
+            match whole.at(number).drain(&[]).await {
+                Err(why) if whole.goes_on_without(&why) => {} // it is brought there when it is back
+                drained => progress.count(&drained?),
+            }
         }
     }
 }
@@ -123,14 +175,27 @@ async fn carry(whole: &mut Whole, progress: &Progress) -> Result<(), StoreError>
 /// Look at every queue once, by the record that is in force: before another one is stored, for what was pushed by then is
 /// judged by what held then.
 pub(super) async fn look_at_all(whole: &mut Whole, progress: &Progress) -> Result<(), StoreError> {
+    for primary in whole.primaries() {
+        match look_at_queues_of(primary, progress).await {
+            Err(why) if whole.goes_on_without(&why) => debug!(%why, "the queues of a server are not looked at"),
+            looked => looked?,
+        }
+    }
+    Ok(())
+}
+
+async fn look_at_queues_of(mut primary: Primary, progress: &Progress) -> Result<(), StoreError> {
     let mut cursor = Some(0);
     while let Some(at) = cursor {
-        let page = whole.scan_queues(at).await?;
-        for (mut store, queues) in whole.sorted(page.queues).by_partition {
+        let page = primary.scan_queues(at).await?;
+        for (mut store, queues) in primary.sorted(page.queues).by_partition {
             let names: Vec<Arc<str>> = queues.iter().filter_map(|key| store.bucket_of(key)).collect();
             let mut rest = &names[..];
             while !rest.is_empty() {
-                let drained = store.drain(&rest[..rest.len().min(NAMES)]).await?;
+                let drained = match store.drain(&rest[..rest.len().min(NAMES)]).await {
+                    Err(why) if why.stands_still() => break,
+                    drained => drained?,
+                };
                 progress.count(&drained);
                 if drained.record.is_none() {
                     return Ok(()); // somebody flushed Redis: there is nothing to judge by

@@ -120,6 +120,12 @@ impl Daemon {
             Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => {
                 self.answer_running(&Answer::Failed { why: why.to_string() }).await;
             }
+            Err(why) if whole.is_cluster() => {
+                // The next session with the authority makes up for it.
+                let why = format!("it will be live when partition 0 is back: {why}");
+                self.answer_running(&Answer::Failed { why }).await;
+                return None;
+            }
             Err(why) => return Some(End::Lost(why)), // answered when the session ends
         }
         self.start_reload(tasks, whole);
@@ -198,7 +204,10 @@ async fn put_into_force(
     for mut store in whole.each() {
         reports.of(store.keys().number()).dues.notify_one();
         loop {
-            let drained = store.drain(&[]).await?;
+            let drained = match store.drain(&[]).await {
+                Err(why) if whole.goes_on_without(&why) => break, // it is brought there when it is back
+                drained => drained?,
+            };
             progress.count(&drained);
             if !drained.spreading {
                 break;

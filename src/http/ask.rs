@@ -161,7 +161,7 @@ pub(super) async fn limit(
     let rate: (u32, Duration) = count_per_period(&asked.rate).ok_or_else(wrong)?;
     let Limit { capacity, burst, aligned, .. } = asked;
     let limiter = Asked { kind, rate, quantity, capacity, burst, aligned }.limiter().map_err(Problem::bad_request)?;
-    let verdict = door.call(async |whole| whole.authority().limit(&limiter, &key, quantity).await).await?;
+    let verdict = door.call(async |whole| whole.of_key(&key).limit(&limiter, &key, quantity).await).await?;
     let said = as_json(&verdict, quantity);
     if !verdict.limited {
         return Ok(Json(said).into_response());

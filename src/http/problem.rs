@@ -110,7 +110,10 @@ impl IntoResponse for Problem {
 impl From<StoreError> for Problem {
     fn from(why: StoreError) -> Self {
         match &why {
-            StoreError::Loading { .. } | StoreError::Unusable { .. } | StoreError::OtherCut { .. } => {
+            StoreError::Loading { .. }
+            | StoreError::Unusable { .. }
+            | StoreError::Away { .. }
+            | StoreError::OtherCut { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", why.to_string()).retry_after_ms(1_000)
             }
             StoreError::Lost { .. } => {
@@ -122,7 +125,7 @@ impl From<StoreError> for Problem {
                     "BADBUCKET" | "BADARG" => (StatusCode::BAD_REQUEST, "bad-request"),
                     "TOOLARGE" | "TOOMANY" => (StatusCode::PAYLOAD_TOO_LARGE, "too-large"),
                     "WRONGTYPE" => (StatusCode::CONFLICT, "wrong-type"),
-                    "OOM" | "TRYAGAIN" | "BUSY" | "MISCONF" | "NOREPLICAS" => {
+                    "OOM" | "TRYAGAIN" | "ASK" | "MOVED" | "CLUSTERDOWN" | "BUSY" | "MISCONF" | "NOREPLICAS" => {
                         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "refused", why.in_words(Role::Daemon));
                         return problem.retry_after_ms(1_000);
                     }

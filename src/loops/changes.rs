@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::loops::progress::Progress;
 use crate::store::wake::Reports;
@@ -37,7 +37,17 @@ impl Changes {
     ///
     /// The first call that fails; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
-        tokio::select! { () = stop.cancelled() => Ok(()), done = self.tell_for_ever() => done }
+        loop {
+            let why = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                done = self.tell_for_ever() => match done {
+                    Err(why) if self.whole.goes_on_without(&why) => why,
+                    done => return done,
+                },
+            };
+            debug!(%why, "changes are looked at again");
+            tokio::select! { () = stop.cancelled() => return Ok(()), () = tokio::time::sleep(REST) => {} }
+        }
     }
 
     async fn tell_for_ever(&mut self) -> Result<(), StoreError> {

@@ -70,7 +70,9 @@ impl Heartbeat {
         for mut store in self.whole.each() {
             if let Err(why) = store.stop_beating(&self.identity.id).await {
                 debug!(%why, "the last beat is over in 15 s");
-                break;
+                if !self.whole.goes_on_without(&why) {
+                    break;
+                }
             }
         }
         Ok(())
@@ -88,6 +90,7 @@ impl Heartbeat {
         };
         for mut store in self.whole.each() {
             match self.beat_in(&mut store, &beat).await {
+                Err(why) if self.whole.goes_on_without(&why) => debug!(%why, "no beat there now"),
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
                         warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");

@@ -21,6 +21,9 @@ use crate::system::timer::Timer;
 /// The longest sleep: the safety net behind the wake-ups.
 const LONGEST_NAP: Duration = Duration::from_secs(30);
 
+/// How long to wait where the partition stands still: its slot is on the move, or its cluster takes no calls.
+const STANDS_STILL: Duration = Duration::from_millis(100);
+
 /// How long to wait where no record is stored: nothing is looked at without one.
 const RECORD_SOON: Duration = Duration::from_millis(5);
 
@@ -53,6 +56,8 @@ pub struct Pacer {
     timer: Timer,
     /// When the next bucket is due, as the last reply has it.
     due: Instant,
+    /// No call before that: the partition stood still.
+    still: Instant,
     /// When the calls that took names along so far will have been paid for, one `every` each.
     paid: Instant,
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back; and
@@ -85,6 +90,7 @@ impl Pacer {
             progress,
             timer,
             due: now,
+            still: now,
             paid: now,
             names: FEWEST_NAMES,
             left_over: false,
@@ -102,7 +108,10 @@ impl Pacer {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
         loop {
             if self.turn.stands_by() {
-                self.look().await?;
+                match self.look().await {
+                    Err(why) if why.stands_still() => self.stand_still(&[]),
+                    looked => looked?,
+                }
             }
             if !self.turn.stands_by() {
                 self.step(&stop).await?;
@@ -133,6 +142,24 @@ impl Pacer {
         self.turn_after(&drained);
         self.take_in(&[], &drained);
         let seen = std::mem::replace(&mut self.seen, self.hints.take(usize::MAX));
+        if !seen.is_empty() {
+            self.hints.moved.notify_one();
+        }
+        let looked = self.look_at_those(&seen).await;
+        self.hints.done(&seen, seen.len());
+        looked?;
+        if !self.turn.stands_by() {
+            if self.turn.stepped_in() {
+                info!(partition = self.store.keys().number(), "jobs of a partition were late: serving it too");
+            }
+            self.hints.done(&std::mem::take(&mut self.seen), 0);
+            self.hints.lost(); // of what came before, some may have been passed over
+        }
+        Ok(())
+    }
+
+    /// Let out what waits in queues of some names that have no turn: whoever comes first has not looked at them.
+    async fn look_at_those(&mut self, seen: &[Arc<str>]) -> Result<(), StoreError> {
         for names in seen.chunks(MOST_NAMES) {
             let left = self.store.without_turn(names).await?;
             if left.is_empty() {
@@ -144,14 +171,6 @@ impl Pacer {
             }
             self.take_in(&[], &drained);
         }
-        self.hints.done(&seen, seen.len());
-        if !self.turn.stands_by() {
-            if self.turn.stepped_in() {
-                info!(partition = self.store.keys().number(), "jobs of a partition were late: serving it too");
-            }
-            self.hints.done(&std::mem::take(&mut self.seen), 0);
-            self.hints.lost(); // of what came before, some may have been passed over
-        }
         Ok(())
     }
 
@@ -160,9 +179,14 @@ impl Pacer {
         let mut calls: FuturesOrdered<BoxFuture<'static, Called>> = FuturesOrdered::new();
         calls.push_back(Box::pin(self.call()));
         while let Some((woken, drained)) = calls.next().await {
-            let drained = drained?;
-            self.turn_after(&drained);
-            self.take_in(&woken, &drained);
+            match drained {
+                Err(why) if why.stands_still() => self.stand_still(&woken),
+                drained => {
+                    let drained = drained?;
+                    self.turn_after(&drained);
+                    self.take_in(&woken, &drained);
+                }
+            }
             while self.nap().is_zero() && calls.len() < CALLS && !stop.is_cancelled() {
                 // As a task of its own, it is written before the next reply is looked at: two calls written together would be
                 // answered together, and Redis would have nothing to do in between.
@@ -190,6 +214,14 @@ impl Pacer {
 
     fn turn_after(&mut self, drained: &Drained) {
         self.turn.called(drained, self.progress.alive(self.store.keys().number()));
+    }
+
+    /// Nothing was looked at, and nothing changed: ask again soon.
+    fn stand_still(&mut self, woken: &[Arc<str>]) {
+        self.hints.done(woken, 0);
+        self.still = Instant::now() + STANDS_STILL;
+        (self.due, self.left_over) = (self.still, false);
+        self.progress.stands_still(self.store.keys().number(), STANDS_STILL);
     }
 
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
@@ -240,6 +272,7 @@ impl Pacer {
 
     /// How long to sleep unless woken: until a bucket is due or names are to be looked at.
     fn nap(&self) -> Duration {
-        self.look_at().map_or(self.due, |at| at.min(self.due)).saturating_duration_since(Instant::now())
+        let at = self.look_at().map_or(self.due, |at| at.min(self.due));
+        at.max(self.still).saturating_duration_since(Instant::now())
     }
 }

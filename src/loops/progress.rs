@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::store::Partition;
 use crate::store::beat::Alive;
 use crate::store::change::EventsAt;
+use crate::store::partition::AUTHORITY;
 use crate::store::reply::Drained;
 
 /// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
@@ -85,6 +86,20 @@ impl Progress {
         if inner.record.as_deref() != Some(found) {
             inner.record = Some(found.to_owned());
             self.record_changed.notify_one();
+        }
+    }
+
+    /// A call found that the partition stands still, and the pacer sleeps.
+    pub fn stands_still(&self, number: u8, nap: Duration) {
+        self.inner().expected_by.insert(number, Instant::now() + nap + SLACK);
+    }
+
+    /// The pacer of a partition has ended; another one may begin.
+    pub fn left(&self, number: u8) {
+        let mut inner = self.inner();
+        inner.expected_by.remove(&number);
+        if number == AUTHORITY {
+            inner.record = None;
         }
     }
 

@@ -25,6 +25,9 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Nothing is taken back for this long after a connection was made: workers may have been cut off too.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How long to wait where the partition stands still: its slot is on the move, or its cluster takes no calls.
+const STANDS_STILL: Duration = Duration::from_millis(100);
+
 /// From this many dead jobs on, somebody should look at them.
 const MANY_DEAD: u64 = 100_000;
 
@@ -94,7 +97,10 @@ impl Reaper {
     /// One pass over the entries that hold slots, in bounded calls. Replies when the next one is to begin; `None`: no entry holds one.
     async fn heal(&mut self) -> Result<Option<Duration>, StoreError> {
         loop {
-            let healed = self.store.heal().await?;
+            let healed = match self.store.heal().await {
+                Err(why) if why.stands_still() => return Ok(Some(STANDS_STILL)),
+                healed => healed?,
+            };
             if healed.freed > 0 {
                 info!(jobs = healed.freed, "freed the slots of jobs that are in flight no more");
             }
@@ -111,7 +117,10 @@ impl Reaper {
         let (mut from, mut left, mut live) = (None, PASS_AT_LEAST, 0);
         loop {
             let take_back = self.since.elapsed() >= GRACE;
-            let reaped = self.store.reap(take_back, from).await?;
+            let reaped = match self.store.reap(take_back, from).await {
+                Err(why) if why.stands_still() => return Ok((STANDS_STILL, true)),
+                reaped => reaped?,
+            };
             if reaped.taken_back > 0 {
                 info!(jobs = reaped.taken_back, "took back jobs whose lease ran out");
             }

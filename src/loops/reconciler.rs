@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::store::StoreError;
+use crate::store::primary::Primary;
 use crate::store::timing::WAKES_BY_POLL;
 use crate::store::wake::Reports;
-use crate::store::{StoreError, Whole};
 
 /// The time between two pages of the slow scan.
 const SLOWLY: Duration = Duration::from_secs(10);
@@ -31,13 +33,14 @@ const QUEUE: Duration = Duration::from_micros(5);
 
 /// The loop that looks for queues.
 pub struct Reconciler {
-    whole: Whole,
+    primary: Primary,
     reports: Arc<Reports>,
     tracking: bool,
     cursor: u64,
     seen: Seen,
-    /// By the number of the partition.
+    /// As many as it has partitions.
     wakes: Vec<u64>,
+    lost: watch::Receiver<u64>,
 }
 
 /// How long each queue was when a poll saw it last: this round and the one before. Names are kept as hashes: two that fall
@@ -64,10 +67,11 @@ impl Seen {
 }
 
 impl Reconciler {
-    /// A reconcile over one connection; without `tracking` it is the only way to find a push.
+    /// A reconcile of one server; without `tracking` it is the only way to find a push.
     #[must_use]
-    pub fn new(whole: Whole, reports: Arc<Reports>, tracking: bool) -> Self {
-        Self { whole, reports, tracking, cursor: 0, seen: Seen::default(), wakes: Vec::new() }
+    pub fn new(primary: Primary, reports: Arc<Reports>, tracking: bool) -> Self {
+        let lost = reports.lost.subscribe();
+        Self { primary, reports, tracking, cursor: 0, seen: Seen::default(), wakes: Vec::new(), lost }
     }
 
     /// Look for queues until stopped.
@@ -85,7 +89,7 @@ impl Reconciler {
         let mut round = Instant::now();
         loop {
             tokio::select! {
-                () = self.reports.lost.notified() => {
+                Ok(()) = self.lost.changed() => {
                     info!("wake-ups were lost: looking at every queue");
                     self.scan_all().await?;
                 }
@@ -108,15 +112,15 @@ impl Reconciler {
     /// One that is scheduled and as it was has its turn.
     async fn poll(&mut self) -> Result<Duration, StoreError> {
         let began = Instant::now();
-        let wakes = self.whole.wakes().await?;
+        let wakes = self.primary.wakes().await?;
         self.wakes.resize(wakes.len(), 0);
-        for ((number, before), now) in (0..).zip(&mut self.wakes).zip(wakes) {
+        for ((number, before), now) in self.primary.numbers().into_iter().zip(&mut self.wakes).zip(wakes) {
             if std::mem::replace(before, now) != now {
                 self.reports.of(number).woken();
             }
         }
-        let page = self.whole.scan_queues(self.cursor).await?;
-        let standing = self.whole.standing(page.queues).await?;
+        let page = self.primary.scan_queues(self.cursor).await?;
+        let standing = self.primary.standing(page.queues).await?;
         let at_most = PAGE + QUEUE * u32::try_from(standing.len()).unwrap_or(u32::MAX);
         let cost = began.elapsed().min(at_most);
         let mut changed = Vec::new();
@@ -141,7 +145,7 @@ impl Reconciler {
 
     /// One page. Replies whether there is more.
     async fn page(&mut self) -> Result<bool, StoreError> {
-        let page = self.whole.scan_queues(self.cursor).await?;
+        let page = self.primary.scan_queues(self.cursor).await?;
         self.hand_over(&page.queues).await;
         self.cursor = page.next.unwrap_or(0);
         Ok(page.next.is_some())
@@ -150,8 +154,8 @@ impl Reconciler {
     /// One page, for what no report told: a queue that is not scheduled. One that is has its turn, and is cut then at the latest; to
     /// look at each of them would keep Redis busy for nothing. Replies whether there is more.
     async fn look_at_page(&mut self) -> Result<bool, StoreError> {
-        let page = self.whole.scan_queues(self.cursor).await?;
-        let forgotten = self.whole.unscheduled(page.queues).await?;
+        let page = self.primary.scan_queues(self.cursor).await?;
+        let forgotten = self.primary.unscheduled(page.queues).await?;
         self.hand_over(&forgotten).await;
         self.cursor = page.next.unwrap_or(0);
         Ok(page.next.is_some())

@@ -35,6 +35,9 @@ const SOON: Duration = Duration::from_secs(1);
 const AT_LEAST: Duration = Duration::from_secs(3_600);
 const AT_LEAST_REJECTING: Duration = Duration::from_secs(600);
 
+/// The same where a partition could not be reached.
+const AT_LEAST_MISSING: Duration = Duration::from_secs(10);
+
 /// How often a daemon looks whether it is the oldest now.
 const TURN: Duration = Duration::from_secs(1);
 
@@ -154,7 +157,10 @@ impl Walk {
         tokio::select! { biased; () = self.reports.moved.notified() => {}, () = std::future::ready(()) => {} }
         let mut again_after = AT_LEAST;
         for mut store in whole.each() {
-            again_after = again_after.min(self.walk(&mut store).await?);
+            again_after = match self.walk(&mut store).await {
+                Err(why) if whole.goes_on_without(&why) => again_after.min(AT_LEAST_MISSING),
+                walked => again_after.min(walked?),
+            };
         }
         Ok(again_after)
     }

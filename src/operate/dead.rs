@@ -217,7 +217,10 @@ pub async fn count(store: &mut Whole, act: Act, filter: &Filter, limit: Option<u
         if limit == Some(before) {
             break;
         }
-        count_part(&mut one, act, &mut part.filter, limit, &mut found).await?;
+        match count_part(&mut one, act, &mut part.filter, limit, &mut found).await {
+            Err(why) if store.passes_over(part.number, &why) => continue,
+            counted => counted?,
+        }
         part.most = limit.map(|_| found.affected(act) - before);
         if found.affected(act) > before || found.malformed > malformed {
             found.parts.push(part);

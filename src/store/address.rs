@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo};
 
+use super::cluster::Cluster;
 use super::sentinel::Sentinels;
 use super::tls;
 use crate::config::connection::{Node, Place, TlsSettings, asks_for_tls};
 use crate::config::{BadConfig, RedisSettings, hide_password};
 
-/// The longest wait between two looks for a new primary: the sentinels may name it at any moment.
+/// The longest wait between two looks for a new primary: sentinels, or a cluster, may name it at any moment.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Where Redis is and how to log in.
@@ -31,6 +32,7 @@ pub(super) enum At {
     Node(Node),
     Socket(PathBuf),
     Sentinels(Arc<Sentinels>),
+    Cluster(Arc<Cluster>),
 }
 
 /// Who logs in, and into which database.
@@ -111,19 +113,26 @@ impl Address {
                     database: 0,
                 };
                 let sentinels = Sentinels::new(sentinels, login, settings.tls.clone());
-                let login = Login {
-                    user: settings.user.clone(),
-                    password: Password::in_file(settings.password_file.as_ref()),
-                    database: 0,
-                };
                 let shown = sentinels.to_string();
-                Self { at: At::Sentinels(Arc::new(sentinels)), login, tls: settings.tls.clone(), shown }
+                Self::of_several(At::Sentinels(Arc::new(sentinels)), settings, shown)
+            }
+            Place::Cluster(nodes) => {
+                let cluster = Cluster::new(nodes.clone());
+                let shown = cluster.to_string();
+                Self::of_several(At::Cluster(Arc::new(cluster)), settings, shown)
             }
         };
         match address.problems() {
             problems if problems.is_empty() => Ok(address),
             problems => Err(BadConfig::all("redis", problems)),
         }
+    }
+
+    /// Servers of which others tell: no URL says how to log in.
+    fn of_several(at: At, settings: &RedisSettings, shown: String) -> Self {
+        let password = Password::in_file(settings.password_file.as_ref());
+        let login = Login { user: settings.user.clone(), password, database: 0 };
+        Self { at, login, tls: settings.tls.clone(), shown }
     }
 
     /// The built-in Redis by its socket.
@@ -159,7 +168,7 @@ impl Address {
     fn problems(&self) -> Vec<String> {
         let of_sentinels = match &self.at {
             At::Sentinels(sentinels) => sentinels.login.password.read().err(),
-            At::Node(_) | At::Socket(_) => None,
+            At::Node(_) | At::Socket(_) | At::Cluster(_) => None,
         };
         let password = self.login.password.read().err().map(|why| format!("redis.password_file: {why}"));
         let of_sentinels = of_sentinels.map(|why| format!("redis.sentinel.password_file: {why}"));
@@ -177,7 +186,7 @@ impl Address {
     #[must_use]
     pub fn longest_pause(&self, usual: Duration) -> Duration {
         match &self.at {
-            At::Sentinels(_) => usual.min(LOOK_AGAIN),
+            At::Sentinels(_) | At::Cluster(_) => usual.min(LOOK_AGAIN),
             At::Node(_) | At::Socket(_) => usual,
         }
     }

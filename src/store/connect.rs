@@ -1,9 +1,9 @@
 //! How a connection is made, from what the operator named to a server that may be used:
 //!
-//! - which server: the one that is named, or the primary that a sentinel names (`sentinel`);
+//! - which server: the one that is named, the primary that a sentinel names (`sentinel`), or one of a cluster's (`table` knows which);
 //! - a stream: TCP with keep-alive, or a Unix socket; TLS on it where that is asked for (`tls`);
 //! - a login: HELLO 3 AUTH, with the user and the password of `address`;
-//! - its role: what a sentinel named must call itself a master.
+//! - its role: what a sentinel or a cluster named must call itself a master.
 //!
 //! Passwords, certificates and keys are read from their files each time, so that new ones need no restart; a connection that is there
 //! already does not notice them. It ends with its last clone, or when sentinels name another primary: it is cut then, as if the server
@@ -23,11 +23,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::address::{At, Login};
 use super::sentinel::{Found, Sentinels};
+use super::table::Line;
 use super::tls::{self, no_tls};
 use super::{Address, StoreError};
 use crate::config::connection::{Node, TlsSettings};
 
-/// How long it may take until a server can be used: one that is named, and one that a sentinel named, which may be the one that died.
+/// How long it may take until a server can be used: one that is named, and one that others named, which may be the one that died.
 const CONNECT_WITHIN: Duration = Duration::from_secs(3);
 const CONNECT_TO_PRIMARY_WITHIN: Duration = Duration::from_secs(1);
 
@@ -40,8 +41,17 @@ pub(super) struct Connection {
     pub(super) calls: MultiplexedConnection,
     /// The server, as it may be shown.
     pub(super) at: Arc<str>,
+    /// Of a cluster: to which server.
+    pub(super) line: Option<Arc<Line>>,
     /// What moves its bytes, and what watches the sentinels: they end with the last clone.
     _tasks: Arc<[AbortOnDropHandle<()>]>,
+}
+
+impl Connection {
+    /// The number of the line, of a cluster.
+    pub(super) fn line(&self) -> Option<u64> {
+        self.line.as_ref().map(|line| line.number)
+    }
 }
 
 /// A server, and what it takes to speak to it.
@@ -69,7 +79,36 @@ pub(super) enum Failed {
     For(String),
 }
 
-/// Connect to the server of an address, for calls that are answered within a time.
+/// What is said of a server of a cluster that loads its data.
+pub(super) const LOADING: &str = "it is loading its data";
+
+/// Connect to a node of a cluster, whatever it is.
+pub(super) async fn to_node(
+    address: &Address,
+    node: &Node,
+    answer_within: Duration,
+    on_push: &OnPush,
+) -> Result<(MultiplexedConnection, AbortOnDropHandle<()>), String> {
+    let (place, tls) = (Place::Node(node), address.tls.as_ref());
+    let (named_in, password_in) = ("redis.cluster", "redis.password_file");
+    let peer = Peer { place, login: &address.login, tls, named_in, password_in };
+    peer.open(CONNECT_TO_PRIMARY_WITHIN, answer_within, on_push).await.map_err(Failed::in_words)
+}
+
+/// Connect to what the map of a cluster calls a primary, and see that it is one.
+pub(super) async fn to_primary_of_cluster(
+    address: &Address,
+    line: Arc<Line>,
+    answer_within: Duration,
+    on_push: &OnPush,
+) -> Result<Connection, String> {
+    let (mut calls, driver) = to_node(address, &line.node, answer_within, on_push).await?;
+    must_be_master(&mut calls).await.map_err(Failed::in_words)?;
+    let at = line.node.to_string().into();
+    Ok(Connection { calls, at, line: Some(line), _tasks: Arc::new([driver]) })
+}
+
+/// Connect to the server of an address that is no cluster, for calls that are answered within a time.
 pub(super) async fn connect(
     address: &Address,
     answer_within: Duration,
@@ -79,12 +118,16 @@ pub(super) async fn connect(
         At::Node(node) => Place::Node(node),
         At::Socket(path) => Place::Socket(path),
         At::Sentinels(sentinels) => return to_primary(address, sentinels, answer_within, on_push).await,
+        At::Cluster(_) => {
+            let why = "a cluster has no server for all keys".to_owned();
+            return Err(Failed::For(why).at(address.shown()));
+        }
     };
     let (named_in, password_in) = ("redis.url", "redis.password_file");
     let peer = Peer { place, login: &address.login, tls: address.tls.as_ref(), named_in, password_in };
     let opened = peer.open(CONNECT_WITHIN, answer_within, on_push).await;
     let (calls, driver) = opened.map_err(|why| why.at(address.shown()))?;
-    Ok(Connection { calls, at: address.shown().into(), _tasks: Arc::new([driver]) })
+    Ok(Connection { calls, at: address.shown().into(), line: None, _tasks: Arc::new([driver]) })
 }
 
 /// Ask the sentinels in turn until one names a server that calls itself a master, and connect to that.
@@ -117,7 +160,7 @@ async fn to_primary(
                 sentinels.found_by(which);
                 let at = format!("{} ({} of Sentinel)", found.node, sentinels.master()).into();
                 let watch = watch(Arc::clone(sentinels), found, &driver, on_push);
-                return Ok(Connection { calls, at, _tasks: Arc::new([watch, driver]) });
+                return Ok(Connection { calls, at, line: None, _tasks: Arc::new([watch, driver]) });
             }
             Err(Failed::Loading) => whys.push(format!("{} is loading its data", found.node)),
             Err(Failed::For(why)) => whys.push(format!("{}: {why}", found.node)),
@@ -153,7 +196,7 @@ async fn must_be_master(calls: &mut MultiplexedConnection) -> Result<(), Failed>
             other => Err(Failed::For(format!("it answers ROLE with {other:?}"))),
         },
         Err(why) if why.code() == Some("NOPERM") => Err(Failed::For(
-            "with Sentinel the user that dripd logs in as must be allowed to call ROLE: ACL SETUSER … +role".to_owned(),
+            "with Sentinel, and in a cluster, the user that dripd logs in as must be allowed to call ROLE: ACL SETUSER … +role".to_owned(),
         )),
         Err(why) => Err(Failed::For(format!("it does not answer ROLE: {why}"))),
     }
@@ -247,6 +290,13 @@ impl Peer<'_> {
 }
 
 impl Failed {
+    fn in_words(self) -> String {
+        match self {
+            Self::Loading => LOADING.to_owned(),
+            Self::For(why) => why,
+        }
+    }
+
     /// What a caller is told, of a server or of several.
     fn at(self, shown: &str) -> StoreError {
         let address = shown.to_owned();

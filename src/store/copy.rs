@@ -3,11 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
 use redis::FromRedisValue as _;
 
 use super::ops::Put;
-use super::partition::AUTHORITY;
 use super::reply::unexpected;
 use super::{Store, StoreError, Whole};
 use crate::words::policy::Record;
@@ -45,11 +43,17 @@ impl Whole {
         if self.layout().cut().is_whole() {
             return Ok(Carried { busy: Vec::new() });
         }
-        let numbers = self.all(async |mut store: Store| store.number().await).await?;
-        let (last, authority) = (numbers[usize::from(AUTHORITY)], self.authority());
-        let lags = self.each().zip(numbers).filter(|(store, number)| !store.keys().is_authority() && *number != last);
-        let carried = try_join_all(lags.map(|(store, number)| bring(authority.clone(), store, number))).await?;
-        Ok(Carried { busy: carried.into_iter().flatten().collect() })
+        let mut authority = self.authority();
+        let last = authority.number().await?;
+        let bring_one = async |mut store: Store| {
+            let number = store.number().await?;
+            if store.keys().is_authority() || number == last {
+                Ok(None)
+            } else {
+                bring(self.authority(), store, number).await
+            }
+        };
+        Ok(Carried { busy: self.all(bring_one).await?.into_iter().flatten().collect() })
     }
 
     /// The same, and wait for those that are busy, for a while.

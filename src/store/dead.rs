@@ -167,7 +167,7 @@ impl Whole {
     ///
     /// As any call.
     pub async fn time_ms(&mut self) -> Result<u64, StoreError> {
-        let mut store = self.authority();
+        let mut store = self.any();
         let (seconds, us): (u64, u64) = store.read("TIME", &redis::cmd("TIME")).await?;
         Ok(seconds * 1_000 + us / 1_000)
     }

@@ -8,6 +8,9 @@ use crate::words::cut::Cut;
 /// The code of what the user of the connection may not do.
 const NOT_ALLOWED: &str = "NOPERM";
 
+/// The codes of calls that came while a partition stood still.
+const STAND_STILL: [&str; 4] = ["TRYAGAIN", "ASK", "MOVED", "CLUSTERDOWN"];
+
 /// Why a call or a connection failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -23,6 +26,18 @@ pub enum StoreError {
         /// Where it is, or should be.
         address: String,
         /// What is wrong, and the way out.
+        why: String,
+    },
+    /// There is no server now for one partition of several; the others go on.
+    #[error(
+        "partition {partition} is away, redis at {node} cannot be used: {why}; it is back when that server, or a replica in its place, is"
+    )]
+    Away {
+        /// Its number.
+        partition: u8,
+        /// Where it is, or should be.
+        node: String,
+        /// What is wrong.
         why: String,
     },
     /// The connection broke or timed out: whether the call ran is not known.
@@ -111,7 +126,9 @@ impl StoreError {
             Self::Reply { reply, .. } => format!(
                 "the answer means nothing to this version of dripd ({reply}); use the version of the daemons, which `dripd status` names"
             ),
-            Self::Loading { .. } | Self::Unusable { .. } | Self::OtherCut { .. } => self.to_string(),
+            Self::Loading { .. } | Self::Unusable { .. } | Self::Away { .. } | Self::OtherCut { .. } => {
+                self.to_string()
+            }
         }
     }
 
@@ -124,7 +141,22 @@ impl StoreError {
     /// Whether Redis itself cannot be used (exit code 69), as opposed to one call that failed.
     #[must_use]
     pub fn is_unusable(&self) -> bool {
-        matches!(self, Self::Loading { .. } | Self::Unusable { .. })
+        matches!(self, Self::Loading { .. } | Self::Unusable { .. } | Self::Away { .. })
+    }
+
+    /// Whether a partition stands still for a while: its slot is on the move to another server, or the cluster takes no calls. Nothing was
+    /// done; the same call is answered when that is over.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        self.code().is_some_and(|code| STAND_STILL.contains(&code))
+    }
+
+    /// The slot that a call was about which came to the wrong server.
+    pub(super) fn slot(&self) -> Option<u16> {
+        match self {
+            Self::Refused { message, .. } => message.split_whitespace().next()?.parse().ok(),
+            _ => None,
+        }
     }
 
     /// Whether trying again is of no use: somebody has to change something first.
@@ -182,6 +214,8 @@ fn refused(code: &str, message: &str) -> String {
             "a key of dripd's holds something else than it must: see the TYPE of those that belong to it, then rename or delete that one"
                 .to_owned()
         }
+ "ASK" | "MOVED" => "its partition is on the move to another server; nothing was done, try again in a second".to_owned(),
+        "CLUSTERDOWN" => format!("the cluster takes no calls now ({message}); nothing was done, try again when all its key slots are served"),
         "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "TRYAGAIN" | "WRONGTYPE" => message.to_owned(),
         code => format!("redis answers {code} {message}"),
     }

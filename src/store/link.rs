@@ -13,6 +13,9 @@ use super::{Address, Layout, StoreError, Whole};
 const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The same where a partition stands still.
+const STANDS_STILL: Duration = Duration::from_millis(100);
+
 /// A connection that is made when it is needed, and again when it was lost. Callers share it.
 pub struct Link {
     address: Address,
@@ -91,7 +94,7 @@ impl Link {
         if let Err(why) = &answer
             && let Some(StoreError::Lost { .. } | StoreError::Unusable { .. }) = why.of_store()
         {
-            self.forget(number).await;
+            self.forget(number).await; // (of a cluster one server was lost, and the others go on)
         }
         answer
     }
@@ -99,7 +102,7 @@ impl Link {
     /// A connection was lost. Another one that has taken its place meanwhile stays.
     async fn forget(&self, number: u64) {
         let mut kept = self.kept.lock().await;
-        if kept.made == number {
+        if kept.made == number && !kept.store.as_ref().is_some_and(Whole::is_cluster) {
             kept.store = None;
         }
     }
@@ -121,7 +124,9 @@ impl Link {
             };
             match answer {
                 Ok(answer) => return Ok(answer),
-                // What passes: a script that runs too long, a disk that is full, replicas that lag.
+                // What passes: a slot is moved, a primary has no successor yet.
+                Err(why) if why.stands_still() => sleep(STANDS_STILL).await,
+                // And: a script that runs too long, a disk that is full, replicas that lag.
                 Err(StoreError::Refused { code, .. }) if matches!(code.as_str(), "BUSY" | "MISCONF" | "NOREPLICAS") => {
                     sleep(LONGEST_PAUSE).await;
                 }

@@ -4,7 +4,8 @@
 //! a system, and asks or tells all of them what concerns all (`partition` says which keys those are, `whole` what is asked of all, `copy`
 //! how what is set in one comes into the others). `connect` makes a connection that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew. How that is
-//! done, with `tls` and `sentinel`, is the file `connect`.
+//! done, with `tls`, `sentinel` and `cluster`, is the file `connect`; of a cluster `table` keeps a connection to each primary, and says which
+//! partitions are away.
 //! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
 //! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `beat` says which daemons are alive, `wake` keeps what Redis reports.
@@ -13,6 +14,7 @@ pub mod acl;
 mod address;
 pub mod beat;
 pub mod change;
+mod cluster;
 mod connect;
 pub mod copy;
 pub mod dead;
@@ -25,6 +27,7 @@ pub mod library;
 pub mod link;
 pub mod ops;
 pub mod partition;
+pub mod primary;
 pub mod purge;
 mod record;
 pub mod reply;
@@ -33,6 +36,7 @@ mod sentinel;
 pub mod server;
 pub mod settings;
 pub mod status;
+mod table;
 pub mod timing;
 mod tls;
 pub mod top;
@@ -42,27 +46,34 @@ pub mod walk;
 pub mod what_if;
 mod whole;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ToRedisArgs, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, ToRedisArgs, Value};
 
 pub use address::Address;
-use connect::{Connection, OnPush};
+use address::At;
+use connect::OnPush;
 pub use error::StoreError;
 use library::is_missing_function;
 pub use partition::{Layout, Partition};
+use table::{Reach, Table};
 pub use whole::Whole;
 
 /// How long an answer may take: an append to a slow disk may stall for two seconds.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// What a server of a cluster answers that has not got the slot of a key.
+const MOVED: &str = "MOVED";
+
 /// A connection to Redis that speaks dripd's functions.
 #[derive(Debug, Clone)]
 pub struct Store {
-    connection: Connection,
+    reach: Reach,
     partition: Arc<Partition>,
+    /// Of a cluster: who knows where the calls go when they came to the wrong server.
+    home: Weak<Table>,
 }
 
 impl Store {
@@ -95,16 +106,24 @@ impl Store {
         on_push: OnPush,
     ) -> Result<Self, StoreError> {
         // Boxed: what TLS needs for its first words is large, and lies in the future of whoever connects.
-        let connection = Box::pin(connect::connect(address, answer_within, &on_push)).await?;
-        let mut store = Self { connection, partition: Arc::new(partition.clone()) };
+        let connection = match &address.at {
+            At::Cluster(cluster) => Box::pin(table::open(address, cluster, partition, answer_within, &on_push)).await?,
+            _ => Box::pin(connect::connect(address, answer_within, &on_push)).await?,
+        };
+        let mut store = Self::of_table(Reach::Here(connection), partition.clone(), &Weak::new());
         store.check_version().await?;
         Ok(store)
+    }
+
+    /// A partition, and the way to it.
+    fn of_table(reach: Reach, partition: Partition, home: &Weak<Table>) -> Self {
+        Self { reach, partition: Arc::new(partition), home: Weak::clone(home) }
     }
 
     /// The same connection for the keys of another partition.
     #[must_use]
     pub fn at(&self, partition: Partition) -> Self {
-        Self { connection: self.connection.clone(), partition: Arc::new(partition) }
+        Self::of_table(self.reach.clone(), partition, &self.home)
     }
 
     fn unusable(&self, why: String) -> StoreError {
@@ -114,12 +133,25 @@ impl Store {
     /// The server that it leads to, as it may be shown.
     #[must_use]
     pub fn shown(&self) -> &str {
-        &self.connection.at
+        match &self.reach {
+            Reach::Here(connection) => &connection.at,
+            Reach::Away(away) => &away.node,
+        }
     }
 
     /// What calls are made on.
-    fn calls(&mut self) -> &mut MultiplexedConnection {
-        &mut self.connection.calls
+    fn calls(&mut self) -> Result<&mut MultiplexedConnection, StoreError> {
+        match &mut self.reach {
+            Reach::Here(connection) if connection.line.as_ref().is_some_and(|line| line.is_lost()) => {
+                let (partition, node) = (self.partition.number(), connection.at.to_string());
+                Err(StoreError::Away { partition, node, why: table::LOST.to_owned() })
+            }
+            Reach::Here(connection) => Ok(&mut connection.calls),
+            Reach::Away(away) => {
+                let (partition, node, why) = (self.partition.number(), away.node.clone(), away.why.clone());
+                Err(StoreError::Away { partition, node, why })
+            }
+        }
     }
 
     /// The keys that it uses.
@@ -130,9 +162,84 @@ impl Store {
 
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
         let began = Instant::now();
-        let answer = command.query_async(self.calls()).await;
+        let answer = command.query_async(self.calls()?).await;
         timing::took(name, began.elapsed());
+        let why = match answer {
+            Ok(reply) => return Ok(reply),
+            Err(why) => StoreError::of_call(self.shown(), name, &why),
+        };
+        if !self.goes_elsewhere(&why).await {
+            return Err(why);
+        }
+        let answer = command.query_async(self.calls()?).await;
         answer.map_err(|why| StoreError::of_call(self.shown(), name, &why))
+    }
+
+    /// The same of several commands in one round trip.
+    async fn call_all<T: FromRedisValue>(&mut self, name: &'static str, pipeline: &Pipeline) -> Result<T, StoreError> {
+        let answer = pipeline.query_async(self.calls()?).await;
+        answer.map_err(|why| {
+            let why = StoreError::of_call(self.shown(), name, &why);
+            self.note(&why);
+            why
+        })
+    }
+
+    /// In a cluster a connection that broke or hangs is given up, and one that leads to the wrong server is a reason to look for the right one.
+    fn note(&self, why: &StoreError) {
+        if let (StoreError::Lost { .. }, Reach::Here(connection)) = (why, &self.reach)
+            && let Some(line) = &connection.line
+        {
+            line.give_up();
+        }
+    }
+
+    /// After a call that failed: whether it came to the wrong server of a cluster, where it did nothing, and the right one is known now.
+    async fn goes_elsewhere(&mut self, why: &StoreError) -> bool {
+        self.note(why);
+        if why.code() != Some(MOVED) {
+            return false;
+        }
+        let Some(slot) = why.slot() else { return false };
+        let Some(table) = self.home.upgrade() else { return false };
+        let was = self.line();
+        if table.looked_anew().await {
+            self.reach = table.reach(slot);
+        }
+        self.line().is_some() && self.line() != was
+    }
+
+    /// The number of its connection, of a cluster.
+    fn line(&self) -> Option<u64> {
+        match &self.reach {
+            Reach::Here(connection) => connection.line(),
+            Reach::Away(_) => None,
+        }
+    }
+
+    /// Whether a partition of the system at an address is on the server of this connection, as far as is known.
+    #[must_use]
+    pub fn leads_to(&self, address: &Address, partition: &Partition) -> bool {
+        match (&address.at, &self.reach) {
+            (At::Cluster(cluster), Reach::Here(connection)) => {
+                let slot = table::slot_of(partition);
+                let node = connection.line.as_ref().map(|line| &line.node);
+                cluster.newest().is_some_and(|map| map.home(slot) == node)
+            }
+            _ => true,
+        }
+    }
+
+    /// Why there is no server for it, where that is so.
+    #[must_use]
+    pub fn absence(&self) -> Option<StoreError> {
+        self.clone().calls().err()
+    }
+
+    /// Whether there is a server for it.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        matches!(self.reach, Reach::Here(_))
     }
 
     /// The same, with the reply decoded.

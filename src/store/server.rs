@@ -1,11 +1,11 @@
 //! The server itself: its version, what it lacks to keep the promises, the types of our keys, its reports of changed
 //! queues, and what the supervisor of the built-in Redis asks of it.
 
-use redis::Value;
+use std::collections::HashMap;
 
-use super::library;
+use redis::{FromRedisValue as _, Value};
+
 use super::reply::unexpected;
-use super::wake::Reports;
 use super::{Store, StoreError, Whole};
 use crate::config::Fsync;
 
@@ -21,45 +21,25 @@ pub struct Server {
 }
 
 impl Whole {
-    /// Make the server ready for a daemon: check what it lacks and the types of our keys, load the library, turn the
-    /// reports on.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError::Unusable`] when a key of ours has the wrong type or the library cannot be loaded.
-    pub async fn prepare(&mut self, reports: &Reports) -> Result<Server, StoreError> {
-        let mut first = self.authority();
-        let (version, warnings) = (first.version().await?, first.lacks().await?);
-        let mut server = Server { version, warnings, tracking: false };
-        self.check_types().await?;
-        first.load_library(&library::CURRENT).await?;
-        let mut tracking = redis::cmd("CLIENT");
-        tracking.arg("TRACKING").arg("ON").arg("BCAST");
-        for prefix in reports.prefixes() {
-            tracking.arg("PREFIX").arg(prefix);
-        }
-        match first.call("CLIENT TRACKING", &tracking).await {
-            Ok(_) => server.tracking = true,
-            Err(StoreError::Refused { code, message, .. }) => {
-                server.warnings.push(format!("CLIENT TRACKING is not available ({code} {message}): queues are polled"));
-            }
-            Err(other) => return Err(other),
-        }
-        Ok(server)
-    }
-
     /// Refuse a key of ours that has the wrong type.
     pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
         self.all(async |mut store: Store| store.check_types().await).await.map(drop)
     }
 
-    /// What the server should have to keep the promises, in a word each, and whether it lacks that.
+    /// What the servers should have to keep the promises, in a word each, and whether one of them lacks that.
     ///
     /// # Errors
     ///
     /// As [`Store::lacking`].
     pub async fn lacking(&mut self) -> Result<[(&'static str, bool); 2], StoreError> {
-        self.authority().lacking().await
+        let mut found = [("appendonly", false), ("noeviction", false)];
+        for mut primary in self.primaries() {
+            match primary.lacking().await {
+                Err(why) if self.goes_on_without(&why) => {}
+                lacking => found.iter_mut().zip(lacking?).for_each(|(found, (_, lacks))| found.1 |= lacks),
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -71,7 +51,25 @@ impl Store {
             "appendonly" => "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf",
             _ => "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction",
         };
-        Ok(lacking.into_iter().filter(|(_, lacks)| *lacks).map(|(what, _)| sentence(what).to_owned()).collect())
+        let lacks = lacking.into_iter().filter(|(_, lacks)| *lacks).map(|(what, _)| sentence(what).to_owned());
+        Ok(lacks.chain(self.full_coverage().await?).collect())
+    }
+
+    /// What it means that a cluster stops as a whole when one of its slots is not served. Who may not ask is not told.
+    async fn full_coverage(&mut self) -> Result<Option<String>, StoreError> {
+        const SETTING: &str = "cluster-require-full-coverage";
+        if self.line().is_none() {
+            return Ok(None);
+        }
+        let told = match self.call("CONFIG GET", redis::cmd("CONFIG").arg("GET").arg(SETTING)).await {
+            Err(StoreError::Refused { .. }) => return Ok(None),
+            told => told?,
+        };
+        let told = HashMap::<String, String>::from_redis_value(told).unwrap_or_default();
+        let sentence = format!(
+            "{SETTING} is yes: while one primary is away and no replica has taken its place, no partition is served; set it to no on every node"
+        );
+        Ok(told.get(SETTING).is_some_and(|set| set == "yes").then_some(sentence))
     }
 
     /// What the server should have to keep the promises, in a word each, and whether it lacks that.
@@ -90,7 +88,7 @@ impl Store {
     }
 
     /// Refuse a key of ours that has the wrong type.
-    async fn check_types(&mut self) -> Result<(), StoreError> {
+    pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
         let Some((key, found, wanted)) = self.wrong_key().await? else { return Ok(()) };
         Err(self.unusable(format!(
             "key {key} is a {found} and must be a {wanted}: rename or delete it, or choose another redis.prefix"
@@ -104,8 +102,7 @@ impl Store {
         for (key, _) in &typed {
             pipeline.cmd("TYPE").arg(key);
         }
-        let found: Vec<String> =
-            pipeline.query_async(self.calls()).await.map_err(|why| StoreError::of_call(self.shown(), "TYPE", &why))?;
+        let found: Vec<String> = self.call_all("TYPE", &pipeline).await?;
         let keys = typed.into_iter().zip(found);
         let mut wrong = keys.filter(|((_, wanted), found)| found != wanted && found != "none");
         Ok(wrong.next().map(|((key, wanted), found)| (key, found, wanted)))

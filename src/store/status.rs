@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use redis::{FromRedisValue as _, Value};
 use serde::Serialize;
 
+use super::acl::Role;
 use super::beat::{self, WakeUp};
 use super::keys::GROUP;
 use super::library::is_missing_function;
@@ -28,6 +29,9 @@ pub struct Status {
     /// Into how many partitions the keys are cut, where that is more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u8>,
+    /// Of a cluster: the partitions that cannot be reached now, of which nothing here tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away: Option<Vec<AwayPartition>>,
     /// Buckets that wait for their due.
     pub scheduled: u64,
     /// How many buckets and budgets wait for a share of a budget.
@@ -60,6 +64,17 @@ pub struct Status {
     pub lateness: Option<Lateness>,
     /// The buckets that come first; `None` until the first walk is over.
     pub top: Option<StatusTop>,
+}
+
+/// A partition that cannot be reached now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AwayPartition {
+    /// Its number.
+    pub partition: u8,
+    /// Where it is, or should be.
+    pub node: String,
+    /// Why it cannot be reached.
+    pub why: String,
 }
 
 /// Where a record comes from.
@@ -202,7 +217,10 @@ impl Whole {
     ///
     /// As any call.
     pub async fn status(&mut self, record: &Record) -> Result<Status, StoreError> {
-        match self.read_status(record).await {
+        let mut one = self.missing_none();
+        let status = one.read_status(record).await;
+        self.also_missing(&one);
+        match status {
             // Redis does not say which key it was.
             Err(why) if why.code() == Some("WRONGTYPE") => Err(self.check_types().await.err().unwrap_or(why)),
             other => other,
@@ -214,16 +232,17 @@ impl Whole {
         let Part { stats, spreading, mut routes, sizes } = parts.into_iter().reduce(Part::add).expect("one at least");
         routes.sort_by(|a, b| a.route.cmp(&b.route));
         let [scheduled, sharing, full, paused, retrying, rejected, dead] = sizes;
-        let mut authority = self.authority();
-        let same = authority.has_record(record).await?;
+        let mut one = self.any();
+        let same = one.has_record(record).await?;
         Ok(Status {
             redis: self.shown().to_owned(),
-            version: authority.version().await?,
-            warnings: authority.lacks().await?,
+            version: one.version().await?,
+            warnings: one.lacks().await?,
             partitions: Some(self.layout().cut().partitions).filter(|n| *n > 1),
             top: self.status_top().await?,
-            record_source: authority.record_source().await?,
-            daemons: authority.daemons().await?,
+            away: self.is_cluster().then(|| self.away()),
+            record_source: one.record_source().await?,
+            daemons: one.daemons().await?,
             has_record: same.is_some(),
             same_record: same == Some(true),
             scheduled,
@@ -238,6 +257,18 @@ impl Whole {
             lateness: Lateness::of(&stats),
             counters: stats.into_iter().filter(|(name, _)| !name.starts_with("late:")).collect(),
         })
+    }
+
+    /// What calls on all partitions passed over.
+    fn away(&self) -> Vec<AwayPartition> {
+        let one = |(partition, why): (u8, StoreError)| match why {
+            StoreError::Away { node, why, .. } => AwayPartition { partition, node, why },
+            why => {
+                let node = self.at(partition).shown().to_owned();
+                AwayPartition { partition, node, why: why.in_words(Role::Observer) }
+            }
+        };
+        self.missed().into_iter().map(one).collect()
     }
 
     /// The buckets that come first.

@@ -184,11 +184,8 @@ impl Store {
         for queue in queues {
             pipeline.cmd("LLEN").arg(queue);
         }
-        let replies: Vec<RedisResult<Value>> = pipeline
-            .ignore_errors() // of a queue that is no list
-            .query_async(self.calls())
-            .await
-            .map_err(|why| StoreError::of_call(self.shown(), "LLEN", &why))?;
+        pipeline.ignore_errors(); // of a queue that is no list
+        let replies: Vec<RedisResult<Value>> = self.call_all("LLEN", &pipeline).await?;
         let (places, lengths) = replies.split_at_checked(PLACES).ok_or_else(|| unexpected("LLEN", &Value::Nil))?;
         let standing = stands(places, queues.len()).into_iter().zip(lengths).map(|(scheduled, length)| Standing {
             scheduled,
@@ -268,8 +265,7 @@ impl Store {
         for bucket in buckets {
             pipeline.cmd("LLEN").arg(self.keys().queue(bucket));
         }
-        let reply = pipeline.query_async(self.calls()).await;
-        reply.map_err(|why| StoreError::of_call(self.shown(), "LLEN", &why))
+        self.call_all("LLEN", &pipeline).await
     }
 
     /// How many jobs of each bucket the rejected stream tells of: an entry is one job, or says for how many it stands.

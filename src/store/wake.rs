@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use super::partition::{Layout, QueueKey};
@@ -38,8 +38,8 @@ pub struct Reports {
     pub changes: Arc<Notify>,
     /// Buckets of any partition are not as the walk found them.
     pub moved: Arc<Notify>,
-    /// Names were lost: look at every queue.
-    pub lost: Arc<Notify>,
+    /// Grows when names were lost: look at every queue.
+    pub lost: Arc<watch::Sender<u64>>,
     /// The connection is gone.
     pub disconnected: Notify,
 }
@@ -65,7 +65,7 @@ pub struct Hints {
     pub ready: Notify,
     /// The same, or an operator changed something: buckets are not as the walk found them.
     pub moved: Arc<Notify>,
-    lost: Arc<Notify>,
+    lost: Arc<watch::Sender<u64>>,
     /// There is room for the names of a reconcile.
     room: Notify,
 }
@@ -152,7 +152,7 @@ impl Reports {
     /// Nothing yet, of any partition of a system.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        let (changes, moved, lost) = (Arc::default(), Arc::default(), Arc::default());
+        let (changes, moved, lost) = (Arc::default(), Arc::default(), Arc::new(watch::Sender::new(0)));
         let hints = layout.all().map(|_| Arc::new(Hints::new(&changes, &moved, &lost))).collect();
         Self { layout, hints, bad: Mutex::default(), changes, moved, lost, disconnected: Notify::new() }
     }
@@ -181,7 +181,7 @@ impl Reports {
                         }
                     }
                 }
-                _ => self.lost.notify_one(), // the whole database was flushed
+                _ => self.lost.send_modify(|times| *times += 1), // the whole database was flushed
             },
             _ => {}
         }
@@ -234,7 +234,7 @@ impl Reports {
 }
 
 impl Hints {
-    fn new(changes: &Arc<Notify>, moved: &Arc<Notify>, lost: &Arc<Notify>) -> Self {
+    fn new(changes: &Arc<Notify>, moved: &Arc<Notify>, lost: &Arc<watch::Sender<u64>>) -> Self {
         Self {
             names: Mutex::default(),
             queues: Notify::new(),
@@ -263,13 +263,13 @@ impl Hints {
         match self.names().add(bucket.as_str()) {
             Added::News => self.queues.notify_one(),
             Added::Known => {}
-            Added::Full => self.lost.notify_one(),
+            Added::Full => self.lost.send_modify(|times| *times += 1),
         }
     }
 
     /// Names of some queue may have been passed over: all are to be looked for.
     pub fn lost(&self) {
-        self.lost.notify_one();
+        self.lost.send_modify(|times| *times += 1);
     }
 
     /// Wait until a scan may add more names.
@@ -288,6 +288,12 @@ impl Hints {
             self.room.notify_waiters();
         }
         taken
+    }
+
+    /// Another pacer begins. What its forerunner had in hand may have been lost with a connection; every queue is looked at then.
+    pub fn start_over(&self) {
+        *self.names() = Names::default();
+        self.room.notify_waiters();
     }
 
     /// A call with these names is over, and has looked at the first so many of them.

@@ -170,11 +170,7 @@ impl Store {
     async fn timed(&mut self, name: &'static str, args: &[&[u8]]) -> Result<(Value, Duration), StoreError> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("TIME").cmd("FCALL").arg(name).arg(1).arg(self.keys().policy()).arg(args).cmd("TIME");
-        let replies: Vec<RedisResult<Value>> = pipeline
-            .ignore_errors()
-            .query_async(self.calls())
-            .await
-            .map_err(|why| StoreError::of_call(self.shown(), name, &why))?;
+        let replies: Vec<RedisResult<Value>> = self.call_all(name, pipeline.ignore_errors()).await?;
         let Ok([before, reply, after]) = <[_; 3]>::try_from(replies) else { return Err(unexpected(name, &Value::Nil)) };
         let cost = micros(after).zip(micros(before)).map_or(Duration::ZERO, |(after, before)| {
             Duration::from_micros(after.saturating_sub(before)) // the clock may step back

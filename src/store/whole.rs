@@ -2,35 +2,34 @@
 //! store of its partition (`of`), what is set goes to the authority (`copy` carries it on), and what is counted is added up in the files
 //! that count it.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use redis::{PushInfo, PushKind, RedisResult};
+use tokio::sync::watch;
 
+use super::address::At;
 use super::connect::OnPush;
-use super::partition::{AUTHORITY, Layout, QueueKey};
-use super::view::{Scanned, Standing};
+use super::partition::{AUTHORITY, Layout};
+use super::primary::Primary;
+use super::table::{Reach, Table};
 use super::wake::Reports;
 use super::{ANSWER_WITHIN, Address, Store, StoreError};
 use crate::words::bucket::BucketName;
-use crate::words::cut::Cut;
+use crate::words::cut::{self, Cut};
 use crate::words::glob::Glob;
-
-/// The queues of a page of a scan.
-pub struct Sorted {
-    /// Those of buckets, by partition.
-    pub by_partition: Vec<(Store, Vec<Vec<u8>>)>,
-    /// Those that are no bucket's, or lie elsewhere than it lives.
-    pub alone: Vec<Vec<u8>>,
-}
 
 /// A connection to every partition of a system. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Whole {
     layout: Arc<Layout>,
-    /// By number.
-    stores: Arc<[Store]>,
+    table: Arc<Table>,
+    /// Where it is, as it may be shown.
+    shown: Arc<str>,
+    /// The partitions that calls on all of them passed over, and why.
+    missed: Arc<Mutex<BTreeMap<u8, StoreError>>>,
 }
 
 impl Whole {
@@ -73,24 +72,33 @@ impl Whole {
     }
 
     async fn connect_with(address: &Address, layout: &Layout, on_push: OnPush) -> Result<Self, StoreError> {
-        let first = Store::connect_with(address, &layout.authority(), ANSWER_WITHIN, on_push).await?;
-        let stores = layout.all().map(|partition| first.at(partition)).collect();
-        let mut whole = Self { layout: Arc::new(layout.clone()), stores };
+        let layout = Arc::new(layout.clone());
+        let (table, shown) = if let At::Cluster(cluster) = &address.at {
+            (Table::live(address, cluster, &layout, on_push).await?, address.shown().into())
+        } else {
+            let first = Store::connect_with(address, &layout.authority(), ANSWER_WITHIN, on_push).await?;
+            (Table::fixed(layout.all().map(|partition| first.at(partition)).collect()), first.shown().into())
+        };
+        let whole = Self { layout, table, shown, missed: Arc::default() };
         whole.check_cut().await?;
         Ok(whole)
     }
 
-    /// Refuse a system that is cut in another way than the configuration says. Who may not ask is not told.
-    async fn check_cut(&mut self) -> Result<(), StoreError> {
+    /// Refuse a system that is cut in another way than the configuration says. Who may not ask is not told, nor is anybody while the
+    /// authority is away.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OtherCut`].
+    pub async fn check_cut(&self) -> Result<(), StoreError> {
         let [whole, cut] = self.layout.records();
         let mut pipeline = redis::pipe();
         pipeline.cmd("HGET").arg(whole).arg("id").cmd("HGET").arg(cut).arg("cut");
         let mut store = self.authority();
-        let replies: Vec<RedisResult<Option<String>>> = pipeline
-            .ignore_errors()
-            .query_async(store.calls())
-            .await
-            .map_err(|why| StoreError::of_call(store.shown(), "HGET", &why))?;
+        let replies: Vec<RedisResult<Option<String>>> = match store.call_all("HGET", pipeline.ignore_errors()).await {
+            Err(why) if self.goes_on_without(&why) => return Ok(()),
+            replies => replies?,
+        };
         let mut replies = replies.into_iter().map(|reply| reply.ok().flatten());
         let (is_whole, cut) = (replies.next().flatten().is_some(), replies.next().flatten());
         let cut = cut.and_then(|text| {
@@ -110,7 +118,47 @@ impl Whole {
     /// The server that it leads to, as it may be shown.
     #[must_use]
     pub fn shown(&self) -> &str {
-        self.stores[usize::from(AUTHORITY)].shown()
+        &self.shown
+    }
+
+    /// Whether its partitions live on several servers, and may move from one to another.
+    #[must_use]
+    pub fn is_cluster(&self) -> bool {
+        self.table.is_live()
+    }
+
+    /// Of a cluster: tells when a partition has come to another place, or is away, or back.
+    #[must_use]
+    pub fn changes_of_place(&self) -> Option<watch::Receiver<u64>> {
+        self.table.changes()
+    }
+
+    /// The servers that can be reached, each with its partitions.
+    #[must_use]
+    pub fn primaries(&self) -> Vec<Primary> {
+        let all = self.table.all();
+        if !self.is_cluster() {
+            return vec![Primary::new(&self.layout, all[usize::from(AUTHORITY)].clone(), all.to_vec())];
+        }
+        let connections = self.table.connections();
+        let primaries = connections.into_iter().map(|connection| {
+            let line = connection.line();
+            let stores = all.iter().filter(|store| store.line() == line).cloned().collect();
+            let any = Store::of_table(Reach::Here(connection), self.layout.authority(), &Weak::new());
+            Primary::new(&self.layout, any, stores)
+        });
+        primaries.collect()
+    }
+
+    /// The server that has a key which is none of dripd's.
+    #[must_use]
+    pub fn of_key(&self, key: &[u8]) -> Store {
+        if self.is_cluster() {
+            let reach = self.table.reach(cut::key_slot(key));
+            Store::of_table(reach, self.layout.authority(), &Arc::downgrade(&self.table))
+        } else {
+            self.authority()
+        }
     }
 
     /// How the system is cut.
@@ -134,7 +182,7 @@ impl Whole {
     /// The partition of a number.
     #[must_use]
     pub fn at(&self, number: u8) -> Store {
-        self.stores[usize::from(number)].clone()
+        self.table.at(number)
     }
 
     /// The partition that says what holds in all of them: the record, and what is set.
@@ -143,9 +191,48 @@ impl Whole {
         self.at(AUTHORITY)
     }
 
+    /// The authority, or where that is away any partition that is not: for what all of them have.
+    #[must_use]
+    pub fn any(&self) -> Store {
+        let all = self.table.all();
+        all.iter().find(|store| store.is_here()).unwrap_or(&all[usize::from(AUTHORITY)]).clone()
+    }
+
     /// All of them, by number.
-    pub fn each(&self) -> impl Iterator<Item = Store> {
-        self.stores.iter().cloned()
+    pub fn each(&self) -> impl Iterator<Item = Store> + use<> {
+        let all = self.table.all();
+        (0..all.len()).map(move |at| all[at].clone())
+    }
+
+    /// Whether an error concerns one server of several, or a partition that stands still, and the others go on.
+    #[must_use]
+    pub fn goes_on_without(&self, why: &StoreError) -> bool {
+        self.is_cluster() && (why.stands_still() || why.is_unusable() || matches!(why, StoreError::Lost { .. }))
+    }
+
+    /// The same of a call that all partitions are asked; it is kept which one was passed over.
+    pub fn passes_over(&self, number: u8, why: &StoreError) -> bool {
+        let passes = self.goes_on_without(why);
+        if passes {
+            self.missed.lock().unwrap_or_else(PoisonError::into_inner).insert(number, why.clone());
+        }
+        passes
+    }
+
+    /// The same, of which no partition was passed over so far.
+    pub(super) fn missing_none(&self) -> Self {
+        Self { missed: Arc::default(), ..self.clone() }
+    }
+
+    /// What was passed over there was passed over here.
+    pub(super) fn also_missing(&self, there: &Self) {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner).extend(there.missed());
+    }
+
+    /// Which partitions were passed over so far, and why.
+    #[must_use]
+    pub fn missed(&self) -> BTreeMap<u8, StoreError> {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The partitions that a pattern may be about: that of a name or a budget, or all where it is a glob.
@@ -153,12 +240,35 @@ impl Whole {
         if is_glob { self.each().collect() } else { vec![self.of_stored(stored)] }
     }
 
-    /// The same call in every partition, side by side; the replies by number.
+    /// The same call in every partition, side by side; the replies by number, of those that can be reached: of one at least.
     pub(super) async fn all<T, F>(&self, call: impl Fn(Store) -> F) -> Result<Vec<T>, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        try_join_all(self.each().map(call)).await
+        Ok(self.reached(call).await?.into_iter().map(|(_, reply)| reply).collect())
+    }
+
+    /// The same with their numbers.
+    pub(super) async fn reached<T, F>(&self, call: impl Fn(Store) -> F) -> Result<Vec<(u8, T)>, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        if !self.is_cluster() {
+            let replies = try_join_all(self.each().map(call)).await?;
+            return Ok((0..).zip(replies).collect());
+        }
+        let (mut told, mut first) = (Vec::new(), None);
+        for (number, reply) in (0..).zip(join_all(self.each().map(call)).await) {
+            match reply {
+                Ok(reply) => told.push((number, reply)),
+                Err(why) if self.passes_over(number, &why) => first = first.or(Some(why)),
+                Err(why) => return Err(why),
+            }
+        }
+        match first {
+            Some(why) if told.is_empty() => Err(why),
+            _ => Ok(told),
+        }
     }
 
     /// The same for some names, each in its partition; the replies by name, in their order.
@@ -170,77 +280,17 @@ impl Whole {
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        let mut lists = vec![Vec::new(); self.stores.len()];
+        let mut lists = vec![Vec::new(); usize::from(self.layout.cut().partitions)];
         for name in names {
             lists[usize::from(self.layout.number_of_subject(name))].push(name.clone());
         }
-        let calls = self.each().zip(lists).map(|(store, names)| {
-            let (number, told) = (store.keys().number(), call(store, names.clone()));
-            async move { Ok((number, names, told.await?)) }
-        });
-        try_join_all(calls).await
-    }
-
-    /// A page of a scan over every key, of which those of queues are replied, of whatever partition.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn scan_queues(&mut self, cursor: u64) -> Result<Scanned, StoreError> {
-        let pattern = self.layout.queue_pattern();
-        self.authority().scan_queues(cursor, &pattern).await
-    }
-
-    /// For each partition a number that has grown when something may happen there earlier than the daemons know.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn wakes(&mut self) -> Result<Vec<u64>, StoreError> {
-        self.all(async |mut store: Store| store.wakes().await).await
-    }
-
-    /// The queues of a page by their partition.
-    #[must_use]
-    pub fn sorted(&self, queues: Vec<Vec<u8>>) -> Sorted {
-        let (mut lists, mut alone) = (vec![Vec::new(); self.stores.len()], Vec::new());
-        for key in queues {
-            match self.layout.read_queue(&key) {
-                QueueKey::Of(number, _) => lists[usize::from(number)].push(key),
-                QueueKey::Misplaced { .. } | QueueKey::NoBucket(_) => alone.push(key),
-            }
-        }
-        let by_partition = self.each().zip(lists).filter(|(_, queues)| !queues.is_empty()).collect();
-        Sorted { by_partition, alone }
-    }
-
-    /// Those of some queues whose buckets neither wait for their due nor are paused, and those that are left alone.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn unscheduled(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StoreError> {
-        let Sorted { by_partition, alone: mut found } = self.sorted(queues);
-        for (mut store, queues) in by_partition {
-            found.extend(store.unscheduled(queues).await?);
-        }
-        Ok(found)
-    }
-
-    /// How things stand with some queues: each with what is known of it. One that is left alone is no news.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn standing(&mut self, queues: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, Standing)>, StoreError> {
-        let nothing = Standing { scheduled: true, length: None };
-        let Sorted { by_partition, alone } = self.sorted(queues);
-        let mut found: Vec<_> = alone.into_iter().map(|key| (key, nothing)).collect();
-        for (mut store, queues) in by_partition {
-            let standing = store.standing(&queues).await?;
-            found.extend(queues.into_iter().zip(standing));
-        }
-        Ok(found)
+        let call = |store: Store| {
+            let names = lists[usize::from(store.keys().number())].clone();
+            let told = call(store, names.clone());
+            async move { Ok((names, told.await?)) }
+        };
+        let told = self.reached(call).await?;
+        Ok(told.into_iter().map(|(number, (names, reply))| (number, names, reply)).collect())
     }
 
     /// Look at the queue of each bucket that a glob matches, and let out nothing: what was pushed by now is judged by what holds now.
@@ -250,14 +300,22 @@ impl Whole {
     ///
     /// As any call.
     pub async fn look_at_all(&mut self, glob: &Glob) -> Result<(), StoreError> {
-        let mut cursor = Some(0);
-        while let Some(at) = cursor {
-            let page = self.scan_queues(at).await?;
-            for (mut store, mut queues) in self.sorted(page.queues).by_partition {
-                queues.retain(|key| store.bucket_of(key).is_some_and(|bucket| glob.matches(bucket.as_bytes())));
-                store.look_at(&queues).await?;
+        for mut primary in self.primaries() {
+            let mut cursor = Some(0);
+            while let Some(at) = cursor {
+                let page = match primary.scan_queues(at).await {
+                    Err(why) if self.goes_on_without(&why) => break, // its partitions are passed over
+                    page => page?,
+                };
+                for (mut store, mut queues) in primary.sorted(page.queues).by_partition {
+                    queues.retain(|key| store.bucket_of(key).is_some_and(|bucket| glob.matches(bucket.as_bytes())));
+                    match store.look_at(&queues).await {
+                        Err(why) if self.passes_over(store.keys().number(), &why) => {}
+                        looked => looked?,
+                    }
+                }
+                cursor = page.next;
             }
-            cursor = page.next;
         }
         Ok(())
     }

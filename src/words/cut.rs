@@ -69,6 +69,14 @@ pub fn slot(tag: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag) % SLOTS
 }
 
+/// The key slot of a key: of what stands in its first braces, or, where nothing does, of all of it.
+#[must_use]
+pub fn key_slot(key: &[u8]) -> u16 {
+    let open = key.iter().position(|byte| *byte == b'{').map(|at| &key[at + 1..]);
+    let tag = open.and_then(|rest| Some(&rest[..rest.iter().position(|byte| *byte == b'}')?]));
+    slot(tag.filter(|tag| !tag.is_empty()).unwrap_or(key))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +85,9 @@ mod tests {
     fn the_key_slot_is_that_of_the_specification_of_redis_cluster() {
         assert_eq!(slot(b"123456789"), 0x31C3 % SLOTS);
         assert_eq!(slot(b"foo"), 12_182);
+        assert_eq!(key_slot(b"{user}.a"), slot(b"user"));
+        assert_eq!(key_slot(b"a{}{b}"), slot(b"a{}{b}"), "empty braces count for nothing");
+        assert_eq!((key_slot(b"a{b"), key_slot(b"a{{b}}c")), (slot(b"a{b"), slot(b"{b")));
     }
 
     #[test]

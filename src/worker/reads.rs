@@ -30,6 +30,9 @@ const BLOCK_OF_MANY: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// What a read is answered when its stream is made anew, or has gone to another server of a cluster: look where it is, and go on.
+const PASSES: [&str; 2] = ["NOGROUP", "UNBLOCKED"];
+
 /// What all reads of a worker share.
 struct Shared {
     address: Address,
@@ -42,17 +45,19 @@ struct Shared {
 
 /// A connection for reads.
 struct Reader {
-    /// None: it is to be made.
-    store: Option<Store>,
-    pause: Duration,
+    store: Store,
 }
 
-/// A read that came back.
+/// A read that came back, or a partition that was looked for.
 struct Done {
-    reader: Reader,
     number: u8,
+    /// The slots that it was given.
     slots: usize,
     entries: Vec<Entry>,
+    /// Its connection; none: it was lost, or could not be made.
+    reader: Option<Reader>,
+    /// How long to wait before the partition is looked for again; none: it can be read.
+    pause: Option<Duration>,
 }
 
 /// The reads of a worker.
@@ -67,7 +72,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Connect, and open the route in each of these partitions.
+    /// Connect, and open the route in each of these partitions; in one of them at least.
     pub(super) async fn open(
         address: Address,
         layout: Layout,
@@ -78,17 +83,39 @@ impl Reads {
     ) -> Result<Self, StoreError> {
         let block = if numbers.len() > 1 { BLOCK_OF_MANY } else { BLOCK };
         let shared = Arc::new(Shared { address, layout, route, name, block, stop });
-        let mut reader = Reader { store: None, pause: FIRST_PAUSE };
+        let (waiting, spare) = (VecDeque::new(), Vec::new());
+        let mut reads = Self { shared, waiting, spare, under_way: FuturesUnordered::new(), given: 0 };
+        let mut first = None;
         for number in numbers {
-            let mut store = match reader.store.take() {
-                Some(store) => store.at(shared.layout.partition(*number)),
-                None => shared.connect(*number).await?,
+            let opened = match reads.spare_for(*number) {
+                Some(reader) => Ok(reader),
+                None => reads.shared.connect(*number).await,
             };
-            store.open_route(&shared.route).await?;
-            reader.store = Some(store);
+            let opened = match opened {
+                Ok(reader) => reads.shared.open_route(reader).await,
+                Err(why) => Err(why),
+            };
+            match opened {
+                Ok(reader) => {
+                    reads.spare.push(reader);
+                    reads.waiting.push_back(*number);
+                }
+                Err(why @ (StoreError::Away { .. } | StoreError::Lost { .. })) => {
+                    warn!(why = why.on_record(Role::Worker), "cannot take jobs of a partition, trying again");
+                    reads.look_for(*number, FIRST_PAUSE);
+                    first = first.or(Some(why));
+                }
+                Err(why) if why.stands_still() => {
+                    reads.look_for(*number, FIRST_PAUSE);
+                    first = first.or(Some(why));
+                }
+                Err(why) => return Err(why),
+            }
         }
-        let (waiting, spare) = (numbers.iter().copied().collect(), vec![reader]);
-        Ok(Self { shared, waiting, spare, under_way: FuturesUnordered::new(), given: 0 })
+        match first {
+            Some(why) if reads.waiting.is_empty() => Err(why),
+            _ => Ok(reads),
+        }
     }
 
     /// Have so many slots wait for jobs, less those that do already.
@@ -97,72 +124,88 @@ impl Reads {
         while free > 0 {
             let share = free.div_ceil(self.waiting.len().max(1));
             let Some(number) = self.waiting.pop_front() else { return };
-            let reader = self.spare.pop().unwrap_or(Reader { store: None, pause: FIRST_PAUSE });
+            let reader = self.spare_for(number);
             self.under_way.push(Box::pin(read(Arc::clone(&self.shared), reader, number, share)));
             (self.given, free) = (self.given + share, free - share);
         }
     }
 
+    /// A connection that is not in use and leads to the server of a partition.
+    fn spare_for(&mut self, number: u8) -> Option<Reader> {
+        let partition = self.shared.layout.partition(number);
+        let at = self.spare.iter().position(|reader| reader.store.leads_to(&self.shared.address, &partition))?;
+        let store = self.spare.swap_remove(at).store.at(partition);
+        Some(Reader { store })
+    }
+
+    /// Look for a partition, after a while. That takes no slot from those that can be read.
+    fn look_for(&mut self, number: u8, pause: Duration) {
+        self.under_way.push(Box::pin(look_for(Arc::clone(&self.shared), number, pause)));
+    }
+
     /// What the next read brought: the number of its partition, and jobs, if any. `None`: no read is under way.
     pub(super) async fn next(&mut self) -> Option<(u8, Vec<Entry>)> {
-        let Done { reader, number, slots, entries } = self.under_way.next().await?;
+        let Done { number, slots, entries, reader, pause } = self.under_way.next().await?;
         self.given -= slots;
-        self.spare.push(reader);
-        self.waiting.push_back(number);
+        self.spare.extend(reader);
+        match pause {
+            None => self.waiting.push_back(number),
+            Some(_) if self.shared.stop.is_cancelled() => {}
+            Some(pause) => self.look_for(number, pause),
+        }
         Some((number, entries))
     }
 }
 
-async fn read(shared: Arc<Shared>, mut reader: Reader, number: u8, slots: usize) -> Done {
-    let mut entries = Vec::new();
-    match shared.take(&mut reader, number, slots).await {
-        Ok(taken) => (entries, reader.pause) = (taken, FIRST_PAUSE),
+async fn read(shared: Arc<Shared>, reader: Option<Reader>, number: u8, slots: usize) -> Done {
+    match shared.take(reader, number, slots).await {
+        Ok((entries, reader)) => Done { number, slots, entries, reader: Some(reader), pause: None },
         Err(why) => {
-            if why.code() != Some("NOGROUP") {
-                warn!(why = why.on_record(Role::Worker), "cannot take jobs, trying again");
+            if !(why.code().is_some_and(|code| PASSES.contains(&code)) || why.stands_still()) {
+                warn!(why = why.on_record(Role::Worker), partition = number, "cannot take jobs, trying again");
             }
-            tokio::select! {
-                () = shared.stop.cancelled() => {}
-                () = shared.mend(&mut reader, number) => {}
-            }
+            Done { number, slots, entries: Vec::new(), reader: None, pause: Some(FIRST_PAUSE) }
         }
     }
-    Done { reader, number, slots, entries }
+}
+
+/// Connect anew, wherever the partition is now, and open the route anew.
+async fn look_for(shared: Arc<Shared>, number: u8, pause: Duration) -> Done {
+    let found = async {
+        sleep(pause.mul_f64(0.5 + fastrand::f64())).await;
+        shared.open_route(shared.connect(number).await?).await
+    };
+    let (reader, pause) = tokio::select! {
+        () = shared.stop.cancelled() => (None, Some(pause)),
+        found = found => match found {
+            Ok(reader) => (Some(reader), None),
+            Err(why) => {
+                debug!(%why, "redis cannot be used");
+                (None, Some((pause * 2).min(shared.address.longest_pause(LONGEST_PAUSE))))
+            }
+        },
+    };
+    Done { number, slots: 0, entries: Vec::new(), reader, pause }
 }
 
 impl Shared {
-    async fn connect(&self, number: u8) -> Result<Store, StoreError> {
-        Store::connect_blocking(&self.address, &self.layout.partition(number), self.block).await
+    async fn connect(&self, number: u8) -> Result<Reader, StoreError> {
+        let partition = self.layout.partition(number);
+        let store = Store::connect_blocking(&self.address, &partition, self.block).await?;
+        Ok(Reader { store })
     }
 
-    async fn take(&self, reader: &mut Reader, number: u8, most: usize) -> Result<Vec<Entry>, StoreError> {
-        let mut store = match reader.store.take() {
-            Some(store) if store.keys().number() == number => store,
-            Some(store) => store.at(self.layout.partition(number)),
+    async fn open_route(&self, mut reader: Reader) -> Result<Reader, StoreError> {
+        reader.store.open_route(&self.route).await?;
+        Ok(reader)
+    }
+
+    async fn take(&self, reader: Option<Reader>, number: u8, most: usize) -> Result<(Vec<Entry>, Reader), StoreError> {
+        let mut reader = match reader {
+            Some(reader) => reader,
             None => self.connect(number).await?,
         };
-        let taken = store.take(&self.route, &self.name, most, self.block).await;
-        reader.store = Some(store);
-        taken
-    }
-
-    /// Connect anew, and open the route anew.
-    async fn mend(&self, reader: &mut Reader, number: u8) {
-        loop {
-            sleep(reader.pause.mul_f64(0.5 + fastrand::f64())).await;
-            reader.pause = (reader.pause * 2).min(self.address.longest_pause(LONGEST_PAUSE));
-            let again = async {
-                let mut store = self.connect(number).await?;
-                store.open_route(&self.route).await?;
-                Ok::<_, StoreError>(store)
-            };
-            match again.await {
-                Ok(store) => {
-                    reader.store = Some(store);
-                    return;
-                }
-                Err(why) => debug!(%why, "redis cannot be used"),
-            }
-        }
+        let taken = reader.store.take(&self.route, &self.name, most, self.block).await?;
+        Ok((taken, reader))
     }
 }

@@ -7,13 +7,17 @@ use crate::config::server::{PARTITION_BY_HINT, PARTITIONS_HINT, PREFIX_HINT};
 pub(in crate::config) const URL_HINT: &str =
     "write redis://[user:password@]host[:port][/db], rediss:// for TLS, or unix:///path/to/redis.sock";
 
+/// What a list of servers looks like.
+const NODES_HINT: &str = "write a list of host:port, as in [\"10.0.0.1:6379\", \"10.0.0.2:6379\"]";
+const SENTINELS_HINT: &str = "write a list of host:port, as in [\"10.0.0.1:26379\", \"10.0.0.2:26379\"]";
+
 /// `[redis]`.
 pub const REDIS: &[Key] = &[
     key(
         "url",
         "",
         Allowed::Words(URL_HINT),
-        "Where your Redis is. Without it, and without `sentinel`, dripd starts and supervises its built-in Redis. `$DRIPD_REDIS_URL` overrides it.",
+        "Where your Redis is. Without it, `sentinel` and `cluster`, dripd starts and supervises its built-in Redis. `$DRIPD_REDIS_URL` overrides it.",
     ),
     key(
         "sentinel",
@@ -22,10 +26,16 @@ pub const REDIS: &[Key] = &[
         "Instead of `url`: the sentinels that know which server is the primary.",
     ),
     key(
+        "cluster",
+        "",
+        Allowed::Words(NODES_HINT),
+        "Instead of `url`: some nodes of a Redis Cluster. Any of them names all the others. It needs `partitions`.",
+    ),
+    key(
         "tls",
         "",
         Allowed::Table(REDIS_TLS),
-        "The certificates for TLS, where `url` begins with `rediss://`. With `sentinel` this table is what switches TLS on, to the sentinels too; `{}` is enough.",
+        "The certificates for TLS, where `url` begins with `rediss://`. With `sentinel` or `cluster` this table is what switches TLS on, to the sentinels too; `{}` is enough.",
     ),
     key(
         "user",
@@ -106,12 +116,7 @@ pub const REDIS_TLS: &[Key] = &[
 
 /// The table `sentinel` of `[redis]`.
 pub const REDIS_SENTINEL: &[Key] = &[
-    key(
-        "nodes",
-        "",
-        Allowed::Words("write a list of host:port, as in [\"10.0.0.1:26379\", \"10.0.0.2:26379\"]"),
-        "Where the sentinels are. It must be there.",
-    ),
+    key("nodes", "", Allowed::Words(SENTINELS_HINT), "Where the sentinels are. It must be there."),
     key(
         "master",
         "",
@@ -131,6 +136,3 @@ pub const REDIS_SENTINEL: &[Key] = &[
         "A file whose content is the password for the sentinels. Without it dripd does not log in to them.",
     ),
 ];
-
-/// Keys of `[redis]` that are to come.
-pub const REDIS_TO_COME: &[&str] = &["cluster"];

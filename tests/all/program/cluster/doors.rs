@@ -1,0 +1,118 @@
+//! What every door and command does on a cluster where nothing moves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+
+use redis::Value;
+
+use super::{Cluster, PARTITIONS, ask};
+use crate::program::Work;
+use crate::rig::{eventually, free_port};
+
+fn curl(args: &[&str]) -> String {
+    let out = std::process::Command::new("curl").arg("-sS").args(args).output().expect("curl");
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+#[test]
+fn on_a_cluster_every_door_and_every_command_does_what_it_does_on_one_redis() {
+    let port = free_port();
+    let toml = format!(
+        "partition_by = 1\n[http]\nlisten = '127.0.0.1:{port}'\n[defaults]\nrate = '1000/s'\n\
+         [[budget]]\nmatch = 'twilio-*'\nrate = '1/h'\n[[bucket]]\nmatch = 'twilio-*:*'\nwithin = 'twilio-{{1}}'\n"
+    );
+    let cluster = Cluster::start(false, "no", &toml);
+    let daemon = cluster.daemon();
+    assert!(daemon.log().contains("serving"), "{}", daemon.log());
+
+    // Four doors, every partition.
+    let (buckets, mut pushed) = (cluster.a_bucket_each(), BTreeSet::new());
+    for (bucket, number) in buckets.iter().zip(0..) {
+        let (key, job) = (cluster.queue(bucket), |door: &str| format!("{door}-{bucket}"));
+        let length: i64 = cluster.redis(number, &["LPUSH", &key, &job("plain")]);
+        assert!(length >= 1);
+        let accepted: Vec<i64> = cluster.redis(number, &["FCALL", "drip_push", "1", &key, &job("atomic")]);
+        assert_eq!(accepted[0], 1);
+        cluster.run(&["push", bucket, &job("command")]);
+        let url = format!("http://127.0.0.1:{port}/v1/buckets/{bucket}/jobs");
+        let answer = curl(&["--data", &job("http"), &url]);
+        assert!(answer.contains("\"accepted\":1"), "{answer}");
+        pushed.extend(["plain", "atomic", "command", "http"].map(job));
+    }
+    eventually("all have left", || cluster.status()["counters"]["dispatched"] == u64::from(PARTITIONS) * 4);
+    for (number, bucket) in (0..).zip(&buckets) {
+        let entries: Vec<(String, BTreeMap<String, String>)> =
+            cluster.redis(number, &["XRANGE", &format!("drip:ready:{{{number}}}"), "-", "+"]);
+        assert_eq!(entries.len(), 4);
+        assert!(entries.iter().all(|(_, fields)| fields["bucket"] == *bucket));
+    }
+    let mut work = Work::start(&cluster.shell, &["--concurrency", "3", "--print"]);
+    eventually("all are done", || {
+        let status = cluster.status();
+        status["routes"][0]["undelivered"] == 0 && status["routes"][0]["pending"] == 0
+    });
+    work.signal("TERM");
+    let mut out = String::new();
+    work.child.stdout.take().expect("piped").read_to_string(&mut out).expect("text");
+    let mut taken: Vec<String> = out.lines().map(str::to_owned).collect();
+    taken.sort();
+    assert_eq!(taken, pushed.into_iter().collect::<Vec<_>>(), "each once");
+
+    // Settings reach every partition; a daemon of another cut is refused.
+    cluster.run(&["set", "*", "capacity=7", "--yes"]);
+    for bucket in &buckets {
+        assert!(cluster.run(&["status", bucket]).contains("0 of 7"));
+    }
+    assert!(cluster.run(&["settings"]).contains("capacity"));
+    cluster.run(&["unset", "*", "capacity", "--yes"]);
+    cluster.run(&["pause", "*", "--yes"]);
+    cluster.run(&["push", &buckets[5], "waits"]);
+    assert!(cluster.run(&["explain", &buckets[5]]).contains("paused"));
+    assert!(cluster.run(&["purge", &buckets[5], "--yes"]).contains("1 job"));
+    cluster.run(&["resume", "*", "--yes"]);
+    cluster.run(&["reload"]);
+
+    // Limiters, of any key.
+    for n in 0..12 {
+        let key = format!("limit:login:{n}");
+        cluster.run(&["limit", "throttle", &key, "1/h"]);
+        let (code, _, err) = cluster.shell.run(&["limit", "throttle", &key, "1/h"]);
+        assert_eq!(code, 75, "{err}");
+    }
+
+    // Budgets live where their buckets do.
+    for sender in ["a", "b", "c"] {
+        cluster.run(&["push", &format!("twilio-x:{sender}"), "x"]);
+    }
+    eventually("one has left", || cluster.status()["counters"]["dispatched"] == u64::from(PARTITIONS) * 4 + 1);
+    assert_eq!(cluster.status()["sharing"], 2);
+
+    let status = cluster.status();
+    assert_eq!((&status["partitions"], &status["away"]), (&PARTITIONS.into(), &serde_json::json!([])));
+    assert_eq!(curl(&[&format!("http://127.0.0.1:{port}/readyz")]), "ok\n");
+    let metrics = curl(&[&format!("http://127.0.0.1:{port}/metrics")]);
+    assert!(metrics.contains(&format!("dripd_partitions{{state=\"served\"}} {PARTITIONS}\n")), "{metrics}");
+    for server in &cluster.servers {
+        let libraries: Vec<Value> = ask(&mut server.connect(), &["FUNCTION", "LIST"]);
+        assert_eq!(libraries.len(), 1, "the library is on every primary");
+    }
+}
+
+#[test]
+fn what_is_no_cluster_or_has_nobody_to_answer_is_said_with_the_way_out() {
+    let server = crate::rig::Server::start(&[]);
+    let home = |nodes: &str| {
+        let case = crate::rig::Case { redis: server.connect(), prefix: "drip".to_owned() };
+        let shell = crate::program::Shell { case, home: tempfile::tempdir().expect("a directory") };
+        shell.file("config.toml", &format!("[redis]\ncluster = [{nodes}]\npartitions = 4\n"));
+        shell
+    };
+    let shell = home(&format!("'127.0.0.1:{}'", server.port));
+    let (code, _, err) = shell.run(&["push", "acme", "x"]);
+    assert_eq!(code, 69, "{err}");
+    assert!(err.contains("it is no node of a cluster; name it in redis.url"), "{err}");
+    let (one, other) = (free_port(), free_port());
+    let (code, _, err) = home(&format!("'127.0.0.1:{one}', '127.0.0.1:{other}'")).run(&["push", "acme", "x"]);
+    assert_eq!(code, 69, "{err}");
+    assert!(err.contains(&format!("127.0.0.1:{one}: ")) && err.contains(&format!("127.0.0.1:{other}: ")), "{err}");
+}

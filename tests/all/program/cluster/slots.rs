@@ -1,0 +1,201 @@
+//! A slot on the move: its partition stands still, and goes on at the other server, in order and with no credit. And a primary that is
+//! added, and one that is taken away again.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redis::{Connection, Value};
+
+use super::{Cluster, PARTITIONS, ask, id_of, is_well, meet, node};
+use crate::rig::{Server, eventually};
+
+/// A slot on its way from one server to another.
+struct Move<'a> {
+    cluster: &'a Cluster,
+    slot: String,
+    from: &'a Server,
+    to: &'a Server,
+}
+
+impl<'a> Move<'a> {
+    /// The slot is on its way; no key is yet.
+    fn begin(cluster: &'a Cluster, slot: u16, from: &'a Server, to: &'a Server) -> Self {
+        let slot = slot.to_string();
+        let _: Value = ask(&mut to.connect(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id_of(from)]);
+        let _: Value = ask(&mut from.connect(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id_of(to)]);
+        Self { cluster, slot, from, to }
+    }
+
+    fn keys(&self, server: &Server) -> Vec<String> {
+        ask(&mut server.connect(), &["CLUSTER", "GETKEYSINSLOT", &self.slot, "10000"])
+    }
+
+    /// So many keys go over.
+    fn carry(&self, most: usize) {
+        for key in self.keys(self.from).iter().take(most) {
+            let port = self.to.port.to_string();
+            let _: Value = ask(&mut self.from.connect(), &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        }
+    }
+
+    /// All of them, and everybody is told.
+    fn finish(self) {
+        while !self.keys(self.from).is_empty() {
+            self.carry(usize::MAX);
+        }
+        let id = id_of(self.to);
+        let rest = self.cluster.servers.iter().filter(|one| ![self.to.port, self.from.port].contains(&one.port));
+        for server in [self.to, self.from].into_iter().chain(rest) {
+            let _: Value = ask(&mut server.connect(), &["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+        }
+    }
+}
+
+/// What a connection is refused with.
+fn refusal(redis: &mut Connection, words: &[&str], asks: bool) -> String {
+    let mut pipeline = redis::pipe();
+    if asks {
+        pipeline.cmd("ASKING").ignore();
+    }
+    pipeline.cmd(words[0]).arg(&words[1..]);
+    let reply: Result<(Value,), _> = pipeline.query(redis);
+    reply.expect_err("refused").code().unwrap_or("none").to_owned()
+}
+
+/// The entries of a partition's stream: job, and when it left.
+fn left(cluster: &Cluster, number: u8, bucket: &str) -> Vec<(String, u64)> {
+    let entries: Vec<(String, BTreeMap<String, String>)> =
+        cluster.redis(number, &["XRANGE", &format!("drip:ready:{{{number}}}"), "-", "+"]);
+    let of = entries.into_iter().filter(|(_, fields)| fields["bucket"] == bucket);
+    of.map(|(_, fields)| (fields["job"].clone(), fields["at_us"].parse().expect("a time"))).collect()
+}
+
+fn now_us() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros()).expect("before 580000")
+}
+
+#[test]
+fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_while_others_do_not_notice() {
+    const JOBS: usize = 60;
+    let cluster = Cluster::start(false, "no", "[defaults]\nrate = '20/s'\ncapacity = 10000\n");
+    let _daemon = cluster.daemon();
+    let buckets = cluster.a_bucket_each();
+    let number = 5;
+    let from = cluster.home(number);
+    let to = cluster.servers.iter().find(|server| server.port != from.port).expect("another");
+    let other = (0..PARTITIONS).find(|other| *other != number && cluster.home(*other).port == from.port).expect("one");
+    let (bucket, beside) = (&buckets[usize::from(number)], &buckets[usize::from(other)]);
+    let jobs: Vec<String> = (0..JOBS).map(|n| format!("{n:03}")).collect();
+    for bucket in [bucket, beside] {
+        let words: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        let accepted: Vec<i64> = cluster.redis(
+            if bucket == beside { other } else { number },
+            &[&["FCALL", "drip_push", "1", &cluster.queue(bucket)], &words[..]].concat(),
+        );
+        assert_eq!(accepted[0], 60);
+    }
+    eventually("some have left", || left(&cluster, number, bucket).len() > 5);
+
+    let moving = Move::begin(&cluster, cluster.slot(number), from, to);
+    let (at_source, key) = (from.connect(), cluster.queue(bucket));
+    let keys = moving.keys(from);
+    moving.carry(keys.len() / 2);
+    let stands = |server: &Server| -> Vec<(String, Vec<u8>)> {
+        let mut keys = moving.keys(server);
+        keys.sort();
+        let dump = |key: String| {
+            let mut pipeline = redis::pipe();
+            let (bytes,) =
+                pipeline.cmd("ASKING").ignore().cmd("DUMP").arg(&key).query(&mut server.connect()).expect("DUMP");
+            (key, bytes)
+        };
+        keys.into_iter().map(dump).collect()
+    };
+    let (began, before) = (now_us(), [stands(from), stands(to)]);
+    assert!(before.iter().all(|side| side.len() >= 2), "keys on both sides");
+    // Whoever asks either side changes nothing, also when it follows ASK.
+    let (mut at_source, mut at_target) = (at_source, to.connect());
+    let schedule = format!("drip:schedule:{{{number}}}");
+    let calls = [
+        vec!["FCALL", "drip_push", "1", &key, "x"],
+        vec!["FCALL", "drip__drain", "1", &schedule, ""],
+        vec!["FCALL", "drip__reap", "1", &schedule, "", "1"],
+    ];
+    for call in &calls {
+        let code = refusal(&mut at_source, call, false);
+        assert!(["TRYAGAIN", "ASK"].contains(&code.as_str()), "{call:?} at the source: {code}");
+        let code = refusal(&mut at_target, call, true);
+        assert_eq!(code, "TRYAGAIN", "{call:?} at the target");
+    }
+    let (code, _, err) = cluster.shell.run(&["push", bucket, "x"]);
+    assert_eq!(code, 75, "{err}");
+    assert!(err.contains("try again"), "{err}");
+    let (stood_until, passing) = (now_us(), left(&cluster, other, beside).len());
+    eventually("the others go on", || left(&cluster, other, beside).len() > passing + 10);
+    assert_eq!([stands(from), stands(to)], before, "nothing has changed");
+    assert!(stood_until > began);
+    moving.finish();
+
+    eventually("all have left", || left(&cluster, number, bucket).len() == JOBS);
+    eventually("those beside too", || left(&cluster, other, beside).len() == JOBS);
+    assert_eq!(cluster.home(number).port, to.port);
+    let times = |entries: Vec<(String, u64)>| -> Vec<u64> {
+        assert_eq!(entries.iter().map(|(job, _)| job).collect::<Vec<_>>(), jobs.iter().collect::<Vec<_>>(), "in order");
+        entries.into_iter().map(|(_, at)| at).collect()
+    };
+    for (number, bucket) in [(number, bucket), (other, beside)] {
+        let times = times(left(&cluster, number, bucket));
+        for (i, first) in times.iter().enumerate() {
+            for (n, last) in times.iter().enumerate().skip(i) {
+                let most = 1 + (last - first + 20_000 + 1) / 50_000;
+                assert!((n - i + 1) as u64 <= most, "{} jobs in {} us", n - i + 1, last - first);
+            }
+        }
+        let during = times.iter().filter(|at| (began..stood_until).contains(*at)).count();
+        assert!(number != 5 || during == 0, "it stood still");
+    }
+}
+
+#[test]
+fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobody() {
+    let mut cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
+    let daemon = cluster.daemon();
+    let buckets = cluster.a_bucket_each();
+    let new = node("no");
+    meet(&new, &cluster.servers[0]);
+    cluster.servers.push(new);
+    eventually("they know each other", || cluster.servers.iter().all(|server| is_well(server, 4)));
+    let moved = [1_u8, 2];
+    let homes: Vec<u16> = moved.iter().map(|number| cluster.home(*number).port).collect();
+    let find = |port: u16| cluster.servers.iter().find(|server| server.port == port).expect("one of ours");
+    let new = &cluster.servers[3];
+    let push_all = |count: u64| {
+        for bucket in &buckets {
+            eventually("it is taken", || {
+                let (code, _, err) = cluster.shell.run(&["push", bucket, "x"]);
+                assert!(code == 0 || code == 75, "{err}");
+                code == 0
+            });
+        }
+        eventually("all have left", || cluster.status()["counters"]["dispatched"].as_u64() == Some(count));
+    };
+    push_all(16);
+    for (number, port) in moved.iter().zip(&homes) {
+        Move::begin(&cluster, cluster.slot(*number), find(*port), new).finish();
+    }
+    eventually("the library is there", || {
+        let libraries: Vec<Value> = ask(&mut new.connect(), &["FUNCTION", "LIST"]);
+        libraries.len() == 1
+    });
+    push_all(32);
+    assert!(daemon.log().contains(&format!("redis=\"127.0.0.1:{}\" partitions=\"1-2\"", new.port)), "{}", daemon.log());
+    for (number, port) in moved.iter().zip(&homes) {
+        Move::begin(&cluster, cluster.slot(*number), new, find(*port)).finish();
+    }
+    for server in &cluster.servers[..3] {
+        let _: Value = ask(&mut server.connect(), &["CLUSTER", "FORGET", &id_of(new)]);
+    }
+    cluster.kill(new);
+    push_all(48);
+    assert_eq!(cluster.status()["away"], serde_json::json!([]));
+}
