@@ -140,12 +140,17 @@ impl Server {
 
     /// Start a daemon that reaches Redis at `url`; it does not serve yet.
     pub(super) fn daemon_at(&self, url: &str, policies: &str) -> io::Result<Daemon> {
+        self.daemon_of(&format!("url = {url:?}"), policies)
+    }
+
+    /// The same of any system that this server belongs to; `redis` goes into `[redis]`.
+    pub(super) fn daemon_of(&self, redis: &str, policies: &str) -> io::Result<Daemon> {
         let n = self.daemons.get();
         self.daemons.set(n + 1);
         let (config, log) = (self.home.join(format!("{n}.toml")), self.home.join(format!("{n}.log")));
         // The default port is one for all daemons of a machine.
         let http = if policies.contains("[http]") { "" } else { "[http]\nlisten = \"\"\n" };
-        fs::write(&config, format!("[redis]\nurl = {url:?}\n{http}[limits]\nmax_ready = 10000000\n{policies}"))?;
+        fs::write(&config, format!("[redis]\n{redis}\n{http}[limits]\nmax_ready = 10000000\n{policies}"))?;
         let args = ["--config", config.to_str().expect("the home is a text"), "run"];
         Ok(Daemon { process: Guarded::start(Path::new(DRIPD), &args, &log, "TERM", None)?, log })
     }
@@ -206,14 +211,19 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Wait until it says that it serves.
     pub(super) fn wait_until_it_serves(&self) -> io::Result<()> {
+        self.wait_until_it_says("serving", 1)
+    }
+
+    /// Wait until its log has some words so many times.
+    pub(super) fn wait_until_it_says(&self, words: &str, times: usize) -> io::Result<()> {
         let since = Instant::now();
         loop {
             let said = fs::read_to_string(&self.log).unwrap_or_default();
-            if said.contains("serving") {
+            if said.matches(words).count() >= times {
                 return Ok(());
             }
             if since.elapsed() > SERVES_WITHIN {
-                return Err(io::Error::other(format!("the daemon does not serve; it said: {}", said.trim())));
+                return Err(io::Error::other(format!("the daemon does not say {words:?}; it said: {}", said.trim())));
             }
             std::thread::sleep(Duration::from_millis(2));
         }

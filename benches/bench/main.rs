@@ -49,6 +49,8 @@ enum Suite {
     Neighbours,
     /// Several daemons, and a network between them and Redis
     Scale,
+    /// What partitions and a Redis Cluster cost
+    Cluster,
     /// What settings for some buckets cost the others
     Settings,
     /// What budgets, quotas and slots cost a job, and buckets outside of them

@@ -9,7 +9,7 @@ use super::in_redis::emptied;
 use super::lab::{Daemon, Server, keys, queue, spent, wait_for};
 use super::measure::{Cost, Costs, Pairs};
 use super::report::{Bound, Report, Row, figure};
-use super::wire::{Load, Wire, parts, text};
+use super::wire::{Load, Reply, Wire, parts, text};
 use super::{FAST, JOB, SLOW};
 
 /// The stream of jobs that left their buckets.
@@ -44,14 +44,38 @@ pub(super) fn wait_for_jobs(wire: &mut Wire, jobs: usize) -> io::Result<()> {
     wait_for("the jobs to leave their buckets", || Ok(wire.int(&["XLEN", &ready()])? >= jobs as i64))
 }
 
+/// When each entry of a stream left its bucket, in microseconds, a page at a time.
+pub(super) fn dispatch_times(wire: &mut Wire, ready: &str) -> io::Result<Vec<u64>> {
+    let (mut times, mut from) = (Vec::new(), "-".to_owned());
+    loop {
+        let reply = wire.call(&["XRANGE", ready, &from, "+", "COUNT", "10000"])?;
+        let Some(last) = parts(&reply).last().and_then(|entry| text(parts(entry).first()?)) else { return Ok(times) };
+        from = format!("({last}");
+        times.extend(parts(&reply).iter().filter_map(at_us));
+    }
+}
+
+/// Jobs a second, from the first time to the last; the jobs of the last call had no time of their own.
+pub(super) fn rate_of(times: &[u64]) -> io::Result<f64> {
+    let (Some(first), Some(last)) = (times.iter().min(), times.iter().max()) else {
+        return Err(io::Error::other("no job left"));
+    };
+    let of_last = times.iter().filter(|at| *at == last).count();
+    Ok((times.len() - of_last) as f64 * 1e6 / (last - first).max(1) as f64)
+}
+
+/// When an entry left its bucket.
+fn at_us(entry: &Reply) -> Option<u64> {
+    text(parts(parts(entry).get(1)?).get(9)?)?.parse().ok()
+}
+
 /// When the first and the last call let jobs out, and how many the last one did: from the entries themselves.
 fn ends(wire: &mut Wire) -> io::Result<(u64, u64, usize)> {
-    let mut at_us = |command, from, to, count| -> io::Result<Vec<u64>> {
+    let mut times = |command, from, to, count| -> io::Result<Vec<u64>> {
         let reply = wire.call(&[command, &ready(), from, to, "COUNT", count])?;
-        let at = |entry| text(parts(parts(entry).get(1)?).get(9)?)?.parse().ok();
-        Ok(parts(&reply).iter().filter_map(at).collect())
+        Ok(parts(&reply).iter().filter_map(at_us).collect())
     };
-    let (first, last) = (at_us("XRANGE", "-", "+", "1")?, at_us("XREVRANGE", "+", "-", "1000")?);
+    let (first, last) = (times("XRANGE", "-", "+", "1")?, times("XREVRANGE", "+", "-", "1000")?);
     let (Some(first), Some(end)) = (first.first(), last.first()) else {
         return Err(io::Error::other("the ready stream has no entries of dripd's"));
     };

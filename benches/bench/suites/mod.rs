@@ -1,5 +1,6 @@
 //! The suites, and what they share.
 
+mod cluster;
 mod dispatch;
 mod drain;
 mod http;
@@ -58,6 +59,7 @@ impl Bench {
             Suite::Idle => idle::run(&mut self.report),
             Suite::Neighbours => neighbours::run(&mut self.report),
             Suite::Scale => scale::run(&mut self.report),
+            Suite::Cluster => cluster::run(&mut self.report),
             Suite::Settings => settings::run(&mut self.report),
             Suite::Tree => tree::run(&mut self.report),
             Suite::Http => http::run(&mut self.report),

@@ -1,0 +1,164 @@
+//! cluster: what partitions and a Redis Cluster cost, and what they carry where all its primaries share the cores of this machine: 30,000
+//! buckets due at once in sixteen partitions, on one Redis and on clusters of one to three primaries, beside one Redis without partitions.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::TcpListener;
+
+use dripd::store::Layout;
+use dripd::words::bucket::BucketName;
+use dripd::words::cut::{self, Cut};
+use dripd::words::policy::Route;
+
+use super::drain::{dispatch_times, rate_of};
+use super::lab::{Daemon, Server, spent, wait_for};
+use super::measure::{Costs, PAIRS, Pairs};
+use super::report::{Report, Row};
+use super::wire::{Load, Wire};
+use super::{JOB, SLOW};
+
+const BUCKETS: usize = 30_000;
+const PARTITIONS: u8 = 16;
+const SLOTS: u16 = 16_384;
+
+/// Servers, and how a system lies on them.
+struct System {
+    servers: Vec<Server>,
+    layout: Layout,
+    is_cluster: bool,
+}
+
+impl System {
+    fn one(partitions: u8) -> io::Result<Self> {
+        let layout = Layout::new("drip", Cut { partitions, by: 0 });
+        Ok(Self { servers: vec![Server::start()?], layout, is_cluster: false })
+    }
+
+    /// Primaries without replicas, the partitions dealt out in turns.
+    fn cluster(primaries: u16) -> io::Result<Self> {
+        let bus = || Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string());
+        let buses = (0..primaries).map(|_| bus()).collect::<io::Result<Vec<_>>>()?;
+        let server = |bus: &String| Server::start_with(&["--cluster-enabled", "yes", "--cluster-port", bus]);
+        let servers = buses.iter().map(server).collect::<io::Result<Vec<_>>>()?;
+        let layout = Layout::new("drip", Cut { partitions: PARTITIONS, by: 0 });
+        let mut slots = vec![Vec::new(); servers.len()];
+        let of_partitions: BTreeMap<u16, u16> =
+            (0..u16::from(PARTITIONS)).map(|number| (cut::key_slot(number.to_string().as_bytes()), number)).collect();
+        for slot in 0..SLOTS {
+            let dealt = of_partitions.get(&slot).copied().unwrap_or(slot);
+            slots[usize::from(dealt % primaries)].push(slot.to_string());
+        }
+        let first = servers[0].port.to_string();
+        for (server, slots) in servers.iter().zip(&slots) {
+            let mut words = vec!["CLUSTER", "ADDSLOTS"];
+            words.extend(slots.iter().map(String::as_str));
+            let mut wire = server.wire()?;
+            wire.call(&words)?;
+            wire.call(&["CLUSTER", "MEET", "127.0.0.1", &first, &buses[0]])?;
+        }
+        for server in &servers {
+            let mut wire = server.wire()?;
+            wait_for("the cluster", || {
+                let info = wire.text(&["CLUSTER", "INFO"])?;
+                let size = format!("cluster_size:{primaries}");
+                Ok(info.contains("cluster_state:ok") && info.lines().any(|line| line.trim_end() == size))
+            })?;
+        }
+        Ok(Self { servers, layout, is_cluster: true })
+    }
+
+    fn server_of(&self, partition: u8) -> &Server {
+        &self.servers[usize::from(partition) % self.servers.len()]
+    }
+
+    fn daemon(&self) -> io::Result<Daemon> {
+        let places: Vec<String> = self.servers.iter().map(|server| format!("'127.0.0.1:{}'", server.port)).collect();
+        let place = if self.is_cluster {
+            format!("cluster = [{}]", places.join(", "))
+        } else {
+            format!("url = 'redis://127.0.0.1:{}'", self.servers[0].port)
+        };
+        let partitions = self.layout.cut().partitions;
+        let cut = if partitions > 1 { format!("partitions = {partitions}") } else { String::new() };
+        let daemon = self.servers[0].daemon_of(&format!("{place}\n{cut}"), SLOW)?;
+        daemon.wait_until_it_serves()?;
+        if self.is_cluster {
+            daemon.wait_until_it_says("serving a server of the cluster", self.servers.len())?;
+        }
+        Ok(daemon)
+    }
+
+    /// Put a job into each of the buckets: they are scheduled, and due.
+    fn schedule(&self) -> io::Result<()> {
+        let mut queues = vec![Vec::new(); self.servers.len()];
+        for n in 0..BUCKETS {
+            let bucket = BucketName::parse(format!("cluster-{n}").as_bytes()).map_err(io::Error::other)?;
+            let number = self.layout.number_of(&bucket);
+            queues[usize::from(number) % self.servers.len()].push(self.layout.partition(number).queue(&bucket));
+        }
+        for (server, queues) in self.servers.iter().zip(&queues) {
+            let mut load = Load::of(queues.iter().map(|queue| vec!["FCALL", "drip_push", "1", queue.as_str(), JOB]));
+            server.wire()?.run(&mut load, queues.len(), 200)?;
+        }
+        Ok(())
+    }
+
+    /// Dispatches a second when everything is due, from the first one to the last.
+    fn rate(&self, costs: &Costs) -> io::Result<f64> {
+        for server in &self.servers {
+            server.wire()?.call(&["FLUSHALL"])?;
+        }
+        let daemon = self.daemon()?;
+        daemon.freeze(true)?;
+        self.schedule()?;
+        let before = self.spent(&daemon)?;
+        daemon.freeze(false)?;
+        let ready: Vec<String> = self.layout.all().map(|keys| keys.ready(&Route::default())).collect();
+        let mut wires =
+            self.layout.all().map(|keys| self.server_of(keys.number()).wire()).collect::<io::Result<Vec<Wire>>>()?;
+        wait_for("the jobs to leave their buckets", || {
+            let lengths = wires.iter_mut().zip(&ready).map(|(wire, key)| wire.int(&["XLEN", key]));
+            Ok(lengths.sum::<io::Result<i64>>()? >= BUCKETS as i64)
+        })?;
+        costs.add((self.spent(&daemon)? - before).a_job(BUCKETS));
+        let times = wires.iter_mut().zip(&ready).map(|(wire, key)| dispatch_times(wire, key));
+        rate_of(&times.collect::<io::Result<Vec<_>>>()?.concat())
+    }
+
+    fn spent(&self, daemon: &Daemon) -> io::Result<super::measure::Cost> {
+        let mut all = spent(&self.servers[0], std::slice::from_ref(daemon))?;
+        for server in &self.servers[1..] {
+            all.redis_us += spent(server, &[])?.redis_us;
+        }
+        Ok(all)
+    }
+}
+
+pub(super) fn run(report: &mut Report) -> io::Result<()> {
+    let plain = System::one(1)?;
+    let systems = [
+        ("16 partitions on one Redis", System::one(PARTITIONS)?),
+        ("a cluster of 1 primary", System::cluster(1)?),
+        ("a cluster of 2 primaries", System::cluster(2)?),
+        ("a cluster of 3 primaries", System::cluster(3)?),
+    ];
+    let (mut pairs, costs, of_plain): ([Vec<(f64, f64)>; 4], [Costs; 4], Costs) = Default::default();
+    plain.rate(&of_plain)?; // the first one does not count
+    for _ in 0..PAIRS {
+        for (((_, system), pairs), costs) in systems.iter().zip(&mut pairs).zip(&costs) {
+            let beside = plain.rate(&of_plain)?;
+            pairs.push((system.rate(costs)?, beside));
+        }
+    }
+    for (((what, _), pairs), costs) in systems.iter().zip(&pairs).zip(&costs) {
+        let pairs = Pairs::of(pairs);
+        report.add(
+            Row::of("cluster", format!("30,000 buckets due at once, {what}"), pairs.mine, "/s")
+                .beside("one Redis, no partitions", pairs.beside.median)
+                .ratio(pairs.ratio)
+                .cost(costs.median()),
+        );
+    }
+    report.add(Row::new("cluster", "one Redis, no partitions: Redis, a job", of_plain.median().redis_us, "us"));
+    Ok(())
+}
