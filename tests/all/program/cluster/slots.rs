@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::{Connection, Value};
 
 use super::{Cluster, PARTITIONS, ask, id_of, is_well, meet, node};
+use crate::program::Work;
 use crate::rig::{Server, eventually};
 
 /// A slot on its way from one server to another.
@@ -179,6 +180,7 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
         eventually("all have left", || cluster.status()["counters"]["dispatched"].as_u64() == Some(count));
     };
     push_all(16);
+    let work = Work::start(&cluster.shell, &["--concurrency", "2", "--exec", "true"]);
     for (number, port) in moved.iter().zip(&homes) {
         Move::begin(&cluster, cluster.slot(*number), find(*port), new).finish();
     }
@@ -197,4 +199,10 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     cluster.kill(new);
     push_all(48);
     assert_eq!(cluster.status()["away"], serde_json::json!([]));
+    eventually("the worker has followed, and done all", || {
+        let status = cluster.status();
+        let is_empty = |route: &serde_json::Value| route["undelivered"] == 0 && route["pending"] == 0;
+        status["routes"].as_array().is_some_and(|routes| routes.iter().all(is_empty))
+    });
+    work.stop();
 }
