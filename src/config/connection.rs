@@ -129,12 +129,17 @@ impl Connection {
         if let Some(url) = &url {
             let name = if environment.redis_url.is_some() { "$DRIPD_REDIS_URL" } else { "redis.url" };
             let shown = hide_password(url);
-            for (key, _) in [("sentinel", sentinels.is_some()), ("cluster", cluster.is_some())].iter().filter(|one| one.1) {
+            for (key, _) in
+                [("sentinel", sentinels.is_some()), ("cluster", cluster.is_some())].iter().filter(|one| one.1)
+            {
                 problems.add(format!("redis.{key}: {name} names a server too, {shown}; keep one of the two"));
             }
         }
         if sentinels.is_some() && cluster.is_some() {
-            problems.add("redis.cluster: redis.sentinel is there too, and a cluster needs no sentinels; keep one of the two".to_owned());
+            problems.add(
+                "redis.cluster: redis.sentinel is there too, and a cluster needs no sentinels; keep one of the two"
+                    .to_owned(),
+            );
         }
         let credential = environment.credential("redis-password");
         let found = Self {
@@ -386,16 +391,10 @@ mod tests {
                 "url = 'redis://h'\npartitions = 4\ncluster = ['a:1']".to_owned(),
                 "redis.cluster: redis.url names a server too, redis://h; keep one",
             ),
-            (
-                format!("{sentinel}\npartitions = 4\ncluster = ['a:1']"),
-                "redis.cluster: redis.sentinel is there too",
-            ),
+            (format!("{sentinel}\npartitions = 4\ncluster = ['a:1']"), "redis.cluster: redis.sentinel is there too"),
             ("partitions = 4\ncluster = ['a']".to_owned(), "redis.cluster: [\"a\"] is not allowed; write a list of"),
             ("cluster = ['a:1']".to_owned(), "redis.cluster: a cluster needs redis.partitions, 2 to 64"),
-            (
-                "partitions = 4\ncluster = ['a:1']\nuser = 'u'".to_owned(),
-                "redis.user: a user needs a password",
-            ),
+            ("partitions = 4\ncluster = ['a:1']\nuser = 'u'".to_owned(), "redis.user: a user needs a password"),
             ("tls = {}".to_owned(), "redis.tls: without redis.url dripd runs its built-in Redis"),
             ("user = 'u'".to_owned(), "redis.user: without redis.url dripd runs its built-in Redis"),
             ("password_file = 'p'".to_owned(), "redis.password_file: without redis.url dripd runs its built-in Redis"),

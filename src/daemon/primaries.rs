@@ -41,7 +41,13 @@ struct Serving {
 
 impl Daemon {
     /// Begin, change and end sessions, so that they are with those that have the partitions now.
-    pub(super) fn follow(&mut self, of: &mut Primaries, tasks: &mut JoinSet<Ended>, whole: &Whole, stop: &CancellationToken) {
+    pub(super) fn follow(
+        &mut self,
+        of: &mut Primaries,
+        tasks: &mut JoinSet<Ended>,
+        whole: &Whole,
+        stop: &CancellationToken,
+    ) {
         let now = whole.primaries();
         let is_there = |line: &u64| now.iter().any(|primary| primary.line() == *line);
         let gone: Vec<u64> = of.known.keys().filter(|line| !is_there(line)).copied().collect();
@@ -165,7 +171,12 @@ impl Daemon {
         };
         let said = of.said.get(&serving.shown);
         if said.is_none_or(|(said, at)| *said != why || at.elapsed() >= SAY_AGAIN) {
-            warn!(redis = serving.shown, partitions = ranges(&numbers), why, "a server of the cluster is not served now; the others go on");
+            warn!(
+                redis = serving.shown,
+                partitions = ranges(&numbers),
+                why,
+                "a server of the cluster is not served now; the others go on"
+            );
             of.said.insert(serving.shown, (why, Instant::now()));
         }
     }

@@ -8,9 +8,9 @@ use super::{BEAT, Daemon, next_request};
 use crate::config::Config;
 use crate::loops::progress::Progress;
 use crate::store::ops::Put;
+use crate::store::primary::Primary;
 use crate::store::server::Server;
 use crate::store::wake::Reports;
-use crate::store::primary::Primary;
 use crate::store::{StoreError, Whole};
 use crate::system::built_in_redis::BuiltInRedisError;
 use crate::system::signals::Signal;
@@ -60,7 +60,15 @@ impl Daemon {
             }
             let put = std::mem::take(&mut self.must_put);
             let primary = whole.primaries().remove(0);
-            let making = make_ready(whole.clone(), primary, true, Arc::clone(&self.reports), Arc::clone(&self.progress), self.config.clone(), put);
+            let making = make_ready(
+                whole.clone(),
+                primary,
+                true,
+                Arc::clone(&self.reports),
+                Arc::clone(&self.progress),
+                self.config.clone(),
+                put,
+            );
             let made = self.meanwhile(making).await;
             self.must_put |= put && !matches!(made, Some(Ok(_)));
             let Some(made) = made else { return Ok(None) };

@@ -21,8 +21,8 @@ use super::who::Caller;
 use crate::config::Config;
 use crate::store::StoreError;
 use crate::store::figures::Figures;
-use crate::store::status::AwayPartition;
 use crate::store::rows::BudgetNow;
+use crate::store::status::AwayPartition;
 use crate::store::timing::{self, BOUNDS};
 use crate::store::top::{By, KEPT};
 use crate::words::bucket::BucketName;
@@ -72,7 +72,8 @@ pub(super) async fn all(
         }
         for AwayPartition { partition, node, .. } in &figures.away {
             // What the others counted is no total: as a counter it would step back, and then jump.
-            let help = "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
+            let help =
+                "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
             let labels = [("partition", partition.to_string()), ("node", node.clone())];
             let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
             families.gauge("dripd_partition_away", help, &labels, 1.0);

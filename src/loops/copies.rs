@@ -44,7 +44,9 @@ impl Copies {
     /// One look. Partitions that are busy take what they lack at one of the next.
     async fn step(&mut self) -> Result<(), StoreError> {
         match self.whole.carry().await {
-            Err(why) if self.whole.goes_on_without(&why) => debug!(%why, "nothing can be brought while the authority is away"),
+            Err(why) if self.whole.goes_on_without(&why) => {
+                debug!(%why, "nothing can be brought while the authority is away")
+            }
             Err(why @ StoreError::Refused { .. }) => {
                 if !self.refused {
                     warn!(%why, "what is set cannot be brought into all partitions");

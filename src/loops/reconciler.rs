@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::store::timing::WAKES_BY_POLL;
-use crate::store::wake::Reports;
 use crate::store::StoreError;
 use crate::store::primary::Primary;
+use crate::store::timing::WAKES_BY_POLL;
+use crate::store::wake::Reports;
 
 /// The time between two pages of the slow scan.
 const SLOWLY: Duration = Duration::from_secs(10);

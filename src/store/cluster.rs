@@ -141,7 +141,8 @@ async fn tell(asked: &Node, calls: &mut MultiplexedConnection) -> Result<Map, St
     };
     let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
     let epoch = epoch.and_then(|epoch| epoch.trim().parse().ok()).unwrap_or_default();
-    map(asked, epoch, &slots).ok_or_else(|| format!("its CLUSTER SLOTS means nothing to this version of dripd: {slots:?}"))
+    map(asked, epoch, &slots)
+        .ok_or_else(|| format!("its CLUSTER SLOTS means nothing to this version of dripd: {slots:?}"))
 }
 
 fn map(asked: &Node, epoch: u64, slots: &Value) -> Option<Map> {
@@ -176,7 +177,8 @@ fn node(asked: &Node, server: &Value) -> Option<Node> {
 /// Why a question was refused, and the way out.
 fn refused(why: &RedisError) -> String {
     if why.code() == Some("NOPERM") {
-        let rights = "give the user that dripd logs in as that right, on every node: ACL SETUSER … +cluster|slots +cluster|info";
+        let rights =
+            "give the user that dripd logs in as that right, on every node: ACL SETUSER … +cluster|slots +cluster|info";
         return format!("{why}; {rights}");
     }
     if why.to_string().contains("cluster support disabled") {

@@ -47,7 +47,11 @@ impl Whole {
         let last = authority.number().await?;
         let bring_one = async |mut store: Store| {
             let number = store.number().await?;
-            if store.keys().is_authority() || number == last { Ok(None) } else { bring(self.authority(), store, number).await }
+            if store.keys().is_authority() || number == last {
+                Ok(None)
+            } else {
+                bring(self.authority(), store, number).await
+            }
         };
         Ok(Carried { busy: self.all(bring_one).await?.into_iter().flatten().collect() })
     }

@@ -29,7 +29,9 @@ pub enum StoreError {
         why: String,
     },
     /// There is no server now for one partition of several; the others go on.
-    #[error("partition {partition} is away, redis at {node} cannot be used: {why}; it is back when that server, or a replica in its place, is")]
+    #[error(
+        "partition {partition} is away, redis at {node} cannot be used: {why}; it is back when that server, or a replica in its place, is"
+    )]
     Away {
         /// Its number.
         partition: u8,
@@ -124,7 +126,9 @@ impl StoreError {
             Self::Reply { reply, .. } => format!(
                 "the answer means nothing to this version of dripd ({reply}); use the version of the daemons, which `dripd status` names"
             ),
-            Self::Loading { .. } | Self::Unusable { .. } | Self::Away { .. } | Self::OtherCut { .. } => self.to_string(),
+            Self::Loading { .. } | Self::Unusable { .. } | Self::Away { .. } | Self::OtherCut { .. } => {
+                self.to_string()
+            }
         }
     }
 

@@ -175,11 +175,7 @@ impl Store {
     }
 
     /// The same of several commands in one round trip.
-    async fn call_all<T: FromRedisValue>(
-        &mut self,
-        name: &'static str,
-        pipeline: &Pipeline,
-    ) -> Result<T, StoreError> {
+    async fn call_all<T: FromRedisValue>(&mut self, name: &'static str, pipeline: &Pipeline) -> Result<T, StoreError> {
         let answer = pipeline.query_async(self.calls()?).await;
         answer.map_err(|why| {
             let why = StoreError::of_call(self.shown(), name, &why);

@@ -102,8 +102,7 @@ impl Store {
         for (key, _) in &typed {
             pipeline.cmd("TYPE").arg(key);
         }
-        let found: Vec<String> =
-            self.call_all("TYPE", &pipeline).await?;
+        let found: Vec<String> = self.call_all("TYPE", &pipeline).await?;
         let keys = typed.into_iter().zip(found);
         let mut wrong = keys.filter(|((_, wanted), found)| found != wanted && found != "none");
         Ok(wrong.next().map(|((key, wanted), found)| (key, found, wanted)))
@@ -116,7 +115,9 @@ impl Store {
                 self.unusable("it is a sentinel; name it in redis.sentinel.nodes, in place of redis.url".to_owned())
             );
         }
-        if self.line().is_none() && info.lines().any(|line| matches!(line, "redis_mode:cluster" | "server_mode:cluster")) {
+        if self.line().is_none()
+            && info.lines().any(|line| matches!(line, "redis_mode:cluster" | "server_mode:cluster"))
+        {
             let way_out = "name it in redis.cluster, in place of redis.url, with redis.partitions beside it";
             return Err(self.unusable(format!("it is a node of a cluster; {way_out}")));
         }

@@ -175,7 +175,11 @@ impl Table {
             Reach::Here(_) => None,
         });
         let whys: Vec<String> = whys.collect();
-        let why = if whys.is_empty() { "no node of it has any key slots; CLUSTER ADDSLOTS gives them out".to_owned() } else { whys.join("; ") };
+        let why = if whys.is_empty() {
+            "no node of it has any key slots; CLUSTER ADDSLOTS gives them out".to_owned()
+        } else {
+            whys.join("; ")
+        };
         if !whys.is_empty() && whys.iter().all(|why| why.ends_with(LOADING)) {
             return Err(StoreError::Loading { address });
         }

@@ -200,12 +200,7 @@ impl Shared {
         Ok(reader)
     }
 
-    async fn take(
-        &self,
-        reader: Option<Reader>,
-        number: u8,
-        most: usize,
-    ) -> Result<(Vec<Entry>, Reader), StoreError> {
+    async fn take(&self, reader: Option<Reader>, number: u8, most: usize) -> Result<(Vec<Entry>, Reader), StoreError> {
         let mut reader = match reader {
             Some(reader) => reader,
             None => self.connect(number).await?,

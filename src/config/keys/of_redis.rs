@@ -116,12 +116,7 @@ pub const REDIS_TLS: &[Key] = &[
 
 /// The table `sentinel` of `[redis]`.
 pub const REDIS_SENTINEL: &[Key] = &[
-    key(
-        "nodes",
-        "",
-        Allowed::Words(SENTINELS_HINT),
-        "Where the sentinels are. It must be there.",
-    ),
+    key("nodes", "", Allowed::Words(SENTINELS_HINT), "Where the sentinels are. It must be there."),
     key(
         "master",
         "",

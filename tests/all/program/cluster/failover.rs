@@ -116,7 +116,5 @@ fn where_full_coverage_is_asked_for_it_is_said_and_all_goes_on_when_the_last_slo
             code == 0
         });
     }
-    eventually("all have left", || {
-        cluster.status()["counters"]["dispatched"].as_u64() == Some(u64::from(PARTITIONS))
-    });
+    eventually("all have left", || cluster.status()["counters"]["dispatched"].as_u64() == Some(u64::from(PARTITIONS)));
 }

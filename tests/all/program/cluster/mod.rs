@@ -74,8 +74,7 @@ impl Cluster {
             let _: Value = ask(&mut redis, &["CLUSTER", "SET-CONFIG-EPOCH", &(n + 1).to_string()]);
             if n < 3 {
                 let (first, last) = (SLOTS / 3 * n, if n == 2 { SLOTS - 1 } else { SLOTS / 3 * (n + 1) - 1 });
-                let _: Value =
-                    ask(&mut redis, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+                let _: Value = ask(&mut redis, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
             }
             if n > 0 {
                 meet(server, &servers[0]);

@@ -6,9 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redis::{Connection, Value};
 
+use super::doors::curl;
 use super::{Cluster, PARTITIONS, ask, id_of, is_well, meet, node};
 use crate::program::Work;
-use crate::rig::{Server, eventually};
+use crate::rig::{Server, eventually, free_port};
 
 /// A slot on its way from one server to another.
 struct Move<'a> {
@@ -78,7 +79,9 @@ fn now_us() -> u64 {
 #[test]
 fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_while_others_do_not_notice() {
     const JOBS: usize = 60;
-    let cluster = Cluster::start(false, "no", "[defaults]\nrate = '20/s'\ncapacity = 10000\n");
+    let port = free_port();
+    let toml = format!("[http]\nlisten = '127.0.0.1:{port}'\n[defaults]\nrate = '20/s'\ncapacity = 10000\n");
+    let cluster = Cluster::start(false, "no", &toml);
     let _daemon = cluster.daemon();
     let buckets = cluster.a_bucket_each();
     let number = 5;
@@ -106,7 +109,8 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
         keys.sort();
         let dump = |key: String| {
             let mut pipeline = redis::pipe();
-            let (bytes,) = pipeline.cmd("ASKING").ignore().cmd("DUMP").arg(&key).query(&mut server.connect()).expect("DUMP");
+            let (bytes,) =
+                pipeline.cmd("ASKING").ignore().cmd("DUMP").arg(&key).query(&mut server.connect()).expect("DUMP");
             (key, bytes)
         };
         keys.into_iter().map(dump).collect()
@@ -130,6 +134,9 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
     let (code, _, err) = cluster.shell.run(&["push", bucket, "x"]);
     assert_eq!(code, 75, "{err}");
     assert!(err.contains("try again"), "{err}");
+    let url = format!("http://127.0.0.1:{port}/v1/buckets/{bucket}/jobs");
+    let answer = curl(&["-i", "--data", "x", &url]).to_lowercase();
+    assert!(answer.contains(" 503 ") && answer.contains("retry-after: 1\r"), "{answer}");
     let (stood_until, passing) = (now_us(), left(&cluster, other, beside).len());
     eventually("the others go on", || left(&cluster, other, beside).len() > passing + 10);
     assert_eq!([stands(from), stands(to)], before, "nothing has changed");
