@@ -3,8 +3,9 @@
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
-use super::{Exit, Failure, print};
+use super::{Exit, Failure, print, say_err};
 use crate::config::Config;
+use crate::config::connection::Place;
 use crate::store::acl::Role;
 
 /// `dripd acl <role>`.
@@ -39,6 +40,9 @@ fn user(text: &str) -> Result<String, &'static str> {
 impl Acl {
     pub(super) fn run(&self, config: &Config) -> Result<Exit, Failure> {
         let user = self.user.as_deref().unwrap_or(self.role.as_str());
+        if let Place::Cluster(_) = config.redis.place {
+            say_err("load it on every node of the cluster, replicas too: a cluster does not pass users on");
+        }
         print(format!("{}\n", self.role.set_user(user, &config.redis)).as_bytes())
     }
 }

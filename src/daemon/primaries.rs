@@ -33,6 +33,8 @@ struct Serving {
     /// What ends the loops of each of its partitions.
     partitions: BTreeMap<u8, CancellationToken>,
     reconciler: CancellationToken,
+    /// It, or what has come to it, is being made ready.
+    is_busy: bool,
     /// Whether Redis reports changes; not known before it was made ready.
     tracking: Option<bool>,
 }
@@ -59,6 +61,7 @@ impl Daemon {
                 stop: stop.child_token(),
                 partitions: BTreeMap::new(),
                 reconciler: stop.child_token(),
+                is_busy: false,
                 tracking: None,
             });
             serving.partitions.retain(|number, ends| {
@@ -69,13 +72,13 @@ impl Daemon {
                 }
                 stays
             });
-            let is_new = serving.partitions.is_empty() && serving.tracking.is_none() && !serving.stop.is_cancelled();
+            let is_new = serving.tracking.is_none();
             let added = primary.only(|number| !serving.partitions.contains_key(&number));
             // One that is being made ready takes what has come to it meanwhile when it is.
-            let is_busy = serving.tracking.is_none() && !is_new;
-            if is_busy || (!is_new && added.numbers().is_empty()) {
+            if serving.is_busy || (!is_new && added.numbers().is_empty()) {
                 continue;
             }
+            serving.is_busy = true;
             for number in added.numbers() {
                 serving.partitions.insert(number, serving.stop.child_token());
             }
@@ -112,7 +115,7 @@ impl Daemon {
         let serving = of.known.get_mut(&line)?; // it was lost meanwhile
         of.said.remove(&serving.shown);
         let tracking = made.server.as_ref().map_or(serving.tracking.unwrap_or(true), |server| server.tracking);
-        serving.tracking = Some(tracking);
+        (serving.tracking, serving.is_busy) = (Some(tracking), false);
         for store in made.primary.each() {
             let Some(ends) = serving.partitions.get(&store.keys().number()) else { continue };
             if let Err(why) = self.start_partition(tasks, store, Some(line), ends) {

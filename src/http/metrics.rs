@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::store::StoreError;
 use crate::store::figures::Figures;
 use crate::store::rows::BudgetNow;
+use crate::store::status::AwayPartition;
 use crate::store::timing::{self, BOUNDS};
 use crate::store::top::{By, KEPT};
 use crate::words::bucket::BucketName;
@@ -66,7 +67,17 @@ pub(super) async fn all(
     let (read, config) = (door.call(read).await, door.config());
     of_process(&mut families, &door, read.is_ok());
     if let Ok((figures, budgets, lacks)) = read {
-        of_jobs(&mut families, &figures, &mut door.before.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if figures.away.is_empty() {
+            of_jobs(&mut families, &figures, &mut door.before.0.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        for AwayPartition { partition, node, .. } in &figures.away {
+            // What the others counted is no total: as a counter it would step back, and then jump.
+            let help =
+                "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
+            let labels = [("partition", partition.to_string()), ("node", node.clone())];
+            let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            families.gauge("dripd_partition_away", help, &labels, 1.0);
+        }
         of_places(&mut families, &figures);
         if let Some(budgets) = budgets {
             of_budgets(&mut families, &config, &budgets.rows, &door.passing.per_second(&budgets));

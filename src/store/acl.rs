@@ -224,6 +224,9 @@ impl Role {
         if matches!(settings.place, Place::Sentinels(_)) && self != Self::Producer {
             words.push("+role".to_owned()); // a server that sentinels name is asked what it is
         }
+        if matches!(settings.place, Place::Cluster(_)) && self != Self::Producer {
+            words.push("+role +cluster|slots +cluster|info".to_owned()); // and in a cluster, which slots it has
+        }
         let (anywhere, on_keys): (Vec<_>, Vec<_>) = self.grants().partition(|grant| grant.keys(&layout).is_empty());
         words.extend(anywhere.iter().flat_map(|grant| grant.commands()));
         for grant in on_keys {

@@ -206,18 +206,18 @@ impl Whole {
     /// As any call.
     pub async fn events_after(&mut self, at: &mut EventsAt, most: usize) -> Result<Vec<Event>, StoreError> {
         let after = &*at;
-        let call = async |mut store: Store| {
-            let id = after.0.get(usize::from(store.keys().number())).map_or("0-0", String::as_str);
-            store.events_after(id, most).await
+        let call = async |mut store: Store| match after.0.get(usize::from(store.keys().number())) {
+            Some(Some(id)) => Ok((Vec::new(), store.events_after(id, most).await?)),
+            _ => Ok((store.last_events(1).await?, Vec::new())),
         };
         let parts = self.reached(call).await?;
-        at.0.resize(usize::from(self.layout().cut().partitions), "0-0".to_owned());
-        for (number, events) in &parts {
-            if let Some(last) = events.last() {
-                last.id.clone_into(&mut at.0[usize::from(*number)]);
-            }
+        at.0.resize(usize::from(self.layout().cut().partitions), None);
+        for (number, (before, events)) in &parts {
+            let at = &mut at.0[usize::from(*number)];
+            let last = events.last().or(before.last()).map(|event| event.id.clone());
+            *at = last.or(at.take()).or_else(|| Some(BEFORE_ALL.to_owned()));
         }
-        Ok(by_time(parts))
+        Ok(by_time(parts.into_iter().map(|(_, (_, events))| events).collect()))
     }
 
     /// The last changes that were made, at most so many, the oldest first, and where a look goes on behind them.
@@ -227,13 +227,12 @@ impl Whole {
     /// As any call.
     pub async fn last_events(&mut self, most: usize) -> Result<(Vec<Event>, EventsAt), StoreError> {
         let parts = self.reached(async |mut store: Store| store.last_events(most).await).await?;
-        let mut at = EventsAt(vec!["0-0".to_owned(); usize::from(self.layout().cut().partitions)]);
+        let mut at = EventsAt(vec![None; usize::from(self.layout().cut().partitions)]);
         for (number, events) in &parts {
-            if let Some(last) = events.last() {
-                last.id.clone_into(&mut at.0[usize::from(*number)]);
-            }
+            let last = events.last().map_or(BEFORE_ALL, |event| event.id.as_str());
+            at.0[usize::from(*number)] = Some(last.to_owned());
         }
-        let mut events = by_time(parts);
+        let mut events = by_time(parts.into_iter().map(|(_, events)| events).collect());
         events.drain(..events.len().saturating_sub(most));
         Ok((events, at))
     }
@@ -244,14 +243,17 @@ impl Whole {
     }
 }
 
-/// Up to which change of each partition one has looked.
+/// Up to which change of each partition one has looked; one that could not be reached so far begins when it can.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EventsAt(Vec<String>);
+pub struct EventsAt(Vec<Option<String>>);
+
+/// The id before that of any change.
+const BEFORE_ALL: &str = "0-0";
 
 /// The changes of several partitions, by their time.
-fn by_time(parts: Vec<(u8, Vec<Event>)>) -> Vec<Event> {
+fn by_time(parts: Vec<Vec<Event>>) -> Vec<Event> {
     let several = parts.len() > 1;
-    let mut events: Vec<Event> = parts.into_iter().flat_map(|(_, events)| events).collect();
+    let mut events: Vec<Event> = parts.into_iter().flatten().collect();
     if several {
         events.sort_by_key(|event| event.id.parse::<EntryId>().ok());
     }

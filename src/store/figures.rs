@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use redis::{FromRedisValue, Value};
 
 use super::reply::unexpected;
+use super::status::AwayPartition;
 use super::{Store, StoreError, Whole};
 
 /// Counts that are no sums over partitions.
@@ -28,6 +29,8 @@ pub struct Figures {
     pub routes: Vec<RouteFigures>,
     /// Entries of the rejected and of the dead stream, daemons that are alive, and how many of those that wait are budgets.
     pub counts: BTreeMap<String, u64>,
+    /// Partitions of a cluster that cannot be reached now: nothing here tells of them.
+    pub away: Vec<AwayPartition>,
 }
 
 /// A ready stream.
@@ -120,10 +123,14 @@ impl Whole {
     ///
     /// As any call.
     pub async fn figures(&mut self) -> Result<Figures, StoreError> {
-        let mut all = self.all(async |mut store: Store| store.figures().await).await?.into_iter();
+        let this = self.missing_none();
+        let all = this.all(async |mut store: Store| store.figures().await).await;
+        self.also_missing(&this);
+        let mut all = all?.into_iter();
         let mut figures = all.next().unwrap_or_default();
         all.for_each(|more| figures.add(more));
         figures.routes.sort_by(|a, b| a.route.cmp(&b.route));
+        figures.away = this.away();
         Ok(figures)
     }
 }
@@ -156,5 +163,6 @@ fn decode(reply: &Value) -> Option<Figures> {
         settings: map(settings),
         routes: routes.into_iter().map(route).collect(),
         counts: map(counts),
+        away: Vec::new(),
     })
 }

@@ -125,6 +125,14 @@ pub struct Pushed {
     pub eta: Option<Duration>,
 }
 
+impl Pushed {
+    /// What becomes of a push that came while its partition stood still, for whoever waits: nothing went in yet.
+    #[must_use]
+    pub fn nothing_yet() -> Self {
+        Self { accepted: 0, depth: 0, capacity: 0, retry_after: Some(Duration::from_secs(1)), eta: None }
+    }
+}
+
 /// What a limiter says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {

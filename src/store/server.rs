@@ -115,6 +115,12 @@ impl Store {
                 self.unusable("it is a sentinel; name it in redis.sentinel.nodes, in place of redis.url".to_owned())
             );
         }
+        if self.line().is_none()
+            && info.lines().any(|line| matches!(line, "redis_mode:cluster" | "server_mode:cluster"))
+        {
+            let way_out = "name it in redis.cluster, in place of redis.url, with redis.partitions beside it";
+            return Err(self.unusable(format!("it is a node of a cluster; {way_out}")));
+        }
         let version = version_in(&info);
         let major: u32 = version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
         if major >= 7 {

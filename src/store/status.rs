@@ -260,7 +260,7 @@ impl Whole {
     }
 
     /// What calls on all partitions passed over.
-    fn away(&self) -> Vec<AwayPartition> {
+    pub(super) fn away(&self) -> Vec<AwayPartition> {
         let one = |(partition, why): (u8, StoreError)| match why {
             StoreError::Away { node, why, .. } => AwayPartition { partition, node, why },
             why => {

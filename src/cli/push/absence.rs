@@ -19,7 +19,7 @@ impl Absence {
             return None;
         }
         self.0 = Some(Instant::now());
-        let is_empty = store.authority().daemons().await.is_ok_and(|daemons| daemons.is_empty());
+        let is_empty = store.any().daemons().await.is_ok_and(|daemons| daemons.is_empty());
         is_empty.then_some(
             "dripd push: no daemon runs, so nothing leaves the bucket: start one with `dripd run`; still waiting",
         )

@@ -256,6 +256,7 @@ impl Feeder {
         match self.store.of(bucket).push(bucket, jobs).await {
             Ok(pushed) => Ok(Some(pushed)),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
+            Err(why) if self.wait && why.stands_still() => Ok(Some(Pushed::nothing_yet())),
             Err(why @ StoreError::Lost { .. }) => {
                 Err(format!("{}: the outcome is unknown: {}", lines(), why.in_words(Role::Submitter)))
             }

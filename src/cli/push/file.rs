@@ -18,7 +18,7 @@ use crate::system::signals::Signals;
 /// Push a job a line.
 pub(super) async fn push(config: &Config, order: &Order, signals: &mut Signals) -> Result<Exit, Failure> {
     let store = connect_or_stop(config, signals).await?;
-    let most = match store.authority().max_job_bytes().await {
+    let most = match store.any().max_job_bytes().await {
         Ok(most) => most,
         // Whoever may push need not be allowed to read the record; a job that is too large for it is refused in any case.
         Err(StoreError::Refused { .. } | StoreError::Reply { .. }) => config.record.limits.max_job_bytes,

@@ -21,6 +21,7 @@ use super::args::whole;
 use super::{Exit, Failure, connect, say, say_err};
 use crate::config::Config;
 use crate::store::Whole;
+use crate::store::reply::Pushed;
 use crate::system::signals::Signals;
 use crate::words::bucket::BucketName;
 
@@ -132,7 +133,10 @@ async fn push_one(
     loop {
         // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
         let mut store = connect_or_stop(config, signals).await?;
-        let pushed = store.of(bucket).push(bucket, &jobs).await?;
+        let pushed = match store.of(bucket).push(bucket, &jobs).await {
+            Err(why) if wait && why.stands_still() => Pushed::nothing_yet(),
+            pushed => pushed?,
+        };
         let Some(retry_after) = pushed.retry_after else {
             let eta = pushed.eta.unwrap_or_default().as_millis();
             say(&format!("accepted: {} of {} waiting, due in {eta} ms", pushed.depth, pushed.capacity));

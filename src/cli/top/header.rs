@@ -96,6 +96,11 @@ impl View {
             1 => plain("1 daemon".to_owned()),
             n => plain(format!("{n} daemons")),
         });
+        match &figures.away[..] {
+            [] => {}
+            [one] => parts.push(alarm(format!("PARTITION {} AWAY", one.partition))),
+            several => parts.push(alarm(format!("{} PARTITIONS AWAY", several.len()))),
+        }
         parts.push(plain(format!("{} waiting", short(figures.buckets_waiting()))));
         let rejects = rejected.is_some_and(|n| n > 0.0);
         let rejected = format!("rejected {}", pace(rejected));

@@ -34,12 +34,12 @@ fn config_toml_shows_the_defaults() {
         let is_kept = |line: &&str| !keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
         text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
     };
-    // These have no default: what is shown are examples. Redis is at a URL or known to sentinels.
-    let at_url = parse(&without(&["sentinel"])).redis;
+    // These have no default: what is shown are examples. Redis is at a URL, known to sentinels, or a cluster.
+    let at_url = parse(&without(&["sentinel", "cluster"])).redis;
     assert!(matches!(at_url.place, Place::Url(_)) && at_url.password_file.is_some() && at_url.user.is_some(), "{text}");
-    let by_sentinels = parse(&without(&["url"])).redis;
+    let by_sentinels = parse(&without(&["url", "cluster"])).redis;
     assert!(matches!(by_sentinels.place, Place::Sentinels(_)) && by_sentinels.tls.is_some(), "{text}");
-    let rest = without(&["url", "sentinel", "tls", "user", "password_file"]);
+    let rest = without(&["url", "sentinel", "cluster", "tls", "user", "password_file"]);
     let (shown, default) = (parse(&rest), parse(""));
     assert_eq!(shown.redis, default.redis);
     let written = Policy { is_catch_up_set: true, ..Policy::default() }; // what is written is obeyed inside a budget too

@@ -9,7 +9,7 @@ use super::{Cluster, PARTITIONS, ask};
 use crate::program::Work;
 use crate::rig::{eventually, free_port};
 
-fn curl(args: &[&str]) -> String {
+pub(super) fn curl(args: &[&str]) -> String {
     let out = std::process::Command::new("curl").arg("-sS").args(args).output().expect("curl");
     String::from_utf8_lossy(&out.stdout).into_owned()
 }
@@ -115,4 +115,56 @@ fn what_is_no_cluster_or_has_nobody_to_answer_is_said_with_the_way_out() {
     let (code, _, err) = home(&format!("'127.0.0.1:{one}', '127.0.0.1:{other}'")).run(&["push", "acme", "x"]);
     assert_eq!(code, 69, "{err}");
     assert!(err.contains(&format!("127.0.0.1:{one}: ")) && err.contains(&format!("127.0.0.1:{other}: ")), "{err}");
+}
+
+#[test]
+fn each_role_has_the_rights_that_it_takes_on_a_cluster() {
+    let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
+    let of_role = |role: &str| {
+        let (code, line, err) = cluster.shell.run(&["acl", role]);
+        assert_eq!(code, 0);
+        assert!(err.contains("load it on every node of the cluster"), "{err}");
+        let line = line.trim_end().replace(">PASSWORD", ">secret");
+        let words: Vec<&str> = line.split(' ').collect();
+        for server in &cluster.servers {
+            let _: Value = ask(&mut server.connect(), &words);
+        }
+        let case = crate::rig::Case { redis: cluster.servers[0].connect(), prefix: "drip".to_owned() };
+        let shell = crate::program::Shell { case, home: tempfile::tempdir().expect("a directory") };
+        let text = std::fs::read_to_string(cluster.shell.home().join("config.toml")).expect("a configuration");
+        let login = format!("[redis]\nuser = '{role}'\npassword_file = 'pw'\n");
+        shell.file("config.toml", &text.replacen("[redis]\n", &login, 1));
+        shell.file("pw", "secret\n");
+        shell
+    };
+    let daemon_of = of_role("daemon");
+    let _daemon = crate::rig::Daemon::start(daemon_of.home());
+    let [submitter, operator, observer, worker] = ["submitter", "operator", "observer", "worker"].map(of_role);
+    let ok = |shell: &crate::program::Shell, args: &[&str]| {
+        let (code, out, err) = shell.run(args);
+        assert_eq!(code, 0, "{args:?}: {out}{err}");
+    };
+    let buckets = cluster.a_bucket_each();
+    for bucket in &buckets {
+        ok(&submitter, &["push", bucket, "x"]);
+    }
+    ok(&operator, &["set", &buckets[3], "capacity=5"]);
+    ok(&operator, &["pause", &buckets[1]]);
+    ok(&operator, &["resume", &buckets[1]]);
+    ok(&observer, &["status"]);
+    ok(&observer, &["settings"]);
+    let work = Work::start(&worker, &["--concurrency", "8", "--exec", "true"]);
+    eventually("all are done", || {
+        let status = cluster.status();
+        let routes = status["routes"].as_array().cloned().unwrap_or_default();
+        status["counters"]["dispatched"] == PARTITIONS
+            && routes.iter().all(|route| route["undelivered"] == 0 && route["pending"] == 0)
+    });
+    work.stop();
+    for server in &cluster.servers {
+        for entry in crate::roles::refused(&mut server.connect(), "") {
+            // Who may not ask whether full coverage is required goes on, and so does a worker that may not take its name away.
+            assert!(entry.contains("config|get") || entry.contains("xgroup|delconsumer"), "{entry}");
+        }
+    }
 }

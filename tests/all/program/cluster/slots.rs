@@ -6,8 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redis::{Connection, Value};
 
+use super::doors::curl;
 use super::{Cluster, PARTITIONS, ask, id_of, is_well, meet, node};
-use crate::rig::{Server, eventually};
+use crate::program::Work;
+use crate::rig::{Server, eventually, free_port};
 
 /// A slot on its way from one server to another.
 struct Move<'a> {
@@ -77,7 +79,9 @@ fn now_us() -> u64 {
 #[test]
 fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_while_others_do_not_notice() {
     const JOBS: usize = 60;
-    let cluster = Cluster::start(false, "no", "[defaults]\nrate = '20/s'\ncapacity = 10000\n");
+    let port = free_port();
+    let toml = format!("[http]\nlisten = '127.0.0.1:{port}'\n[defaults]\nrate = '20/s'\ncapacity = 10000\n");
+    let cluster = Cluster::start(false, "no", &toml);
     let _daemon = cluster.daemon();
     let buckets = cluster.a_bucket_each();
     let number = 5;
@@ -130,6 +134,9 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
     let (code, _, err) = cluster.shell.run(&["push", bucket, "x"]);
     assert_eq!(code, 75, "{err}");
     assert!(err.contains("try again"), "{err}");
+    let url = format!("http://127.0.0.1:{port}/v1/buckets/{bucket}/jobs");
+    let answer = curl(&["-i", "--data", "x", &url]).to_lowercase();
+    assert!(answer.contains(" 503 ") && answer.contains("retry-after: 1\r"), "{answer}");
     let (stood_until, passing) = (now_us(), left(&cluster, other, beside).len());
     eventually("the others go on", || left(&cluster, other, beside).len() > passing + 10);
     assert_eq!([stands(from), stands(to)], before, "nothing has changed");
@@ -180,6 +187,7 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
         eventually("all have left", || cluster.status()["counters"]["dispatched"].as_u64() == Some(count));
     };
     push_all(16);
+    let work = Work::start(&cluster.shell, &["--concurrency", "2", "--exec", "true"]);
     for (number, port) in moved.iter().zip(&homes) {
         Move::begin(&cluster, cluster.slot(*number), find(*port), new).finish();
     }
@@ -198,4 +206,10 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     cluster.kill(new);
     push_all(48);
     assert_eq!(cluster.status()["away"], serde_json::json!([]));
+    eventually("the worker has followed, and done all", || {
+        let status = cluster.status();
+        let is_empty = |route: &serde_json::Value| route["undelivered"] == 0 && route["pending"] == 0;
+        status["routes"].as_array().is_some_and(|routes| routes.iter().all(is_empty))
+    });
+    work.stop();
 }

@@ -75,7 +75,7 @@ fn what_the_configuration_says_of_partitions_is_checked() {
         ("partitions = 128\n", "redis.partitions: 128 is not allowed; write a power of two, 1 to 64"),
         ("partition_by = 1\n", "redis.partition_by: there is one partition; write redis.partitions too"),
         ("partitions = 2\npartition_by = 0\n", "redis.partition_by: 0 is not allowed; write how many parts, 1 to 8"),
-        ("cluster = ['a:1']\n", "redis.cluster is not in this version"),
+        ("cluster = ['a:1']\n", "redis.cluster: a cluster needs redis.partitions, 2 to 64"),
         (
             "partitions = 2\n[[budget]]\nmatch = 'x'\nrate = '1/s'\n[[bucket]]\nmatch = 'x:*'\nwithin = 'x'\n",
             "bucket[1].within: with redis.partitions it needs redis.partition_by",
