@@ -247,10 +247,13 @@ pub fn main() -> ExitCode {
         }
     };
     let (tried, role) = (cli.command.tried(), cli.command.role());
-    let exit = runtime.block_on(dispatch(cli)).map(|exit| with_missed(&name, exit)).unwrap_or_else(|failure| {
-        say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
-        failure.exit
-    });
+    let exit = match runtime.block_on(dispatch(cli)) {
+        Ok(exit) => with_missed(&name, exit),
+        Err(failure) => {
+            say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
+            failure.exit
+        }
+    };
     runtime.shutdown_background(); // a read of standard input may still be pending
     exit.into()
 }
