@@ -247,10 +247,13 @@ pub fn main() -> ExitCode {
         }
     };
     let (tried, role) = (cli.command.tried(), cli.command.role());
-    let exit = runtime.block_on(dispatch(cli)).map(|exit| with_missed(&name, exit)).unwrap_or_else(|failure| {
-        say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
-        failure.exit
-    });
+    let exit = match runtime.block_on(dispatch(cli)) {
+        Ok(exit) => with_missed(&name, exit),
+        Err(failure) => {
+            say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
+            failure.exit
+        }
+    };
     runtime.shutdown_background(); // a read of standard input may still be pending
     exit.into()
 }
@@ -300,8 +303,14 @@ fn with_missed(name: &str, exit: Exit) -> Exit {
     if missed.is_empty() || exit != Exit::Done { exit } else { Exit::Unavailable }
 }
 
-/// Connect as every command but `run` does: for at most five seconds.
+/// Connect as every command but `run` does: for at most five seconds, and a partition of a cluster that is away is waited for as long.
 async fn connect(config: &Config) -> Result<Whole, Failure> {
+    let until = Instant::now() + TRY_FOR;
+    Ok(connect_now(config).await?.patient(until))
+}
+
+/// The same for a command that goes over all: what is away now is named, and not waited for.
+async fn connect_now(config: &Config) -> Result<Whole, Failure> {
     let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
     let since = Instant::now();
     loop {

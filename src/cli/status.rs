@@ -7,7 +7,7 @@ use clap::Args;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::{self, COLUMNS, labelled};
-use super::{Exit, Failure, connect, print};
+use super::{Exit, Failure, connect_now, print};
 use crate::config::Config;
 use crate::operate::moment;
 use crate::store::beat::WakeUp;
@@ -36,7 +36,7 @@ impl Show {
     }
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let mut store = connect(config).await?;
+        let mut store = connect_now(config).await?;
         let (json, text) = if let Some(bucket) = &self.bucket {
             let status = store.of(bucket).bucket_status(bucket).await?;
             (serde_json::to_string(&status), describe_bucket(&status))

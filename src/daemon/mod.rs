@@ -108,6 +108,14 @@ enum End {
     Lost(StoreError),
 }
 
+/// Whether a daemon serves anything: in this session, or in one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Serves {
+    NotYet,
+    Before,
+    Now,
+}
+
 /// A daemon and what it needs to begin again.
 pub struct Daemon {
     named: Option<PathBuf>,
@@ -126,9 +134,7 @@ pub struct Daemon {
     /// The record must replace the one in force: at the start, and while a reload is not through.
     must_put: bool,
     reloads: Reloads,
-    served: bool,
-    /// Whether this session serves anything yet.
-    is_in_session: bool,
+    serves: Serves,
     warned: Vec<String>,
     /// Whether the log says that another daemon's record is in force.
     obeys_another: bool,
@@ -175,8 +181,7 @@ impl Daemon {
             door,
             must_put: true,
             reloads: Reloads::default(),
-            served: false,
-            is_in_session: false,
+            serves: Serves::NotYet,
             warned: Vec::new(),
             obeys_another: false,
             waited_for: None,
@@ -217,7 +222,7 @@ impl Daemon {
             self.progress.waiting_for_redis();
             self.say_that_it_waits(&why);
             let is_loading = matches!(why, StoreError::Loading { .. });
-            let wait = match (is_loading, self.served) {
+            let wait = match (is_loading, self.has_served()) {
                 (true, _) => LOADING_POLL,
                 (false, true) => pause.mul_f64(0.5 + fastrand::f64()),
                 (false, false) => RETRY_AT_START,
@@ -225,7 +230,7 @@ impl Daemon {
             if !is_loading {
                 pause = (pause * 2).min(self.address.longest_pause(RETRY_AT_MOST));
                 patience = patience.saturating_sub(began.elapsed());
-                if !self.served && patience.is_zero() {
+                if !self.has_served() && patience.is_zero() {
                     return Err(why.into());
                 }
                 patience = patience.saturating_sub(wait);
@@ -260,7 +265,9 @@ impl Daemon {
     /// Connect, make ready, serve.
     async fn session(&mut self) -> Result<End, StoreError> {
         self.reports = Arc::new(Reports::new(self.layout.clone()));
-        self.is_in_session = false;
+        if self.serves == Serves::Now {
+            self.serves = Serves::Before;
+        }
         let Some((whole, made)) = self.make_ready().await? else { return Ok(End::Stop) };
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         let tracking = made.as_ref().and_then(|made| made.server.as_ref()).is_none_or(|server| server.tracking);
@@ -270,7 +277,7 @@ impl Daemon {
                 self.start_partition(&mut tasks, store, None, &stop)?;
             }
             self.start_reconciler(&mut tasks, made.primary, None, tracking, &stop);
-            self.has_begun_to_serve(&whole, made.server.map_or_else(String::new, |server| server.version), tracking);
+            self.has_begun_to_serve(&whole, made.server.as_ref(), tracking);
         }
         let end = self.watch(&mut tasks, &whole, &stop).await;
         stop.cancel();
@@ -282,10 +289,15 @@ impl Daemon {
         Ok(end)
     }
 
+    /// Whether it has served once.
+    fn has_served(&self) -> bool {
+        self.serves != Serves::NotYet
+    }
+
     /// Redis is away, or being made ready: nothing is stuck, and a start may take longer.
     fn tell_that_it_waits(&self) {
         systemd::watchdog();
-        if !self.served {
+        if !self.has_served() {
             systemd::still_starting(Duration::from_secs(30));
         }
     }

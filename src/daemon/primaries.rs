@@ -10,8 +10,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::ready::{Made, make_ready};
-use super::{Daemon, End, Ended, SAY_AGAIN};
+use super::{Daemon, End, Ended, SAY_AGAIN, Serves};
 use crate::store::acl::Role;
+use crate::store::server::Server;
 use crate::store::{StoreError, Whole};
 use crate::system::systemd;
 
@@ -113,7 +114,9 @@ impl Daemon {
             self.say_whose_record(is_own);
         }
         let serving = of.known.get_mut(&line)?; // it was lost meanwhile
-        of.said.remove(&serving.shown);
+        if of.said.remove(&serving.shown).is_some() {
+            self.progress.serving(); // once more
+        }
         let tracking = made.server.as_ref().map_or(serving.tracking.unwrap_or(true), |server| server.tracking);
         (serving.tracking, serving.is_busy) = (Some(tracking), false);
         for store in made.primary.each() {
@@ -130,7 +133,7 @@ impl Daemon {
             self.start_reconciler(tasks, all, Some(line), tracking, &reconciler);
         }
         if !made.primary.numbers().is_empty() {
-            self.has_begun_to_serve(whole, made.server.map_or_else(String::new, |server| server.version), tracking);
+            self.has_begun_to_serve(whole, made.server.as_ref(), tracking);
         }
         self.follow(of, tasks, whole, stop);
         None
@@ -162,7 +165,9 @@ impl Daemon {
         serving.stop.cancel();
         serving.reconciler.cancel();
         let numbers: Vec<u8> = serving.partitions.into_keys().collect();
-        numbers.iter().for_each(|number| self.progress.left(*number));
+        for number in &numbers {
+            self.progress.left(*number);
+        }
         let absent = || numbers.iter().find_map(|number| whole.at(*number).absence());
         let why = match (why, absent()) {
             (Some(StoreError::Lost { .. }) | None, Some(StoreError::Away { why, .. })) => why,
@@ -182,12 +187,11 @@ impl Daemon {
     }
 
     /// A server is served: the first time, and when none was.
-    pub(super) fn has_begun_to_serve(&mut self, whole: &Whole, version: String, tracking: bool) {
-        let had_begun = std::mem::replace(&mut self.is_in_session, true);
-        if had_begun {
+    pub(super) fn has_begun_to_serve(&mut self, whole: &Whole, server: Option<&Server>, tracking: bool) {
+        if std::mem::replace(&mut self.serves, Serves::Now) == Serves::Now {
             return;
         }
-        self.served = true;
+        let version = server.map_or("", |server| &server.version);
         self.progress.serving();
         self.waited_for = None;
         info!(redis = whole.shown(), version, tracking, "serving");

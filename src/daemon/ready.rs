@@ -53,7 +53,7 @@ impl Daemon {
             let (address, layout) = (self.address.clone(), self.layout.clone());
             let reports = Arc::clone(&self.reports);
             let connecting = async move { Whole::connect_tracking(&address, &layout, &reports).await };
-            let Some(whole) = self.meanwhile(connecting).await else { return Ok(None) };
+            let Some(whole) = self.meanwhile(Box::pin(connecting)).await else { return Ok(None) };
             let whole = whole?;
             if whole.is_cluster() {
                 return Ok(Some((whole, None)));
@@ -69,7 +69,7 @@ impl Daemon {
                 self.config.clone(),
                 put,
             );
-            let made = self.meanwhile(making).await;
+            let made = self.meanwhile(Box::pin(making)).await;
             self.must_put |= put && !matches!(made, Some(Ok(_)));
             let Some(made) = made else { return Ok(None) };
             let made = made?;

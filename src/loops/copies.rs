@@ -54,7 +54,7 @@ impl Copies {
     async fn step(&mut self) -> Result<(), StoreError> {
         match self.whole.carry().await {
             Err(why) if self.whole.goes_on_without(&why) => {
-                debug!(%why, "nothing can be brought while the authority is away")
+                debug!(%why, "nothing can be brought while the authority is away");
             }
             Err(why @ StoreError::Refused { .. }) => {
                 if !self.refused {

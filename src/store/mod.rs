@@ -161,6 +161,7 @@ impl Store {
     }
 
     async fn call(&mut self, name: &'static str, command: &Cmd) -> Result<Value, StoreError> {
+        self.come_back().await;
         let began = Instant::now();
         let answer = command.query_async(self.calls()?).await;
         timing::took(name, began.elapsed());
@@ -175,17 +176,30 @@ impl Store {
         answer.map_err(|why| StoreError::of_call(self.shown(), name, &why))
     }
 
-    /// The same of several commands in one round trip.
+    /// The same of several commands in one round trip, all of them for one partition.
     async fn call_all<T: FromRedisValue>(&mut self, name: &'static str, pipeline: &Pipeline) -> Result<T, StoreError> {
+        self.come_back().await;
+        let why = match pipeline.query_async(self.calls()?).await {
+            Ok(reply) => return Ok(reply),
+            Err(why) => StoreError::of_call(self.shown(), name, &why),
+        };
+        if !self.goes_elsewhere(&why).await {
+            return Err(why);
+        }
         let answer = pipeline.query_async(self.calls()?).await;
-        answer.map_err(|why| {
-            let why = StoreError::of_call(self.shown(), name, &why);
-            self.note(&why);
-            why
-        })
+        answer.map_err(|why| StoreError::of_call(self.shown(), name, &why))
     }
 
-    /// In a cluster a connection that broke or hangs is given up, and one that leads to the wrong server is a reason to look for the right one.
+    /// Where the partition is away, wait for a server, for as long as whoever connected has patience.
+    async fn come_back(&mut self) {
+        if let Err(StoreError::Away { .. }) = self.calls()
+            && let Some(table) = self.home.upgrade()
+        {
+            self.reach = table.come_back(table::slot_of(&self.partition)).await;
+        }
+    }
+
+    /// In a cluster a connection that broke or hangs is given up: another one is made in its place.
     fn note(&self, why: &StoreError) {
         if let (StoreError::Lost { .. }, Reach::Here(connection)) = (why, &self.reach)
             && let Some(line) = &connection.line

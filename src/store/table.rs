@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redis::{PushInfo, PushKind};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
@@ -119,6 +119,8 @@ struct Live {
     done: watch::Sender<u64>,
     /// Grows with each change.
     changed: watch::Sender<u64>,
+    /// Until then a call waits for a partition that is away.
+    patience: OnceLock<Instant>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -156,6 +158,7 @@ impl Table {
                 begun: AtomicU64::new(0),
                 done: watch::Sender::new(0),
                 changed: watch::Sender::new(0),
+                patience: OnceLock::new(),
                 _task: task,
             };
             Self { stores: RwLock::new(stores.collect()), live: Some(live) }
@@ -211,6 +214,27 @@ impl Table {
     pub(super) fn reach(&self, slot: u16) -> Reach {
         let (state, address) = (self.state(), self.live_part().address.shown());
         state.reach(slot, address)
+    }
+
+    /// Let calls wait until then for a partition that is away.
+    pub(super) fn be_patient(&self, until: Instant) {
+        if let Some(live) = &self.live {
+            let _ = live.patience.set(until);
+        }
+    }
+
+    /// The way to whoever has a slot, as soon as there is one that can be used; the last word after as much patience as there is.
+    pub(super) async fn come_back(&self, slot: u16) -> Reach {
+        let live = self.live_part();
+        let Some(until) = live.patience.get() else { return self.reach(slot) };
+        let mut changed = live.changed.subscribe();
+        let is_back = async {
+            while !matches!(self.reach(slot), Reach::Here(_)) || self.reach(slot).is_lost() {
+                changed.changed().await.expect("this table has the other end");
+            }
+        };
+        let _ = timeout_at((*until).into(), is_back).await;
+        self.reach(slot)
     }
 
     /// A number that grows with each change.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use futures_util::future::{join_all, try_join_all};
 use redis::{PushInfo, PushKind, RedisResult};
@@ -131,6 +132,13 @@ impl Whole {
     #[must_use]
     pub fn changes_of_place(&self) -> Option<watch::Receiver<u64>> {
         self.table.changes()
+    }
+
+    /// Let calls wait until then for a partition of a cluster that is away.
+    #[must_use]
+    pub fn patient(self, until: Instant) -> Self {
+        self.table.be_patient(until);
+        self
     }
 
     /// The servers that can be reached, each with its partitions.

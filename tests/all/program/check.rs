@@ -36,7 +36,10 @@ fn an_unknown_key_is_told_what_may_stand_there() {
     let (code, _, err) = shell.run(&["check", &bad]);
     assert_eq!(code, 78);
     assert!(err.contains("http.port: unknown key; write one of listen, hosts, token\n"), "{err}");
-    assert!(err.contains("redis.foo: unknown key; write one of url, sentinel, user, password_file, tls, "), "{err}");
+    assert!(
+        err.contains("redis.foo: unknown key; write one of url, sentinel, cluster, user, password_file, tls, "),
+        "{err}"
+    );
 }
 
 #[test]

@@ -81,12 +81,12 @@ impl Cluster {
             }
         }
         eventually("the cluster is well", || servers.iter().all(|server| is_well(server, servers.len())));
-        for n in 3..servers.len() {
-            let _: Value = ask(&mut servers[n].connect(), &["CLUSTER", "REPLICATE", &id_of(&servers[n - 3])]);
+        for (replica, primary) in servers.iter().skip(3).zip(&servers) {
+            let _: Value = ask(&mut replica.connect(), &["CLUSTER", "REPLICATE", &id_of(primary)]);
         }
-        for n in 3..servers.len() {
+        for replica in servers.iter().skip(3) {
             eventually("the replicas have all", || {
-                let info: String = ask(&mut servers[n].connect(), &["INFO", "replication"]);
+                let info: String = ask(&mut replica.connect(), &["INFO", "replication"]);
                 info.contains("master_link_status:up")
             });
         }
@@ -172,11 +172,11 @@ impl Cluster {
     fn partitions_of(&self, server: &Server) -> Vec<u8> {
         (0..PARTITIONS).filter(|number| self.home(*number).port == server.port).collect()
     }
+}
 
-    /// Kill a server at once.
-    fn kill(&self, server: &Server) {
-        signal(server.pid(), "KILL");
-    }
+/// Kill a server at once.
+fn kill(server: &Server) {
+    signal(server.pid(), "KILL");
 }
 
 /// A connection to a server that is alive.

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::{Connection, Value};
 
 use super::doors::curl;
-use super::{Cluster, PARTITIONS, ask, id_of, is_well, meet, node};
+use super::{Cluster, PARTITIONS, ask, id_of, is_well, kill, meet, node};
 use crate::program::Work;
 use crate::rig::{Server, eventually, free_port};
 
@@ -203,7 +203,7 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     for server in &cluster.servers[..3] {
         let _: Value = ask(&mut server.connect(), &["CLUSTER", "FORGET", &id_of(new)]);
     }
-    cluster.kill(new);
+    kill(new);
     push_all(48);
     assert_eq!(cluster.status()["away"], serde_json::json!([]));
     eventually("the worker has followed, and done all", || {

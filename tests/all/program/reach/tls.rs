@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{Authority, Holds, Secured};
 use crate::program::http::Door;
-use crate::program::{Work, said};
-use crate::rig::{Daemon, dripd, eventually, without_door};
+use crate::program::{Shell, Work, said};
+use crate::rig::{Case, Daemon, dripd, eventually, free_port, without_door};
 
 const FAST: &str = "[defaults]\nrate = '1000/s'\n";
 
@@ -222,4 +222,33 @@ fn files_that_are_of_no_use_are_named_by_check_all_at_once() {
     }
     let (code, out, err) = check(&format!("tls = {{ ca = '{ca}' }}"));
     assert!(code == 0 && out.contains("redis     rediss://h, prefix drip"), "{out}{err}");
+}
+
+#[test]
+fn each_node_of_a_cluster_is_verified_by_the_name_that_it_was_given_under() {
+    let bus = free_port().to_string();
+    let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--tls-cluster", "yes"];
+    let secured = Secured::with(&["localhost"], Holds::Still, &cluster);
+    let mut redis = secured.server.connect();
+    let _: String = redis::cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383).query(&mut redis).expect("its slots");
+    eventually("the cluster is well", || {
+        let info: String = redis::cmd("CLUSTER").arg("INFO").query(&mut redis).expect("CLUSTER INFO");
+        info.contains("cluster_state:ok")
+    });
+    let shell = |node: &str| {
+        let case = Case { redis: secured.server.connect(), prefix: "drip".to_owned() };
+        let shell = Shell { case, home: tempfile::tempdir().expect("a directory") };
+        let (port, ca) = (secured.port, secured.ca.display());
+        shell.file(
+            "config.toml",
+            &format!("[redis]\ncluster = ['{node}:{port}']\npartitions = 4\ntls = {{ ca = '{ca}' }}\n"),
+        );
+        shell
+    };
+    // A node that does not know its own address gives none: it is where it was asked.
+    let (code, out, err) = shell("localhost").run(&["push", "acme", "x"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let (code, _, err) = shell("127.0.0.1").run(&["push", "acme", "x"]);
+    assert_eq!(code, 69, "{err}");
+    assert!(err.contains(&format!("127.0.0.1:{}: ", secured.port)) && err.contains("certificate"), "{err}");
 }
