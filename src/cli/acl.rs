@@ -39,7 +39,7 @@ fn user(text: &str) -> Result<String, &'static str> {
 impl Acl {
     pub(super) fn run(&self, config: &Config) -> Result<Exit, Failure> {
         let user = self.user.as_deref().unwrap_or(self.role.as_str());
-        print(format!("{}\n", self.role.set_user(user, &config.redis)).as_bytes())
+        print(format!("{}\n", self.role.set_user(user, &config.redis, &config.record.routes)).as_bytes())
     }
 }
 

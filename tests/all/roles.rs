@@ -27,7 +27,7 @@ pub fn rights(role: Role, user: &str, prefix: &str) -> Vec<String> {
     let cut = if partition().is_some() { "partitions = 8" } else { "" };
     let toml = format!("[redis]\nprefix = {prefix:?}\n{cut}");
     let config = Config::parse(&toml, None, &Environment::default()).unwrap_or_else(|why| panic!("{why}"));
-    let line = role.set_user(user, &config.redis);
+    let line = role.set_user(user, &config.redis, &config.record.routes);
     let words = line.strip_prefix("ACL ").expect("a command").replace(">PASSWORD", "nopass");
     words.split(' ').map(str::to_owned).collect()
 }

@@ -96,16 +96,16 @@ do
   -- drip__forwards: the routes that forward.
   -- keys   <prefix>:policy
   -- args   now_us
-  -- reply  { route, the key of its list, how many jobs are in it, buckets that wait for it, a key of it that cannot be used ('' = none) and
+  -- reply  { route, the key of its list as it is written, how many jobs are in it, buckets that wait for it, a key of it that cannot be used ('' = none) and
   --          what that must hold, ... }
   -- cost   O(routes)
   function figures.forwards(redis_keys, args)
     local space, list = keys.space_before(redis_keys[1], 'policy'), {}
     if not space then return refuse('BADARG', 'forwards takes the policy key') end
     local ctx = context.open(space, args[1])
-    for name in pairs((ctx.rec.base or ctx.rec).forwards or {}) do
+    for name, f in pairs((ctx.rec.base or ctx.rec).forwards or {}) do
       local found, n = route.look(ctx, name), #list
-      list[n + 1], list[n + 2], list[n + 3] = name, found.to, found.ready
+      list[n + 1], list[n + 2], list[n + 3] = name, f.to, found.ready
       list[n + 4] = number(pcall_redis('ZCARD', ctx.k.held .. name))
       list[n + 5], list[n + 6] = found.wrong_key or '', found.wanted or ''
     end

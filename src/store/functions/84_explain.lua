@@ -162,13 +162,13 @@ do
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end
     local s, wrong = decide(ctx, b), {}
-    local function is_wrong(key, type, wanted)
-      if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted } end
+    local function is_wrong(key, type, wanted, of)
+      if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted, of = of } end
     end
     is_wrong(b.queue, b.wrong, 'list')
     local retry, r = retries_of(ctx, b.name), route.look(ctx, s.p.route)
     is_wrong(retry.key, retry.wrong, 'sorted set')
-    is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream')
+    is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream', 'route')
     local gates, refused = gate.read(ctx, s)
     for i, one in ipairs(gates or {}) do
       gates[i] = { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
