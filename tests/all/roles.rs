@@ -40,9 +40,8 @@ fn role_of(function: &str) -> Option<Role> {
         "set" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
         "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" => Role::Daemon,
         "peek" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons" | "dead_list"
-        | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "changed" | "version" => {
-            Role::Observer
-        }
+        | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "forwards" | "changed"
+        | "version" => Role::Observer,
         _ => return None,
     })
 }

@@ -59,14 +59,16 @@ do
   -- reads   the list, what registers it, what is notified      writes  nothing      cost  1 to 3 calls
   function forward.look(f, k)
     local at = at_tag(f, k.tag)
-    local function try(command, key, wanted)
-      local reply = key and pcall_redis(command, key)
-      local err = is_error(reply)
-      return not err and reply, err and key, err and wanted, err
+    local length, key, wanted, err = 0, nil, nil, nil
+    local function try(command, one, what)
+      if key or not one then return end
+      local reply = pcall_redis(command, one)
+      err = is_error(reply)
+      if err then key, wanted = one, what elseif one == at.to then length = reply end
     end
-    local length, key, wanted, err = try('LLEN', at.to, 'list')
-    if not key then _, key, wanted, err = try('SCARD', at.set, 'set') end
-    if not key then _, key, wanted, err = try('LLEN', at.notify, 'list') end
+    try('LLEN', at.to, 'list')
+    try('SCARD', at.set, 'set')
+    try('LLEN', at.notify, 'list')
     return at, key and 0 or length, key, wanted, err
   end
 
