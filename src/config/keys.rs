@@ -381,6 +381,3 @@ pub const ROUTE: &[Key] = &[
         "Another list, which gets a `1` for each job, for workers that wait there. Laravel's do where `block_for` is set.",
     ),
 ];
-
-/// Sections that are to come.
-pub const SECTIONS_TO_COME: &[&str] = &[];

@@ -128,7 +128,6 @@ impl Config {
         let redis =
             redis_settings(&mut root.section("redis", &[keys::REDIS], &mut problems), environment, &mut problems);
         let http = http_settings(&mut root.section("http", &[keys::HTTP], &mut problems), environment, &mut problems);
-        root.absent(keys::SECTIONS_TO_COME, &mut problems);
         let routes = read_routes(&mut root, &redis, &mut problems);
         let mut defaults = root.section("defaults", &[keys::POLICY], &mut problems);
         let mut default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
@@ -334,18 +333,15 @@ mod tests {
             assert!(shown.contains(&format!("\n  {key} is not in this version")), "{key} is not in\n{shown}");
         }
         assert_eq!(shown.lines().count(), 1 + missing.len(), "and nothing else is wrong\n{shown}");
-        let empty = parse("[[route]]\n").expect_err("an empty section is refused too").to_string();
-        assert!(empty.contains("\n  route is not in this version"), "{empty}");
     }
 
     #[test]
     fn a_slip_in_a_key_that_is_to_come_says_that_it_is_not_there_yet() {
-        let shown = parse("[redis]\ncluser = 4\n[[rout]]\n").expect_err("slips").to_string();
+        let shown = parse("[redis]\ncluser = 4\n").expect_err("slips").to_string();
         assert!(
             shown.contains("redis.cluser: unknown key; did you mean cluster? it is not in this version"),
             "{shown}"
         );
-        assert!(shown.contains("rout: unknown key; did you mean route? it is not in this version"), "{shown}");
     }
 
     #[test]

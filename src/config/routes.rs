@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_route_is_named() {
         let text = "[[route]]\nname = 'a b'\nto = ''\nend = 'top'\nregister = { set = 'x' }\nlist = 'x'\n[[route]]\n[[route]]\nname = 'c'\n\
-                    to = 'drip:queue:x'\nnotify = 'drip:x'\n[[route]]\nname = 'c'\nto = 'l:{p}'\nnotify = 'l:{p}'\n[[route]]\nname = 'd'\n\
+                    to = 'drip:y'\nnotify = 'drip:x'\n[[route]]\nname = 'c'\nto = 'l:{p}'\nnotify = 'l:{p}'\n[[route]]\nname = 'd'\n\
                     to = 'n'\nregister = { set = 'n', member = '{p}' }\n[[route]]\nname = 'e'\nto = 'n'\n";
         let key = "write 1 to 500 bytes without control characters";
         let own = "is a key of dripd's own, for it begins with drip:; write the key of another system";
@@ -225,7 +225,7 @@ mod tests {
                 "route[1].list: unknown key; write one of name, to, end, register, notify".to_owned(),
                 format!("route[2].name: missing; {}", Route::HINT),
                 format!("route[2].to: missing; {key}"),
-                format!("route[3].to: \"drip:queue:x\" {own}"),
+                format!("route[3].to: \"drip:y\" {own}"),
                 format!("route[3].notify: \"drip:x\" {own}"),
                 format!("route[4].to: {{p}} in \"l:{{p}}\" {tag}"),
                 format!("route[4].notify: {{p}} in \"l:{{p}}\" {tag}"),

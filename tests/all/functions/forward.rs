@@ -1,5 +1,6 @@
 //! Routes that forward into a list of another system: what goes there, when, how much of it, and what does not apply to it.
 
+use dripd::store::acl::Role;
 use serde_json::json;
 
 use super::explain::{T0 as MORNING, beat, json_of, says};
@@ -142,6 +143,32 @@ fn what_is_forwarded_is_not_told_anybody_where_the_list_does_not_take_it() {
     assert_eq!((notes[0].as_str(), notes[1].as_str()), ("refused", "l"), "{notes:?}");
     let _: String = case.cmd(&["AUTH", "default", ""]);
     assert_eq!((case.waiting("a"), list(&mut case, "n")), (vec!["1".to_owned()], vec![]));
+}
+
+#[test]
+fn a_daemon_with_the_rights_that_are_printed_forwards_and_an_observer_sees_it() {
+    let toml = "[redis]\nprefix = 't'\n[[route]]\nname = 'out'\nto = 'my *list:x'\nend = 'right'\nregister = { set = 'my (set)', member = 'x' }\n\
+                notify = 'n'\n[[route]]\nname = 'left'\nto = 'l'\n[[bucket]]\nmatch = 'l'\nroute = 'left'\n[defaults]\nroute = 'out'\n";
+    let server = crate::rig::Server::start(&[]);
+    let mut case = Case::on(&server, toml);
+    let config = dripd::config::Config::parse(toml, None, &dripd::config::Environment::default()).expect("good");
+    for role in [Role::Daemon, Role::Observer] {
+        let line = role.set_user(role.as_str(), &config.redis, &config.record.routes).replace(">PASSWORD", ">secret");
+        redis::cmd("ACL").arg(line.split(' ').skip(1).collect::<Vec<_>>()).exec(&mut case.redis).expect("a user");
+    }
+    case.lpush("a", &["1"]);
+    case.lpush("l", &["2"]);
+    let _: String = case.cmd(&["AUTH", "daemon", "secret"]);
+    assert_eq!(case.wake_at(T0, &["a", "l"]).dispatched, 2);
+    let _: String = case.cmd(&["AUTH", "observer", "secret"]);
+    let policy = case.key("policy");
+    let told: Vec<String> = case.cmd(&["FCALL_RO", "drip__forwards", "1", &policy, &T0.to_string()]);
+    assert_eq!(told.chunks(6).map(|route| route[2].as_str()).collect::<Vec<_>>(), ["1", "1"], "{told:?}");
+    let _: String = case.cmd(&["AUTH", "default", ""]);
+    assert_eq!(list(&mut case, "my *list:x"), ["1"]);
+    assert_eq!(list(&mut case, "l"), ["2"]);
+    assert_eq!(case.cmd::<Vec<String>>(&["SMEMBERS", "my (set)"]), ["x"]);
+    assert_eq!(crate::roles::refused(&mut case.redis, ""), [""; 0]);
 }
 
 #[test]
