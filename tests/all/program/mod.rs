@@ -21,6 +21,7 @@ mod events;
 mod examples;
 mod explain;
 mod faults;
+mod forward;
 mod help;
 pub mod http;
 mod http_connections;
