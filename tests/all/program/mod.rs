@@ -13,6 +13,7 @@ mod acl;
 mod acl_refused;
 mod built_in_redis;
 mod check;
+mod clients;
 mod daemon;
 mod dashboard;
 mod dead;
