@@ -9,14 +9,17 @@ import sys
 import threading
 import time
 from dataclasses import astuple
+from typing import Any
 
-from dripd import Dead, Drip, Job, Refused, RetryIn, Throttled, Unknown
+from dripd import Dead, Drip, Job, Receipt, Refused, RetryIn, Throttled, Unknown
 
-drip, routes, seen, writing = Drip(os.environ["REDIS_URL"]), queue.SimpleQueue(), set(), threading.Lock()
+drip, writing = Drip(os.environ["REDIS_URL"]), threading.Lock()
+routes: queue.SimpleQueue[str] = queue.SimpleQueue()
+seen: set[str] = set()
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # while it does not work
 
 
-def tell(said: dict) -> None:
+def tell(said: dict[str, Any]) -> None:
     with writing:
         print(json.dumps(said), flush=True)
 
@@ -39,10 +42,10 @@ def run(job: Job) -> None:
         raise Throttled(int(ms), budget or None)
 
 
-def answer(op: dict) -> None:
+def answer(op: dict[str, Any]) -> None:
     try:
         if op["op"] == "push":
-            receipt = drip.push(op["bucket"], *map(base64.b64decode, op["jobs"]))
+            receipt: Receipt = drip.push(op["bucket"], *map(base64.b64decode, op["jobs"]))
         else:
             receipt = drip.submit(op["bucket"], base64.b64decode(op["job"]), **op["options"])
         tell({"receipt": astuple(receipt)})

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
@@ -113,13 +114,13 @@ class Drip:
     def __init__(self, url: str = "redis://127.0.0.1:7379", prefix: str = "drip") -> None:
         self.prefix = prefix
         # A push whose outcome is not known is not repeated; what a worker says may be.
-        self._once = Redis.from_url(url, retry=Retry(NoBackoff(), 0))
-        self._again = Redis.from_url(url, retry=Retry(ExponentialBackoff(cap=1, base=0.05), 20))
+        self._once: Any = Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+        self._again: Any = Redis.from_url(url, retry=Retry(ExponentialBackoff(cap=1, base=0.05), 20))
 
     def _queue(self, bucket: str) -> str:
         return f"{self.prefix}:queue:{bucket}"
 
-    def _call(self, name: str, bucket: str, *args: bytes | str | int) -> list:
+    def _call(self, name: str, bucket: str, *args: bytes | str | int) -> Any:
         try:
             return self._once.fcall(name, 1, self._queue(bucket), *args)
         except ResponseError as why:
@@ -141,7 +142,8 @@ class Drip:
         for name, value in {**(headers or {}), **({"traceparent": traceparent} if traceparent else {})}.items():
             args += ["HEADER", name, value]
         reply = self._call("drip_submit", bucket, _bytes(job), *args)
-        return Submitted(*(part.decode() if isinstance(part, bytes) else part for part in reply))
+        values: list[Any] = [part.decode() if isinstance(part, bytes) else part for part in reply]
+        return Submitted(*values)
 
     def work(self, run: Callable[[Job], object], route: str = "default", name: str | None = None, signals: bool = True) -> None:
         """Take jobs of a route and call `run` with each, one at a time, until TERM or INT, or `stop`. `run` returns when the job is done; it
@@ -167,7 +169,8 @@ class Drip:
 
     def _one(self, stream: str, name: str, run: Callable[[Job], object], entry: str, fields: Mapping[bytes, bytes]) -> None:
         """One job: run it beside this thread, renew its lease meanwhile, and say how it ended."""
-        told, ended = self._told, []
+        told = self._told
+        ended: list[BaseException | None] = []
         try:
             job = _job(entry, fields)
         except Exception as why:  # an entry that is none: dripd buries it
@@ -199,7 +202,7 @@ class Drip:
         if why is None:
             self._again.fcall("drip_ack", 1, stream, entry)
         elif isinstance(why, Throttled):
-            after = ["RETRY_AFTER", int(why.retry_after_ms)] if why.retry_after_ms > 0 else []
+            after: list[str | int] = ["RETRY_AFTER", int(why.retry_after_ms)] if why.retry_after_ms > 0 else []
             self._fail(stream, entry, "THROTTLED", *after, *(["IN", why.budget] if why.budget else []), "REASON", str(why))
         elif isinstance(why, Dead):
             self._fail(stream, entry, "DEAD", "REASON", str(why) or "dead")
