@@ -39,8 +39,8 @@ impl Check {
         let record = &config.record;
         let globs =
             record.buckets.iter().map(|entry| &entry.glob).chain(record.budgets.iter().map(|entry| &entry.glob));
-        let names = record.routes.iter().map(|route| route.name.as_str());
-        let width = globs.map(String::as_str).chain(names).map(str::len).max().unwrap_or(0).max(8);
+        let routes = record.routes.iter().map(|route| route.name.as_str());
+        let width = globs.map(String::as_str).chain(routes).map(str::len).max().unwrap_or(0).max(8);
         for route in &record.routes {
             lines.push(format!("{:width$}  {}", route.name.as_str(), describe_route(route)));
         }

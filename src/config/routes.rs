@@ -105,7 +105,7 @@ fn check_apart(routes: &[(String, Forward)], problems: &mut Problems) {
         {
             match lists.iter().find(|(known, _)| known == key) {
                 Some((_, by)) => {
-                    problems.add(format!("{at}.{name}: {key:?} is {by} too; each list has one route and one use"))
+                    problems.add(format!("{at}.{name}: {key:?} is {by} too; each list has one route and one use"));
                 }
                 None => lists.push((key, format!("{at}.{name}"))),
             }

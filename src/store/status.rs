@@ -276,12 +276,12 @@ impl Store {
         names.sort();
         for name in names {
             if let Ok(route) = Route::parse(&name) {
-                let status = self.route_status(&route).await?;
+                let now = self.route_status(&route).await?;
                 // Of one that forwards only what is left of before it did is worth a word.
-                let is_done = routes[..forwards].iter().any(|known| known.route == name)
-                    && status.undelivered + status.pending == 0;
+                let is_done =
+                    routes[..forwards].iter().any(|known| known.route == name) && now.undelivered + now.pending == 0;
                 if !is_done {
-                    routes.push(status);
+                    routes.push(now);
                 }
             }
         }
