@@ -63,6 +63,11 @@ fn commands_and_the_door_say_where_jobs_are_forwarded_to() {
     let why = "route out has no ready stream: its jobs go into the list their-list, and the workers of that list take them; run those, or work \
                another route";
     assert!(err.contains(why), "{err}");
+    let taken: Vec<String> = shell.case.cmd(&["RPOP", "their-list", "2"]);
+    assert_eq!(taken, ["1", "2"]);
+    eventually("the daemon sees that there is room", || {
+        shell.case.cmd::<Vec<String>>(&["LRANGE", "their-list", "0", "-1"]) == ["4", "3"]
+    });
     let _: String = shell.case.cmd(&["SET", "their-list", "text"]);
     let (_, out, _) = shell.run(&["status"]);
     let wrong =
