@@ -43,7 +43,7 @@ impl Acl {
         if let Place::Cluster(_) = config.redis.place {
             say_err("load it on every node of the cluster, replicas too: a cluster does not pass users on");
         }
-        print(format!("{}\n", self.role.set_user(user, &config.redis)).as_bytes())
+        print(format!("{}\n", self.role.set_user(user, &config.redis, &config.record.routes)).as_bytes())
     }
 }
 

@@ -9,8 +9,9 @@ use crate::config::connection::Place;
 use crate::config::{Config, Environment};
 use crate::store::Address;
 use crate::words::duration;
+use crate::words::forward::Forward;
 use crate::words::node::{Budget, Node, Slow};
-use crate::words::policy::{Overflow, Policy};
+use crate::words::policy::{Overflow, Policy, Record};
 
 /// `dripd check [config]`.
 #[derive(Debug, Args)]
@@ -38,14 +39,18 @@ impl Check {
         let record = &config.record;
         let globs =
             record.buckets.iter().map(|entry| &entry.glob).chain(record.budgets.iter().map(|entry| &entry.glob));
-        let width = globs.map(String::len).max().unwrap_or(0).max(8);
+        let routes = record.routes.iter().map(|route| route.name.as_str());
+        let width = globs.map(String::as_str).chain(routes).map(str::len).max().unwrap_or(0).max(8);
+        for route in &record.routes {
+            lines.push(format!("{:width$}  {}", route.name.as_str(), describe_route(route)));
+        }
         for entry in &record.budgets {
             lines.push(format!("{:width$}  budget{}", entry.glob, describe_budget(&entry.policy)));
         }
         for entry in &record.buckets {
-            lines.push(format!("{:width$}  {}", entry.glob, describe(&entry.policy)));
+            lines.push(format!("{:width$}  {}", entry.glob, describe(&entry.policy, record)));
         }
-        lines.push(format!("{:width$}  {}", "(others)", describe(&record.defaults)));
+        lines.push(format!("{:width$}  {}", "(others)", describe(&record.defaults, record)));
         let mut policies = record.buckets.iter().map(|entry| &entry.policy).chain([&record.defaults]);
         if policies.any(|policy| !policy.admit.is_empty()) {
             lines.push(
@@ -58,7 +63,7 @@ impl Check {
     }
 }
 
-fn describe(policy: &Policy) -> String {
+fn describe(policy: &Policy, record: &Record) -> String {
     let overflow = match policy.overflow {
         Overflow::Reject => "reject",
         Overflow::DropOldest => "drop-oldest",
@@ -66,22 +71,31 @@ fn describe(policy: &Policy) -> String {
     // Inside a budget it grows where an exact rate needs it, unless somebody wrote it.
     let grows = policy.node.within.is_some() && !policy.is_catch_up_set;
     let catch_up = duration::show(policy.catch_up);
+    // What is forwarded has no lease and is tried once.
+    let is_forwarded = record.forward(&policy.route).is_some();
+    let [lease, initial, max] = [policy.lease, policy.backoff_initial, policy.backoff_max].map(duration::show);
+    let lease = format!(" lease {lease} attempts {} backoff {initial}..{max}", policy.attempts);
     let mut text = format!(
-        "rate {} capacity {} lease {} attempts {} backoff {}..{} overflow {overflow} route {} catch_up {}{catch_up}",
+        "rate {} capacity {}{} overflow {overflow} route {} catch_up {}{catch_up}",
         policy.rate,
         policy.capacity,
-        duration::show(policy.lease),
-        policy.attempts,
-        duration::show(policy.backoff_initial),
-        duration::show(policy.backoff_max),
+        if is_forwarded { "" } else { &lease },
         policy.route.as_str(),
         if grows { "at least " } else { "" }
     );
     for gate in &policy.admit {
         text += &format!(" admit {gate}");
     }
-    text += &describe_node(&policy.node);
-    if policy.ordered { text + " ordered" } else { text }
+    let concurrency = policy.node.concurrency.filter(|_| !is_forwarded);
+    text += &describe_node(&Node { concurrency, ..policy.node.clone() });
+    if policy.ordered && !is_forwarded { text + " ordered" } else { text }
+}
+
+fn describe_route(route: &Forward) -> String {
+    let register =
+        route.register.as_ref().map_or_else(String::new, |at| format!(" register {} in {}", at.member, at.set));
+    let notify = route.notify.as_ref().map_or_else(String::new, |key| format!(" notify {key}"));
+    format!("route to the {} of the list {}{register}{notify}", route.end, route.to)
 }
 
 fn describe_budget(budget: &Budget) -> String {

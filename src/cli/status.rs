@@ -98,7 +98,14 @@ fn describe(status: &Status, config: &Config) -> String {
     for route in &status.routes {
         let held =
             if route.held > 0 { format!(", {} buckets held: workers are away", route.held) } else { String::new() };
-        line("route", format!("{}: {} ready, {} with workers{held}", route.route, route.undelivered, route.pending));
+        let how_many = match &route.to {
+            Some(to) => format!("{} in the list {to}", route.undelivered),
+            None => format!("{} ready, {} with workers", route.undelivered, route.pending),
+        };
+        line("route", format!("{}: {how_many}{held}", route.route));
+        if let Some(why) = &route.wrong {
+            line("ROUTE", format!("NOTHING LEAVES by {}: {why}", route.route));
+        }
     }
     line("streams", format!("{} rejected, {} dead", status.rejected, status.dead));
     let counters: Vec<_> = status.counters.iter().map(|(name, n)| format!("{n} {name}")).collect();
@@ -191,8 +198,10 @@ fn describe_bucket(status: &BucketStatus) -> String {
     line("due", due);
     line("retries", status.retries.to_string());
     line("rate", duration::show_per_period(status.count, Duration::from_micros(status.period_us)));
-    line("lease", duration::show(Duration::from_millis(status.lease_ms)));
-    line("attempts", status.attempts.to_string());
+    if status.attempts > 0 {
+        line("lease", duration::show(Duration::from_millis(status.lease_ms)));
+        line("attempts", status.attempts.to_string());
+    }
     line("overflow", status.overflow.clone());
     line("route", status.route.clone());
     for gate in &status.gates {

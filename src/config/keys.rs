@@ -338,5 +338,46 @@ pub const HTTP_TOKEN: &[Key] = &[
     ),
 ];
 
-/// Sections that are to come.
-pub const SECTIONS_TO_COME: &[&str] = &["route"];
+/// The table `register` of a route.
+pub const ROUTE_REGISTER: &[Key] = &[
+    key("set", "", Allowed::Words(KEY_HINT), "The set that names the lists. It must be there."),
+    key(
+        "member",
+        "",
+        Allowed::Words(KEY_HINT),
+        "What is added to it, as the other system spells this list. It must be there.",
+    ),
+];
+
+/// What a key of another system looks like.
+const KEY_HINT: &str = "write 1 to 500 bytes without control characters";
+
+/// `[[route]]`.
+pub const ROUTE: &[Key] = &[
+    key("name", "", Allowed::Words(Route::HINT), "The route, as `route` of a policy names it. It must be there."),
+    key(
+        "to",
+        "",
+        Allowed::Words(KEY_HINT),
+        "The key of the list that the jobs go into, in the same Redis. With `redis.partitions` it holds `{p}`, which stands for the tag of each \
+         partition. It must be there.",
+    ),
+    key(
+        "end",
+        "\"left\"",
+        Allowed::Words("write \"left\" or \"right\""),
+        "At which end jobs are added: the one from which the workers of the list do not take.",
+    ),
+    key(
+        "register",
+        "",
+        Allowed::Table(ROUTE_REGISTER),
+        "A set in which the other system looks for its lists. The list is added whenever a job finds it empty.",
+    ),
+    key(
+        "notify",
+        "",
+        Allowed::Words(KEY_HINT),
+        "Another list, which gets a `1` for each job, for workers that wait there. Laravel's do where `block_for` is set.",
+    ),
+];

@@ -7,6 +7,7 @@ pub mod keys;
 mod lines;
 mod nodes;
 mod policies;
+mod routes;
 mod section;
 mod server;
 pub mod settings;
@@ -22,6 +23,7 @@ pub use environment::Environment;
 use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
 use policies::{check_order, read_limits, read_policy};
+use routes::{read_routes, refuse_unfit, unfit_keys};
 use section::{Problems, Section};
 use server::redis_settings;
 pub use server::{Fsync, RedisSettings};
@@ -126,7 +128,7 @@ impl Config {
         let redis =
             redis_settings(&mut root.section("redis", &[keys::REDIS], &mut problems), environment, &mut problems);
         let http = http_settings(&mut root.section("http", &[keys::HTTP], &mut problems), environment, &mut problems);
-        root.absent(keys::SECTIONS_TO_COME, &mut problems);
+        let routes = read_routes(&mut root, &redis, &mut problems);
         let mut defaults = root.section("defaults", &[keys::POLICY], &mut problems);
         let mut default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
         check_order("defaults", &mut default_policy, &mut problems);
@@ -141,8 +143,13 @@ impl Config {
         let buckets = root.sections("bucket", &[keys::BUCKET, keys::POLICY], &mut problems);
         let buckets = buckets.into_iter().map(|mut entry| {
             let glob = entry.must_read("match", |v| v.as_str().map(str::to_owned), &mut problems);
+            let unfit = unfit_keys(&entry);
             let mut policy = read_policy(&mut entry, &default_policy, &mut problems);
-            check_order(entry.name(), &mut policy, &mut problems);
+            if let Some(forward) = routes.iter().find(|forward| forward.name == policy.route) {
+                refuse_unfit(entry.name(), &unfit, forward, &mut problems);
+            } else {
+                check_order(entry.name(), &mut policy, &mut problems);
+            }
             entry.finish(&mut problems);
             Some(Matched { glob: glob?, policy })
         });
@@ -150,7 +157,7 @@ impl Config {
         root.finish(&mut problems);
         check_patterns("bucket", &buckets, &mut problems);
         check_patterns("budget", &budgets, &mut problems);
-        let record = Record { defaults: default_policy, buckets, budgets, limits, cut: redis.cut };
+        let record = Record { defaults: default_policy, buckets, budgets, routes, limits, cut: redis.cut };
         if all_budgets && all_buckets {
             tree::check_partitions(&record, &mut problems);
             tree::check(&record, &mut problems); // where each entry can be told by its place
@@ -169,6 +176,7 @@ impl Config {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
         warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
+        warnings.extend(routes::warnings(&self.record));
         let rates = tree::warnings(&self.record);
         warnings.extend(rates.iter().take(MOST_NAMED).cloned());
         if rates.len() > MOST_NAMED {
@@ -312,10 +320,10 @@ mod tests {
         let policy = "job_rate = '1/s'\nttl = '1m'\ndedup = '1m'\n";
         let text = format!(
             "[defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
-             [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n[[route]]\nname = 'a'\n"
+             [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n"
         );
         let shown = parse(&text).expect_err("none of it is there yet").to_string();
-        let mut missing: Vec<String> = ["budget[1].job_rate", "route"].map(str::to_owned).into();
+        let mut missing: Vec<String> = ["budget[1].job_rate"].map(str::to_owned).into();
         for section in ["defaults", "bucket[1]"] {
             for key in ["job_rate", "ttl", "dedup"] {
                 missing.push(format!("{section}.{key}"));
@@ -325,14 +333,15 @@ mod tests {
             assert!(shown.contains(&format!("\n  {key} is not in this version")), "{key} is not in\n{shown}");
         }
         assert_eq!(shown.lines().count(), 1 + missing.len(), "and nothing else is wrong\n{shown}");
-        let empty = parse("[[route]]\n").expect_err("an empty section is refused too").to_string();
-        assert!(empty.contains("\n  route is not in this version"), "{empty}");
     }
 
     #[test]
     fn a_slip_in_a_key_that_is_to_come_says_that_it_is_not_there_yet() {
-        let shown = parse("[[rout]]\n").expect_err("slips").to_string();
-        assert!(shown.contains("rout: unknown key; did you mean route? it is not in this version"), "{shown}");
+        let shown = parse("[defaults]\njobrate = '1/s'\n").expect_err("slips").to_string();
+        assert!(
+            shown.contains("defaults.jobrate: unknown key; did you mean job_rate? it is not in this version"),
+            "{shown}"
+        );
     }
 
     #[test]

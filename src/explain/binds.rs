@@ -165,9 +165,10 @@ impl<'a> Question<'a> {
     /// A queue, or a route's stream, that is none.
     fn wrong(&self) -> Option<String> {
         let keys = &self.facts.wrong;
-        let find = |wanted: &str| keys.iter().find(|wrong| wrong.wanted == wanted);
-        let queue = find("list").map(|wrong| format!("nothing goes in or out: {}", holds(wrong)));
-        queue.or_else(|| find("stream").map(|wrong| format!("nothing leaves: {}", holds(wrong))))
+        let (of_route, others): (Vec<&Wrong>, Vec<&Wrong>) = keys.iter().partition(|wrong| wrong.of == "route");
+        let queue = others.into_iter().find(|wrong| wrong.wanted == "list");
+        let queue = queue.map(|wrong| format!("nothing goes in or out: {}", holds(wrong)));
+        queue.or_else(|| of_route.first().map(|wrong| format!("nothing leaves: {}", holds(wrong))))
     }
 
     fn empty(&self) -> String {
@@ -200,6 +201,15 @@ impl<'a> Question<'a> {
     fn held(&self, is_first: bool) -> String {
         let (facts, name) = (self.facts, self.name());
         let since = self.wall.say_ago(self.bucket().late_ms.unwrap_or(0));
+        if let Some(to) = &facts.route.to {
+            let jobs = count(facts.route.ready, "job is", "jobs are");
+            let full = format!("{jobs} in the list {}, and max_ready is {}", plain(to), facts.route.max_ready);
+            return if is_first {
+                format!("nothing leaves: {name} is held since {since} until the workers of a list take more: {full}")
+            } else {
+                format!("route {} is full: {full}", facts.route.name)
+            };
+        }
         let ready = count(facts.route.ready, "job is ready", "jobs are ready");
         let shown = |worker: &Worker| {
             format!("{} ({}, last heard of {} ago)", plain(&worker.name), worker.leases, ms(worker.idle_ms))

@@ -41,7 +41,7 @@ fn reason(word: &str) -> &str {
         "held" => "its route is full: reckoned as if workers took jobs now",
         "room" => "its route takes fewer jobs than that unless workers take some",
         "no-daemon" => "no daemon runs: reckoned as if one did",
-        "wrong-type" => "the key of its route holds something else than a stream",
+        "wrong-type" => "a key of its route is of another type than it must be",
         other => other, // of a newer library
     }
 }

@@ -120,6 +120,8 @@ struct Route {
     pending: u64,
     workers: u64,
     oldest_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -191,6 +193,7 @@ impl Explanation {
                 pending: facts.route.pending,
                 workers: facts.route.workers,
                 oldest_ms: facts.route.oldest_ms,
+                to: facts.route.to.clone(),
             },
             workers: facts.workers.iter().map(worker).collect(),
             gates: facts.gates.clone(),
@@ -370,6 +373,15 @@ impl Retries {
 
 impl Route {
     fn text(&self) -> String {
+        if let Some(to) = &self.to {
+            let jobs = count(self.ready, "job is", "jobs are");
+            return format!(
+                "{jobs} in the list {}, at most {}: route {} forwards to it",
+                plain(to),
+                self.max_ready,
+                self.name
+            );
+        }
         let oldest = self.oldest_ms.filter(|_| self.ready > 0);
         let oldest =
             oldest.map_or_else(String::new, |ms| format!(", the oldest for {}", say(Duration::from_millis(ms))));

@@ -147,13 +147,14 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Told) {
     for (route, n) in routes {
         families.counter("dripd_jobs_dispatched_total", help, &[("route", route)], n as f64);
     }
-    let help = "Jobs that are done with a dispatch: acknowledged (by any worker), to be tried again, dead, given back, turned away by the other side, or taken back when their lease ended.";
+    let help = "Jobs that are done with a dispatch: acknowledged (by any worker), forwarded into a list of another system, to be tried again, dead, given back, turned away by the other side, or taken back when their lease ended.";
     let expired = count("lease_expired").saturating_sub(count("expired_dead"));
     let throttled = count("throttled");
     for (outcome, n) in [
         ("ack", acked(figures, told)),
         ("dead", count("dead")),
         ("expired", expired),
+        ("forwarded", count("forwarded")),
         ("kept", count("kept").saturating_sub(throttled)),
         ("retry", count("failed").saturating_sub(expired)),
         ("throttled", throttled),
@@ -177,7 +178,7 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Told) {
 fn acked(figures: &Figures, told: &mut Told) -> u64 {
     let dispatched = figures.counter("dispatched");
     let in_streams: u64 = figures.routes.iter().map(|route| route.entries).sum();
-    let others: u64 = ["failed", "kept", "dead"].into_iter().map(|name| figures.counter(name)).sum();
+    let others: u64 = ["failed", "kept", "dead", "forwarded"].into_iter().map(|name| figures.counter(name)).sum();
     let now = dispatched.saturating_sub(in_streams + others);
     told.acked = if dispatched < told.dispatched { now } else { now.max(told.acked) };
     told.dispatched = dispatched;
@@ -216,7 +217,7 @@ fn of_places(families: &mut Families, figures: &Figures) {
     }
     let routes = &figures.routes;
     for route in routes {
-        let help = "Jobs that have left their buckets and that no worker has taken.";
+        let help = "Jobs that have left their buckets and that no worker has taken; of a route that forwards, how many its list holds.";
         families.gauge("dripd_ready_undelivered", help, &[("route", &route.route)], route.undelivered as f64);
     }
     for route in routes {

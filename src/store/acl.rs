@@ -9,6 +9,7 @@ use super::Layout;
 use super::address::read_url;
 use crate::config::RedisSettings;
 use crate::config::connection::Place;
+use crate::words::forward::{Forward, TAG};
 
 /// What a user of Redis is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,12 +90,16 @@ const LIMITS: Grant = Grant {
 const LIMITER: Grant =
     Grant { may: "get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore", both: "gate:* limit:*", ..NONE };
 
+/// What a daemon does with the keys that routes forward to, and what is read of them.
+const FORWARDS: &str = "type llen lpush rpush rpop scard sadd";
+const FORWARDS_LOOK: &str = "type llen scard";
+
 /// Reading: functions that write nothing, and all that they and the commands of dripd read.
 const LOOK: Grant = Grant {
     may: "fcall_ro|drip_peek fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
           fcall_ro|drip__settings fcall_ro|drip__met fcall_ro|drip__daemons fcall_ro|drip__dead_list fcall_ro|drip__dead_count \
           fcall_ro|drip__top fcall_ro|drip__rows fcall_ro|drip__budget_rows fcall_ro|drip__front fcall_ro|drip__drips \
-          fcall_ro|drip__figures fcall_ro|drip__changed exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
+          fcall_ro|drip__figures fcall_ro|drip__forwards fcall_ro|drip__changed exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
           zlexcount zmscore zrange zrangebyscore zrank zscan zscore xlen xrange xrevrange xpending xinfo|consumers xinfo|groups",
     read: "*",
     ..NONE
@@ -213,9 +218,9 @@ impl Role {
     }
 
     /// The command that makes a user of this role, in one line for `redis-cli`, with a placeholder for the password. It takes away
-    /// whatever else a user of that name could do.
+    /// whatever else a user of that name could do. `routes` are those that forward: their lists are outside of the prefix.
     #[must_use]
-    pub fn set_user(self, user: &str, settings: &RedisSettings) -> String {
+    pub fn set_user(self, user: &str, settings: &RedisSettings, routes: &[Forward]) -> String {
         let layout = Layout::of(settings);
         let mut words = vec![format!("ACL SETUSER {user} reset on >PASSWORD")];
         if let Some(database) = database(settings) {
@@ -233,7 +238,23 @@ impl Role {
             let rules: Vec<String> = grant.commands().chain(grant.keys(&layout)).collect();
             words.push(format!("({})", rules.join(" ")));
         }
+        words.extend(self.on_lists(routes));
         words.join(" ")
+    }
+
+    /// What is granted on the keys that routes forward to.
+    fn on_lists(self, routes: &[Forward]) -> Option<String> {
+        let (may, kind) = match self {
+            Self::Daemon => (FORWARDS, "~"),
+            Self::Operator | Self::Observer => (FORWARDS_LOOK, "%R~"),
+            Self::Producer | Self::Submitter | Self::Worker => return None,
+        };
+        let mut keys: Vec<_> =
+            routes.iter().flat_map(Forward::keys).map(|key| format!("{kind}{}", key_pattern(key))).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let may = may.split_whitespace().map(|command| format!("+{command}"));
+        (!keys.is_empty()).then(|| format!("({})", may.chain(keys).collect::<Vec<_>>().join(" ")))
     }
 }
 
@@ -254,6 +275,15 @@ impl Grant {
         };
         all.into_iter().flat_map(patterns).collect()
     }
+}
+
+/// A key of a route as a pattern that is one word in a rule: the tag of every partition, and `?` for what cannot stand there.
+fn key_pattern(key: &str) -> String {
+    let plain = |text: &str| {
+        let special = |c: char| c.is_whitespace() || matches!(c, '*' | '?' | '[' | ']' | '\\' | '"' | '\'' | '(' | ')');
+        text.chars().map(|c| if special(c) { '?' } else { c }).collect::<String>()
+    };
+    key.split(TAG).map(plain).collect::<Vec<_>>().join("{*}")
 }
 
 /// The database that the URL names, where that is not the first one: its clients say `SELECT` first.

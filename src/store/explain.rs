@@ -223,7 +223,7 @@ pub struct Retries {
     pub next_us: Option<u64>,
 }
 
-/// A route's stream.
+/// A route's stream, or the list that it forwards to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Ready {
     /// The route.
@@ -238,6 +238,8 @@ pub struct Ready {
     pub workers: u64,
     /// How long ago the one of `ready` left that has waited longest.
     pub oldest_ms: Option<u64>,
+    /// The key of the list that it forwards to; none: it is a ready stream.
+    pub to: Option<String>,
 }
 
 /// A worker of a route.
@@ -274,6 +276,9 @@ pub struct Wrong {
     pub holds: String,
     /// What it should hold.
     pub wanted: String,
+    /// `route` where it is a key of its route.
+    #[serde(default, skip_serializing)]
+    pub of: String,
 }
 
 /// Everything that says how a budget stands.
@@ -355,15 +360,13 @@ impl Applies {
         let mut values = vec![("rate", self.rate().unwrap_or_else(|| "none".to_owned()))];
         if kind == "bucket" {
             let gates: Vec<_> = self.admit.iter().map(Admit::shown).collect();
-            let backoff = (us(self.backoff_initial_us.unwrap_or(0)), us(self.backoff_max_us.unwrap_or(0)));
-            values.extend([
-                ("capacity", self.capacity.to_string()),
-                ("lease", show(Duration::from_millis(self.lease_ms.unwrap_or(0)))),
-                ("attempts", self.attempts.unwrap_or(0).to_string()),
-                ("backoff", format!("{} to {}", backoff.0, backoff.1)),
-                ("overflow", self.overflow.clone()),
-                ("route", self.route.clone()),
-            ]);
+            values.push(("capacity", self.capacity.to_string()));
+            // What is forwarded has none of these.
+            values.extend(self.lease_ms.map(|lease| ("lease", show(Duration::from_millis(lease)))));
+            values.extend(self.attempts.map(|attempts| ("attempts", attempts.to_string())));
+            let backoff = self.backoff_initial_us.zip(self.backoff_max_us);
+            values.extend(backoff.map(|(initial, max)| ("backoff", format!("{} to {}", us(initial), us(max)))));
+            values.extend([("overflow", self.overflow.clone()), ("route", self.route.clone())]);
             values.extend(self.catch_up_us.map(|catch_up| ("catch_up", us(catch_up))));
             values.push(("admit", if gates.is_empty() { "none".to_owned() } else { gates.join(", ") }));
         } else {

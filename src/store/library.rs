@@ -17,6 +17,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/31_share.lua"),
     include_str!("functions/32_chain.lua"),
     include_str!("functions/32_rate.lua"),
+    include_str!("functions/33_forward.lua"),
     include_str!("functions/33_quota.lua"),
     include_str!("functions/33_setting.lua"),
     include_str!("functions/33_slow.lua"),
@@ -67,7 +68,7 @@ pub const SOURCE: &str = concat!(
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 10;
+pub const VERSION: i64 = 11;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]

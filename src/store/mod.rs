@@ -21,6 +21,7 @@ pub mod dead;
 mod error;
 pub mod explain;
 pub mod figures;
+mod forwards;
 pub mod front;
 pub mod keys;
 pub mod library;

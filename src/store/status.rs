@@ -52,7 +52,7 @@ pub struct Status {
     pub spreading: bool,
     /// The daemons that are alive; with none nothing leaves a bucket.
     pub daemons: Vec<DaemonStatus>,
-    /// The ready streams.
+    /// The ready streams, and the lists that routes forward to.
     pub routes: Vec<RouteStatus>,
     /// Entries of the rejected stream.
     pub rejected: u64,
@@ -122,11 +122,17 @@ pub struct DaemonStatus {
     pub age_ms: u64,
 }
 
-/// A ready stream.
+/// A route: a ready stream, or a list that it forwards to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RouteStatus {
     /// Its name.
     pub route: String,
+    /// The key of the list that it forwards to; absent: it is a ready stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Why nothing leaves by it, where a key of another system is of another type than it must be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wrong: Option<String>,
     /// Jobs that no worker has taken yet.
     pub undelivered: u64,
     /// Jobs that workers hold.
@@ -195,8 +201,10 @@ impl Part {
             *self.stats.entry(name).or_default() += n;
         }
         for route in other.routes {
-            match self.routes.iter_mut().find(|known| known.route == route.route) {
+            let is_same = |known: &&mut RouteStatus| known.route == route.route && known.to == route.to;
+            match self.routes.iter_mut().find(is_same) {
                 Some(known) => {
+                    known.wrong = known.wrong.take().or(route.wrong);
                     known.undelivered += route.undelivered;
                     known.pending += route.pending;
                     known.held += route.held;
@@ -230,7 +238,7 @@ impl Whole {
     async fn read_status(&mut self, record: &Record) -> Result<Status, StoreError> {
         let parts = self.all(async |mut store: Store| store.part().await).await?;
         let Part { stats, spreading, mut routes, sizes } = parts.into_iter().reduce(Part::add).expect("one at least");
-        routes.sort_by(|a, b| a.route.cmp(&b.route));
+        routes.sort_by(|a, b| (&a.route, &a.to).cmp(&(&b.route, &b.to)));
         let [scheduled, sharing, full, paused, retrying, rejected, dead] = sizes;
         let mut one = self.any();
         let same = one.has_record(record).await?;
@@ -293,12 +301,19 @@ impl Store {
         let keys = self.keys().clone();
         let held: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
         let stats = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;
-        let mut routes = Vec::new();
+        let mut routes = self.forwards().await?;
+        let forwards = routes.len();
         let mut names: Vec<String> = self.read("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.routes())).await?;
         names.sort();
         for name in names {
             if let Ok(route) = Route::parse(&name) {
-                routes.push(self.route_status(&route).await?);
+                let now = self.route_status(&route).await?;
+                // Of one that forwards only what is left of before it did is worth a word.
+                let is_done =
+                    routes[..forwards].iter().any(|known| known.route == name) && now.undelivered + now.pending == 0;
+                if !is_done {
+                    routes.push(now);
+                }
             }
         }
         let sizes = [
@@ -350,7 +365,7 @@ impl Store {
             Err(why) => return Err(why),
         };
         let route = route.as_str().to_owned();
-        Ok(RouteStatus { route, undelivered: length.saturating_sub(pending), pending, held })
+        Ok(RouteStatus { route, to: None, wrong: None, undelivered: length.saturating_sub(pending), pending, held })
     }
 }
 

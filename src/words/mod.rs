@@ -4,6 +4,7 @@ pub mod bucket;
 pub mod cut;
 pub mod duration;
 pub mod entry;
+pub mod forward;
 pub mod glob;
 pub mod limiter;
 pub mod node;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use crate::words::cut::Cut;
+use crate::words::forward::Forward;
 use crate::words::limiter::Limiter;
 use crate::words::node::{Budget, Node};
 use crate::words::parent::Parent;
@@ -200,6 +201,9 @@ pub struct Record {
     /// The entries of budgets, likewise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Matched<Budget>>,
+    /// The routes that forward.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Forward>,
     /// Bounds for all.
     pub limits: Limits,
     /// Into how many partitions the system is cut, where that is more than one.
@@ -208,6 +212,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// The entry of a route that forwards; none where its jobs go to a ready stream.
+    #[must_use]
+    pub fn forward(&self, route: &Route) -> Option<&Forward> {
+        self.routes.iter().find(|forward| forward.name == *route)
+    }
+
     /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
     /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
     /// What nobody uses stands in neither, so that such a record is the one of earlier versions.

@@ -27,7 +27,7 @@ pub fn rights(role: Role, user: &str, prefix: &str) -> Vec<String> {
     let cut = if partition().is_some() { "partitions = 8" } else { "" };
     let toml = format!("[redis]\nprefix = {prefix:?}\n{cut}");
     let config = Config::parse(&toml, None, &Environment::default()).unwrap_or_else(|why| panic!("{why}"));
-    let line = role.set_user(user, &config.redis);
+    let line = role.set_user(user, &config.redis, &config.record.routes);
     let words = line.strip_prefix("ACL ").expect("a command").replace(">PASSWORD", "nopass");
     words.split(' ').map(str::to_owned).collect()
 }
@@ -40,9 +40,8 @@ fn role_of(function: &str) -> Option<Role> {
         "set" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
         "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" => Role::Daemon,
         "peek" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons" | "dead_list"
-        | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "changed" | "version" => {
-            Role::Observer
-        }
+        | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "forwards" | "changed"
+        | "version" => Role::Observer,
         _ => return None,
     })
 }

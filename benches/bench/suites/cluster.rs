@@ -142,7 +142,8 @@ pub(super) fn run(report: &mut Report) -> io::Result<()> {
         ("a cluster of 2 primaries", System::cluster(2)?),
         ("a cluster of 3 primaries", System::cluster(3)?),
     ];
-    let (mut pairs, costs, of_plain): ([Vec<(f64, f64)>; 4], [Costs; 4], Costs) = Default::default();
+    let (mut pairs, costs): ([Vec<(f64, f64)>; 4], [Costs; 4]) = Default::default();
+    let of_plain = Costs::default();
     plain.rate(&of_plain)?; // the first one does not count
     for _ in 0..PAIRS {
         for (((_, system), pairs), costs) in systems.iter().zip(&mut pairs).zip(&costs) {

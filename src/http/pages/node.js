@@ -16,9 +16,12 @@ function tiles(kind, said) {
   // Where something else than its own rate holds it back, that alone says nothing.
   const due = explanation.due_in_us === null || STANDS.has(explanation.binds) ? "–" : explanation.due_in_us > 0 ? `in ${lasts(explanation.due_in_us)}`
     : explanation.binds === "share" ? "in its turn" : "now";
+  const { route } = explanation;
+  const out = () => route.to ? [[`in the list ${shown(route.to)}`, count(route.ready)]]
+    : [["on its route: ready for workers", count(route.ready)], ["on its route: with workers", count(route.pending)]];
   const all = kind === "bucket" ? [
     ["jobs waiting", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next job leaves", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
-    ["failed jobs to retry", count(explanation.retries.waiting)], ["on its route: ready for workers", count(explanation.route.ready)], ["on its route: with workers", count(explanation.route.pending)],
+    ["failed jobs to retry", count(explanation.retries.waiting)], ...out(),
   ] : [["waiting for a share of it", count(explanation.waiting)], ["next job leaves", due], ["rate", own.rate ?? "none"]];
   if (own.slots) all.push(["slots taken", `${count(own.slots.taken)} of ${count(own.slots.of)}`]);
   return all.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value)));

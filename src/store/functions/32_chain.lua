@@ -82,7 +82,7 @@ do
     p.parent = parent
     p.refused, till = look_up(rec, id, parent, rec.raw)
     if till then p.till = min(p.till or huge, till) end
-    if not p.refused and above_is_limited(rec, parent) then p.limited = true end
+    if not p.refused and not p.forward and above_is_limited(rec, parent) then p.limited = true end
     if not p.refused and not p.catch_up_set then
       p.catch_up_us = max(CATCH_UP_US, p.interval_us, 2 * rec.raw(rec, parent).interval_us)
     end

@@ -47,13 +47,14 @@ do
   end
 
   -- prepare_policy: what follows from the fields of a policy. A budget may have no rate: then it is never early.
-  local function prepare_policy(p)
+  local function prepare_policy(p, forwards)
     if p.count then rate.prepare(p) else p.step, p.part, p.interval_us = 0, 0, 0 end
     p.lease = digits(p.lease_ms or 0)
     p.drop_oldest = p.overflow == 'drop-oldest'
     p.weight = p.weight or 1
     if p.within == '' then p.within = nil end
     if p.concurrency == 0 then p.concurrency = nil end
+    forward.fit(p, forwards)
     if p.quotas and not p.quotas[1] then p.quotas = nil end
     p.slow = p.slow or SLOW
     p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
@@ -105,7 +106,7 @@ do
       for key, value in pairs(rec.written) do
         if entry.policy[key] == nil then entry.policy[key] = value end
       end
-      entry.ready = prepare_policy(entry.policy)
+      entry.ready = prepare_policy(entry.policy, rec.forwards)
     end
     return entry.ready
   end
@@ -154,8 +155,8 @@ do
   local function prepare(rec)
     rec.written = {}
     for key, value in pairs(rec.defaults) do rec.written[key] = value end
-    prepare_policy(rec.defaults)
-    rec.budgets = rec.budgets or {}
+    rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
+    prepare_policy(rec.defaults, rec.forwards)
     rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
       if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
@@ -165,7 +166,7 @@ do
     rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
-    rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas
+    rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.forward
     rec.quarter = max(1, floor(rec.limits.batch / 4))
     rec.ended_us = 0
     local shortest = rec.defaults.lease_ms
@@ -176,7 +177,7 @@ do
 
   -- remember: is_stopped says that no bucket with this policy goes the plain way (58_dispatch).
   local function remember(rec, bucket, p)
-    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas end
+    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.forward end
     if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end
@@ -272,8 +273,8 @@ do
   -- version may have set it and know what this one does not; `view.unusable` tells of that.
   local function lay(view, p, own, own_now, globs, globs_now)
     local function made(is_usable)
-      local set = setting.apply(p, own, own_now, globs, globs_now, is_usable)
-      return set and prepare_policy(set)
+      local set = setting.apply(p.as_written or p, own, own_now, globs, globs_now, is_usable)
+      return set and prepare_policy(set, (view.base or view).forwards)
     end
     local ok, set = pcall(made)
     if ok then return set end
@@ -404,12 +405,12 @@ do
     end
   end
 
-  -- routes_of: the routes that a record names.
+  -- routes_of: the routes with a ready stream that a record names.
   function record.routes_of(rec)
-    local routes = { [rec.defaults.route] = true }
-    for _, entry in ipairs(rec.buckets) do
-      if entry.policy.route then routes[entry.policy.route] = true end
-    end
+    local routes = {}
+    local function add(name) if name and not forward.of(rec, name) then routes[name] = true end end
+    add(rec.defaults.route)
+    for _, entry in ipairs(rec.buckets) do add(entry.policy.route) end
     return routes
   end
 

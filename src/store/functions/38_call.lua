@@ -161,6 +161,7 @@ do
       context.count(ctx, 'dispatched', ctx.dispatched)
       for name, r in pairs(ctx.rooms) do
         if r.out > 0 then context.count(ctx, 'dispatched:' .. name, r.out) end
+        if r.forward then context.count(ctx, 'forwarded', r.out) end
       end
     end
     if next(m.counts) == nil or ctx.now - m.flushed_us < 1000000 and ctx.now >= m.flushed_us then return end

@@ -1,4 +1,4 @@
--- Routes: the ready streams, and how many jobs each still takes.
+-- Routes: the ready streams, and the lists that others work on (33_forward), and how many jobs each still takes.
 
 local route = {}
 do
@@ -39,9 +39,9 @@ do
     return min(group.lag or huge, max(0, length - group.pending))
   end
 
-  -- look: how things stand with a route, its key of any type or missing; for whoever explains. Writes nothing.
+  -- look_at_stream: how things stand with a ready stream, its key of any type or missing; for whoever explains. Writes nothing.
   -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, group: as `group_of`, or nil }
-  function route.look(ctx, name)
+  function route.look_at_stream(ctx, name)
     local r = { stream = keys.ready(ctx.space, name), ready = 0 }
     local length = pcall_redis('XLEN', r.stream)
     if is_error(length) then
@@ -52,12 +52,34 @@ do
     return r
   end
 
+  -- look: the same of a route, whatever it is. A list has `to`, its key, and `wrong_key` and `wanted` where a key cannot be used.
+  function route.look(ctx, name)
+    local f = forward.of(ctx.rec, name)
+    if not f then return route.look_at_stream(ctx, name) end
+    local at, length, key, wanted = forward.look(f, ctx.k)
+    return { stream = at.to, to = at.to, ready = length, wrong_key = key, wanted = wanted, wrong = key and call('TYPE', key).ok }
+  end
+
+  -- room_in_list: `room` of a route that forwards.
+  local function room_in_list(ctx, name, f)
+    local at, length, key, _, err = forward.look(f, ctx.k)
+    local r = { stream = at.to, forward = at, length = length, left = ctx.limits.max_ready - length, out = 0, exact = true }
+    if key then
+      r.left = 0
+      note(ctx, 'wrong-type', key, err)
+    end
+    ctx.rooms[name] = r
+    return r
+  end
+
   -- room: how many more jobs a route takes now: `left` of what it replies. The length of its stream is a cheap upper bound
   -- of what is undelivered, so the group is asked only where that is not enough, or where the answer must be exact.
   -- reads   the stream      writes  the stream and its group where they are missing      cost  1 call a route, 3 near the limit
   function route.room(ctx, name, exact)
     local r = ctx.rooms[name]
     if not r then
+      local f = forward.of(ctx.rec, name)
+      if f then return room_in_list(ctx, name, f) end
       r = { stream = keys.ready(ctx.space, name), left = 0, out = 0 }
       ctx.rooms[name] = r
       local length = pcall_redis('XLEN', r.stream)

@@ -96,7 +96,7 @@ do
         ctx.now_text, 'lease_ms', s.p.lease, 'id', job.id,
       }
       if job.kept ~= '0' then entry[15], entry[16] = 'kept', job.kept end
-      local added = pcall_redis('XADD', r.stream, '*', unpack(entry))
+      local added = r.forward and forward.send(r, job.body) or pcall_redis('XADD', r.stream, '*', unpack(entry))
       if added.err then -- a text has no such field
         refused(ctx, r, added.err)
         break
@@ -124,8 +124,8 @@ do
       head_of, head = nil, nil
       local bytes = #job
       if bytes <= limit then
-        local added = pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1', 'due_us',
-          s.due_text or digits(s.met or s.due), 'at_us', now_text, 'lease_ms', lease)
+        local added = r.forward and forward.send(r, job) or pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1',
+          'due_us', s.due_text or digits(s.met or s.due), 'at_us', now_text, 'lease_ms', lease)
         if added.err then
           refused(ctx, r, added.err)
           break

@@ -177,7 +177,7 @@ do
   -- make_routes: the streams of routes that a change names.
   local function make_routes(ctx, c)
     for _, one in pairs(c.set or {}) do
-      if one.policy.route then
+      if one.policy.route and not forward.of(ctx.rec, one.policy.route) then
         local err = route.make(ctx.space, one.policy.route)
         if err then return route.refuse(ctx.space, one.policy.route, err) end
       end
@@ -252,6 +252,12 @@ do
     if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why .. '; `dripd check` lists the budgets of a file') end
   end
 
+  -- cannot_forward: the refusal of a setting for a name whose jobs are forwarded, and which such a bucket cannot have.
+  local function cannot_forward(ctx, c, entry)
+    local p = c.set and (ctx.rec.base or ctx.rec).forwards and not chain.budget_of(c.match) and record.policy_at(ctx.rec, c.match, entry, ctx.now)
+    return p and p.forward and forward.refuse(p.forward, c.set, c.match)
+  end
+
   -- set_name: what is set for a name is an entry from now on. set_globs: the same of all globs.
   local function set_name(ctx, name, entry, was)
     settings.write_name(ctx, name, entry)
@@ -278,7 +284,7 @@ do
   local function routes_of(ctx, entry)
     for _, one in pairs(entry.keys) do
       for _, it in pairs(one) do
-        if it.policy.route then route.make(ctx.space, it.policy.route) end
+        if it.policy.route and not forward.of(ctx.rec, it.policy.route) then route.make(ctx.space, it.policy.route) end
       end
     end
   end
@@ -319,7 +325,7 @@ do
     setting.without_over(entry, ctx.now)
     local was = bucket.was(ctx, c.match) -- not asked for later: the policies before know what is set now
     local told = change.alter(ctx, c, entry, 0)
-    local err = cannot_resolve(ctx, c, entry) or make_routes(ctx, c)
+    local err = cannot_resolve(ctx, c, entry) or cannot_forward(ctx, c, entry) or make_routes(ctx, c)
     if err then return err end
     -- checks end here
     if #told == 0 then return { 0, told, answer(c, policy_of(ctx.rec, c.match), told) } end

@@ -166,7 +166,7 @@ do
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us
   -- reply  { depth, capacity, due in us from now (-1 = none), held 0/1, retries, count, period_us, lease_ms,
-  --          attempts, overflow, route,
+  --          attempts (both 0 where its route forwards), overflow, route,
   --          { { { limiter, limit, remaining, ms until it lets one in }, ... for each gate },
   --            the name or glob that pauses it and when that ends, the one that closes it and when that ends ('' = nothing, never),
   --            and why nothing may leave it ('' = it may) } }
@@ -185,7 +185,7 @@ do
     return {
       s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, places.is_held(ctx, s.place) and 1 or 0,
       is_error(waiting) and 0 or waiting,
-      p.count, p.period_us, p.lease_ms, p.attempts, p.overflow, p.route,
+      p.count, p.period_us, p.forward and 0 or p.lease_ms, p.forward and 0 or p.attempts, p.overflow, p.route,
       { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '', p.closed and p.set.close.setting.till or '',
         p.refused or '' },
     }

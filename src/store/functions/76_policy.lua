@@ -57,12 +57,19 @@ do
     return 1
   end
 
-  -- drip__route: make sure that a route's stream and group exist (what `dripd work` calls first).
+  -- drip__route: make sure that a route's stream and group exist (what `dripd work` calls first). One that forwards has none, but for what
+  -- is left of before it did.
   -- keys   a ready stream
-  -- args   now_us (not used)
-  function policy.make_route(redis_keys)
+  -- args   now_us
+  -- errors BADARG
+  function policy.make_route(redis_keys, args)
     local space, name = keys.split_ready(redis_keys[1] or '')
     if not space then return refuse('BADARG', 'the key must be <prefix>:ready or <prefix>:ready:<route>') end
+    local f = forward.of(context.open(space, args[1]).rec, name)
+    if f and call('EXISTS', redis_keys[1]) == 0 then
+      return refuse('BADARG', 'route ' .. name .. ' has no ready stream: its jobs go into the list ' .. f.to
+        .. ', and the workers of that list take them; run those, or work another route')
+    end
     local err = route.make(space, name)
     if err then return redis.error_reply(err) end
     return 1

@@ -51,25 +51,63 @@ do
       'paused', digits(late(ctx.k.paused)), 'refused', digits(late(ctx.k.refused)) }
   end
 
-  -- routes: of each ready stream how many entries no worker has taken, how many workers hold, how many there are, and for how many ms the
+  -- names_of_routes: the routes that have a ready stream, and those that forward.
+  local function names_of_routes(ctx)
+    local known, seen = pcall_redis('SMEMBERS', ctx.k.routes), {}
+    if known.err then known = {} end
+    for _, name in ipairs(known) do seen[name] = true end
+    for name in pairs((ctx.rec.base or ctx.rec).forwards or {}) do
+      if not seen[name] then known[#known + 1] = name end
+    end
+    table.sort(known)
+    return known, seen
+  end
+
+  -- in_stream: of a ready stream how many entries no worker has taken, how many workers hold, how many there are, and for how many ms the
   -- oldest that nobody has taken has been there.
+  local function in_stream(ctx, name)
+    local found = route.look_at_stream(ctx, name)
+    if found.wrong then return nil end
+    local oldest, group = 0, found.group
+    if found.ready > 0 then
+      local first = call('XRANGE', found.stream, group and '(' .. group['last-delivered-id'] or '-', '+', 'COUNT', 1)[1]
+      if first then oldest = max(0, floor(ctx.now / 1000) - match(first[1], '^%d+')) end
+    end
+    return found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
+  end
+
+  -- routes: the same of each route. Of one that forwards the length of its list, and what is left in its stream of before it did.
   local function routes(ctx)
     local list, n = {}, 0
-    local known = pcall_redis('SMEMBERS', ctx.k.routes)
-    if known.err then return list end
-    table.sort(known)
+    local known, has_stream = names_of_routes(ctx)
     for i = 1, min(#known, ROUTES) do
-      local found = route.look(ctx, known[i])
-      if not found.wrong then
-        local oldest, group = 0, found.group
-        if found.ready > 0 then
-          local first = call('XRANGE', found.stream, group and '(' .. group['last-delivered-id'] or '-', '+', 'COUNT', 1)[1]
-          if first then oldest = max(0, floor(ctx.now / 1000) - match(first[1], '^%d+')) end
-        end
-        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
-          known[i], found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
+      local name, ready, pending, entries, oldest = known[i], nil, nil, nil, nil
+      local f = forward.of(ctx.rec, name)
+      if has_stream[name] then ready, pending, entries, oldest = in_stream(ctx, name) end
+      if f then ready = (ready or 0) + route.look(ctx, name).ready end
+      if ready then
+        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = name, ready, pending or 0, entries or 0, oldest or 0
         n = n + 5
       end
+    end
+    return list
+  end
+
+  -- drip__forwards: the routes that forward.
+  -- keys   <prefix>:policy
+  -- args   now_us
+  -- reply  { route, the key of its list as it is written, how many jobs are in it, buckets that wait for it, a key of it that cannot be used ('' = none) and
+  --          what that must hold, ... }
+  -- cost   O(routes)
+  function figures.forwards(redis_keys, args)
+    local space, list = keys.space_before(redis_keys[1], 'policy'), {}
+    if not space then return refuse('BADARG', 'forwards takes the policy key') end
+    local ctx = context.open(space, args[1])
+    for name, f in pairs((ctx.rec.base or ctx.rec).forwards or {}) do
+      local found, n = route.look(ctx, name), #list
+      list[n + 1], list[n + 2], list[n + 3] = name, f.to, found.ready
+      list[n + 4] = number(pcall_redis('ZCARD', ctx.k.held .. name))
+      list[n + 5], list[n + 6] = found.wrong_key or '', found.wanted or ''
     end
     return list
   end

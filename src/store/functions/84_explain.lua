@@ -83,9 +83,10 @@ do
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
       slow_us = br and br.slow and max(0, br.slow.till - ctx.now) or nil, quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
-      policy = {
-        count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = p.lease_ms, attempts = p.attempts,
-        backoff_initial_us = p.backoff_initial_us, backoff_max_us = p.backoff_max_us, overflow = p.overflow, route = p.route,
+      policy = { -- what is forwarded has no lease and is tried once
+        count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = not p.forward and p.lease_ms or nil,
+        attempts = not p.forward and p.attempts or nil, backoff_initial_us = not p.forward and p.backoff_initial_us or nil,
+        backoff_max_us = not p.forward and p.backoff_max_us or nil, overflow = p.overflow, route = p.route,
         catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
         concurrency = p.concurrency, ordered = p.ordered,
       },
@@ -120,7 +121,7 @@ do
 
   -- oldest_ms: how long ago the job left that no worker has taken for longest.
   local function oldest_ms(ctx, r)
-    if r.ready == 0 then return nil end
+    if r.ready == 0 or r.to then return nil end
     local found = call('XRANGE', r.stream, r.group and '(' .. r.group['last-delivered-id'] or '-', '+', 'COUNT', '1')[1]
     if not found then return nil end
     for i = 1, #found[2], 2 do
@@ -161,13 +162,13 @@ do
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end
     local s, wrong = decide(ctx, b), {}
-    local function is_wrong(key, type, wanted)
-      if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted } end
+    local function is_wrong(key, type, wanted, of)
+      if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted, of = of } end
     end
     is_wrong(b.queue, b.wrong, 'list')
     local retry, r = retries_of(ctx, b.name), route.look(ctx, s.p.route)
     is_wrong(retry.key, retry.wrong, 'sorted set')
-    is_wrong(r.stream, r.wrong, 'stream')
+    is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream', 'route')
     local gates, refused = gate.read(ctx, s)
     for i, one in ipairs(gates or {}) do
       gates[i] = { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
@@ -181,7 +182,7 @@ do
       retries = { waiting = retry.waiting, ended = retry.ended, next_us = retry.first and max(0, retry.first - ctx.now) },
       route = {
         name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0,
-        workers = how_many, oldest_ms = oldest_ms(ctx, r),
+        workers = how_many, oldest_ms = oldest_ms(ctx, r), to = r.to,
       },
     }
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }

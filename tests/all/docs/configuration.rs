@@ -76,10 +76,9 @@ fn to_come(names: &[&str]) -> String {
 /// What belongs between the markers of the page.
 fn parts() -> Vec<(&'static str, String)> {
     let later = format!(
-        "- `[defaults]` and `[[bucket]]`: {}\n- `[[budget]]`: {}\n- whole sections: {}\n",
+        "- `[defaults]` and `[[bucket]]`: {}\n- `[[budget]]`: {}\n",
         to_come(keys::POLICY_TO_COME),
         to_come(keys::BUDGET_TO_COME),
-        keys::SECTIONS_TO_COME.iter().map(|name| format!("`[[{name}]]`")).collect::<Vec<_>>().join(", "),
     );
     vec![
         ("keys: redis", table(keys::REDIS)),
@@ -92,6 +91,8 @@ fn parts() -> Vec<(&'static str, String)> {
         ("keys: bucket", table(keys::BUCKET)),
         ("keys: budget match", table(keys::BUDGET_MATCH)),
         ("keys: budget", table(keys::BUDGET)),
+        ("keys: route", table(keys::ROUTE)),
+        ("keys: route register", table(keys::ROUTE_REGISTER)),
         ("keys: limits", table(keys::LIMITS)),
         ("keys: http", table(keys::HTTP)),
         ("keys: http token", table(keys::HTTP_TOKEN)),

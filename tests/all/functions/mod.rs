@@ -13,6 +13,7 @@ mod explain_brakes;
 mod explain_due;
 mod explain_tree;
 mod flow;
+mod forward;
 mod front;
 mod gates;
 mod globs;

@@ -96,7 +96,8 @@ fn a_daemon_may_run_every_command_of_the_library() {
     let mut all = BTreeSet::new();
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let name = entry.expect("an entry").file_name().into_string().expect("a name");
-        if !name.contains("audit") {
+        // What is forwarded goes to keys of another system, for which each route has grants of its own.
+        if !name.contains("audit") && name != "33_forward.lua" {
             all.append(&mut commands(&lua(&name)));
         }
     }

@@ -274,7 +274,8 @@ fn a_lease_that_ends_is_told_apart_from_a_failure_and_the_last_one_of_a_job_is_i
     let failed = entries.iter().find(|entry| entry.text("job") == "1").expect("it was taken");
     assert_eq!(case.fcall::<i64>("drip_fail", &["ready"], &[&failed.id]), 1);
     eventually("the others are taken back", || case.cmd::<u64>(&["XLEN", "drip:ready"]) == 0);
-    let expected = [("ack", 0), ("dead", 1), ("expired", 2), ("kept", 0), ("retry", 1), ("throttled", 0)];
+    let expected =
+        [("ack", 0), ("dead", 1), ("expired", 2), ("forwarded", 0), ("kept", 0), ("retry", 1), ("throttled", 0)];
     let expected: BTreeMap<String, u64> = expected.map(|(outcome, n)| (outcome.to_owned(), n)).into();
     assert_eq!(scraped.counts("dripd_jobs_finished_total"), expected);
 }

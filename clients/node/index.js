@@ -1,0 +1,177 @@
+// Push jobs into the buckets of dripd, and work on them. index.d.ts says what there is; docs/workers.md what each call means.
+import { createHash } from 'node:crypto';
+import { hostname } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { createClient, ErrorReply, RESP_TYPES } from 'redis';
+
+const BLOCK_MS = 2000; // how long a read waits
+const GRACE_MS = 4000; // how long the job in hand may go on after a stop
+const TRIES = 20; // of what a worker says, which may be said twice
+
+export class Refused extends Error {
+  constructor(why) {
+    super(why.message, { cause: why });
+    this.code = why.message.split(' ', 1)[0];
+  }
+}
+export class Unknown extends Error {}
+export class Dead extends Error {}
+export class RetryIn extends Error {
+  constructor(ms, reason = 'failed') {
+    super(reason);
+    this.ms = ms;
+  }
+}
+export class Throttled extends Error {
+  constructor(retryAfterMs = 0, budget = undefined, reason = 'throttled') {
+    super(reason);
+    Object.assign(this, { retryAfterMs, budget });
+  }
+}
+
+export class Drip {
+  #url;
+  #prefix;
+  #pushes; // a connection whose calls are never repeated
+  #says; // one whose calls may be
+  #stopping = false;
+  #stopped;
+  #tellStopped;
+
+  constructor(url = 'redis://127.0.0.1:7379', { prefix = 'drip' } = {}) {
+    this.#url = url;
+    this.#prefix = prefix;
+    this.#stopped = new Promise((resolve) => (this.#tellStopped = resolve));
+  }
+
+  // A job is bytes, so replies are too.
+  async #connect(reconnectStrategy) {
+    const client = createClient({ url: this.#url, RESP: 2, socket: { reconnectStrategy } });
+    client.on('error', () => {}); // the call that meets it throws
+    await client.connect();
+    return client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer });
+  }
+
+  async #call(name, bucket, args) {
+    if (!this.#pushes?.isOpen) this.#pushes = await this.#connect(false);
+    try {
+      return await this.#pushes.sendCommand(['FCALL', name, '1', `${this.#prefix}:queue:${bucket}`, ...args]);
+    } catch (why) {
+      if (why instanceof ErrorReply) throw new Refused(why);
+      throw new Unknown(`cannot tell whether ${name} of ${bucket} happened: ${why.message}`, { cause: why });
+    }
+  }
+
+  async push(bucket, ...jobs) {
+    return receipt(await this.#call('drip_push', bucket, jobs));
+  }
+
+  async submit(bucket, job, options = {}) {
+    const named = { ID: options.id, DELAY: options.delayMs, AT: options.atMs, TTL: options.ttlMs, COST: options.cost };
+    const args = Object.entries(named).flatMap(([name, value]) => (value === undefined ? [] : [name, String(value)]));
+    const headers = { ...options.headers, ...(options.traceparent && { traceparent: options.traceparent }) };
+    for (const [name, value] of Object.entries(headers)) args.push('HEADER', name, value);
+    const reply = await this.#call('drip_submit', bucket, [job, ...args]);
+    const [verdict, id, expectedMs, by] = reply.slice(5);
+    return { ...receipt(reply), verdict: String(verdict), id: String(id), expectedMs, by: String(by) };
+  }
+
+  async work(run, { route = 'default', name = `${hostname()}-${process.pid}`, signals = true } = {}) {
+    const stop = () => this.stop();
+    if (signals) for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, stop);
+    const stream = `${this.#prefix}:ready${route === 'default' ? '' : `:${route}`}`;
+    const backOff = (tries) => Math.min(1000, 50 * 2 ** tries);
+    const reads = await this.#connect(backOff);
+    this.#says = await this.#connect(backOff);
+    const read = ['XREADGROUP', 'GROUP', 'workers', name, 'COUNT', '1', 'BLOCK', String(BLOCK_MS), 'STREAMS', stream, '>'];
+    try {
+      await this.#again(this.#says, ['FCALL', 'drip__route', '1', stream, '']);
+      while (!this.#stopping) {
+        const reply = await this.#again(reads, read);
+        for (const [entry, fields] of reply?.[0][1] ?? []) await this.#one(stream, name, run, String(entry), fields);
+      }
+    } finally {
+      if (signals) for (const signal of ['SIGTERM', 'SIGINT']) process.off(signal, stop);
+      reads.destroy();
+    }
+  }
+
+  stop() {
+    this.#stopping = true;
+    this.#tellStopped();
+  }
+
+  async close() {
+    for (const client of [this.#pushes, this.#says]) if (client?.isOpen) await client.close();
+  }
+
+  // Say it again when the connection was lost: whatever a worker says may be said twice.
+  async #again(client, args) {
+    for (let tries = 0; ; tries += 1) {
+      try {
+        return await client.sendCommand(args);
+      } catch (why) {
+        if (why instanceof ErrorReply || tries === TRIES) throw why;
+        await sleep(Math.min(1000, 50 * 2 ** tries));
+      }
+    }
+  }
+
+  // One job: run it, renew its lease meanwhile, and say how it ended.
+  async #one(stream, name, run, entry, flat) {
+    const fail = (...args) => this.#again(this.#says, ['FCALL', 'drip_fail', '1', stream, entry, ...args]);
+    const lost = new AbortController();
+    let job;
+    try {
+      job = jobOf(entry, flat, lost.signal);
+    } catch (why) { // an entry that is none: dripd buries it
+      return fail('REASON', `no job: ${why}`);
+    }
+    const claim = ['XCLAIM', stream, 'workers', name, '0', entry, 'JUSTID'];
+    const renew = setInterval(async () => {
+      const still = await this.#again(this.#says, claim).catch(() => [entry]);
+      if (still.length === 0) lost.abort();
+    }, job.leaseMs / 3);
+    let timer;
+    const late = this.#stopped.then(() => new Promise((resolve) => (timer = setTimeout(resolve, GRACE_MS, 'late'))));
+    const ran = (async () => run(job))().then(() => 'done', (why) => ({ why }));
+    const end = await Promise.race([ran, late]);
+    clearInterval(renew);
+    clearTimeout(timer);
+    if (end === 'done') return this.#again(this.#says, ['FCALL', 'drip_ack', '1', stream, entry]);
+    if (end === 'late') {
+      lost.abort();
+      return fail('RETRY_IN', '0', 'KEEP', 'REASON', 'worker stopped');
+    }
+    return fail(...said(end.why));
+  }
+}
+
+// What drip_fail is told of something that was thrown.
+function said(why) {
+  const reason = ['REASON', String(why?.message || why)];
+  if (why instanceof Throttled) {
+    const after = why.retryAfterMs > 0 ? ['RETRY_AFTER', String(Math.trunc(why.retryAfterMs))] : [];
+    return ['THROTTLED', ...after, ...(why.budget ? ['IN', why.budget] : []), ...reason];
+  }
+  if (why instanceof Dead) return ['DEAD', ...reason];
+  if (why instanceof RetryIn) return ['RETRY_IN', String(Math.trunc(why.ms)), ...reason];
+  return reason;
+}
+
+function receipt([accepted, depth, capacity, retryAfterMs, etaMs]) {
+  return { accepted, depth, capacity, retryAfterMs, etaMs };
+}
+
+function jobOf(entry, flat, signal) {
+  const fields = {};
+  for (let at = 0; at < flat.length; at += 2) fields[String(flat[at])] = flat[at + 1];
+  if (!fields.bucket || !fields.job || !fields.attempt) throw new Error('it has no bucket, job or attempt');
+  const of = Object.entries(fields).filter(([field]) => field.startsWith('h:'));
+  const headers = Object.fromEntries(of.map(([field, value]) => [field.slice(2), String(value)]));
+  const hash = createHash('sha256').update(fields.bucket).digest('hex').slice(0, 16);
+  return {
+    bucket: String(fields.bucket), body: fields.job, attempt: Number(fields.attempt), id: `${fields.id ?? entry}-${hash}`, entry, headers,
+    traceparent: headers.traceparent, leaseMs: Number(fields.lease_ms), signal,
+  };
+}

@@ -1,0 +1,68 @@
+//! The clients of `clients/`: each does what the script asks of any client.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::said;
+use crate::rig::{Daemon, Server};
+
+fn runs(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+/// A folder of a client that is kept between runs: what it needs comes from a package registry.
+fn kept(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+fn conforms(adapter: &[&str]) {
+    let server = Server::start(&[]);
+    let home = server.home(&std::fs::read_to_string("clients/conformance/dripd.toml").expect("its policies"));
+    let _daemon = Daemon::start(home.path());
+    let mut script = Command::new("python3");
+    script.arg("clients/conformance/run.py").arg(server.url()).args(adapter).env("PYTHONDONTWRITEBYTECODE", "1");
+    let (code, out, err) = said(&script.output().expect("it runs"));
+    assert_eq!(code, 0, "{out}{err}");
+    let (done, skipped): (Vec<&str>, Vec<&str>) = out.lines().partition(|line| line.starts_with("ok "));
+    assert_eq!(done.len() + skipped.len(), 30, "{out}");
+    for line in skipped {
+        writeln!(std::io::stderr(), "{line}").expect("standard error"); // past the capture of the test harness
+    }
+}
+
+fn skipped(what: &str) {
+    writeln!(std::io::stderr(), "SKIPPED: {what}").expect("standard error");
+}
+
+#[test]
+fn the_python_client_does_what_a_client_must() {
+    let venv = kept("client-python");
+    let python = venv.join("bin/python");
+    let has_it = runs(Command::new(&python).args(["-c", "import redis"]))
+        || runs(Command::new("python3").args(["-m", "venv"]).arg(&venv))
+            && runs(Command::new(&python).args(["-m", "pip", "install", "-q", "redis"]));
+    if !has_it {
+        return skipped("the Python client: no python3 with redis");
+    }
+    conforms(&[python.to_str().expect("a path"), "clients/python/conformance.py"]);
+}
+
+#[test]
+fn the_node_client_does_what_a_client_must() {
+    let folder = kept("client-node");
+    // Node looks for packages beside the file that imports them, so the client is copied there.
+    let installed = folder.join("node_modules/redis").is_dir()
+        || runs(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(&folder).arg("redis"));
+    if !installed || !runs(Command::new("python3").arg("--version")) {
+        return skipped("the Node client: no node and npm with redis, or no python3 for the script");
+    }
+    std::fs::write(folder.join("package.json"), "{\"type\":\"module\"}").expect("written");
+    for file in ["index.js", "conformance.js"] {
+        std::fs::copy(Path::new("clients/node").join(file), folder.join(file)).expect("copied");
+    }
+    let adapter = folder.join("conformance.js");
+    conforms(&["node", adapter.to_str().expect("a path")]);
+}
