@@ -1,19 +1,25 @@
 //! The heartbeat: says in every partition that this daemon is alive, so that whoever waits can be told when none is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::loops::progress::Progress;
 use crate::loops::share;
-use crate::store::beat::Alive;
-use crate::store::beat::{Beat, WakeUp};
+use crate::store::beat::{Alive, Beat, Beaten, WakeUp};
+use crate::store::primary::Primary;
 use crate::store::{Store, StoreError, Whole};
 
 /// The time between two beats; one counts for three times as long.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// How often it looks, between two beats, whether the connections of the other daemons are still there: of one that was killed they end
+/// at once. Only where daemons share partitions.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// Who beats: the same from the start of a daemon to its end, whatever happens to its connections.
 #[derive(Debug, Clone)]
@@ -43,6 +49,8 @@ pub struct Heartbeat {
     wake_up: WakeUp,
     /// The log says that Redis refuses it.
     refused: bool,
+    /// Who is alive, where there are several partitions, by number.
+    peers: BTreeMap<u8, Vec<Beaten>>,
 }
 
 impl Heartbeat {
@@ -50,7 +58,7 @@ impl Heartbeat {
     #[must_use]
     pub fn new(whole: Whole, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
         let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
-        Self { whole, identity, progress, wake_up, refused: false }
+        Self { whole, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }
     }
 
     /// Beat at once and then every five seconds; when stopped, say so.
@@ -65,7 +73,7 @@ impl Heartbeat {
                 () = stop.cancelled() => break,
                 beaten = self.step() => beaten?,
             }
-            tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(BEAT_EVERY) => {} }
+            tokio::select! { () = stop.cancelled() => break, watched = self.watch() => watched? }
         }
         for mut store in self.whole.each() {
             if let Err(why) = store.stop_beating(&self.identity.id).await {
@@ -73,6 +81,46 @@ impl Heartbeat {
                 if !self.whole.goes_on_without(&why) {
                     break;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Wait for the next beat. Meanwhile a daemon whose connection has ended is taken for dead, on the servers where it has.
+    async fn watch(&mut self) -> Result<(), StoreError> {
+        let next = Instant::now() + BEAT_EVERY;
+        while Instant::now() < next {
+            if self.peers.values().all(|peers| peers.iter().all(|peer| peer.id == self.identity.id)) {
+                sleep_until(next).await;
+                continue;
+            }
+            sleep(WATCH_EVERY).await;
+            for mut primary in self.whole.primaries() {
+                match self.watch_at(&mut primary).await {
+                    Err(why) if self.whole.goes_on_without(&why) || matches!(why, StoreError::Refused { .. }) => {
+                        debug!(%why, "who is connected is not known");
+                    }
+                    watched => watched?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One look at a server.
+    async fn watch_at(&mut self, primary: &mut Primary) -> Result<(), StoreError> {
+        let numbers = primary.numbers();
+        let peers = numbers.iter().filter_map(|number| self.peers.get(number)).flatten();
+        let known: BTreeSet<u64> = peers.filter_map(|peer| peer.connection).collect();
+        let there = primary.connected(&known).await?;
+        for number in numbers {
+            let Some(peers) = self.peers.get_mut(&number) else { continue };
+            let before = peers.len();
+            peers.retain(|peer| peer.connection.is_none_or(|connection| there.contains(&connection)));
+            if peers.len() < before {
+                debug!(partition = number, "a daemon is gone");
+                let (rank, beaten) = share::rank(number, &self.identity.id, peers);
+                self.progress.set_alive(number, Alive { before: rank, beaten, ..self.progress.alive(number) });
             }
         }
         Ok(())
@@ -87,6 +135,7 @@ impl Heartbeat {
             since: self.identity.since,
             has_record: self.progress.obeys_own_record(),
             wake_up: Some(self.wake_up),
+            connection: None,
         };
         for mut store in self.whole.each() {
             match self.beat_in(&mut store, &beat).await {
@@ -103,12 +152,16 @@ impl Heartbeat {
         Ok(())
     }
     /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first.
-    async fn beat_in(&self, store: &mut Store, beat: &Beat) -> Result<Alive, StoreError> {
-        let mut alive = store.beat(&self.identity.id, beat).await?;
-        if !store.keys().is_whole() {
-            (alive.before, alive.beaten) =
-                share::rank(store.keys().number(), &self.identity.id, &store.beaten().await?);
+    async fn beat_in(&mut self, store: &mut Store, beat: &Beat) -> Result<Alive, StoreError> {
+        let number = store.keys().number();
+        if store.keys().is_whole() {
+            return store.beat(&self.identity.id, beat).await;
         }
+        let beat = Beat { connection: store.connection_id().await?, ..beat.clone() };
+        let mut alive = store.beat(&self.identity.id, &beat).await?;
+        let peers = store.beaten().await?;
+        (alive.before, alive.beaten) = share::rank(number, &self.identity.id, &peers);
+        self.peers.insert(number, peers);
         Ok(alive)
     }
 }
