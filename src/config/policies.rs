@@ -15,7 +15,6 @@ const MOST_GATES: usize = 8;
 
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
-    section.absent(keys::POLICY_TO_COME, problems);
     let rate = section.read("rate", |v| Rate::parse(v.as_str()?).ok(), problems);
     let capacity = section.number("capacity", problems);
     let lease = section.duration("lease", problems);
@@ -43,6 +42,8 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
     let catch_up = read_catch_up(section, longest, problems);
     let admit = read_gates(section, problems);
     let ordered = section.read("ordered", toml::Value::as_bool, problems);
+    let dedup = section.duration("dedup", problems);
+    let ttl = section.read("ttl", read_ttl, problems);
     let node = read_node(section, &base.node, problems);
     Policy {
         rate,
@@ -57,7 +58,21 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
         is_catch_up_set: catch_up.is_some() || base.is_catch_up_set,
         admit: admit.unwrap_or_else(|| base.admit.clone()),
         ordered: ordered.unwrap_or(base.ordered),
+        dedup: dedup.unwrap_or(base.dedup),
+        ttl: ttl.unwrap_or(base.ttl),
         node,
+    }
+}
+
+/// How long a job may wait: a whole number of milliseconds, as the functions take it, or none.
+fn read_ttl(value: &toml::Value) -> Option<Option<Duration>> {
+    let longest = Duration::from_secs(366 * 86_400);
+    match value.as_str()? {
+        "none" => Some(None),
+        text => {
+            let ttl = duration::parse(text).filter(|ttl| ttl.subsec_nanos() % 1_000_000 == 0)?;
+            (Duration::from_millis(1)..=longest).contains(&ttl).then_some(Some(ttl))
+        }
     }
 }
 

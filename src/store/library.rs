@@ -17,10 +17,12 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/31_share.lua"),
     include_str!("functions/32_chain.lua"),
     include_str!("functions/32_rate.lua"),
+    include_str!("functions/33_prepared.lua"),
     include_str!("functions/33_quota.lua"),
     include_str!("functions/33_setting.lua"),
     include_str!("functions/33_slow.lua"),
     include_str!("functions/34_record.lua"),
+    include_str!("functions/35_element.lua"),
     include_str!("functions/36_memory.lua"),
     include_str!("functions/38_call.lua"),
     include_str!("functions/39_partition.lua"),
@@ -36,8 +38,11 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/46_budget.lua"),
     include_str!("functions/47_toll.lua"),
     include_str!("functions/48_rejecting.lua"),
+    include_str!("functions/49_ids.lua"),
     include_str!("functions/50_rejected.lua"),
+    include_str!("functions/51_delayed.lua"),
     include_str!("functions/52_retries.lua"),
+    include_str!("functions/57_leave.lua"),
     include_str!("functions/58_dispatch.lua"),
     include_str!("functions/59_release.lua"),
     include_str!("functions/60_serve.lua"),
@@ -49,6 +54,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/70_push.lua"),
     include_str!("functions/71_throttle.lua"),
     include_str!("functions/72_jobs.lua"),
+    include_str!("functions/73_submit.lua"),
     include_str!("functions/74_reap.lua"),
     include_str!("functions/75_heal.lua"),
     include_str!("functions/76_policy.lua"),
@@ -67,7 +73,7 @@ pub const SOURCE: &str = concat!(
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 10;
+pub const VERSION: i64 = 11;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 --
 -- The context `ctx` of a call:
 --   k          the keys of its space (14_keys)            now, now_text   its time
---   id, rec    the record in force; limits: rec.limits
+--   id, rec    the record in force; limits: rec.limits                mark  that of submitted jobs (35_element), or false
 --   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
 --              where nobody has begun to spread it
 --   held       names of the routes that are full, with a space between
@@ -87,7 +87,7 @@ do
   function context.open(space, now_us)
     calls = calls + 1
     local ctx = of_space(space)
-    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes')
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
     take_prev(ctx, id, head[2])
@@ -101,6 +101,7 @@ do
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
+    ctx.mark = head[6] -- false: nothing was ever submitted
     -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
     ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls = false, false, false, false, calls

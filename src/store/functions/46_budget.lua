@@ -273,14 +273,16 @@ do
     end
   end
 
-  -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out.
+  -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out. The second reply is the
+  -- id of the one that decides.
   function budget.eta_ms(ctx, parent, n)
-    local list, latest = above(ctx, parent), 0
+    local list, latest, decides = above(ctx, parent), 0, parent
     for i, b in ipairs(list) do
       local at = b.p and max(met_by(ctx, list, i), ctx.now)
-      if at and b.p.count then latest = max(latest, rate.eta_ms(b.p, at, ctx.now, n)) elseif at then latest = max(latest, ceil((at - ctx.now) / 1000)) end
+      local eta = at and (b.p.count and rate.eta_ms(b.p, at, ctx.now, n) or ceil((at - ctx.now) / 1000)) or 0
+      if eta > latest then latest, decides = eta, b.id end
     end
-    return latest
+    return latest, decides
   end
 
   -- ---- places ----

@@ -45,6 +45,9 @@ do
 
   public('push', push.push, {})
   public('peek', push.peek, { 'no-writes' })
+  public('submit', submit.submit, {})
+  public('cancel', submit.cancel, { 'allow-oom' })
+  public('find', submit.find, { 'no-writes' })
   public('ack', jobs.ack, { 'allow-oom' })
   public('fail', jobs.fail, { 'allow-oom' })
   public('slow', throttle.slow, { 'allow-oom' })

@@ -76,10 +76,8 @@ fn to_come(names: &[&str]) -> String {
 /// What belongs between the markers of the page.
 fn parts() -> Vec<(&'static str, String)> {
     let later = format!(
-        "- `[redis]`: {}\n- `[defaults]` and `[[bucket]]`: {}\n- `[[budget]]`: {}\n- whole sections: {}\n",
+        "- `[redis]`: {}\n- whole sections: {}\n",
         to_come(keys::REDIS_TO_COME),
-        to_come(keys::POLICY_TO_COME),
-        to_come(keys::BUDGET_TO_COME),
         keys::SECTIONS_TO_COME.iter().map(|name| format!("`[[{name}]]`")).collect::<Vec<_>>().join(", "),
     );
     vec![
