@@ -58,7 +58,11 @@ const LEARNS: Grant = Grant { may: "hget", read: RECORDS, ..NONE };
 const ENGINE: &[Grant] = &[
     Grant { may: "exists type", read: "*", ..NONE },
     Grant { may: "llen lindex ltrim", both: "queue:*", ..NONE },
-    Grant { may: "hget hmget hset hdel", both: "policy settings budgets waiting slow windows level reached", ..NONE },
+    Grant {
+        may: "hget hmget hset hdel",
+        both: "policy settings budgets waiting slow windows paid level reached",
+        ..NONE
+    },
     Grant {
         may: "zadd zrem zrange zscore zmscore zlexcount",
         read: "inflight retries",
@@ -135,7 +139,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             &[
                 CONNECTS,
                 Grant {
-                    may: "fcall|drip_ack fcall|drip_fail fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
+                    may: "fcall|drip_ack fcall|drip_fail fcall|drip_adjust fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
                           xgroup|create",
                     both: "ready ready:*",
                     ..NONE
@@ -144,6 +148,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 Grant { may: "sadd", write: "routes", ..NONE },
                 Grant { may: "hget hmget hdel", both: "slots", ..NONE },
                 Grant { may: "zrem", write: "inflight", ..NONE },
+                Grant { may: "zadd zrem zremrangebyscore", both: "adjusted", ..NONE },
                 Grant { may: "xadd", write: "dead", ..NONE },
             ],
             BACK,

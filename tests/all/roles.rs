@@ -36,7 +36,7 @@ pub fn rights(role: Role, user: &str, prefix: &str) -> Vec<String> {
 fn role_of(function: &str) -> Option<Role> {
     Some(match function.strip_prefix("drip__").or_else(|| function.strip_prefix("drip_"))? {
         "push" | "submit" | "cancel" => Role::Submitter,
-        "ack" | "fail" | "slow" | "route" => Role::Worker,
+        "ack" | "fail" | "adjust" | "slow" | "route" => Role::Worker,
         "set" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
         "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" => Role::Daemon,
         "peek" | "find" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons"

@@ -21,6 +21,8 @@
 -- <prefix>:budgets          hash    budget -> its state (46_budget)
 -- <prefix>:slow             hash    node -> its slow-down (43_brake)
 -- <prefix>:windows          hash    node -> how much of its quotas was used
+-- <prefix>:paid             hash    node -> what its last job paid, where that was not one interval
+-- <prefix>:adjusted         zset    entries whose cost was put right (72_adjust)
 -- <prefix>:over             zset    node -> from when on something of these is worth nothing
 -- <prefix>:settings         hash    bucket -> what is set for that name (33_setting)
 -- <prefix>:globs            string  what is set for globs
@@ -76,7 +78,7 @@ do
       k.ready = key_of(prefix, tag, 'ready')
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
-        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns' }) do
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'paid', 'adjusted' }) do
         k[name] = key_of(prefix, tag, name)
       end
       known[space], known_count = k, known_count + 1
@@ -141,7 +143,7 @@ do
     retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
     refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
-    slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true, jobs = true, ids = true,
+    slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true, paid = true, adjusted = true, jobs = true, ids = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

@@ -37,8 +37,12 @@ do
     p.slow = p.slow or SLOW
     p.dedup_us = p.dedup_us or DEDUP_US
     if p.ttl_us == 0 then p.ttl_us = nil end
-    p.job = nil -- `job_rate`, as a rate
-    if (p.job_count or 0) > 0 then
+    -- `job_rate` as a rate, or in place of one: then it does not matter what a job costs.
+    p.job = nil
+    if (p.job_count or 0) > 0 and not p.count then
+      p.count, p.period_us, p.ignores_cost = p.job_count, p.job_period_us, true
+      rate.prepare(p)
+    elseif (p.job_count or 0) > 0 then
       p.job = { count = p.job_count, period_us = p.job_period_us }
       rate.prepare(p.job)
     end

@@ -126,10 +126,10 @@ do
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
     rec.has_slots = any_policy(rec, function(p) return (p.concurrency or 0) > 0 end)
-    rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] end)
+    rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
-    rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas
+    rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.job
     rec.quarter = max(1, floor(rec.limits.batch / 4))
     rec.ended_us = 0
     local shortest = rec.defaults.lease_ms
@@ -140,7 +140,7 @@ do
 
   -- remember: is_stopped says that no bucket with this policy goes the plain way (58_dispatch).
   local function remember(rec, bucket, p)
-    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas end
+    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.job end
     if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end

@@ -10,7 +10,7 @@
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
 --   moves      where buckets wait from now on, not yet written (44_places)
---   has_slow, has_windows   whether any slow-down, and any window of a quota, is stored; brakes, slowed, braked: those of
+--   has_slow, has_windows, has_paid   whether any slow-down, any window of a quota and any payment is stored; brakes, slowed, braked: those of
 --              buckets that were read, who is slowed down, and those that are to be written (43_brake)
 
 local context = {}
@@ -77,6 +77,7 @@ do
     ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.prev or false
     ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
+    ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
     ctx.brakes, ctx.braked, ctx.slowed = false, false, false
   end
 

@@ -16,13 +16,13 @@ do
   end
 
   -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
-  -- catch_up is made up, more is not. `more` says whether more jobs wait.
-  function leave.left(ctx, s, r, bytes, more)
+  -- catch_up is made up, more is not. `more` says whether more jobs wait; `cost` is nil for a job of cost 1.
+  function leave.left(ctx, s, r, bytes, more, cost)
     local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
     r.left, r.out = r.left - 1, r.out + 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
-      pays(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends)
+      pays(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends, cost)
       s.turn_ends = nil
     end
     local late = now - (s.met or due)
@@ -30,9 +30,14 @@ do
     if late < m.late_from or late >= m.late_to then leave.find_quarter(m, late) end
     local lates, k = m.lates, m.late_k
     lates[k] = (lates[k] or 0) + 1
-    if due < now - p.catch_up_us then due = now - p.catch_up_us end
+    local from = now - (p.parent and brake.catch_up_us(p, br, above(ctx, p.parent)[1], now) or p.catch_up_us)
+    if due < from then due = from end
+    if cost and not br then
+      br = brake.give(ctx, s.bucket, p)
+      s.brake = br
+    end
     if br then
-      s.due = brake.left(ctx, br, p, due, more)
+      s.due = brake.left(ctx, br, p, due, more, cost or 1, from)
     elseif p.part == 0 then
       s.due = due + p.step
     else
@@ -72,6 +77,29 @@ do
     return r
   end
 
+  -- has_room: whether the quotas of a bucket and of the budgets above it have room for a job of this cost. Where one has too little left its
+  -- node waits for the end of that window, so that nothing overtakes the job.
+  function leave.has_room(ctx, s, cost)
+    local p, br, now = s.p, s.brake, ctx.now
+    local till = p.quotas and br and br.windows and quota.till(br.windows, p.quotas, now, cost) or 0
+    if till > now then
+      brake.needs(ctx, br, cost, till)
+      s.due, s.due_text = brake.hold(ctx, br, p, s.due), nil
+      return false
+    end
+    for _, b in ipairs(p.parent and above(ctx, p.parent) or {}) do
+      till = b.p.quotas and b.brake and b.brake.windows and quota.till(b.brake.windows, b.p.quotas, now, cost) or 0
+      if till > now then
+        brake.needs(ctx, b.brake, cost, till)
+        brake.hold_budget(ctx, b, b.p)
+        budget.brake_changed(ctx, b)
+        b.is_open = nil
+        return false
+      end
+    end
+    return true
+  end
+
   -- turned_away: a submitted job whose turn has come is gone without a slot. Replies whether it is: what cannot be recorded stays.
   --   cancelled   somebody took it back                 expired   its deadline is over: to the rejected
   --   too large   likewise
@@ -103,6 +131,8 @@ do
       s.stuck = not turned_away(ctx, s, o, bytes, is_cancelled)
       return not s.stuck
     end
+    local cost = o.cost > 1 and o.cost or nil
+    if cost and not leave.has_room(ctx, s, cost) then return false end
     local due_text = s.due_text or digits(s.met or s.due)
     local entry = {
       'bucket', name, 'job', o.body, 'attempt', '1', 'due_us', due_text, 'at_us', ctx.now_text, 'lease_ms', p.lease, 'id', o.id,
@@ -117,7 +147,7 @@ do
     local drips = watch.drips_of(ctx.memory)
     if drips then watch.drip(drips, name, due_text, ctx.now_text) end
     ids.left(ctx, name, o.id)
-    leave.left(ctx, s, r, bytes, more)
+    leave.left(ctx, s, r, bytes, more, cost)
     return true
   end
 end

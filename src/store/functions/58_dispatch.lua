@@ -26,6 +26,8 @@ do
       local job = r and retries.next_one(ctx, s)
       if not job then break end
       local o = job.options
+      local cost = o.cost > 1 and o.cost or nil
+      if cost and not leave.has_room(ctx, s, cost) then break end
       local entry = {
         'bucket', s.bucket, 'job', job.body, 'attempt', job.attempt, 'due_us', s.due_text or digits(s.met or s.due), 'at_us',
         ctx.now_text, 'lease_ms', s.p.lease, 'id', o.id,
@@ -39,7 +41,7 @@ do
       end
       if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, s.bucket, s.p)) end
       if drips then drip(drips, s.bucket, s.due_text or digits(s.met or s.due), ctx.now_text) end
-      left(ctx, s, r, 0, s.len > 0)
+      left(ctx, s, r, 0, s.len > 0, cost)
       retries.remove(ctx, s, job)
       quota = quota - 1
     end
@@ -236,6 +238,7 @@ do
     local parent = p.parent
     policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.is_stopped
     line = parent and not is_stopped and above(ctx, parent)
+    if line and line[1].brake and line[1].brake.paid then is_stopped = true end -- what it makes up for changes with each job
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step
     if p.route ~= to_route then
       write_room()
@@ -381,7 +384,7 @@ do
     if not going then resume(ctx) end
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end
-    if ctx.has_slow and brake.is_slowed(ctx, name, p) then return false end
+    if (ctx.has_slow or ctx.has_paid) and brake.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
     local len = pcall_redis('LLEN', queue)
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
@@ -397,7 +400,7 @@ do
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     if len > 1 and due <= now then
-      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight)) -- that end is its tag now
+      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight, line[1].shares.largest)) -- that end is its tag now
       if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
     else
       waiting.served(ctx, key, one)

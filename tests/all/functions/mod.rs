@@ -5,6 +5,7 @@ mod adaptive;
 mod brakes;
 mod bucket;
 mod budgets;
+mod cost;
 mod dead;
 mod defaults;
 mod delayed;
