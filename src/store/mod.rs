@@ -6,7 +6,7 @@
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew. How that is
 //! done, with `tls` and `sentinel`, is the file `connect`.
 //! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
-//! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
+//! change something, `submit` those about jobs with options, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `wake` keeps what Redis reports.
 
 pub mod acl;
@@ -32,6 +32,7 @@ mod sentinel;
 pub mod server;
 pub mod settings;
 pub mod status;
+pub mod submit;
 pub mod timing;
 mod tls;
 pub mod top;

@@ -230,6 +230,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether any bucket gives up jobs that wait for too long.
+    #[must_use]
+    pub fn has_ttl(&self) -> bool {
+        self.defaults.ttl.is_some() || self.buckets.iter().any(|entry| entry.policy.ttl.is_some())
+    }
+
     /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
     /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
     /// What nobody uses stands in neither, so that such a record is the one of earlier versions.
