@@ -47,16 +47,19 @@ do
   end
 
   -- begun_due: the due of a bucket once jobs come into it. The time since the due of one without work earns no credit.
-  function push.begun_due(ctx, s)
-    if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then return ctx.now end
-    return s.due
+  local function begun_due(ctx, s)
+    local due, now = s.due, ctx.now
+    if not due or (due < now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then return now end
+    return due
   end
+  push.begun_due = begun_due
 
   -- begins: jobs come into a bucket.
-  function push.begins(ctx, s)
-    s.due = push.begun_due(ctx, s)
+  local function begins(ctx, s)
+    s.due = begun_due(ctx, s)
     if s.len == 0 and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, s.bucket) end
   end
+  push.begins = begins
 
   -- level_of: how many jobs a bucket keeps of those that it has and those that come.
   function push.level_of(s)
@@ -113,9 +116,9 @@ do
   end
 
   -- put_in: the first n of some jobs go into the queue; with drop-oldest older ones go for them.
-  function push.put_in(ctx, s, gates, jobs, n)
-    push.begins(ctx, s)
-    gate.charge(gates, n)
+  local function put_in(ctx, s, gates, jobs, n)
+    begins(ctx, s)
+    if gates[1] then gate.charge(gates, n) end
     call('LPUSH', s.queue, unpack(jobs, 1, n))
     local level = push.level_of(s)
     s.len = s.len + n
@@ -125,8 +128,10 @@ do
     end
   end
 
+  push.put_in = put_in
+
   -- stand: a bucket waits where it must from now on. It is written.
-  function push.stand(ctx, s)
+  local function stand(ctx, s)
     if s.due then
       -- An empty bucket may stand on the schedule for a retry.
       s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
@@ -136,6 +141,7 @@ do
     end
     places.flush(ctx)
   end
+  push.stand = stand
 
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
   -- keys   <prefix>:queue:<bucket>
@@ -168,8 +174,8 @@ do
       push.count_refused(ctx, s, #jobs - accepted)
       if accepted < places_for then context.count(ctx, 'gated', places_for - accepted) end
     end
-    if accepted > 0 then push.put_in(ctx, s, gates, jobs, accepted) end
-    push.stand(ctx, s)
+    if accepted > 0 then put_in(ctx, s, gates, jobs, accepted) end
+    stand(ctx, s)
     return push.verdict(ctx, s, gates, #jobs, accepted)
   end
 

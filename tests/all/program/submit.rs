@@ -7,7 +7,7 @@ use super::http::Door;
 
 #[test]
 fn push_takes_options_and_says_what_became_of_the_job() {
-    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n");
+    let shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n");
     let (code, out, err) = shell.run(&["push", "b", "one", "--id", "order-7", "--header", "Traceparent: 00-x"]);
     assert_eq!((code, out.as_str(), err.as_str()), (0, "queued: 1 of 2 waiting, due in 0 ms, id order-7\n", ""));
     let (code, out, _) = shell.run(&["push", "b", "one", "--id", "order-7"]);
