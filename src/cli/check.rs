@@ -46,6 +46,12 @@ impl Check {
             lines.push(format!("{:width$}  {}", entry.glob, describe(&entry.policy)));
         }
         lines.push(format!("{:width$}  {}", "(others)", describe(&record.defaults)));
+        if record.has_ttl() {
+            lines.push(
+                "note      ttl holds for drip_submit and single jobs over HTTP: a plain LPUSH and drip_push tell no time"
+                    .to_owned(),
+            );
+        }
         let mut policies = record.buckets.iter().map(|entry| &entry.policy).chain([&record.defaults]);
         if policies.any(|policy| !policy.admit.is_empty()) {
             lines.push(
@@ -81,6 +87,12 @@ fn describe(policy: &Policy) -> String {
         text += &format!(" admit {gate}");
     }
     text += &describe_node(&policy.node);
+    if policy.dedup != Policy::default().dedup {
+        text += &format!(" dedup {}", duration::show(policy.dedup));
+    }
+    if let Some(ttl) = policy.ttl {
+        text += &format!(" ttl {}", duration::show(ttl));
+    }
     if policy.ordered { text + " ordered" } else { text }
 }
 
@@ -93,6 +105,9 @@ fn describe_budget(budget: &Budget) -> String {
 /// What is used of a tree, each with a space before it.
 fn describe_node(node: &Node) -> String {
     let (mut text, default) = (String::new(), Node::default());
+    if let Some(rate) = node.job_rate {
+        text += &format!(" job_rate {rate}");
+    }
     for quota in &node.quotas {
         text += &format!(" quota {quota}");
     }

@@ -49,6 +49,7 @@ mod slots_order;
 mod slots_random;
 mod slow;
 mod submit;
+mod submit_random;
 mod told;
 mod tree_faults;
 mod tree_model;
