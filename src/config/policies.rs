@@ -43,7 +43,11 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
     let admit = read_gates(section, problems);
     let ordered = section.read("ordered", toml::Value::as_bool, problems);
     let dedup = section.duration("dedup", problems);
-    let ttl = section.read("ttl", read_ttl, problems);
+    let ttl = |v: &toml::Value| match v.as_str()? {
+        "none" => Some(None),
+        text => read_ttl(text).map(Some),
+    };
+    let ttl = section.read("ttl", ttl, problems);
     let node = read_node(section, &base.node, problems);
     Policy {
         rate,
@@ -64,16 +68,11 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
     }
 }
 
-/// How long a job may wait: a whole number of milliseconds, as the functions take it, or none.
-fn read_ttl(value: &toml::Value) -> Option<Option<Duration>> {
+/// How long a job may wait: a whole number of milliseconds, as the functions take it.
+fn read_ttl(text: &str) -> Option<Duration> {
     let longest = Duration::from_secs(366 * 86_400);
-    match value.as_str()? {
-        "none" => Some(None),
-        text => {
-            let ttl = duration::parse(text).filter(|ttl| ttl.subsec_nanos() % 1_000_000 == 0)?;
-            (Duration::from_millis(1)..=longest).contains(&ttl).then_some(Some(ttl))
-        }
-    }
+    let fits = |ttl: &Duration| ttl.subsec_nanos().is_multiple_of(1_000_000);
+    duration::parse(text).filter(fits).filter(|ttl| (Duration::from_millis(1)..=longest).contains(ttl))
 }
 
 /// Jobs finish in order only where one runs at a time.

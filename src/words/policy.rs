@@ -177,7 +177,7 @@ impl Serialize for Policy {
         s.serialize_field("slow", &self.node.slow)?;
         s.serialize_field("dedup_us", &micros(self.dedup))?;
         s.serialize_field("ttl_us", &self.ttl.map_or(0, micros))?;
-        s.serialize_field("job_count", &self.node.job_rate.map_or(0, |rate| rate.count()))?;
+        s.serialize_field("job_count", &self.node.job_rate.map_or(0, Rate::count))?;
         s.serialize_field("job_period_us", &self.node.job_rate.map_or(0, |rate| micros(rate.period())))?;
         s.end()
     }

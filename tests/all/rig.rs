@@ -216,7 +216,7 @@ pub struct Drained {
 /// What a submit replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
-    /// Accepted, depth, capacity, retry_after_ms, eta_ms.
+    /// Accepted, depth, capacity, `retry_after_ms`, `eta_ms`.
     pub five: [i64; 5],
     pub verdict: String,
     pub id: String,
@@ -358,7 +358,7 @@ impl Case {
         }
     }
 
-    /// What is known of a submitted job at a time: state, eta_ms, attempt.
+    /// What is known of a submitted job at a time: state, `eta_ms`, attempt.
     pub fn find_at(&mut self, now: u64, bucket: &str, id: &str) -> (String, i64, i64) {
         self.fcall("drip__find", &[&format!("queue:{bucket}")], &[now.to_string().as_str(), id])
     }

@@ -34,7 +34,7 @@ pub(super) struct Asked {
 
 fn time(text: &str) -> Result<Duration, &'static str> {
     let longest = Duration::from_secs(366 * 86_400);
-    let fits = |time: &Duration| *time <= longest && time.subsec_nanos() % 1_000_000 == 0;
+    let fits = |time: &Duration| *time <= longest && time.subsec_nanos().is_multiple_of(1_000_000);
     duration::parse(text).filter(fits).ok_or("write a whole number and a unit (ms s m h d), as in 30s, at most 366d")
 }
 

@@ -4,7 +4,7 @@
 --   <version> <options><body>
 -- The mark is 16 random bytes, and stands in the field `mark` of the policy key: so a plain job cannot be taken for a submitted one, save
 -- by somebody who can read dripd's own keys. The options are text:
---   <cost> <deadline_us, 0: none> <id> LF, then "<name>:<value>" LF of each header, then LF
+--   <cost> <deadline_us, 0: none> <accepted_us, 0: not known> <id> LF, then "<name>:<value>" LF of each header, then LF
 -- Retries (52_retries) keep the same options.
 
 local element = {}
@@ -32,9 +32,10 @@ do
     return #text >= 1 and #text <= 200 and not find(text, '[^!-~]')
   end
 
-  -- options_text: options as they are stored: { id, cost, deadline_us (nil: none), headers { name, value, ... } }.
+  -- options_text: options as they are stored: { id, cost, deadline_us, accepted_us (nil: none), headers { name, value,
+  -- ... } }.
   function element.options_text(o)
-    local lines = { digits(o.cost) .. ' ' .. digits(o.deadline_us or 0) .. ' ' .. o.id }
+    local lines = { digits(o.cost) .. ' ' .. digits(o.deadline_us or 0) .. ' ' .. digits(o.accepted_us or 0) .. ' ' .. o.id }
     for i = 1, #o.headers, 2 do lines[#lines + 1] = o.headers[i] .. ':' .. o.headers[i + 1] end
     lines[#lines + 1] = '\n'
     return table.concat(lines, '\n')
@@ -42,9 +43,10 @@ do
 
   -- options_at: the options that begin at a place of a text, and the place of what follows them; nil where there are none.
   function element.options_at(text, at)
-    local cost, deadline, id, on = match(text, '^(%d+) (%d+) (%S+)\n()', at)
+    local cost, deadline, accepted, id, on = match(text, '^(%d+) (%d+) (%d+) (%S+)\n()', at)
     if not on then return nil end
-    local o = { id = id, cost = whole(cost) or 1, deadline_us = whole(deadline), headers = {} }
+    local o = { id = id, cost = whole(cost) or 1, deadline_us = whole(deadline), accepted_us = whole(accepted), headers = {} }
+    if o.accepted_us == 0 then o.accepted_us = nil end
     if o.deadline_us == 0 then o.deadline_us = nil end
     while true do
       local name, value, next_on = match(text, '^([a-z0-9-]+):([ -~]*)\n()', on)
@@ -72,11 +74,11 @@ do
     return o
   end
 
-  -- body_of: the job itself, as the producer gave it, and its id, if it was submitted.
+  -- body_of: the job itself, as the producer gave it, and its options, if it was submitted.
   function element.body_of(mark, text)
     local o = element.read(mark, text)
     if not o or o.is_newer then return text, nil end
-    return o.body, o.id
+    return o.body, o
   end
 
   -- add_fields: what an entry of a stream says of the options of a job, its id aside.

@@ -3,8 +3,9 @@
 -- <prefix>:ids:<bucket> is sorted by the moment of the accept and holds the ids that producers gave: for the policy's `dedup` a job with
 -- the same id is a duplicate. It expires with its youngest.
 -- <prefix>:jobs:<bucket> says of each submitted job that waits, whoever made up its id: "<state> <accepted_us> <eta_us> <attempt>"
---   state   q in the queue, d delayed, r backing off, x cancelled: it is dropped when its turn comes
+--   state   q in the queue, d delayed, r backing off; Q, D, R: the same and cancelled: it is dropped when its turn comes
 --   eta_us  when it could leave at the earliest, as it was answered at the accept; of one that backs off the end of that
+-- Where a second job with an id was accepted while the first one still waits, the line is about the second one.
 -- A job that leaves is taken out, so an id that is remembered and not found here has left. Jobs that are cut in great numbers are not
 -- read, so a few lines may stand for jobs that are gone: the key expires some days after the last of its jobs should have left, and where it holds
 -- more lines than jobs can wait the old ones are dropped.
@@ -55,7 +56,7 @@ do
     local some = call('HRANDFIELD', key, PROBES, 'WITHVALUES')
     for i = 1, #some, 2 do
       local state, _, eta = match(some[i + 1], LINE)
-      if state ~= 'x' and (not eta or eta + p.dedup_us < ctx.now) then call('HDEL', key, some[i]) end
+      if not state or not find(state, '%u') and (not eta or eta + p.dedup_us < ctx.now) then call('HDEL', key, some[i]) end
     end
   end
 
@@ -75,15 +76,22 @@ do
     if gone > 0 then call('ZREMRANGEBYRANK', key, '0', gone - 1) end
   end
 
-  -- is_cancelled: whether a job whose turn has come was cancelled.
-  -- left: a job is gone from where it waited. An id that is remembered stays so.
-  function ids.is_cancelled(ctx, name, id)
-    local line = call('HGET', ctx.k.jobs .. name, id)
-    return line and sub(line, 1, 1) == 'x' or false
+  -- is_cancelled: whether a line says that its job is to be dropped.
+  function ids.is_cancelled(it) return it ~= nil and find(it.state, '%u') ~= nil end
+
+  -- of_job: the line of a job with these options whose turn has come; nil where there is none, or it is about another job of that id. Of one
+  -- that failed nobody knows when it was accepted.
+  function ids.of_job(ctx, name, o)
+    local it = ids.find(ctx, name, o.id)
+    if not it then return nil end
+    local backs_off = it.state == 'r' or it.state == 'R'
+    if backs_off == (o.accepted_us ~= nil) or o.accepted_us and o.accepted_us ~= it.accepted_us then return nil end
+    return it
   end
 
-  function ids.left(ctx, name, id)
-    call('HDEL', ctx.k.jobs .. name, id)
+  -- left: a job is gone from where it waited; `it` is its line, nil: it has none. An id that is remembered stays so.
+  function ids.left(ctx, name, o, it)
+    if it then call('HDEL', ctx.k.jobs .. name, o.id) end
   end
 
   -- forget: a job was dropped for another one: nothing of its id stays.
@@ -95,14 +103,15 @@ do
   -- retries: a job of a remembered id backs off until `ends`.
   function ids.retries(ctx, name, id, attempt, ends)
     local accepted = call('ZSCORE', ctx.k.ids .. name, id)
-    if not accepted then return end
+    local it = accepted and ids.find(ctx, name, id)
+    if not accepted or it and it.state ~= 'r' then return end
     write(ctx, name, id, { state = 'r', accepted_us = accepted + 0, eta_us = ends, attempt = attempt })
     keep(ctx.k.jobs .. name, KEPT_MS + ceil(max(0, ends - ctx.now) / 1000))
   end
 
   -- cancel: a job that waits is dropped when its turn comes.
   function ids.cancel(ctx, name, id, it)
-    it.state = 'x'
+    it.state = string.upper(it.state)
     write(ctx, name, id, it)
   end
 

@@ -46,15 +46,18 @@ do
     local reason, shown, most = oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
     while shown < most and ctx.bytes < MIB do
       local stored = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
-      local job, id = stored, nil
-      if ctx.mark then job, id = element.body_of(ctx.mark, stored) end
+      local job, o = stored, nil
+      if ctx.mark then job, o = element.body_of(ctx.mark, stored) end
       if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
       shown, ctx.bytes = shown + 1, ctx.bytes + #stored
-      if id then gone[#gone + 1] = id end
+      if o then gone[#gone + 1] = o end
     end
     if shown < over and not rejected.add(ctx, s.bucket, reason, 'count', digits(over - shown)) then return false end
     if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
-    for _, id in ipairs(gone) do (oldest_first and ids.forget or ids.left)(ctx, s.bucket, id) end
+    for _, o in ipairs(gone) do
+      local it = ids.of_job(ctx, s.bucket, o)
+      if oldest_first and it then ids.forget(ctx, s.bucket, o.id) else ids.left(ctx, s.bucket, o, it) end
+    end
     ctx.rejected = ctx.rejected + over
     count(ctx, oldest_first and 'dropped' or 'rejected', over)
     if reason == 'closed' then count(ctx, 'closed', over) end

@@ -164,7 +164,8 @@ do
   -- slot. Replies whether it was given up; s.stuck: it cannot be buried.
   local function given_up(ctx, s, key, job)
     local o = job.options
-    if ids.is_cancelled(ctx, s.bucket, o.id) then
+    local it = ids.of_job(ctx, s.bucket, o)
+    if ids.is_cancelled(it) then
       count(ctx, 'cancelled', 1)
     elseif o.deadline_us and o.deadline_us < ctx.now then
       local entry = { 'bucket', s.bucket, 'job', job.body, 'attempt', max(1, job.attempt - 1), 'id', o.id, 'reason', 'expired' }
@@ -179,7 +180,7 @@ do
     else
       return false
     end
-    ids.left(ctx, s.bucket, o.id)
+    ids.left(ctx, s.bucket, o, it)
     call('ZREM', key, job.text)
     return true
   end
@@ -216,7 +217,7 @@ do
   -- remove: a job has left.
   function retries.remove(ctx, s, job)
     call('ZREM', ctx.k.retry .. s.bucket, job.text)
-    if ctx.mark then ids.left(ctx, s.bucket, job.options.id) end
+    if ctx.mark then ids.left(ctx, s.bucket, job.options, ids.of_job(ctx, s.bucket, job.options)) end
     count(ctx, 'retried', 1)
   end
 

@@ -103,16 +103,16 @@ do
   -- turned_away: a submitted job whose turn has come is gone without a slot. Replies whether it is: what cannot be recorded stays.
   --   cancelled   somebody took it back                 expired   its deadline is over: to the rejected
   --   too large   likewise
-  local function turned_away(ctx, s, o, bytes, is_cancelled)
+  local function turned_away(ctx, s, o, bytes, it)
     local name = s.bucket
-    if is_cancelled then
+    if ids.is_cancelled(it) then
       ctx.bytes = ctx.bytes + bytes
       context.count(ctx, 'cancelled', 1)
     else
       local reason = #o.body > ctx.limits.max_job_bytes and 'too_large' or 'expired'
       if not rejected.turn_away(ctx, s, o.body, reason) then return false end
     end
-    ids.left(ctx, name, o.id)
+    ids.left(ctx, name, o, it)
     return true
   end
 
@@ -126,9 +126,9 @@ do
       s.stuck = true
       return false
     end
-    local is_cancelled = ids.is_cancelled(ctx, name, o.id)
-    if is_cancelled or #o.body > ctx.limits.max_job_bytes or o.deadline_us and o.deadline_us < ctx.now then
-      s.stuck = not turned_away(ctx, s, o, bytes, is_cancelled)
+    local it = ids.of_job(ctx, name, o)
+    if ids.is_cancelled(it) or #o.body > ctx.limits.max_job_bytes or o.deadline_us and o.deadline_us < ctx.now then
+      s.stuck = not turned_away(ctx, s, o, bytes, it)
       return not s.stuck
     end
     local cost = o.cost > 1 and o.cost or nil
@@ -146,7 +146,7 @@ do
     if p.limited then slots.take(ctx, p.route, added, toll.limited(ctx, name, p)) end
     local drips = watch.drips_of(ctx.memory)
     if drips then watch.drip(drips, name, due_text, ctx.now_text) end
-    ids.left(ctx, name, o.id)
+    ids.left(ctx, name, o, it)
     leave.left(ctx, s, r, bytes, more, cost)
     return true
   end

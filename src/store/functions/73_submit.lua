@@ -138,7 +138,7 @@ do
   local function duplicate(ctx, s, o)
     context.count(ctx, 'duplicates', 1)
     local it = ids.find(ctx, s.bucket, o.id)
-    local eta = it and it.state ~= 'x' and max(0, ceil((it.eta_us - ctx.now) / 1000))
+    local eta = it and not ids.is_cancelled(it) and max(0, ceil((it.eta_us - ctx.now) / 1000))
     return answer(s, 'duplicate', { accepted = 1, eta = eta, id = o.id })
   end
 
@@ -183,7 +183,7 @@ do
       ctx.mark = element.make_mark(ctx.id, ctx.now_text)
       call('HSET', ctx.k.policy, 'mark', ctx.mark)
     end
-    o.is_given, o.id = o.id ~= nil, o.id or ctx.now_text .. '-' .. digits(ctx.calls)
+    o.is_given, o.id, o.accepted_us = o.id ~= nil, o.id or ctx.now_text .. '-' .. digits(ctx.calls), ctx.now
     o.deadline_us = o.ttl_ms and (at or ctx.now) + o.ttl_ms * 1000 or nil
     return element.pack(ctx.mark, o, job)
   end
@@ -269,13 +269,13 @@ do
     if err then return err end
     local it = ids.find(ctx, s.bucket, args[1])
     if it then
-      if it.state ~= 'x' then ids.cancel(ctx, s.bucket, args[1], it) end
+      if not ids.is_cancelled(it) then ids.cancel(ctx, s.bucket, args[1], it) end
       return 1
     end
     return ids.is_remembered(ctx, s.bucket, s.p, args[1]) and 2 or 0
   end
 
-  local STATES = { q = 'queued', d = 'delayed', r = 'retrying', x = 'left' }
+  local STATES = { q = 'queued', d = 'delayed', r = 'retrying' }
 
   -- drip_find: how things stand with a job.
   -- keys   <prefix>:queue:<bucket>
@@ -288,7 +288,7 @@ do
     local ctx, s, err = read_one(redis_keys, args, now_us)
     if err then return err end
     local it = ids.find(ctx, s.bucket, args[1])
-    if it and it.state ~= 'x' then return { STATES[it.state], max(0, ceil((it.eta_us - ctx.now) / 1000)), it.attempt } end
+    if it and not ids.is_cancelled(it) then return { STATES[it.state], max(0, ceil((it.eta_us - ctx.now) / 1000)), it.attempt } end
     local is_known = it or ids.is_remembered(ctx, s.bucket, s.p, args[1])
     return { is_known and 'left' or 'unknown', -1, 0 }
   end

@@ -102,11 +102,11 @@ fn promise_1_holds_for_units_in_a_bucket_and_in_every_budget_above() {
                 [defaults]\nrate = '30/s'\ncapacity = 1000\nwithin = 'mid'\n[[bucket]]\nmatch = 'c'\nweight = 3\n";
     let mut case = Case::with(toml);
     case.settle_at(T0);
-    let mut seed = 7_u64;
+    let mut state = 7_u64;
     for bucket in ["a", "b", "c"] {
         for n in 0..150 {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let cost = [1, 1, 2, 5, 12][(seed >> 33) as usize % 5].to_string();
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let cost = [1, 1, 2, 5, 12][(state >> 33) as usize % 5].to_string();
             case.submit_at(T0, bucket, &n.to_string(), &["COST", &cost]);
         }
     }
@@ -181,7 +181,7 @@ fn a_quota_counts_units_and_a_job_for_which_too_little_is_left_waits_for_the_nex
     for (hour, expected) in [(0, "1"), (1, "123"), (2, "1234"), (3, "12345")] {
         while now < t0 + (hour + 1) * 3_600 * S {
             let reply = case.settle_at(now);
-            now += u64::try_from(reply.wait_us).unwrap_or(3_600 * S).max(1).min(600 * S);
+            now += u64::try_from(reply.wait_us).unwrap_or(3_600 * S).clamp(1, 600 * S);
         }
         for bucket in ["b", "below"] {
             assert_eq!(jobs(&mut case, bucket).concat(), expected, "{bucket} in hour {hour}");

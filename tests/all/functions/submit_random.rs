@@ -39,6 +39,8 @@ struct World {
     seen: usize,
     next: u64,
     ids: Vec<(&'static str, String, String)>,
+    /// The last job of each id.
+    last: BTreeMap<(&'static str, String), String>,
 }
 
 fn submit(case: &mut Case, dice: &mut Dice, world: &mut World, now: u64) {
@@ -69,6 +71,7 @@ fn submit(case: &mut Case, dice: &mut Dice, world: &mut World, now: u64) {
     assert_eq!(reply.five[3] >= 0, reply.five[0] == 0, "{reply:?}");
     if is_new {
         world.accepted.insert(job.clone(), bucket);
+        world.last.insert((bucket, reply.id.clone()), job.clone());
         world.ids.push((bucket, reply.id, job));
     }
 }
@@ -112,6 +115,7 @@ fn step(case: &mut Case, dice: &mut Dice, world: &mut World, now: u64) {
         }
         _ => {
             if let Some((bucket, id, job)) = world.ids.pop()
+                && world.last[&(bucket, id.clone())] == job
                 && case.find_at(now, bucket, &id).0 != "left"
                 && case.cancel_at(now, bucket, &id) == 1
             {
