@@ -48,7 +48,7 @@ impl Check {
         lines.push(format!("{:width$}  {}", "(others)", describe(&record.defaults)));
         if record.has_ttl() {
             lines.push(
-                "note      ttl holds for drip_submit and single jobs over HTTP: a plain LPUSH and drip_push tell no time"
+                "note      ttl holds for jobs with options and single jobs over HTTP: a plain LPUSH tells no time"
                     .to_owned(),
             );
         }
