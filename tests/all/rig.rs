@@ -213,6 +213,17 @@ pub struct Drained {
     pub rejected: i64,
 }
 
+/// What a submit replies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitted {
+    /// Accepted, depth, capacity, `retry_after_ms`, `eta_ms`.
+    pub five: [i64; 5],
+    pub verdict: String,
+    pub id: String,
+    pub expected_ms: i64,
+    pub by: String,
+}
+
 /// An entry of a stream: its id and its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -330,6 +341,30 @@ impl Case {
         args.extend(jobs.iter().map(|job| (*job).to_owned()));
         let reply: Vec<i64> = self.fcall("drip__push", &[&format!("queue:{bucket}")], &args);
         reply.try_into().expect("five integers")
+    }
+
+    /// A submit at a time, with its options.
+    pub fn submit_at(&mut self, now: u64, bucket: &str, job: &str, options: &[&str]) -> Submitted {
+        let now = now.to_string();
+        let args: Vec<&str> = [now.as_str(), job].into_iter().chain(options.iter().copied()).collect();
+        let reply: (i64, i64, i64, i64, i64, String, String, i64, String) =
+            self.fcall("drip__submit", &[&format!("queue:{bucket}")], &args);
+        Submitted {
+            five: [reply.0, reply.1, reply.2, reply.3, reply.4],
+            verdict: reply.5,
+            id: reply.6,
+            expected_ms: reply.7,
+            by: reply.8,
+        }
+    }
+
+    /// What is known of a submitted job at a time: state, `eta_ms`, attempt.
+    pub fn find_at(&mut self, now: u64, bucket: &str, id: &str) -> (String, i64, i64) {
+        self.fcall("drip__find", &[&format!("queue:{bucket}")], &[now.to_string().as_str(), id])
+    }
+
+    pub fn cancel_at(&mut self, now: u64, bucket: &str, id: &str) -> i64 {
+        self.fcall("drip__cancel", &[&format!("queue:{bucket}")], &[now.to_string().as_str(), id])
     }
 
     pub fn peek_at(&mut self, now: u64, bucket: &str) -> [i64; 5] {

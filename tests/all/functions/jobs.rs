@@ -297,7 +297,7 @@ fn an_entry_deleted_after_its_lease_was_seen_is_let_go_and_harms_no_other() {
 fn a_foreign_entry_with_a_false_id_is_malformed_and_a_false_retry_is_buried() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     let key = case.key("ready");
-    for id in ["", "my id", "x"] {
+    for id in ["", "my id", "caf\u{e9}"] {
         let _: String = case.cmd(&["XADD", &key, "*", "bucket", "b", "job", "hello world", "id", id]);
     }
     for entry in case.take("ready", 10) {

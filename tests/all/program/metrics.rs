@@ -226,12 +226,20 @@ fn what_does_not_go_in_is_told_by_what_kept_it_out() {
     assert_eq!(push("shut", 3), 0);
     case.lpush("shut", &["x", "x"]);
     eventually("the plain push is cut", || case.cmd::<u64>(&["LLEN", "drip:queue:shut"]) == 0);
+    let mut submit = |options: &[&str]| {
+        let args: Vec<&str> = ["x"].into_iter().chain(options.iter().copied()).collect();
+        let nine: Vec<redis::Value> = case.fcall("drip_submit", &["queue:late"], &args);
+        redis::from_redis_value::<String>(nine[5].clone()).expect("a verdict")
+    };
+    assert_eq!([submit(&["DELAY", "0"]), submit(&[]), submit(&["TTL", "1"])], ["queued", "queued", "late"]);
+    eventually("it is counted", || scraped.counts("dripd_jobs_rejected_total").get("late") == Some(&1));
     let rejected = scraped.counts("dripd_jobs_rejected_total");
     // gate: 3 + 2 of the 7 of `both` + 3 of `drops`; full: 7 + 5; dropped: 4 went into 2 places.
-    let expected = [("closed", 5), ("dropped", 2), ("full", 12), ("gate", 8), ("too_large", 0)];
+    let expected =
+        [("closed", 5), ("dropped", 2), ("expired", 0), ("full", 12), ("gate", 8), ("late", 1), ("too_large", 0)];
     assert_eq!(rejected, expected.map(|(reason, n)| (reason.to_owned(), n)).into());
     let pushed = scraped.counts("dripd_jobs_pushed_atomically_total");
-    assert_eq!(pushed, [("accepted".to_owned(), 12), ("rejected".to_owned(), 3 + 7 + 7 + 3 + 3)].into());
+    assert_eq!(pushed, [("accepted".to_owned(), 14), ("rejected".to_owned(), 3 + 7 + 7 + 3 + 3 + 1)].into());
 }
 
 #[test]
