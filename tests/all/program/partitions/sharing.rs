@@ -12,6 +12,9 @@ const AT_MOST: Duration = Duration::from_millis(600);
 /// What the machine may add on two busy cores.
 const SLACK: Duration = Duration::from_millis(400);
 
+/// An id, and names and values.
+type Entry = (String, Vec<String>);
+
 /// Daemons that all know of each other.
 fn daemons(system: &System, n: usize) -> Vec<Daemon> {
     let daemons = (0..n).map(|_| system.daemon()).collect();
@@ -197,7 +200,7 @@ fn slots_are_freed_soon_after_the_daemon_that_freed_them_was_killed() {
             for (number, done) in (0..PARTITIONS).zip(&mut done) {
                 let key = ready(number);
                 let read = ["GROUP", "workers", "me", "COUNT", "100", "STREAMS", key.as_str(), ">"];
-                let taken: Vec<(String, Vec<(String, Vec<String>)>)> = redis::cmd("XREADGROUP")
+                let taken: Vec<(String, Vec<Entry>)> = redis::cmd("XREADGROUP")
                     .arg(&read)
                     .query::<Option<_>>(&mut redis)
                     .expect("a read")
