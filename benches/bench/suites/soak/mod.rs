@@ -176,6 +176,7 @@ pub(super) fn run(report: &mut Report, minutes: u32) -> io::Result<()> {
 fn emptied(server: &Server, daemon: &Daemon) -> io::Result<()> {
     let mut wire = server.wire()?;
     wait_for("the end of all jobs", || {
+        operator::call(daemon, &["dead", "drop", "--bucket", "dropped:*", "--yes"], &[0])?;
         operator::call(daemon, &["dead", "retry", "--yes"], &[0])?;
         std::thread::sleep(Duration::from_millis(500));
         let mut left = wire.int(&["ZCARD", &keys().schedule()])?;
