@@ -62,10 +62,7 @@ do
       local found = route.look(ctx, known[i])
       if not found.wrong then
         local oldest, group = 0, found.group
-        if found.ready > 0 then
-          local first = call('XRANGE', found.stream, group and '(' .. group['last-delivered-id'] or '-', '+', 'COUNT', 1)[1]
-          if first then oldest = max(0, floor(ctx.now / 1000) - match(first[1], '^%d+')) end
-        end
+        if found.oldest then oldest = max(0, floor(ctx.now / 1000) - match(found.oldest[1], '^%d+')) end
         list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
           known[i], found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
         n = n + 5
