@@ -156,7 +156,10 @@ do
     if not space then return refuse('BADARG', 'reap takes the policy key') end
     local ctx = context.open(space, args[1])
     local m = ctx.memory
-    if (args[3] or '') == '' then m.passes = m.passes + 1 end
+    if (args[3] or '') == '' then
+      m.passes = m.passes + 1
+      memory.age_leases(m, ctx.now)
+    end
     local pass = {
       left_ms = huge, rows = 0, taken_back = 0, removed = 0, live = 0, ahead_ms = 0, named = record.routes_of(ctx.rec),
       takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,

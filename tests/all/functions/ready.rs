@@ -28,7 +28,7 @@ fn a_lag_that_a_failover_made_wrong_hides_nothing_and_holds_nothing_and_is_mende
         in_hand("[defaults]\nrate = '1/s'\nlease = '1h'\n[limits]\nmax_ready = 4\n", &["1", "2", "3", "4"]);
     let key = case.key("ready");
     case.push_at(T0 + 10 * S, "b", &["5", "6", "7", "8", "9"]);
-    (10..12).for_each(|s| drop(case.settle_at(T0 + s * S)));
+    (10..12).for_each(|s| assert_eq!(case.settle_at(T0 + s * S).dispatched, 1));
     let delivered: String = redis::from_redis_value_ref(&group_of(&mut case)["last-delivered-id"]).expect("an id");
     // A replica is told what was delivered, and not how much that is; somebody may set anything.
     let mut now = T0 + 12 * S;
@@ -60,7 +60,7 @@ fn a_promoted_replica_does_not_know_what_was_read_and_the_next_pass_tells_it() {
     let mut case = Case::on(&primary, "[defaults]\nrate = '1/s'\nlease = '1h'\n");
     case.settle_at(T0);
     case.push_at(T0, "b", &["1", "2", "3", "4", "5", "6"]);
-    (0..4).for_each(|s| drop(case.settle_at(T0 + s * S)));
+    (0..4).for_each(|s| assert_eq!(case.settle_at(T0 + s * S).dispatched, 1));
     case.take("ready", 1);
     let mut promoted = Case { redis: replica.connect(), prefix: case.prefix.clone() };
     promoted.cmd::<()>(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
@@ -94,7 +94,7 @@ fn names_of_workers_that_ended_are_let_go_and_never_one_that_holds_a_job() {
     };
     assert_eq!(names(&mut case).len(), 3);
     let now = server_now(&mut case);
-    let five_passes = |case: &mut Case, at: u64| (0..5).for_each(|_| drop(reap_at(case, &at.to_string(), true)));
+    let five_passes = |case: &mut Case, at: u64| (0..5).map(|_| reap_at(case, &at.to_string(), true).0).sum::<i64>();
     five_passes(&mut case, now + 3_500 * S);
     assert_eq!(names(&mut case).len(), 3, "they may only be slow");
     five_passes(&mut case, now + 3_700 * S);
@@ -102,4 +102,39 @@ fn names_of_workers_that_ended_are_let_go_and_never_one_that_holds_a_job() {
     assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&taken[0].id]), 1, "it still has its job");
     five_passes(&mut case, now + 3_700 * S);
     assert_eq!(names(&mut case).len(), 0, "on a route at rest, too");
+}
+
+#[test]
+fn leases_of_jobs_that_are_done_are_forgotten_within_minutes() {
+    const JOBS: usize = 20_000;
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\nlease = '1h'\n[limits]\nbatch = 1000\n");
+    let key = case.key("ready");
+    let lua = |case: &mut Case| -> i64 {
+        let info: String = case.cmd(&["INFO", "memory"]);
+        let line = info.lines().find_map(|line| line.strip_prefix("used_memory_vm_functions:"));
+        line.expect("it is there").trim().parse().expect("a number")
+    };
+    let now = server_now(&mut case);
+    reap_at(&mut case, &now.to_string(), true);
+    let before = lua(&mut case);
+    let mut add = redis::pipe();
+    for _ in 0..JOBS {
+        add.cmd("XADD").arg(&key).arg("*").arg("bucket").arg("b").arg("job").arg("j").ignore();
+    }
+    add.exec(&mut case.redis).expect("they are added");
+    let ids: Vec<String> = case.take("ready", JOBS).into_iter().map(|entry| entry.id).collect();
+    reap_at(&mut case, &now.to_string(), true);
+    let held = lua(&mut case) - before;
+    assert!(held > 400_000, "what is remembered of {JOBS} jobs in hand takes {held} bytes");
+    for some in ids.chunks(1_000) {
+        let some: Vec<&str> = some.iter().map(String::as_str).collect();
+        assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &some), 1_000);
+    }
+    (1..=2).for_each(|minute| assert_eq!(reap_at(&mut case, &(now + minute * 61 * S).to_string(), true).0, 0));
+    // Lua collects its garbage a little with each call.
+    eventually("it is forgotten", || {
+        (0..1_000).for_each(|_| assert!(!case.fcall::<Vec<Value>>("drip__version", &[], &[""; 0]).is_empty()));
+        lua(&mut case) - before < held / 4
+    });
 }

@@ -75,7 +75,7 @@ impl Course {
             }
             self.parts.push(least);
             let now = super::lab::spent(server, std::slice::from_ref(daemon))?;
-            let took = (began.elapsed() - from).as_secs_f64() * 1e4; // microseconds in a percent
+            let took = began.elapsed().saturating_sub(from).as_secs_f64() * 1e4; // microseconds in a percent
             let cost = std::mem::replace(&mut spent, now);
             let cost = now - cost;
             let count = |of: &AtomicU64| figure(of.load(Ordering::Relaxed) as f64);
@@ -100,10 +100,10 @@ impl Course {
     pub(super) fn judge(&self, report: &mut Report) {
         for (n, (name, unit, by, percent)) in SAMPLED.iter().enumerate() {
             let least = |parts: &[[f64; SAMPLED.len()]]| parts.iter().map(|part| part[n]).fold(f64::INFINITY, f64::min);
-            let (first, last) = (least(&self.parts[WARMS_UP..WARMS_UP + 2]), least(&self.parts[PARTS - 2..]));
-            let most = by.max(first * percent / 100.0);
-            let what = format!("{name}: growth from parts 3 and 4 of {PARTS} ({}) to the last two", figure(first));
-            report.add(Row::new("soak", what, last - first, unit).value_goal(Bound::AtMost(most)));
+            let (before, after) = (least(&self.parts[WARMS_UP..WARMS_UP + 2]), least(&self.parts[PARTS - 2..]));
+            let most = by.max(before * percent / 100.0);
+            let what = format!("{name}: growth from parts 3 and 4 of {PARTS} ({}) to the last two", figure(before));
+            report.add(Row::new("soak", what, after - before, unit).value_goal(Bound::AtMost(most)));
         }
     }
 }
@@ -124,7 +124,8 @@ fn sample(wire: &mut Wire, server: &Server, daemon: &Daemon, worker: &Daemon) ->
     let keyspace = wire.text(&["INFO", "keyspace"])?;
     let of_keys = |name: &str| -> f64 {
         let fields = keyspace.lines().find_map(|line| line.strip_prefix("db0:")).unwrap_or_default().split(',');
-        fields.filter_map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse().ok()).next().unwrap_or(0.0)
+        let mut fields = fields.map(|field| field.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+        fields.find_map(|found| found).unwrap_or(0.0)
     };
     Ok([
         daemon.memory()?.0,

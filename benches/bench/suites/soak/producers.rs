@@ -108,7 +108,7 @@ pub(super) fn atomic(mut wire: Wire, books: &Books, over: &Over) -> io::Result<(
     };
     let tick = |ticks: u64| {
         for (n, limiter) in LIMITERS.iter().enumerate() {
-            let key = format!("limited:{n}:{}", if ticks % 2 == 0 { ticks } else { ticks % 20 });
+            let key = format!("limited:{n}:{}", if ticks.is_multiple_of(2) { ticks } else { ticks % 20 });
             let words = [&["FCALL", limiter[0], "1", &key], &limiter[1..]].concat();
             first(&mut wire.borrow_mut(), &words)?;
         }
@@ -151,7 +151,7 @@ pub(super) fn http(daemon: &Daemon, books: &Books, over: &Over) -> io::Result<()
         })
     };
     let tick = |ticks: u64| {
-        if ticks % 10 != 0 {
+        if !ticks.is_multiple_of(10) {
             return Ok(());
         }
         let path = READ[(ticks / 10) as usize % READ.len()];

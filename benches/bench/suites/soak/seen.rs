@@ -55,7 +55,7 @@ impl Seen {
                     let minute = at.parse::<u64>().map_err(io::Error::other)? / MINUTE_US;
                     let bucket = if bucket.starts_with("once:") { "once" } else { bucket };
                     *seen.entry(bucket.to_owned()).or_default().entry(minute).or_default() += 1;
-                    from[n] = parts(entry).first().and_then(text).unwrap_or_default().to_owned();
+                    parts(entry).first().and_then(text).unwrap_or_default().clone_into(&mut from[n]);
                 }
             }
         }
@@ -77,26 +77,26 @@ impl Seen {
 
     /// Judge the whole minutes of the run: no minute with more than is promised, none that is slower than the rate by more than a busy
     /// machine explains, and the end as fast as the beginning.
-    pub(super) fn judge(&self, report: &mut Report, (first, last): (u64, u64)) {
+    pub(super) fn judge(&self, report: &mut Report, (first, end): (u64, u64)) {
         for watched in &WATCHED {
             let name = format!("{}*{}", watched.names, if watched.is_one { ", a budget" } else { "" });
             let rate = watched.a_second;
             let most_allowed = 1.0 + ((60.0 + watched.catch_up) * rate).floor();
-            let (mut most, mut least, mut least_of_all) = (0.0_f64, f64::INFINITY, f64::INFINITY);
+            let (mut most, mut least, mut slowest) = (0.0_f64, f64::INFINITY, f64::INFINITY);
             let (mut early, mut late) = (0.0, 0.0);
             for counts in self.of(watched) {
                 let of_minute = |minute: u64| counts.get(&minute).copied().unwrap_or(0) as f64;
                 let mut sum = 0.0;
-                for minute in first..=last {
+                for minute in first..=end {
                     let count = of_minute(minute);
                     (most, least, sum) = (most.max(count), least.min(count), sum + count);
-                    if minute < first + (last - first) / 2 {
-                        early += count
-                    } else if minute > last - (last - first) / 2 {
-                        late += count
+                    if minute < first + (end - first) / 2 {
+                        early += count;
+                    } else if minute > end - (end - first) / 2 {
+                        late += count;
                     }
                 }
-                least_of_all = least_of_all.min(sum / (last - first + 1) as f64 / 60.0 / rate);
+                slowest = slowest.min(sum / (end - first + 1) as f64 / 60.0 / rate);
             }
             let row = |what: String, value: f64, unit| Row::new("soak", format!("{name}: {what}"), value, unit);
             report.add(
@@ -104,7 +104,7 @@ impl Seen {
                     .value_goal(Bound::AtMost(most_allowed)),
             );
             report.add(
-                row("the slowest of them over the whole run, by its rate".to_owned(), 100.0 * least_of_all, "%")
+                row("the slowest of them over the whole run, by its rate".to_owned(), 100.0 * slowest, "%")
                     .value_goal(Bound::AtLeast(100.0 * watched.at_least)),
             );
             report.add(
