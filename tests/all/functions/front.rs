@@ -89,7 +89,9 @@ fn dispatches_are_remembered_from_the_first_question_on_and_the_last_100_of_them
 
 #[test]
 fn dispatches_of_retries_and_of_buckets_below_a_budget_are_remembered_too() {
-    let mut case = Case::with(
+    let server = Server::start(&[]); // as above
+    let mut case = Case::on(
+        &server,
         "[defaults]\nrate = '10/s'\ncatch_up = '0s'\n[[budget]]\nmatch = 'all'\nrate = '5/s'\ncatch_up = '0s'\n[[bucket]]\nmatch = 'sms'\nwithin = 'all'\n",
     );
     assert_eq!(drips(&mut case, T0, "sms"), Some((0, vec![])));
