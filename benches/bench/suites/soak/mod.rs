@@ -150,11 +150,9 @@ pub(super) fn run(report: &mut Report, minutes: u32) -> io::Result<()> {
         others.push(scope.spawn(move || producers::http(daemon, books, pushing)));
         others.push(scope.spawn(move || producers::listen(daemon, pushing)));
         others.push(scope.spawn(move || operator::run(daemon, pushing)));
-        let wire = wires()?;
-        others.push(scope.spawn(move || seen.watch(wire, working)));
         for n in 0..workers::WORKERS {
             let wire = wires()?;
-            others.push(scope.spawn(move || workers::work(wire, n, books, working)));
+            others.push(scope.spawn(move || workers::work(wire, n, books, seen, working)));
         }
         let broke_off = || others.iter().any(std::thread::ScopedJoinHandle::is_finished);
         course.follow(report, lasts, &mut wires()?, &server, daemon, &worker, books, &broke_off)?;

@@ -1,13 +1,9 @@
-//! What left its bucket, and when: read from the ready streams as anybody may, by the server's clock.
+//! What left its bucket, and when, by the server's clock: what workers took, which is all of it.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Mutex;
 
-use super::measure::Over;
 use super::report::{Bound, Report, Row};
-use super::wire::{Wire, parts, text};
-use super::workers::{field, streams};
 
 const MINUTE_US: u64 = 60_000_000;
 
@@ -36,30 +32,11 @@ impl Seen {
         Self(Mutex::default())
     }
 
-    /// Read both streams from now on, until it is over. Entries stay for some time after they are done.
-    pub(super) fn watch(&self, mut wire: Wire, over: &Over) -> io::Result<()> {
-        let streams = streams();
-        let mut from = ["0-0".to_owned(), "0-0".to_owned()];
-        while !over.is_set() {
-            let words =
-                ["XREAD", "COUNT", "1000", "BLOCK", "500", "STREAMS", &streams[0], &streams[1], &from[0], &from[1]];
-            let read = wire.call(&words)?;
-            let mut seen = self.0.lock().expect("no panic");
-            for of_stream in parts(&read) {
-                let [name, entries] = parts(of_stream) else { continue };
-                let n = usize::from(text(name) == Some(&streams[1]));
-                for entry in parts(entries) {
-                    let (Some(bucket), Some(at)) = (field(entry, "bucket"), field(entry, "at_us")) else {
-                        return Err(io::Error::other(format!("an entry that is no job: {entry:?}")));
-                    };
-                    let minute = at.parse::<u64>().map_err(io::Error::other)? / MINUTE_US;
-                    let bucket = if bucket.starts_with("once:") { "once" } else { bucket };
-                    *seen.entry(bucket.to_owned()).or_default().entry(minute).or_default() += 1;
-                    parts(entry).first().and_then(text).unwrap_or_default().clone_into(&mut from[n]);
-                }
-            }
-        }
-        Ok(())
+    /// A worker took an entry. (Whoever only reads the stream misses some: what is acknowledged by function is deleted at once.)
+    pub(super) fn note(&self, bucket: &str, at_us: u64) {
+        let bucket = if bucket.starts_with("once:") { "once" } else { bucket };
+        let mut seen = self.0.lock().expect("no panic");
+        *seen.entry(bucket.to_owned()).or_default().entry(at_us / MINUTE_US).or_default() += 1;
     }
 
     /// How many jobs of these left in each minute: of each bucket, or of all together.

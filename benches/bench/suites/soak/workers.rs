@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use dripd::store::keys::GROUP;
 use dripd::words::policy::Route;
 
-use super::Books;
 use super::lab::keys;
 use super::measure::Over;
 use super::wire::{Reply, Wire, parts, text};
+use super::{Books, Seen};
 
 pub(super) const WORKERS: usize = 4;
 
@@ -19,14 +19,14 @@ pub(super) fn streams() -> [String; 2] {
 }
 
 /// The value of a field of an entry.
-pub(super) fn field<'a>(entry: &'a Reply, name: &str) -> Option<&'a str> {
+fn field<'a>(entry: &'a Reply, name: &str) -> Option<&'a str> {
     let fields = parts(parts(entry).get(1)?);
     fields.chunks(2).find(|pair| text(&pair[0]) == Some(name)).and_then(|pair| text(&pair[1]))
 }
 
 /// Take jobs one at a time: of a hundred, 88 are done, six fail, one is given up, one given back and one forgotten; of those whose other
 /// side is too busy every tenth is told so.
-pub(super) fn work(mut wire: Wire, n: usize, books: &Books, over: &Over) -> io::Result<()> {
+pub(super) fn work(mut wire: Wire, n: usize, books: &Books, seen: &Seen, over: &Over) -> io::Result<()> {
     let [stream, _] = streams();
     let name = format!("soak-{n}");
     while !over.is_set() {
@@ -37,6 +37,8 @@ pub(super) fn work(mut wire: Wire, n: usize, books: &Books, over: &Over) -> io::
         let id = parts(entry).first().and_then(text).ok_or_else(|| io::Error::other("an entry without an id"))?;
         let (bucket, job) = (field(entry, "bucket").unwrap_or_default(), field(entry, "job").unwrap_or_default());
         let number: u64 = job.trim().parse().map_err(io::Error::other)?;
+        let at_us = field(entry, "at_us").and_then(|at| at.parse().ok());
+        seen.note(bucket, at_us.ok_or_else(|| io::Error::other(format!("an entry that is no job: {entry:?}")))?);
         finish(&mut wire, &stream, id, bucket, number, books)?;
     }
     Ok(())
