@@ -32,6 +32,7 @@ mod provider;
 mod purge;
 mod quotas;
 mod rate;
+mod ready;
 mod roles;
 mod rows;
 mod settings;
