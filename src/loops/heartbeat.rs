@@ -17,8 +17,7 @@ use crate::store::{Store, StoreError, Whole};
 /// The time between two beats; one counts for three times as long.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
 
-/// How often it looks, between two beats, whether the connections of the other daemons are still there: of one that was killed they end
-/// at once. Only where daemons share partitions.
+/// How often it looks, between two beats, whether the other daemons are still connected: one that was killed is not, at once. Only where daemons share partitions.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// Who beats: the same from the start of a daemon to its end, whatever happens to its connections.
@@ -111,12 +110,13 @@ impl Heartbeat {
     async fn watch_at(&mut self, primary: &mut Primary) -> Result<(), StoreError> {
         let numbers = primary.numbers();
         let peers = numbers.iter().filter_map(|number| self.peers.get(number)).flatten();
-        let known: BTreeSet<u64> = peers.filter_map(|peer| peer.connection).collect();
-        let there = primary.connected(&known).await?;
+        let known: BTreeSet<&String> = peers.filter(|peer| peer.shows_presence).map(|peer| &peer.id).collect();
+        let known: Vec<String> = known.into_iter().cloned().collect();
+        let present = primary.present(&known).await?;
         for number in numbers {
             let Some(peers) = self.peers.get_mut(&number) else { continue };
             let before = peers.len();
-            peers.retain(|peer| peer.connection.is_none_or(|connection| there.contains(&connection)));
+            peers.retain(|peer| !peer.shows_presence || present.contains(&peer.id));
             if peers.len() < before {
                 debug!(partition = number, "a daemon is gone");
                 let (rank, beaten) = share::rank(number, &self.identity.id, peers);
@@ -135,7 +135,7 @@ impl Heartbeat {
             since: self.identity.since,
             has_record: self.progress.obeys_own_record(),
             wake_up: Some(self.wake_up),
-            connection: None,
+            shows_presence: false,
         };
         for mut store in self.whole.each() {
             match self.beat_in(&mut store, &beat).await {
@@ -157,7 +157,8 @@ impl Heartbeat {
         if store.keys().is_whole() {
             return store.beat(&self.identity.id, beat).await;
         }
-        let beat = Beat { connection: store.connection_id().await?, ..beat.clone() };
+        let shows_presence = store.show_presence(self.whole.layout(), &self.identity.id).await?;
+        let beat = Beat { shows_presence, ..beat.clone() };
         let mut alive = store.beat(&self.identity.id, &beat).await?;
         let peers = store.beaten().await?;
         (alive.before, alive.beaten) = share::rank(number, &self.identity.id, &peers);

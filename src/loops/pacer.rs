@@ -142,7 +142,8 @@ impl Pacer {
         let drained = self.store.drain(&[]).await?;
         self.turn_after(&drained);
         self.take_in(&[], &drained);
-        if self.let_out_neglected().await? {
+        let neglected = self.let_out_neglected().await?;
+        if neglected {
             self.turn.step_in();
         }
         let reported = self.hints.take(usize::MAX);
@@ -162,7 +163,10 @@ impl Pacer {
         self.progress.set_stands_by(self.store.keys().number(), self.turn.stands_by());
         if !self.turn.stands_by() {
             if self.turn.stepped_in() {
-                info!(partition = self.store.keys().number(), "jobs of a partition were late: serving it too");
+                info!(
+                    partition = self.store.keys().number(),
+                    neglected, "jobs of a partition were late: serving it too"
+                );
             }
             self.hints.done(&std::mem::take(&mut self.neglected), 0);
             self.hints.ready.notify_one();

@@ -199,7 +199,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
         &[&[
             CONNECTS,
             LEARNS,
-            Grant { may: "function|load client|tracking client|id client|list scan acl|whoami", ..NONE },
+            Grant { may: "function|load client|tracking scan acl|whoami", ..NONE },
             Grant {
                 may: "fcall fcall_ro exists type del unlink pexpire get set incr llen lindex lpush ltrim rpop sadd smembers srem \
                       hget hmget hgetall hvals hrandfield hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
@@ -251,6 +251,9 @@ impl Role {
         }
         if matches!(settings.place, Place::Cluster(_)) && self != Self::Producer {
             words.push("+role +cluster|slots +cluster|info".to_owned()); // and in a cluster, which slots it has
+        }
+        if !layout.cut().is_whole() && self == Self::Daemon {
+            words.push(format!("+subscribe +pubsub|numsub &{}*", layout.acl_channels())); // who is alive of those that share
         }
         let (anywhere, on_keys): (Vec<_>, Vec<_>) = self.grants().partition(|grant| grant.keys(&layout).is_empty());
         words.extend(anywhere.iter().flat_map(|grant| grant.commands()));

@@ -1,6 +1,5 @@
 //! Daemons: what each says of itself while it serves, and which of them are alive.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reply::{count, list, number, text, unexpected};
 use super::status::DaemonStatus;
-use super::{Store, StoreError};
+use super::{Layout, Store, StoreError};
 
 /// How a daemon notices a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +38,9 @@ pub struct Beat {
     /// How it notices a push; an older version does not say.
     #[serde(default)]
     pub wake_up: Option<WakeUp>,
-    /// The number of its connection to the server, where daemons share partitions: it ends when the daemon is killed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection: Option<u64>,
+    /// Whether it shows by a subscription that it is connected, where daemons share partitions: that ends when it is killed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shows_presence: bool,
 }
 
 /// Which daemons serve here.
@@ -65,8 +64,8 @@ pub struct Beaten {
     pub id: String,
     /// When it last told so.
     pub at: Instant,
-    /// The number of its connection, where it tells it.
-    pub connection: Option<u64>,
+    /// Whether it shows by a subscription that it is connected.
+    pub shows_presence: bool,
 }
 
 impl Store {
@@ -92,35 +91,32 @@ impl Store {
         beaten("drip__daemons", &reply)
     }
 
-    /// The number that the server gave to this connection; `None` where it may not be asked.
+    /// Subscribe to a channel of this daemon's own: for as long as the connection is there it has a subscriber. Replies whether that is
+    /// allowed.
     ///
     /// # Errors
     ///
     /// As any call.
-    pub async fn connection_id(&mut self) -> Result<Option<u64>, StoreError> {
-        match self.read("CLIENT ID", redis::cmd("CLIENT").arg("ID")).await {
-            Err(StoreError::Refused { .. }) => Ok(None),
-            id => id.map(Some),
+    pub async fn show_presence(&mut self, layout: &Layout, id: &str) -> Result<bool, StoreError> {
+        let channel = layout.alive(id);
+        match self.call("SUBSCRIBE", redis::cmd("SUBSCRIBE").arg(channel)).await {
+            Err(StoreError::Refused { .. }) => Ok(false),
+            shown => shown.map(|_| true),
         }
     }
 
-    /// Which of some connections are there, by their numbers.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub(super) async fn connected(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, StoreError> {
+    /// Which of some daemons are connected, of those that show their presence.
+    pub(super) async fn present(&mut self, layout: &Layout, ids: &[String]) -> Result<Vec<String>, StoreError> {
         if ids.is_empty() {
-            return Ok(BTreeSet::new());
+            return Ok(Vec::new());
         }
-        let mut command = redis::cmd("CLIENT");
-        command.arg("LIST").arg("ID");
+        let mut command = redis::cmd("PUBSUB");
+        command.arg("NUMSUB");
         for id in ids {
-            command.arg(*id);
+            command.arg(layout.alive(id));
         }
-        let list: String = self.read("CLIENT LIST", &command).await?;
-        let id = |line: &str| line.strip_prefix("id=")?.split(' ').next()?.parse().ok();
-        Ok(list.lines().filter_map(id).collect())
+        let counts: Vec<(String, u64)> = self.read("PUBSUB NUMSUB", &command).await?;
+        Ok(ids.iter().zip(counts).filter(|(_, (_, subscribers))| *subscribers > 0).map(|(id, _)| id.clone()).collect())
     }
 
     /// Say that a daemon stops.
@@ -138,7 +134,7 @@ impl Store {
 pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonStatus>, StoreError> {
     let (beats, []) = list(reply).unwrap_or_default().as_chunks::<3>() else { return Err(unexpected(call, reply)) };
     let daemon = |[_, json, age]: &[Value; 3]| {
-        let Beat { host, pid, version, since, has_record, wake_up, connection: _ } =
+        let Beat { host, pid, version, since, has_record, wake_up, shows_presence: _ } =
             serde_json::from_str(&text(json)?).ok()?;
         Some(DaemonStatus { host, pid, version, since, has_record, wake_up, age_ms: count(age)? })
     };
@@ -152,7 +148,7 @@ pub(super) fn beaten(call: &'static str, reply: &Value) -> Result<Vec<Beaten>, S
     let one = |[id, json, age]: &[Value; 3]| {
         let beat: Option<Beat> = serde_json::from_str(&text(json)?).ok();
         let at = now.checked_sub(Duration::from_millis(count(age)?)).unwrap_or(now);
-        Some(Beaten { id: text(id)?, at, connection: beat.and_then(|beat| beat.connection) })
+        Some(Beaten { id: text(id)?, at, shows_presence: beat.is_some_and(|beat| beat.shows_presence) })
     };
     Ok(beats.iter().filter_map(one).collect())
 }

@@ -36,6 +36,16 @@ impl Layout {
         [self.queues().to_owned(), format!("{}:wake", self.prefix())]
     }
 
+    /// The channel of which a daemon is a subscriber for as long as it is connected; its name, or how all of them begin.
+    pub(super) fn alive(&self, id: &str) -> String {
+        format!("{}:alive:{id}", self.prefix())
+    }
+
+    /// How the names of those channels begin, for rules of access.
+    pub(super) fn acl_channels(&self) -> String {
+        plain(&self.alive("")).replace(['"', '\''], "?")
+    }
+
     /// Patterns for rules of access: this prefix as it is, and behind it a word, which may end in `*`, of every partition. A rule holds no
     /// quotes, so `?`, any one character, stands for them.
     pub(super) fn acl_pattern(&self, word: &str) -> String {
