@@ -11,7 +11,7 @@ use tracing::{debug, info};
 
 use crate::loops::notes::Notes;
 use crate::loops::progress::Progress;
-use crate::loops::share::LOOK_EVERY;
+use crate::loops::share::{LOOK_EVERY, Neglect};
 use crate::loops::turn::{STAND_BACK, Turn};
 use crate::store::reply::Drained;
 use crate::store::wake::Hints;
@@ -67,9 +67,8 @@ pub struct Pacer {
     left_over: bool,
     /// Whether it leaves the work to another daemon.
     turn: Turn,
-    /// While it stands by: the reported names that had no turn at the last look. The daemon that comes first has until the next one to
-    /// give them theirs.
-    neglected: Vec<Arc<str>>,
+    /// While it stands by: the buckets that may be neglected.
+    neglect: Neglect,
     notes: Notes,
 }
 
@@ -96,7 +95,7 @@ impl Pacer {
             names: FEWEST_NAMES,
             left_over: false,
             turn,
-            neglected: Vec::new(),
+            neglect: Neglect::default(),
             notes,
         })
     }
@@ -135,61 +134,40 @@ impl Pacer {
         }
     }
 
-    /// Look whether jobs wait that another daemon should have let out: those whose bucket was due, and those of queues that had no turn
-    /// at the last look and have none now. They are let out all the same.
+    /// Look whether jobs wait that another daemon should have let out: those whose bucket was due, and those of buckets that it neglects.
+    /// They are let out all the same.
     async fn look(&mut self) -> Result<(), StoreError> {
         self.progress.calling(self.store.keys().number());
         let drained = self.store.drain(&[]).await?;
         self.turn_after(&drained);
         self.take_in(&[], &drained);
-        let neglected = self.let_out_neglected().await?;
-        if neglected {
-            self.turn.step_in();
-        }
         let reported = self.hints.take(usize::MAX);
         if !reported.is_empty() {
             self.hints.moved.notify_one();
         }
-        for names in reported.chunks(MOST_NAMES) {
-            match self.store.without_turn(names).await {
-                Ok(neglected) => self.neglected.extend(neglected),
-                Err(why) => {
-                    self.hints.done(&reported, 0);
-                    return Err(why);
-                }
-            }
+        let neglected = self.neglect.look(&mut self.store, &reported).await;
+        self.hints.done(&reported, if neglected.is_ok() { reported.len() } else { 0 });
+        let neglected = neglected?;
+        let mut took = 0;
+        for names in neglected.chunks(MOST_NAMES) {
+            let drained = self.store.drain(names).await?;
+            self.take_in(&[], &drained);
+            // One that waits for a slot, or within a budget, does so still.
+            took += names.len() - self.store.without_turn(names).await?.len();
         }
-        self.hints.done(&reported, reported.len());
+        if took > 0 {
+            self.turn.step_in();
+        }
         self.progress.set_stands_by(self.store.keys().number(), self.turn.stands_by());
         if !self.turn.stands_by() {
             if self.turn.stepped_in() {
-                info!(
-                    partition = self.store.keys().number(),
-                    neglected, "jobs of a partition were late: serving it too"
-                );
+                let partition = self.store.keys().number();
+                info!(partition, neglected = took, "jobs of a partition were late: serving it too");
             }
-            self.hints.done(&std::mem::take(&mut self.neglected), 0);
+            self.hints.done(&self.neglect.take(), 0);
             self.hints.ready.notify_one();
         }
         Ok(())
-    }
-
-    /// Give a turn to the buckets that had none at the last look, if they have none now and jobs wait in them. Replies whether any took
-    /// it: one that waits for a slot, or within a budget, does not.
-    async fn let_out_neglected(&mut self) -> Result<bool, StoreError> {
-        let (names, mut found) = (std::mem::take(&mut self.neglected), false);
-        for names in names.chunks(MOST_NAMES) {
-            let mut left = self.store.without_turn(names).await?;
-            left = self.store.with_jobs(&left).await?;
-            if left.is_empty() {
-                continue;
-            }
-            let drained = self.store.drain(&left).await?;
-            self.take_in(&[], &drained);
-            let still = self.store.without_turn(&left).await?;
-            found |= self.store.with_jobs(&still).await?.len() < left.len();
-        }
-        Ok(found)
     }
 
     /// Call until nothing more is due.

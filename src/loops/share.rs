@@ -4,9 +4,12 @@
 //! one joins or leaves only its own partitions move. The first serves by wake-ups and timer. The others stand by: they look four times
 //! a second whether something is late, and serve too when the first does not.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::store::beat::{Alive, Beaten};
+use crate::store::{Store, StoreError};
 
 /// How often a daemon looks that stands by.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -69,6 +72,67 @@ impl Share {
     /// Whether it leaves the partition to others, and looks only now and then.
     pub(super) fn stands_by(&self) -> bool {
         self.follows && self.stepped_in.is_none()
+    }
+}
+
+/// Buckets with jobs that had no turn when a daemon that stands by looked last: nothing says when they are due, so nobody else can
+/// tell that they are late. A push may have come just before the look. So a bucket counts as neglected when it has no turn at the next
+/// look either and its queue was not touched meanwhile, or when its queue grew from look to look.
+#[derive(Debug, Default)]
+pub(super) struct Neglect {
+    seen: HashMap<Arc<str>, Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    length: u64,
+    /// Looks in a row that found its queue longer.
+    grew: u32,
+}
+
+/// So many looks in a row that find a queue longer say that nobody serves it.
+const GREW: u32 = 2;
+
+/// How many buckets one call asks for.
+const ASKED: usize = 500;
+
+impl Neglect {
+    /// One look, with the names that were reported since the last. Replies the buckets that are neglected.
+    pub(super) async fn look(&mut self, store: &mut Store, reported: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
+        let touched: HashSet<&Arc<str>> = reported.iter().collect();
+        let untouched = self.seen.keys().filter(|name| !touched.contains(name)).cloned();
+        let names: Vec<Arc<str>> = untouched.chain(reported.iter().cloned()).collect();
+        let mut waiting = Vec::new();
+        for names in names.chunks(ASKED) {
+            let left = store.without_turn(names).await?;
+            let lengths = store.lengths(&left).await?;
+            waiting.extend(left.into_iter().zip(lengths).filter(|(_, length)| *length > 0));
+        }
+        Ok(self.found(&touched, waiting))
+    }
+
+    /// The buckets of a look that have jobs and no turn, each with the length of its queue.
+    fn found(&mut self, touched: &HashSet<&Arc<str>>, waiting: Vec<(Arc<str>, u64)>) -> Vec<Arc<str>> {
+        let before = std::mem::take(&mut self.seen);
+        let mut neglected = Vec::new();
+        for (name, length) in waiting {
+            let grew = match before.get(&name) {
+                Some(_) if !touched.contains(&name) => GREW,
+                Some(seen) if length > seen.length => seen.grew + 1,
+                _ => 0,
+            };
+            if grew >= GREW {
+                neglected.push(name);
+            } else {
+                self.seen.insert(name, Seen { length, grew });
+            }
+        }
+        neglected
+    }
+
+    /// The names that it knows, for whoever serves from now on.
+    pub(super) fn take(&mut self) -> Vec<Arc<str>> {
+        std::mem::take(&mut self.seen).into_keys().collect()
     }
 }
 
@@ -157,5 +221,21 @@ mod tests {
         let alone = Alive { daemons: 1, before: 0, rejections: 0, beaten: None };
         assert!(!look(6_010, 500, alone));
         assert!(look(6_020, 500, one_before), "what was late before counts no more");
+    }
+
+    #[test]
+    fn a_bucket_is_neglected_that_is_left_lying_or_grows_and_not_one_that_was_pushed_to_just_before_each_look() {
+        let name = |text: &str| Arc::<str>::from(text);
+        let mut neglect = Neglect::default();
+        let mut look = |touched: &[&str], waiting: &[(&str, u64)]| {
+            let touched: Vec<Arc<str>> = touched.iter().map(|text| name(text)).collect();
+            let found = waiting.iter().map(|(text, length)| (name(text), *length)).collect();
+            neglect.found(&touched.iter().collect(), found).join(" ")
+        };
+        assert_eq!(look(&["lies", "busy", "grows"], &[("lies", 1), ("busy", 1), ("grows", 1)]), "");
+        assert_eq!(look(&["busy", "grows"], &[("lies", 1), ("busy", 1), ("grows", 9)]), "lies");
+        assert_eq!(look(&["busy", "grows"], &[("busy", 2), ("grows", 17)]), "grows");
+        assert_eq!(look(&["busy", "served"], &[("busy", 1), ("served", 1)]), "", "it was shorter in between");
+        assert_eq!(look(&["busy"], &[("busy", 2)]), "", "one that had its turn is forgotten");
     }
 }

@@ -176,7 +176,8 @@ fn daemons_that_do_their_work_are_not_taken_for_dead_however_busy_their_buckets_
     for daemon in &all {
         let log = daemon.log();
         // Where this machine stalls, jobs are late for everybody to see. But none was left lying.
-        let stepped_in = log.matches("neglected=true").count();
+        let stepped_in =
+            log.lines().filter(|line| line.contains("serving it too") && !line.contains("neglected=0")).count();
         assert!(stepped_in <= usize::from(PARTITIONS) / 4, "{log}");
     }
 }
