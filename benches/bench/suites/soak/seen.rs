@@ -85,7 +85,8 @@ impl Seen {
                     .value_goal(Bound::AtLeast(100.0 * watched.at_least)),
             );
             report.add(
-                row("second half by first half".to_owned(), 100.0 * late / early, "%").value_goal(Bound::AtLeast(99.0)),
+                row("second half by first half".to_owned(), 100.0 * late / early, "%")
+                    .value_goal(Bound::AtLeast(100.0 * watched.at_least - 1.0)),
             );
         }
         let quota = self.of(&Watched { names: "quota:", is_one: true, a_second: 2.0, catch_up: 0.0, at_least: 1.0 });
