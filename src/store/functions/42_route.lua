@@ -36,16 +36,24 @@ do
     end
   end
 
+  -- mend_group: a subcommand of XGROUP that loses jobs in the wrong hands: `dripd acl` grants it to nobody, so for a daemon of that role
+  -- what follows is left undone. Once refused it is not tried again.
+  local may_mend = true
+
+  local function mend_group(...)
+    may_mend = may_mend and not is_error(pcall_redis('XGROUP', ...))
+  end
+
   -- forget_silent: let go of the names of workers that hold nothing and have not asked for so long: those that ended. One that waits in a
   -- read without end gets its name again with its next job.
   -- cost   O(names)
   function route.forget_silent(stream, longer_than_ms, most)
-    local consumers = pcall_redis('XINFO', 'CONSUMERS', stream, 'workers')
+    local consumers = may_mend and pcall_redis('XINFO', 'CONSUMERS', stream, 'workers') or {}
     if is_error(consumers) then return end -- no stream yet, or no group
     for _, list in ipairs(consumers) do
       local consumer = by_name(list)
       if consumer.pending == 0 and consumer.idle > longer_than_ms and most > 0 then
-        call('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name)
+        mend_group('DELCONSUMER', stream, 'workers', consumer.name)
         most = most - 1
       end
     end
@@ -53,8 +61,9 @@ do
 
   -- all_read: let the group's count of what it has read begin anew, where nothing is undelivered.
   function route.all_read(stream, group)
+    if not may_mend then return end
     local added = by_name(call('XINFO', 'STREAM', stream))['entries-added']
-    call('XGROUP', 'SETID', stream, 'workers', group['last-delivered-id'], 'ENTRIESREAD', added)
+    mend_group('SETID', stream, 'workers', group['last-delivered-id'], 'ENTRIESREAD', added)
   end
 
   -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows it as the group's lag. But it knows
