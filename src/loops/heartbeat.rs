@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -67,18 +68,14 @@ impl Heartbeat {
             }
             tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(BEAT_EVERY) => {} }
         }
-        for mut store in self.whole.each() {
-            if let Err(why) = store.stop_beating(&self.identity.id).await {
-                debug!(%why, "the last beat is over in 15 s");
-                if !self.whole.goes_on_without(&why) {
-                    break;
-                }
-            }
+        let stop_in = async |mut store: Store| store.stop_beating(&self.identity.id).await;
+        for why in join_all(self.whole.each().map(stop_in)).await.into_iter().filter_map(Result::err) {
+            debug!(%why, "the last beat is over in 15 s");
         }
         Ok(())
     }
 
-    /// One beat in each partition. What Redis refuses is no reason to stop serving.
+    /// One beat in each partition, side by side: a server that hangs delays none of the others. What Redis refuses is no reason to stop serving.
     async fn step(&mut self) -> Result<(), StoreError> {
         let beat = Beat {
             host: self.identity.host.clone(),
@@ -88,8 +85,16 @@ impl Heartbeat {
             has_record: self.progress.obeys_own_record(),
             wake_up: Some(self.wake_up),
         };
-        for mut store in self.whole.each() {
-            match self.beat_in(&mut store, &beat).await {
+        let beat_in = async |mut store: Store| {
+            let alive = self.beat_in(&mut store, &beat).await;
+            if let Ok(alive) = alive {
+                self.progress.set_alive(store.keys().number(), alive);
+            }
+            alive
+        };
+        for alive in join_all(self.whole.each().map(beat_in)).await {
+            match alive {
+                Ok(_) => {}
                 Err(why) if self.whole.goes_on_without(&why) => debug!(%why, "no beat there now"),
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
@@ -97,11 +102,12 @@ impl Heartbeat {
                     }
                     self.refused = true;
                 }
-                alive => self.progress.set_alive(store.keys().number(), alive?),
+                Err(why) => return Err(why),
             }
         }
         Ok(())
     }
+
     /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first.
     async fn beat_in(&self, store: &mut Store, beat: &Beat) -> Result<Alive, StoreError> {
         let mut alive = store.beat(&self.identity.id, beat).await?;
