@@ -45,6 +45,28 @@ fn a_session_that_begins_anew_is_told_of_pushes_as_the_first_one_was() {
 }
 
 #[test]
+fn while_nothing_moves_one_node_is_asked_for_the_map_and_not_all_of_them() {
+    let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
+    let daemon = cluster.daemon();
+    eventually("all are served", || (0..3).all(|n| sessions(&daemon.log(), cluster.servers[n].port) == 1));
+    let asked = || -> Vec<u64> {
+        let of = |server: &Server| -> u64 {
+            let info: String = ask(&mut server.connect(), &["INFO", "commandstats"]);
+            let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+            line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+        };
+        cluster.servers.iter().map(of).collect()
+    };
+    let (before, since) = (asked(), Instant::now());
+    let more = || asked().iter().zip(&before).map(|(now, before)| now - before).collect::<Vec<u64>>();
+    eventually("each was asked", || more().iter().all(|calls| *calls > 0));
+    eventually("some times", || more().iter().sum::<u64>() >= 9);
+    // What a second of the daemon takes: all nodes would be asked as often in a third of that.
+    let (calls, took) = (more().iter().sum::<u64>(), since.elapsed());
+    assert!(took > Duration::from_secs(3), "{calls} in {took:?}");
+}
+
+#[test]
 fn a_partition_that_goes_where_nobody_answers_is_away_and_the_server_that_had_it_goes_on() {
     let mut cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
     let new = node("no");
