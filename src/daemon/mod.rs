@@ -315,8 +315,7 @@ impl Daemon {
         let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
         let watchdog = systemd::watchdog_every();
         let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
-        let mut told = Instant::now().checked_sub(STATUS_EVERY);
-        let mut places = whole.changes_of_place();
+        let (mut told, mut places) = (Instant::now().checked_sub(STATUS_EVERY), whole.changes_of_place());
         if whole.is_cluster() {
             self.follow(primaries, tasks, whole, stop);
         }

@@ -180,7 +180,7 @@ impl Daemon {
         }
         let absent = || numbers.iter().find_map(|number| whole.at(*number).absence());
         let why = match (why, absent()) {
-            (Some(StoreError::Lost { .. }) | None, Some(StoreError::Away { why, .. })) => why,
+            (Some(StoreError::Lost { .. } | StoreError::Away { .. }) | None, Some(StoreError::Away { why, .. })) => why,
             (Some(why), _) => {
                 of.failed.insert(serving.shown.clone(), Instant::now());
                 why.on_record(Role::Daemon)
@@ -224,13 +224,14 @@ impl Serving {
     }
 }
 
-/// Say where partitions of a server have gone. Those that are away are named with the reason.
+/// Say where partitions of a server have gone. Those that are away are named with the reason; those that are there again are no news.
 fn say_where(redis: &str, numbers: &[u8], whole: &Whole) {
     let (mut moved, mut away) = (BTreeMap::<String, Vec<u8>>::new(), BTreeMap::<String, Vec<u8>>::new());
     for number in numbers {
         let store = whole.at(*number);
         match store.absence() {
             Some(StoreError::Away { node, why, .. }) => away.entry(format!("{node}: {why}")).or_default().push(*number),
+            _ if store.shown() == redis => {}
             _ => moved.entry(store.shown().to_owned()).or_default().push(*number),
         }
     }

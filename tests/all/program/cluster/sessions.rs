@@ -60,10 +60,10 @@ fn while_nothing_moves_one_node_is_asked_for_the_map_and_not_all_of_them() {
     let (before, since) = (asked(), Instant::now());
     let more = || asked().iter().zip(&before).map(|(now, before)| now - before).collect::<Vec<u64>>();
     eventually("each was asked", || more().iter().all(|calls| *calls > 0));
-    eventually("some times", || more().iter().sum::<u64>() >= 9);
-    // What a second of the daemon takes: all nodes would be asked as often in a third of that.
+    eventually("some times", || more().iter().sum::<u64>() >= 18);
+    // Each of the daemon's parts that need the map asks once a second. If all nodes were asked, it would be half that long at most.
     let (calls, took) = (more().iter().sum::<u64>(), since.elapsed());
-    assert!(took > Duration::from_secs(3), "{calls} in {took:?}");
+    assert!(took > Duration::from_secs(4), "{calls} in {took:?}");
 }
 
 #[test]
