@@ -19,7 +19,7 @@ demo: setup ## show the main job: bursts in, a steady drip out (15 seconds)
 test: setup ## run every test on a real Redis (some minutes)
 	cargo test
 
-chaos: setup ## make every fault some times under load, and judge what happened (ten to twenty minutes); the table in target/chaos.md
+chaos: setup ## make every fault some times under load, and judge what happened (some ten minutes); the table in target/chaos.md
 	@mkdir -p target
 	@{ cargo test --quiet --test all -- chaos::every_fault --ignored --nocapture; echo $$? > target/chaos.rc; } | tee target/chaos.md; exit $$(cat target/chaos.rc)
 

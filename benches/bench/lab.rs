@@ -72,6 +72,19 @@ impl Guarded {
         }
         Ok(ns as f64 / 1e3)
     }
+
+    fn proc(&self, file: &str) -> io::Result<String> {
+        fs::read_to_string(format!("/proc/{}/{file}", self.pid.as_raw_nonzero()))
+    }
+
+    /// Resident memory now and at most so far, in megabytes.
+    fn memory(&self) -> io::Result<(f64, f64)> {
+        let status = self.proc("status")?;
+        let line = |name: &str| -> Option<f64> {
+            status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+        };
+        Ok((line("VmRSS:").unwrap_or(0.0) / 1024.0, line("VmHWM:").unwrap_or(0.0) / 1024.0))
+    }
 }
 
 impl Drop for Guarded {
@@ -152,12 +165,17 @@ impl Server {
         let http = if policies.contains("[http]") { "" } else { "[http]\nlisten = \"\"\n" };
         fs::write(&config, format!("[redis]\n{redis}\n{http}[limits]\nmax_ready = 10000000\n{policies}"))?;
         let args = ["--config", config.to_str().expect("the home is a text"), "run"];
-        Ok(Daemon { process: Guarded::start(Path::new(DRIPD), &args, &log, "TERM", None)?, log })
+        Ok(Daemon { process: Guarded::start(Path::new(DRIPD), &args, &log, "TERM", None)?, log, config })
     }
 
     /// The same, by the socket.
     pub(super) fn begin_daemon(&self, policies: &str) -> io::Result<Daemon> {
         self.daemon_at(&format!("unix://{}", self.home.join("redis.sock").display()), policies)
+    }
+
+    /// Resident memory of Redis now, in megabytes.
+    pub(super) fn memory(&self) -> io::Result<f64> {
+        self.process.memory().map(|(now, _)| now)
     }
 
     /// Put policies into force, with no daemon running afterwards.
@@ -202,10 +220,11 @@ impl Drop for Apart {
     }
 }
 
-/// A `dripd run` of the bench.
+/// A `dripd run` of the bench, or another command that goes on until it is ended.
 pub(super) struct Daemon {
     process: Guarded,
     log: PathBuf,
+    config: PathBuf,
 }
 
 impl Daemon {
@@ -243,13 +262,34 @@ impl Daemon {
         Ok(kill_process(self.process.pid, if still { Signal::STOP } else { Signal::CONT })?)
     }
 
-    fn proc(&self, file: &str) -> io::Result<String> {
-        fs::read_to_string(format!("/proc/{}/{file}", self.process.pid.as_raw_nonzero()))
+    /// Another command of dripd's, with the configuration of this daemon.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(DRIPD);
+        command.arg("--config").arg(&self.config).args(args).env_remove("DRIPD_REDIS_URL");
+        command.env("RUNTIME_DIRECTORY", self.log.with_extension("run"));
+        command
+    }
+
+    /// Another command of dripd's that goes on until it is dropped, such as `work`.
+    pub(super) fn beside(&self, args: &[&str]) -> io::Result<Self> {
+        let (config, log) = (self.config.clone(), self.log.with_extension("beside.log"));
+        let args = [&["--config", config.to_str().expect("the home is a text")], args].concat();
+        Ok(Self { process: Guarded::start(Path::new(DRIPD), &args, &log, "TERM", None)?, log, config })
+    }
+
+    /// Put something else in the place of a text of the configuration; a reload finds it.
+    pub(super) fn rewrite(&self, old: &str, new: &str) -> io::Result<()> {
+        fs::write(&self.config, fs::read_to_string(&self.config)?.replace(old, new))
+    }
+
+    /// How many descriptors it has open.
+    pub(super) fn descriptors(&self) -> io::Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.process.pid.as_raw_nonzero()))?.count())
     }
 
     /// Processor time so far, in ticks of 10 ms.
     pub(super) fn ticks(&self) -> io::Result<u64> {
-        let stat = self.proc("stat")?;
+        let stat = self.process.proc("stat")?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let field = |n: usize| fields.get(n).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
         Ok(field(11) + field(12)) // utime and stime are the 14th and 15th of proc(5), the first two are cut off
@@ -257,11 +297,7 @@ impl Daemon {
 
     /// Resident memory now and at most so far, in megabytes.
     pub(super) fn memory(&self) -> io::Result<(f64, f64)> {
-        let status = self.proc("status")?;
-        let line = |name: &str| -> Option<f64> {
-            status.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
-        };
-        Ok((line("VmRSS:").unwrap_or(0.0) / 1024.0, line("VmHWM:").unwrap_or(0.0) / 1024.0))
+        self.process.memory()
     }
 }
 

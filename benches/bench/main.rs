@@ -61,6 +61,8 @@ enum Suite {
     Tls,
     /// Calls a second of each limiter
     Limiters,
+    /// All sorts of load for a long time: what grows, and what drifts (only when named)
+    Soak,
     /// The same work on other tools (only when named: they must be installed)
     Peers,
 }
@@ -74,8 +76,11 @@ enum Suite {
                   all suites take a quarter of an hour.\n\nExit codes: 0 measured, 1 a part failed, 2 usage"
 )]
 struct Cli {
-    #[arg(help = "What to measure [default: all but peers]")]
+    #[arg(help = "What to measure [default: all but soak and peers]")]
     suites: Vec<Suite>,
+    /// How long the soak lasts
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(3..))]
+    minutes: u32,
     /// Write the figures to a file as well
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -98,9 +103,9 @@ impl Cli {
             plots::draw(&plotted.points, &plotted.compared, directory)?;
             return Ok((String::new(), 0));
         }
-        let own = |suite: &&Suite| **suite != Suite::Peers;
+        let own = |suite: &&Suite| !matches!(suite, Suite::Soak | Suite::Peers);
         let all: Vec<Suite> = <Suite as clap::ValueEnum>::value_variants().iter().filter(own).copied().collect();
-        let (mut bench, mut failed) = (Bench { report: Report::new() }, 0);
+        let (mut bench, mut failed) = (Bench { report: Report::new(), minutes: self.minutes }, 0);
         for suite in if self.suites.is_empty() { &all } else { &self.suites } {
             if let Err(why) = bench.run(*suite) {
                 eprintln!("bench: {suite:?}: {why}");

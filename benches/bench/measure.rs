@@ -196,6 +196,11 @@ impl Over {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// It is over.
+    pub(super) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
     /// It is over when what this replies is dropped.
     pub(super) fn when_dropped(&self) -> WhenDropped<'_> {
         WhenDropped(self)
@@ -204,7 +209,7 @@ impl Over {
 
 impl Drop for WhenDropped<'_> {
     fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
+        self.0.set();
     }
 }
 

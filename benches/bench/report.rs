@@ -254,6 +254,8 @@ pub(super) struct Report {
     rows: Vec<Row>,
     pub(super) compared: Vec<Compared>,
     pub(super) points: Vec<Point>,
+    /// How a long run went on.
+    course: Vec<Vec<String>>,
     #[serde(skip)]
     since: std::time::Instant,
 }
@@ -304,6 +306,7 @@ impl Report {
             rows: Vec::new(),
             compared: Vec::new(),
             points: Vec::new(),
+            course: Vec::new(),
             since: std::time::Instant::now(),
         }
     }
@@ -342,6 +345,12 @@ impl Report {
         self.compared.push(compared);
     }
 
+    /// A line of the course of a long run; the first one is its head.
+    pub(super) fn course(&mut self, line: Vec<String>) {
+        eprintln!("{:>4} s  {}", self.since.elapsed().as_secs(), line.join(" | "));
+        self.course.push(line);
+    }
+
     /// A point of a plot.
     pub(super) fn point(&mut self, plot: &'static str, line: impl Into<String>, x: f64, y: f64) {
         self.points.push(Point { plot: plot.into(), line: line.into(), x, y });
@@ -374,6 +383,10 @@ impl Report {
             let tools = first.cells.iter().map(|(tool, _)| tool.as_str());
             let head: Vec<&str> = ["the same work"].into_iter().chain(tools).collect();
             text += &table(&head, self.compared.iter().map(Compared::cells));
+        }
+        if let Some((head, lines)) = self.course.split_first() {
+            let head: Vec<&str> = head.iter().map(String::as_str).collect();
+            text += &table(&head, lines.iter().cloned());
         }
         let m = &self.machine;
         let (cores, processor, kernel, stolen) = (m.cores, &m.processor, &m.kernel, m.stolen_percent);

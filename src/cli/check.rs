@@ -51,6 +51,12 @@ impl Check {
             lines.push(format!("{:width$}  {}", entry.glob, describe(&entry.policy, record)));
         }
         lines.push(format!("{:width$}  {}", "(others)", describe(&record.defaults, record)));
+        if record.has_ttl() {
+            lines.push(
+                "note      ttl holds for jobs with options and single jobs over HTTP: a plain LPUSH tells no time"
+                    .to_owned(),
+            );
+        }
         let mut policies = record.buckets.iter().map(|entry| &entry.policy).chain([&record.defaults]);
         if policies.any(|policy| !policy.admit.is_empty()) {
             lines.push(
@@ -88,6 +94,12 @@ fn describe(policy: &Policy, record: &Record) -> String {
     }
     let concurrency = policy.node.concurrency.filter(|_| !is_forwarded);
     text += &describe_node(&Node { concurrency, ..policy.node.clone() });
+    if policy.dedup != Policy::default().dedup {
+        text += &format!(" dedup {}", duration::show(policy.dedup));
+    }
+    if let Some(ttl) = policy.ttl {
+        text += &format!(" ttl {}", duration::show(ttl));
+    }
     if policy.ordered && !is_forwarded { text + " ordered" } else { text }
 }
 
@@ -107,6 +119,9 @@ fn describe_budget(budget: &Budget) -> String {
 /// What is used of a tree, each with a space before it.
 fn describe_node(node: &Node) -> String {
     let (mut text, default) = (String::new(), Node::default());
+    if let Some(rate) = node.job_rate {
+        text += &format!(" job_rate {rate}");
+    }
     for quota in &node.quotas {
         text += &format!(" quota {quota}");
     }

@@ -13,6 +13,7 @@ mod failure;
 mod functions;
 mod help;
 mod into_file;
+mod job;
 mod limit;
 mod log;
 mod manual;
@@ -77,6 +78,8 @@ enum Command {
     Status(status::Show),
     /// Watch the buckets that come first, and pause them, on the whole terminal
     Top(top::Show),
+    /// Look at a submitted job by its id, or take it back
+    Job(job::Job),
     /// Throw away what waits in a bucket
     Purge(purge::Purge),
     /// Look at jobs that were given up, put them back, or drop them
@@ -162,6 +165,7 @@ impl Command {
             Self::Push(push) => push.tried(),
             Self::Work(work) => work.tried(),
             Self::Status(show) => show.tried(),
+            Self::Job(job) => job.tried(),
             Self::Purge(purge) => purge.tried(),
             Self::Dead(dead) => dead.tried().to_owned(),
             Self::Limit(limit) => limit.tried(),
@@ -197,6 +201,7 @@ impl Command {
             Self::Work(_) => Role::Worker,
             Self::Status(_) | Self::Top(_) | Self::Settings(_) | Self::Explain(_) | Self::WhatIf(_) => Role::Observer,
             Self::Dead(dead) if dead.only_looks() => Role::Observer,
+            Self::Job(job) if job.only_looks() => Role::Observer,
             Self::Run(_) => Role::Daemon,
             Self::Set(_)
             | Self::Unset(_)
@@ -206,6 +211,7 @@ impl Command {
             | Self::Close(_)
             | Self::Open(_)
             | Self::Purge(_)
+            | Self::Job(_)
             | Self::Dead(_)
             | Self::Reload
             | Self::Check(_)
@@ -269,6 +275,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Work(work) => work.run(load).await,
         Command::Status(show) => show.run(&load()?).await,
         Command::Top(show) => show.run(&load()?).await,
+        Command::Job(job) => job.run(&load()?).await,
         Command::Purge(purge) => purge.run(&load()?).await,
         Command::Dead(dead) => dead.run(&load()?).await,
         Command::Limit(limit) => limit.run(load).await,

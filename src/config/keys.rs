@@ -108,6 +108,13 @@ pub const SLOW: &[Key] = &[
 pub(super) const CONCURRENCY_HINT: &str =
     "write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`";
 
+/// What `job_rate` may be.
+pub(super) const JOB_RATE_HINT: &str = "write a count and a period, as in \"500/m\", or \"none\"";
+
+/// What `ttl` may be.
+pub(super) const TTL_HINT: &str =
+    "write a whole number and a unit (us ms s m h d), as in \"30s\": 1ms to 366d, or \"none\"";
+
 /// What `catch_up` may be.
 pub(super) const CATCH_UP_HINT: &str = "write a whole number and a unit (us ms s m h d), as in \"20ms\": 0s to 1s, or to one interval of the rate where that \
      is longer";
@@ -208,10 +215,26 @@ pub const POLICY: &[Key] = &[
         Allowed::Table(SLOW),
         "How long a bucket is slowed down when the other side says that it is too fast.",
     ),
+    key(
+        "job_rate",
+        "\"none\"",
+        Allowed::Words(JOB_RATE_HINT),
+        "How fast jobs leave whatever they cost, beside `rate`, which counts what they cost. The later of both decides.",
+    ),
+    key(
+        "dedup",
+        "\"10m\"",
+        Allowed::Duration(Duration::from_secs(1), Duration::from_secs(7 * DAY.as_secs())),
+        "For how long a submitted job with the same id as an earlier one is a duplicate, which changes nothing.",
+    ),
+    key(
+        "ttl",
+        "\"none\"",
+        Allowed::Words(TTL_HINT),
+        "How long a submitted job, or a single one over HTTP, may wait before it is given up, where it does not say so itself. A plain push \
+         tells no time, so it does not apply there.",
+    ),
 ];
-
-/// Keys of a policy that are to come.
-pub const POLICY_TO_COME: &[&str] = &["job_rate", "ttl", "dedup"];
 
 /// A budget, beside `match`.
 pub const BUDGET: &[Key] = &[
@@ -242,10 +265,13 @@ pub const BUDGET: &[Key] = &[
         Allowed::Table(SLOW),
         "How long all that is below it is slowed down when the other side says that it is too fast.",
     ),
+    key(
+        "job_rate",
+        "\"none\"",
+        Allowed::Words(JOB_RATE_HINT),
+        "How fast jobs leave all that is below it whatever they cost, beside `rate`, which counts what they cost.",
+    ),
 ];
-
-/// Keys of a budget that are to come.
-pub const BUDGET_TO_COME: &[&str] = &["job_rate"];
 
 /// What `[[budget]]` has beside those keys.
 pub const BUDGET_MATCH: &[Key] = &[key(

@@ -316,35 +316,6 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_does_not_have_is_refused_by_name() {
-        let policy = "job_rate = '1/s'\nttl = '1m'\ndedup = '1m'\n";
-        let text = format!(
-            "[defaults]\n{policy}[[bucket]]\nmatch = 'a'\n{policy}\
-             [[budget]]\nmatch = 'a'\nrate = '1/s'\njob_rate = '1/s'\n"
-        );
-        let shown = parse(&text).expect_err("none of it is there yet").to_string();
-        let mut missing: Vec<String> = ["budget[1].job_rate"].map(str::to_owned).into();
-        for section in ["defaults", "bucket[1]"] {
-            for key in ["job_rate", "ttl", "dedup"] {
-                missing.push(format!("{section}.{key}"));
-            }
-        }
-        for key in &missing {
-            assert!(shown.contains(&format!("\n  {key} is not in this version")), "{key} is not in\n{shown}");
-        }
-        assert_eq!(shown.lines().count(), 1 + missing.len(), "and nothing else is wrong\n{shown}");
-    }
-
-    #[test]
-    fn a_slip_in_a_key_that_is_to_come_says_that_it_is_not_there_yet() {
-        let shown = parse("[defaults]\njobrate = '1/s'\n").expect_err("slips").to_string();
-        assert!(
-            shown.contains("defaults.jobrate: unknown key; did you mean job_rate? it is not in this version"),
-            "{shown}"
-        );
-    }
-
-    #[test]
     fn of_globs_that_are_neither_names_nor_plain_prefixes_100_are_allowed() {
         let entries = |n: usize, glob: fn(usize) -> String| {
             (0..n).fold(String::new(), |text, i| text + &format!("[[bucket]]\nmatch = {:?}\n", glob(i)))

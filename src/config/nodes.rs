@@ -29,12 +29,18 @@ pub fn read_node(section: &mut Section, base: &Node, problems: &mut Problems) ->
         None => u32::try_from(v.as_integer()?).ok().filter(|n| (1..=100_000).contains(n)).map(Some),
     };
     let concurrency = section.read("concurrency", concurrency, problems);
+    let job_rate = |v: &toml::Value| match v.as_str()? {
+        "none" => Some(None),
+        text => Rate::parse(text).ok().map(Some),
+    };
+    let job_rate = section.read("job_rate", job_rate, problems);
     Node {
         within: within.unwrap_or_else(|| base.within.clone()),
         weight: weight.map_or(base.weight, |n| u32::try_from(n).expect("at most 1,000")),
         concurrency: concurrency.unwrap_or(base.concurrency),
         quotas: quotas.unwrap_or_else(|| base.quotas.clone()),
         slow: read_slow(section, base.slow, problems),
+        job_rate: job_rate.unwrap_or(base.job_rate),
     }
 }
 
@@ -78,10 +84,8 @@ fn read_slow(section: &mut Section, base: Slow, problems: &mut Problems) -> Slow
 /// What a budget says, beside its `match`. Nothing of `[defaults]` is for budgets. `longest` is the longest `catch_up` where no rate is
 /// written.
 pub fn read_budget(section: &mut Section, longest: Duration, problems: &mut Problems) -> Budget {
-    section.absent(keys::BUDGET_TO_COME, problems);
-    let of_buckets = keys::POLICY.iter().map(|key| key.name).chain(keys::POLICY_TO_COME.iter().copied());
-    let has = |key: &str| keys::BUDGET.iter().any(|own| own.name == key) || keys::BUDGET_TO_COME.contains(&key);
-    for key in of_buckets.filter(|key| !has(key)) {
+    let has = |key: &str| keys::BUDGET.iter().any(|own| own.name == key);
+    for key in keys::POLICY.iter().map(|key| key.name).filter(|key| !has(key)) {
         if section.take(key) {
             let own = keys::BUDGET.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
             problems
@@ -107,7 +111,7 @@ pub fn read_budget_entry(section: &mut Section, problems: &mut Problems) -> (Opt
     let budget = read_budget(section, Duration::from_secs(1), problems);
     if !budget.limits_something() && (!names_a_limit || problems.count() == before) {
         let name = section.name();
-        problems.add(format!("{name}: it limits nothing; write at least one of rate, quota, concurrency"));
+        problems.add(format!("{name}: it limits nothing; write at least one of rate, job_rate, quota, concurrency"));
     }
     section.finish(problems);
     (glob, budget)
@@ -191,19 +195,19 @@ mod tests {
     #[test]
     fn a_budget_limits_something_and_has_only_keys_of_budgets() {
         let text = "[[budget]]\nmatch = 'a'\n[[budget]]\nmatch = 'b'\nquota = []\nconcurrency = 'none'\n[[budget]]\nmatch = 'c'\nrate = '5'\n\
-                    [[budget]]\nmatch = 'd'\njob_rate = '5/s'\n[[budget]]\nmatch = '{e}'\nrate = '5/s'\n[[budget]]\nrate = '5/s'\n\
+                    [[budget]]\nmatch = 'd'\njob_rate = '5'\n[[budget]]\nmatch = '{e}'\nrate = '5/s'\n[[budget]]\nrate = '5/s'\n\
                     [[budget]]\nmatch = 'g'\nconcurrency = 5\ncapacity = 5\nttl = '1m'\nwieght = 5\n[[budget]]\nmatch = ''\nrate = '5/s'\n";
-        let nothing = "it limits nothing; write at least one of rate, quota, concurrency";
+        let nothing = "it limits nothing; write at least one of rate, job_rate, quota, concurrency";
         let name = "write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces";
-        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow";
-        let rate = Rate::HINT;
+        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow, job_rate";
+        let (rate, job_rate) = (Rate::HINT, keys::JOB_RATE_HINT);
         assert_eq!(
             problems(text),
             [
                 format!("budget[1]: {nothing}"),
                 format!("budget[2]: {nothing}"),
                 format!("budget[3].rate: \"5\" is not allowed; {rate}"),
-                "budget[4].job_rate is not in this version".to_owned(),
+                format!("budget[4].job_rate: \"5\" is not allowed; {job_rate}"),
                 format!("budget[5].match: \"{{e}}\" is not allowed; {name}"),
                 format!("budget[6].match: missing; {name}"),
                 format!("budget[7].capacity: a budget has no capacity, only buckets have; {own}"),

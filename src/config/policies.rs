@@ -15,7 +15,6 @@ const MOST_GATES: usize = 8;
 
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
-    section.absent(keys::POLICY_TO_COME, problems);
     let rate = section.read("rate", |v| Rate::parse(v.as_str()?).ok(), problems);
     let capacity = section.number("capacity", problems);
     let lease = section.duration("lease", problems);
@@ -43,6 +42,12 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
     let catch_up = read_catch_up(section, longest, problems);
     let admit = read_gates(section, problems);
     let ordered = section.read("ordered", toml::Value::as_bool, problems);
+    let dedup = section.duration("dedup", problems);
+    let ttl = |v: &toml::Value| match v.as_str()? {
+        "none" => Some(None),
+        text => read_ttl(text).map(Some),
+    };
+    let ttl = section.read("ttl", ttl, problems);
     let node = read_node(section, &base.node, problems);
     Policy {
         rate,
@@ -57,8 +62,17 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
         is_catch_up_set: catch_up.is_some() || base.is_catch_up_set,
         admit: admit.unwrap_or_else(|| base.admit.clone()),
         ordered: ordered.unwrap_or(base.ordered),
+        dedup: dedup.unwrap_or(base.dedup),
+        ttl: ttl.unwrap_or(base.ttl),
         node,
     }
+}
+
+/// How long a job may wait: a whole number of milliseconds, as the functions take it.
+fn read_ttl(text: &str) -> Option<Duration> {
+    let longest = Duration::from_secs(366 * 86_400);
+    let fits = |ttl: &Duration| ttl.subsec_nanos().is_multiple_of(1_000_000);
+    duration::parse(text).filter(fits).filter(|ttl| (Duration::from_millis(1)..=longest).contains(ttl))
 }
 
 /// Jobs finish in order only where one runs at a time.

@@ -38,14 +38,13 @@ pub struct Section {
     table: toml::Table,
     keys: &'static [&'static [Key]],
     known: Vec<&'static str>,
-    absent: Vec<&'static str>,
 }
 
 impl Section {
     /// A table under a name; the file itself has none. `keys` are those of [`super::keys`] that it may have; what depends on
     /// other keys of the same table, or is itself a section, is asked for with its hint instead.
     pub fn new(name: impl Into<String>, table: toml::Table, keys: &'static [&'static [Key]]) -> Self {
-        Self { name: name.into(), table, keys, known: Vec::new(), absent: Vec::new() }
+        Self { name: name.into(), table, keys, known: Vec::new() }
     }
 
     /// The name, as in error messages.
@@ -181,16 +180,6 @@ impl Section {
         Some(tables.into_iter().zip(1..).map(|(table, n)| Section::new(named(n), table, &[])).collect())
     }
 
-    /// Keys whose feature this version does not have: refused by name, never ignored.
-    pub fn absent(&mut self, keys: &[&'static str], problems: &mut Problems) {
-        for key in keys {
-            self.absent.push(key);
-            if self.table.remove(*key).is_some() {
-                problems.add(format!("{} is not in this version", self.full(key)));
-            }
-        }
-    }
-
     /// Name the keys that nobody asked for.
     pub fn finish(&mut self, problems: &mut Problems) {
         for key in self.keys.iter().copied().flatten() {
@@ -201,14 +190,11 @@ impl Section {
                 key.name
             );
         }
-        let known = self.known.iter().map(|known| (*known, ""));
-        let absent = self.absent.iter().map(|absent| (*absent, " it is not in this version"));
-        let all: Vec<_> = known.chain(absent).collect();
         for key in std::mem::take(&mut self.table).keys() {
             let distance = |known: &str| strsim::damerau_levenshtein(known, key);
-            let near = all.iter().filter(|(known, _)| distance(known) <= 2).min_by_key(|(known, _)| distance(known));
+            let near = self.known.iter().filter(|known| distance(known) <= 2).min_by_key(|known| distance(known));
             let hint = match near {
-                Some((known, absent)) => format!("did you mean {known}?{absent}"),
+                Some(known) => format!("did you mean {known}?"),
                 None if self.known.is_empty() => format!("{} is not in this version", self.name),
                 None => format!("write one of {}", self.known.join(", ")),
             };

@@ -28,6 +28,9 @@ const KEYS: &[(&str, &[&str])] = &[
     ("concurrency", &["concurrency"]),
     ("ordered", &["ordered"]),
     ("slow", &["slow"]),
+    ("job_rate", &["job_count", "job_period_us"]),
+    ("dedup", &["dedup_us"]),
+    ("ttl", &["ttl_us"]),
 ];
 
 /// One key that is set.
@@ -227,15 +230,23 @@ mod tests {
 
     #[test]
     fn what_a_budget_does_not_have_is_refused_by_name() {
-        let given =
-            ["capacity=5", "ordered=true", "job_rate=5/s", "within=a:{2}", "rate=1/s", "catch_up=2s", "weihgt=1"];
+        let given = [
+            "capacity=5",
+            "ordered=true",
+            "ttl=5s",
+            "job_rate=5/s",
+            "within=a:{2}",
+            "rate=1/s",
+            "catch_up=2s",
+            "weihgt=1",
+        ];
         let shown = parse(&words(&given), &TWILIO).expect_err("most of it is wrong").to_string();
-        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow";
+        let own = "write some of within, rate, quota, concurrency, weight, catch_up, slow, job_rate";
         let expected = [
             "what is to be set: 6 problems".to_owned(),
-            "  job_rate is not in this version".to_owned(),
             format!("  capacity: a budget has no capacity, only buckets have; {own}"),
             format!("  ordered: a budget has no ordered, only buckets have; {own}"),
+            format!("  ttl: a budget has no ttl, only buckets have; {own}"),
             format!("  catch_up: \"2s\" is not allowed; {}", tables::CATCH_UP_HINT),
             "  weihgt: unknown key; did you mean weight?".to_owned(),
             "  within: \"a:{2}\" has {2}, but \"twilio:*\" has only one *; write {1}".to_owned(),
@@ -243,7 +254,7 @@ mod tests {
         assert_eq!(shown.lines().collect::<Vec<_>>(), expected);
         let shown = parse_keys(&words(&["rate", "lease"]), true).expect_err("one is none").to_string();
         let expected = "what is to be unset: 1 problem\n  \"lease\" is no key of a budget; write some of rate, catch_up, within, weight, quota, \
-                        concurrency, slow";
+                        concurrency, slow, job_rate";
         assert_eq!(shown, expected);
     }
 
@@ -257,7 +268,7 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_named_at_once() {
-        let given = ["rate=5/sec", "capcity=3", "capacity=0", "lease", "attempts=2", "attempts=3", "ttl=1d"];
+        let given = ["rate=5/sec", "capcity=3", "capacity=0", "lease", "attempts=2", "attempts=3", "ttl=1us"];
         let shown = parse(&words(&given), &ACME).expect_err("most of it is wrong").to_string();
         for part in [
             "what is to be set: 6 problems",
@@ -266,7 +277,7 @@ mod tests {
             "capacity: 0 is not allowed",
             "\"lease\" has no =",
             "attempts is given twice",
-            "ttl is not in this version",
+            "ttl: \"1us\" is not allowed",
         ] {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }

@@ -25,6 +25,7 @@ use crate::operate::change::{ChangeError, make};
 use crate::operate::dead::short_glob;
 use crate::operate::moment::of_micros;
 use crate::store::change::{Change, SetTo, SlowDown, Told};
+use crate::store::purge::What;
 use crate::words::bucket::BucketName;
 use crate::words::duration;
 use crate::words::glob::is_glob;
@@ -86,6 +87,9 @@ pub(super) struct Purge {
     /// Jobs that failed and wait for another try, too
     #[serde(default)]
     retries: bool,
+    /// Jobs that wait for their time, too
+    #[serde(default)]
+    delayed: bool,
 }
 
 /// What a request acts on.
@@ -324,12 +328,13 @@ async fn purge(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
     let bucket = name(&target.pattern)?;
     let call = async |mut store: crate::store::Whole| {
         let author = door.author(&mut store, &caller).await;
-        store.of(&bucket).purge(&bucket, asked.retries, &author).await
+        store.of(&bucket).purge(&bucket, What::Queue { retries: asked.retries, delayed: asked.delayed }, &author).await
     };
     let gone = door.call(call).await?;
-    Ok(Json(
-        json!({ "bucket": bucket.as_str(), "jobs": gone.jobs, "retries": gone.retries, "retries_left": gone.retries_left, "cut": gone.cut }),
-    ))
+    Ok(Json(json!({
+        "bucket": bucket.as_str(), "jobs": gone.jobs, "retries": gone.retries, "retries_left": gone.retries_left, "cut": gone.cut,
+        "delayed": gone.delayed, "delayed_left": gone.delayed_left,
+    })))
 }
 
 /// A request that changes something, as far as its head says it: by whom, of what, and what is in the query. Whoever may not is

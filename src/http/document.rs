@@ -18,7 +18,7 @@ use utoipa::openapi::{
 
 use super::problem::{Problem, ProblemBody};
 use super::routes::{Answer, Body, Route, all};
-use super::{Door, act, ask, dead, push, who};
+use super::{Door, act, ask, dead, push, submit, who};
 use crate::words::limiter::Kind;
 
 impl Route {
@@ -121,7 +121,9 @@ fn problem(status: u16) -> Response {
         403 => "The token does not open that, or a page of another site asks",
         404 => "There is nothing of that name",
         408 => "The body took too long; nothing was changed",
-        409 => "What is there stands in the way: another change that still spreads, or a key of another type",
+        409 => {
+            "What is there stands in the way: another change that still spreads, a key of another type, or a job that has left"
+        }
         413 => "The body, or a line of it, is too large; nothing was changed",
         415 => "The body is of another type; nothing was changed",
         421 => "This door is not known by the name in Host: see http.hosts",
@@ -158,6 +160,7 @@ fn openapi() -> OpenApi {
         of::<ProblemBody>("Problem"),
         of::<push::Accepted>("Accepted"),
         of::<push::SomeAccepted>("SomeAccepted"),
+        of::<submit::SubmittedJob>("SubmittedJob"),
         of::<act::Stop>("Stop"),
         of::<act::Slow>("Slow"),
         of::<act::Purge>("Purge"),

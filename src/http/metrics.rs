@@ -130,13 +130,15 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Told) {
     for (verdict, n) in [("accepted", count("pushed")), ("rejected", count("turned_away"))] {
         families.counter("dripd_jobs_pushed_atomically_total", help, &[("verdict", verdict)], n as f64);
     }
-    let (closed, gated) = (count("closed"), count("gated"));
+    let (closed, gated, late) = (count("closed"), count("gated"), count("late"));
     let help = "Jobs that did not go in, or were thrown out, by why.";
     for (reason, n) in [
         ("closed", closed),
         ("dropped", count("dropped")),
-        ("full", count("rejected").saturating_sub(closed + gated)),
+        ("expired", count("expired")),
+        ("full", count("rejected").saturating_sub(closed + gated + late)),
         ("gate", gated),
+        ("late", late),
         ("too_large", count("too_large")),
     ] {
         families.counter("dripd_jobs_rejected_total", help, &[("reason", reason)], n as f64);

@@ -25,6 +25,7 @@ mod problem;
 mod push;
 mod routes;
 mod serve;
+mod submit;
 mod who;
 
 use std::sync::{Arc, PoisonError, RwLock};

@@ -11,12 +11,12 @@ use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Door;
 use super::at::At;
 use super::body::read;
 use super::buckets::named;
 use super::problem::Problem;
 use super::who::Caller;
+use super::{Door, submit};
 use crate::store::reply::Pushed;
 
 /// How many jobs, and how many bytes, one request may bring as lines.
@@ -98,6 +98,15 @@ pub(super) async fn push(
     } else {
         vec![read(body, job_most).await?.to_vec()]
     };
+    let options = submit::options(&head.headers)?;
+    if is_split && options.is_any() {
+        return Err(Problem::bad_request("the headers of a job are for a single one; leave split=lines out"));
+    }
+    // A bucket may have a `ttl` of its own, which is for jobs that tell a time: so is every single one then.
+    if !is_split && (options.is_any() || door.config().record.has_ttl()) {
+        let submitted = door.call(async |whole| whole.of(&bucket).submit(&bucket, &jobs[0], &options).await).await?;
+        return Ok(submit::answer(submitted));
+    }
     let pushed = door.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
     Ok(answer(pushed, is_split))
 }

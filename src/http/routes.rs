@@ -10,7 +10,7 @@ use utoipa::openapi::{HttpMethod, Required};
 
 use super::at::SETTINGS;
 use super::document::document;
-use super::{Door, act, ask, buckets, budgets, dead, events, health, jobs, metrics, pages, push, who};
+use super::{Door, act, ask, buckets, budgets, dead, events, health, jobs, metrics, pages, push, submit, who};
 
 type Handler = MethodRouter<Arc<Door>>;
 
@@ -169,6 +169,10 @@ pub(super) fn all() -> Vec<Route> {
         .query::<push::How>()
         .body(Body::Job)
         .problems(&[415, 429]),
+        Route::new(HttpMethod::Get, "/v1/buckets/{bucket}/jobs/{id}", "How things stand with a job that was pushed with an id", get(submit::find), Answer::Json("`state`, `eta_ms`, `attempt`"))
+            .problems(&[404]),
+        Route::new(HttpMethod::Delete, "/v1/buckets/{bucket}/jobs/{id}", "Have a job dropped when its turn comes", delete(submit::cancel), Answer::Json("`cancelled`"))
+            .problems(&[404, 409]),
         get_of("/v1/buckets", "The first buckets by an order, as the last walk found them", get(buckets::top), "The rows, and how old they are")
             .query::<buckets::Which>(),
         get_of("/v1/buckets/{bucket}", "How a bucket stands, and why it waits", get(buckets::bucket), "`status` and `explanation`"),
@@ -256,6 +260,8 @@ pub(super) fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push));
     add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/jobs"), get(jobs::waiting));
     add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/drips"), get(jobs::drips));
+    add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/jobs/{{id}}"), get(submit::find));
+    add(HttpMethod::Delete, format!("/v1/buckets/{SETTINGS}/jobs/{{id}}"), delete(submit::cancel));
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route));
     routes
 }

@@ -1,20 +1,26 @@
 //! The heartbeat: says in every partition that this daemon is alive, so that whoever waits can be told when none is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::loops::progress::Progress;
 use crate::loops::share;
-use crate::store::beat::Alive;
-use crate::store::beat::{Beat, WakeUp};
+use crate::store::beat::{Alive, Beat, Beaten, WakeUp};
+use crate::store::primary::Primary;
 use crate::store::{Store, StoreError, Whole};
 
 /// The time between two beats; one counts for three times as long.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// How often it looks, between two beats, whether the connections of the other daemons are still there: of one that was killed they end
+/// at once. Only where daemons share partitions.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
 
 /// Who beats: the same from the start of a daemon to its end, whatever happens to its connections.
 #[derive(Debug, Clone)]
@@ -44,6 +50,8 @@ pub struct Heartbeat {
     wake_up: WakeUp,
     /// The log says that Redis refuses it.
     refused: bool,
+    /// Who is alive, where there are several partitions, by number.
+    peers: BTreeMap<u8, Vec<Beaten>>,
 }
 
 impl Heartbeat {
@@ -51,7 +59,7 @@ impl Heartbeat {
     #[must_use]
     pub fn new(whole: Whole, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
         let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
-        Self { whole, identity, progress, wake_up, refused: false }
+        Self { whole, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }
     }
 
     /// Beat at once and then every five seconds; when stopped, say so.
@@ -66,11 +74,51 @@ impl Heartbeat {
                 () = stop.cancelled() => break,
                 beaten = self.step() => beaten?,
             }
-            tokio::select! { () = stop.cancelled() => break, () = tokio::time::sleep(BEAT_EVERY) => {} }
+            tokio::select! { () = stop.cancelled() => break, watched = self.watch() => watched? }
         }
         let stop_in = async |mut store: Store| store.stop_beating(&self.identity.id).await;
         for why in join_all(self.whole.each().map(stop_in)).await.into_iter().filter_map(Result::err) {
             debug!(%why, "the last beat is over in 15 s");
+        }
+        Ok(())
+    }
+
+    /// Wait for the next beat. Meanwhile a daemon whose connection has ended is taken for dead, on the servers where it has.
+    async fn watch(&mut self) -> Result<(), StoreError> {
+        let next = Instant::now() + BEAT_EVERY;
+        while Instant::now() < next {
+            if self.peers.values().all(|peers| peers.iter().all(|peer| peer.id == self.identity.id)) {
+                sleep_until(next).await;
+                continue;
+            }
+            sleep(WATCH_EVERY).await;
+            for mut primary in self.whole.primaries() {
+                match self.watch_at(&mut primary).await {
+                    Err(why) if self.whole.goes_on_without(&why) || matches!(why, StoreError::Refused { .. }) => {
+                        debug!(%why, "who is connected is not known");
+                    }
+                    watched => watched?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One look at a server.
+    async fn watch_at(&mut self, primary: &mut Primary) -> Result<(), StoreError> {
+        let numbers = primary.numbers();
+        let peers = numbers.iter().filter_map(|number| self.peers.get(number)).flatten();
+        let known: BTreeSet<u64> = peers.filter_map(|peer| peer.connection).collect();
+        let there = primary.connected(&known).await?;
+        for number in numbers {
+            let Some(peers) = self.peers.get_mut(&number) else { continue };
+            let before = peers.len();
+            peers.retain(|peer| peer.connection.is_none_or(|connection| there.contains(&connection)));
+            if peers.len() < before {
+                debug!(partition = number, "a daemon is gone");
+                let (rank, beaten) = share::rank(number, &self.identity.id, peers);
+                self.progress.set_alive(number, Alive { before: rank, beaten, ..self.progress.alive(number) });
+            }
         }
         Ok(())
     }
@@ -84,17 +132,19 @@ impl Heartbeat {
             since: self.identity.since,
             has_record: self.progress.obeys_own_record(),
             wake_up: Some(self.wake_up),
+            connection: None,
         };
         let beat_in = async |mut store: Store| {
-            let alive = self.beat_in(&mut store, &beat).await;
-            if let Ok(alive) = alive {
-                self.progress.set_alive(store.keys().number(), alive);
+            let number = store.keys().number();
+            let beaten = self.beat_in(&mut store, &beat).await;
+            if let Ok((alive, _)) = beaten {
+                self.progress.set_alive(number, alive);
             }
-            alive
+            (number, beaten)
         };
-        for alive in join_all(self.whole.each().map(beat_in)).await {
-            match alive {
-                Ok(_) => {}
+        for (number, beaten) in join_all(self.whole.each().map(beat_in)).await {
+            match beaten {
+                Ok((_, peers)) => drop(self.peers.insert(number, peers)),
                 Err(why) if self.whole.goes_on_without(&why) => debug!(%why, "no beat there now"),
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
@@ -108,13 +158,15 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first.
-    async fn beat_in(&self, store: &mut Store, beat: &Beat) -> Result<Alive, StoreError> {
-        let mut alive = store.beat(&self.identity.id, beat).await?;
-        if !store.keys().is_whole() {
-            (alive.before, alive.beaten) =
-                share::rank(store.keys().number(), &self.identity.id, &store.beaten().await?);
+    /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first, and who they are.
+    async fn beat_in(&self, store: &mut Store, beat: &Beat) -> Result<(Alive, Vec<Beaten>), StoreError> {
+        if store.keys().is_whole() {
+            return Ok((store.beat(&self.identity.id, beat).await?, Vec::new()));
         }
-        Ok(alive)
+        let beat = Beat { connection: store.connection_id().await?, ..beat.clone() };
+        let mut alive = store.beat(&self.identity.id, &beat).await?;
+        let peers = store.beaten().await?;
+        (alive.before, alive.beaten) = share::rank(store.keys().number(), &self.identity.id, &peers);
+        Ok((alive, peers))
     }
 }

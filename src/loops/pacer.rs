@@ -72,8 +72,9 @@ pub struct Pacer {
     left_over: bool,
     /// Whether it leaves the work to another daemon.
     turn: Turn,
-    /// The names that the last look found while it stands by: the daemon that comes first has until the next one to look at them.
-    seen: Vec<Arc<str>>,
+    /// While it stands by: the reported names that had no turn at the last look. The daemon that comes first has until the next one to
+    /// give them theirs.
+    neglected: Vec<Arc<str>>,
     notes: Notes,
 }
 
@@ -103,7 +104,7 @@ impl Pacer {
             names: FEWEST_NAMES,
             left_over: false,
             turn,
-            seen: Vec::new(),
+            neglected: Vec::new(),
             notes,
         })
     }
@@ -142,44 +143,57 @@ impl Pacer {
         }
     }
 
-    /// Look whether jobs wait that another daemon should have let out: those whose bucket was due, and those of queues that changed
-    /// before the last look and still have no turn. They are let out all the same.
+    /// Look whether jobs wait that another daemon should have let out: those whose bucket was due, and those of queues that had no turn
+    /// at the last look and have none now. They are let out all the same.
     async fn look(&mut self) -> Result<(), StoreError> {
         self.steps.calling();
         let drained = self.store.drain(&[]).await?;
         self.turn_after(&drained);
         self.take_in(&[], &drained);
-        let seen = std::mem::replace(&mut self.seen, self.hints.take(usize::MAX));
-        if !seen.is_empty() {
+        if self.let_out_neglected().await? {
+            self.turn.step_in();
+        }
+        let reported = self.hints.take(usize::MAX);
+        if !reported.is_empty() {
             self.hints.moved.notify_one();
         }
-        let looked = self.look_at_those(&seen).await;
-        self.hints.done(&seen, seen.len());
-        looked?;
+        for names in reported.chunks(MOST_NAMES) {
+            match self.store.without_turn(names).await {
+                Ok(neglected) => self.neglected.extend(neglected),
+                Err(why) => {
+                    self.hints.done(&reported, 0);
+                    return Err(why);
+                }
+            }
+        }
+        self.hints.done(&reported, reported.len());
+        self.progress.set_stands_by(self.store.keys().number(), self.turn.stands_by());
         if !self.turn.stands_by() {
             if self.turn.stepped_in() {
                 info!(partition = self.store.keys().number(), "jobs of a partition were late: serving it too");
             }
-            self.hints.done(&std::mem::take(&mut self.seen), 0);
-            self.hints.lost(); // of what came before, some may have been passed over
+            self.hints.done(&std::mem::take(&mut self.neglected), 0);
+            self.hints.ready.notify_one();
         }
         Ok(())
     }
 
-    /// Let out what waits in queues of some names that have no turn: whoever comes first has not looked at them.
-    async fn look_at_those(&mut self, seen: &[Arc<str>]) -> Result<(), StoreError> {
-        for names in seen.chunks(MOST_NAMES) {
-            let left = self.store.without_turn(names).await?;
+    /// Give a turn to the buckets that had none at the last look, if they have none now and jobs wait in them. Replies whether any took
+    /// it: one that waits for a slot, or within a budget, does not.
+    async fn let_out_neglected(&mut self) -> Result<bool, StoreError> {
+        let (names, mut found) = (std::mem::take(&mut self.neglected), false);
+        for names in names.chunks(MOST_NAMES) {
+            let mut left = self.store.without_turn(names).await?;
+            left = self.store.with_jobs(&left).await?;
             if left.is_empty() {
                 continue;
             }
             let drained = self.store.drain(&left).await?;
-            if drained.dispatched + drained.rejected > 0 {
-                self.turn.step_in();
-            }
             self.take_in(&[], &drained);
+            let still = self.store.without_turn(&left).await?;
+            found |= self.store.with_jobs(&still).await?.len() < left.len();
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Call until nothing more is due.
@@ -221,7 +235,9 @@ impl Pacer {
     }
 
     fn turn_after(&mut self, drained: &Drained) {
-        self.turn.called(drained, self.progress.alive(self.store.keys().number()));
+        let number = self.store.keys().number();
+        self.turn.called(drained, self.progress.alive(number));
+        self.progress.set_stands_by(number, self.turn.stands_by());
     }
 
     /// Nothing was looked at, and nothing changed: ask again soon.

@@ -1,6 +1,6 @@
 //! What the pacer last did: for the watchdog, the status line and the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,8 @@ struct Inner {
     obeys_own: bool,
     /// Which daemons serve each partition, by number.
     alive: BTreeMap<u8, Alive>,
+    /// The partitions in which another daemon comes first, and does the work.
+    stands_by: BTreeSet<u8>,
     /// The last changes that the log told of; `None`: no look at them yet.
     told: Option<EventsAt>,
     /// How often a connection was made that serves.
@@ -192,6 +194,22 @@ impl Progress {
     #[must_use]
     pub fn alive(&self, number: u8) -> Alive {
         self.inner().alive.get(&number).copied().unwrap_or_default()
+    }
+
+    /// The pacer of a partition leaves the work to another daemon, or does not any more.
+    pub fn set_stands_by(&self, number: u8, stands_by: bool) {
+        let mut inner = self.inner();
+        if stands_by {
+            inner.stands_by.insert(number)
+        } else {
+            inner.stands_by.remove(&number)
+        };
+    }
+
+    /// What was last said of that.
+    #[must_use]
+    pub fn stands_by(&self, number: u8) -> bool {
+        self.inner().stands_by.contains(&number)
     }
 
     /// A number that is another one when something was rejected since, in any partition.

@@ -77,7 +77,7 @@ impl Reaper {
         let mut healed = began;
         loop {
             tokio::select! {
-                () = self.hints.ready.notified(), if heals_at.is_none() && !self.stands_by() => {
+                () = self.hints.ready.notified(), if heals_at.is_none() => {
                     if pause == IDLE {
                         until = began + PASS_EVERY;
                     }
@@ -139,10 +139,9 @@ impl Reaper {
         }
     }
 
-    /// Whether another daemon comes first here. Its passes are enough; those of this one are for the case that it makes none.
+    /// Whether another daemon does the work here. Its passes are enough; those of this one are for the case that it makes none.
     fn stands_by(&self) -> bool {
-        let partition = self.store.keys();
-        !partition.is_whole() && self.progress.alive(partition.number()).before > 0
+        self.progress.stands_by(self.store.keys().number())
     }
 
     fn warn_of_many(&mut self, dead: u64) {

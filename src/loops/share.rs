@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn alive(ids: &[String]) -> Vec<Beaten> {
-        ids.iter().map(|id| Beaten { id: id.clone(), at: Instant::now() }).collect()
+        ids.iter().map(|id| Beaten { id: id.clone(), at: Instant::now(), connection: None }).collect()
     }
 
     fn ids(n: usize) -> Vec<String> {

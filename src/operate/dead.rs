@@ -34,8 +34,8 @@ pub struct Wanted {
 /// How a job is named: by an id in a stream, and for one that is known outside of it the digest of its bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Id {
-    /// The id in a stream.
-    pub entry: EntryId,
+    /// The id in a stream: that of an entry, or one that a producer gave.
+    pub entry: String,
     /// The whole identity.
     pub known_as: Option<String>,
 }
@@ -44,13 +44,17 @@ impl std::str::FromStr for Id {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WRONG: &str = "write 1750000000000-0, or with the digest of its bucket 1750000000000-0-822b33ad87c148a0";
+        const WRONG: &str = "write 1750000000000-0, or with the digest of its bucket 1750000000000-0-822b33ad87c148a0, or the id that its \
+                             producer gave it, 1 to 200 bytes of ! to ~";
         let is_digest = |digest: &str| digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
         let (entry, known_as) = match text.rsplit_once('-') {
-            Some((entry, digest)) if is_digest(digest) && entry.contains('-') => (entry, Some(text.to_owned())),
+            Some((entry, digest)) if is_digest(digest) && (entry.contains('-') || text.parse::<EntryId>().is_err()) => {
+                (entry, Some(text.to_owned()))
+            }
             _ => (text, None),
         };
-        Ok(Self { entry: entry.parse().map_err(|_| WRONG)?, known_as })
+        let is_id = (1..=200).contains(&entry.len()) && entry.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_id { Ok(Self { entry: entry.to_owned(), known_as }) } else { Err(WRONG) }
     }
 }
 
@@ -79,7 +83,7 @@ impl Wanted {
         let mut filter = Filter {
             bucket: self.bucket.clone(),
             reason: self.reason.clone(),
-            id: self.id.as_ref().map(|id| id.entry),
+            id: self.id.as_ref().map(|id| id.entry.clone()),
             ..Filter::default()
         };
         if let Some(before) = self.before {
@@ -95,7 +99,7 @@ impl Wanted {
     /// In words, for the event.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let id = self.id.as_ref().map(|id| id.known_as.clone().unwrap_or_else(|| id.entry.to_string()));
+        let id = self.id.as_ref().map(|id| id.known_as.clone().unwrap_or_else(|| id.entry.clone()));
         let bucket = self.bucket.as_ref().map(|glob| format!(" of {glob}"));
         let reason = self.reason.as_ref().map(|glob| format!(" with reason {glob}"));
         [bucket, reason, id.map(|id| format!(" with id {id}"))].into_iter().flatten().collect()
@@ -294,8 +298,8 @@ pub fn outcome_as_json(act: Act, matched: u64, outcome: &Outcome) -> serde_json:
 #[must_use]
 pub fn known_as(letter: &Letter) -> Option<String> {
     let bucket = BucketName::parse(letter.field("bucket")?).ok()?;
-    let id: EntryId = std::str::from_utf8(letter.field("id")?).ok()?.parse().ok()?;
-    Some(identity(&id.to_string(), &bucket))
+    let id: Id = std::str::from_utf8(letter.field("id")?).ok().filter(|id| !id.is_empty())?.parse().ok()?;
+    Some(identity(id.known_as.as_deref().unwrap_or(&id.entry), &bucket))
 }
 
 /// The fields that no dead letter of dripd's has.
@@ -391,14 +395,17 @@ mod tests {
 
     #[test]
     fn a_job_is_named_by_an_id_in_a_stream_or_by_its_identity_outside() {
-        let entry = EntryId { ms: 1_750_000_000_000, seq: 7 };
-        assert_eq!("1750000000000-7".parse(), Ok(Id { entry, known_as: None }));
+        let entry = "1750000000000-7".to_owned();
+        assert_eq!("1750000000000-7".parse(), Ok(Id { entry: entry.clone(), known_as: None }));
         let outside = "1750000000000-7-822b33ad87c148a0";
         assert_eq!(outside.parse(), Ok(Id { entry, known_as: Some(outside.to_owned()) }));
         // 16 digits behind one dash are a number, however much they look like a digest.
-        let long = EntryId { ms: 1, seq: 1_234_567_890_123_456 };
-        assert_eq!("1-1234567890123456".parse(), Ok(Id { entry: long, known_as: None }));
-        for bad in ["", "x", "1750000000000", "1-2-3", "1-2-822b33ad87c148ag"] {
+        let long = "1-1234567890123456".to_owned();
+        assert_eq!(long.parse(), Ok(Id { entry: long.clone(), known_as: None }));
+        let given = "order-7-822b33ad87c148a0".to_owned();
+        assert_eq!(given.parse(), Ok(Id { entry: "order-7".to_owned(), known_as: Some(given.clone()) }));
+        assert_eq!("order-7".parse(), Ok(Id { entry: "order-7".to_owned(), known_as: None }));
+        for bad in ["", "a b", "caf\u{e9}", "x\n"] {
             assert!(bad.parse::<Id>().is_err(), "{bad}");
         }
     }

@@ -59,13 +59,18 @@ const LEARNS: Grant = Grant { may: "hget", read: RECORDS, ..NONE };
 const ENGINE: &[Grant] = &[
     Grant { may: "exists type", read: "*", ..NONE },
     Grant { may: "llen lindex ltrim", both: "queue:*", ..NONE },
-    Grant { may: "hget hmget hset hdel", both: "policy settings budgets waiting slow windows level reached", ..NONE },
+    Grant {
+        may: "hget hmget hset hdel",
+        both: "policy settings budgets waiting slow windows paid level reached",
+        ..NONE
+    },
     Grant {
         may: "zadd zrem zrange zscore zmscore zlexcount",
         read: "inflight retries",
         both: "schedule rest paused refused full held:* wait:* over ends",
         ..NONE
     },
+    Grant { may: "hget hdel zrem", both: "jobs:* ids:*", ..NONE },
     Grant { may: "get", read: "globs", ..NONE },
     Grant { may: "xadd xlen xtrim memory|usage", both: "rejected", ..NONE },
     LEARNS,
@@ -73,7 +78,8 @@ const ENGINE: &[Grant] = &[
 
 /// What comes to that where jobs come back to their buckets, and where others are told.
 const BACK: &[Grant] = &[
-    Grant { may: "zadd zrem zrange", both: "retries retry:*", ..NONE },
+    Grant { may: "zadd zrem zrange", both: "retries retry:* delayed:*", ..NONE },
+    Grant { may: "hset pexpire zscore", both: "jobs:* ids:*", ..NONE },
     Grant { may: "xadd", write: "events", ..NONE },
     Grant { may: "incr", both: "wake", ..NONE },
 ];
@@ -96,7 +102,7 @@ const FORWARDS_LOOK: &str = "type llen scard";
 
 /// Reading: functions that write nothing, and all that they and the commands of dripd read.
 const LOOK: Grant = Grant {
-    may: "fcall_ro|drip_peek fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
+    may: "fcall_ro|drip_peek fcall_ro|drip_find fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
           fcall_ro|drip__settings fcall_ro|drip__met fcall_ro|drip__daemons fcall_ro|drip__dead_list fcall_ro|drip__dead_count \
           fcall_ro|drip__top fcall_ro|drip__rows fcall_ro|drip__budget_rows fcall_ro|drip__front fcall_ro|drip__drips \
           fcall_ro|drip__figures fcall_ro|drip__forwards fcall_ro|drip__changed exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
@@ -113,7 +119,18 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
         &[
             &[
                 CONNECTS,
-                Grant { may: "fcall|drip_push fcall_ro|drip_peek lpush llen", both: "queue:*", ..NONE },
+                Grant {
+                    may: "fcall|drip_push fcall|drip_submit fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
+                    both: "queue:*",
+                    ..NONE
+                },
+                Grant { may: "zadd zcard zrange", both: "delayed:* retry:* retries wait:*", ..NONE },
+                Grant {
+                    may: "hset hlen hrandfield pexpire zadd zscore zcard zcount zremrangebyrank",
+                    both: "jobs:* ids:*",
+                    ..NONE
+                },
+                Grant { may: "incr", both: "wake", ..NONE },
                 Grant { may: "fcall_ro|drip__daemons hgetall", read: "daemons", ..NONE },
                 LIMITS,
                 LIMITER,
@@ -127,7 +144,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             &[
                 CONNECTS,
                 Grant {
-                    may: "fcall|drip_ack fcall|drip_fail fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
+                    may: "fcall|drip_ack fcall|drip_fail fcall|drip_adjust fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
                           xgroup|create",
                     both: "ready ready:*",
                     ..NONE
@@ -136,6 +153,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 Grant { may: "sadd", write: "routes", ..NONE },
                 Grant { may: "hget hmget hdel", both: "slots", ..NONE },
                 Grant { may: "zrem", write: "inflight", ..NONE },
+                Grant { may: "zadd zrem zremrangebyscore", both: "adjusted", ..NONE },
                 Grant { may: "xadd", write: "dead", ..NONE },
             ],
             BACK,
@@ -157,7 +175,9 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 Grant { may: "fcall|drip__purge fcall|drip__wake unlink", both: "queue:*", ..NONE },
                 Grant { may: "fcall|drip__dead_retry fcall|drip__dead_drop xdel", both: "dead", ..NONE },
                 Grant { may: "get set del", both: "globs", ..NONE },
-                Grant { may: "unlink", write: "reached retry:*", ..NONE },
+                Grant { may: "unlink", write: "reached retry:* delayed:*", ..NONE },
+                Grant { may: "hdel", write: "turns", ..NONE },
+                Grant { may: "fcall|drip_cancel hscan hset", both: "jobs:*", ..NONE },
                 Grant { may: "xdel", write: "events", ..NONE },
                 Grant { may: "xgroup|create", write: "ready ready:*", ..NONE },
                 Grant { may: "sadd", write: "routes", ..NONE },
@@ -179,12 +199,12 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
         &[&[
             CONNECTS,
             LEARNS,
-            Grant { may: "function|load client|tracking scan acl|whoami", ..NONE },
+            Grant { may: "function|load client|tracking client|id client|list scan acl|whoami", ..NONE },
             Grant {
                 may: "fcall fcall_ro exists type del unlink pexpire get set incr llen lindex lpush ltrim rpop sadd smembers srem \
-                      hget hmget hgetall hvals hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
+                      hget hmget hgetall hvals hrandfield hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
                       zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zpopmin zremrangebyscore zscan zscore xack xadd \
-                      xclaim xdel xgroup|create xinfo|consumers xinfo|groups xlen xpending xrange xrevrange xtrim",
+                      xclaim xdel xgroup|create xgroup|delconsumer xgroup|setid xinfo|consumers xinfo|groups xinfo|stream xlen xpending xrange xrevrange xtrim",
                 both: "*",
                 ..NONE
             },

@@ -1,5 +1,6 @@
 //! Daemons: what each says of itself while it serves, and which of them are alive.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -38,6 +39,9 @@ pub struct Beat {
     /// How it notices a push; an older version does not say.
     #[serde(default)]
     pub wake_up: Option<WakeUp>,
+    /// The number of its connection to the server, where daemons share partitions: it ends when the daemon is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<u64>,
 }
 
 /// Which daemons serve here.
@@ -61,6 +65,8 @@ pub struct Beaten {
     pub id: String,
     /// When it last told so.
     pub at: Instant,
+    /// The number of its connection, where it tells it.
+    pub connection: Option<u64>,
 }
 
 impl Store {
@@ -86,6 +92,37 @@ impl Store {
         beaten("drip__daemons", &reply)
     }
 
+    /// The number that the server gave to this connection; `None` where it may not be asked.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn connection_id(&mut self) -> Result<Option<u64>, StoreError> {
+        match self.read("CLIENT ID", redis::cmd("CLIENT").arg("ID")).await {
+            Err(StoreError::Refused { .. }) => Ok(None),
+            id => id.map(Some),
+        }
+    }
+
+    /// Which of some connections are there, by their numbers.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub(super) async fn connected(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, StoreError> {
+        if ids.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let mut command = redis::cmd("CLIENT");
+        command.arg("LIST").arg("ID");
+        for id in ids {
+            command.arg(*id);
+        }
+        let list: String = self.read("CLIENT LIST", &command).await?;
+        let id = |line: &str| line.strip_prefix("id=")?.split(' ').next()?.parse().ok();
+        Ok(list.lines().filter_map(id).collect())
+    }
+
     /// Say that a daemon stops.
     ///
     /// # Errors
@@ -101,7 +138,8 @@ impl Store {
 pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonStatus>, StoreError> {
     let (beats, []) = list(reply).unwrap_or_default().as_chunks::<3>() else { return Err(unexpected(call, reply)) };
     let daemon = |[_, json, age]: &[Value; 3]| {
-        let Beat { host, pid, version, since, has_record, wake_up } = serde_json::from_str(&text(json)?).ok()?;
+        let Beat { host, pid, version, since, has_record, wake_up, connection: _ } =
+            serde_json::from_str(&text(json)?).ok()?;
         Some(DaemonStatus { host, pid, version, since, has_record, wake_up, age_ms: count(age)? })
     };
     Ok(beats.iter().filter_map(daemon).collect())
@@ -111,8 +149,10 @@ pub(super) fn daemons(call: &'static str, reply: &Value) -> Result<Vec<DaemonSta
 pub(super) fn beaten(call: &'static str, reply: &Value) -> Result<Vec<Beaten>, StoreError> {
     let (beats, []) = list(reply).unwrap_or_default().as_chunks::<3>() else { return Err(unexpected(call, reply)) };
     let now = Instant::now();
-    let one = |[id, _, age]: &[Value; 3]| {
-        Some(Beaten { id: text(id)?, at: now.checked_sub(Duration::from_millis(count(age)?)).unwrap_or(now) })
+    let one = |[id, json, age]: &[Value; 3]| {
+        let beat: Option<Beat> = serde_json::from_str(&text(json)?).ok();
+        let at = now.checked_sub(Duration::from_millis(count(age)?)).unwrap_or(now);
+        Some(Beaten { id: text(id)?, at, connection: beat.and_then(|beat| beat.connection) })
     };
     Ok(beats.iter().filter_map(one).collect())
 }

@@ -27,7 +27,7 @@ pub struct Filter {
     /// Given up for a reason that a glob matches.
     pub reason: Option<String>,
     /// With this identity in its bucket, or this entry.
-    pub id: Option<EntryId>,
+    pub id: Option<String>,
 }
 
 /// A dead letter: an entry of the stream as it is.
@@ -139,7 +139,7 @@ impl Command {
 fn texts(filter: &Filter) -> [String; 5] {
     let id = |id: Option<EntryId>| id.map(|id| id.to_string()).unwrap_or_default();
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    [id(filter.after), id(filter.upto), text(&filter.bucket), text(&filter.reason), id(filter.id)]
+    [id(filter.after), id(filter.upto), text(&filter.bucket), text(&filter.reason), text(&filter.id)]
 }
 
 /// The arguments of a call: no time of its own, a filter, and what else there is.

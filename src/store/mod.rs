@@ -7,7 +7,7 @@
 //! done, with `tls`, `sentinel` and `cluster`, is the file `connect`; of a cluster `table` keeps a connection to each primary, and says which
 //! partitions are away.
 //! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
-//! change something, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
+//! change something, `submit` those about jobs with options, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `beat` says which daemons are alive, `wake` keeps what Redis reports.
 
 pub mod acl;
@@ -37,6 +37,7 @@ mod sentinel;
 pub mod server;
 pub mod settings;
 pub mod status;
+pub mod submit;
 mod table;
 pub mod timing;
 mod tls;

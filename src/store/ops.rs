@@ -151,7 +151,7 @@ impl Store {
         self.function("drip__route", &[self.keys().ready(route)], &[b""]).await.map(drop)
     }
 
-    /// Take up to `most` jobs, waiting at most `block` for the first. An empty answer is no error.
+    /// Take up to `most` jobs, waiting at most `block` for the first, if at all. An empty answer is no error.
     ///
     /// # Errors
     ///
@@ -161,11 +161,13 @@ impl Store {
         route: &Route,
         worker: &str,
         most: usize,
-        block: Duration,
+        block: Option<Duration>,
     ) -> Result<Vec<Job>, StoreError> {
         let mut command = redis::cmd("XREADGROUP");
         command.arg("GROUP").arg(GROUP).arg(worker).arg("COUNT").arg(most);
-        command.arg("BLOCK").arg(u64::try_from(block.as_millis()).unwrap_or(u64::MAX));
+        if let Some(block) = block {
+            command.arg("BLOCK").arg(u64::try_from(block.as_millis()).unwrap_or(u64::MAX));
+        }
         command.arg("STREAMS").arg(self.keys().ready(route)).arg(">");
         let reply = self.call("XREADGROUP", &command).await?;
         reply::taken("XREADGROUP", &reply)

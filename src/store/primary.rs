@@ -1,6 +1,7 @@
 //! One server, and the partitions that it has: all of them where there is one server, some of them in a cluster. What is asked of a server
 //! and not of a partition is asked here: what it is and lacks, its library, and the scan over its keys.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -97,6 +98,15 @@ impl Primary {
     /// As [`Store::lacking`].
     pub async fn lacking(&mut self) -> Result<[(&'static str, bool); 2], StoreError> {
         self.any.lacking().await
+    }
+
+    /// Which of some connections to it are there, by their numbers.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn connected(&mut self, ids: &BTreeSet<u64>) -> Result<BTreeSet<u64>, StoreError> {
+        self.any.connected(ids).await
     }
 
     /// Refuse a key of ours that has the wrong type.

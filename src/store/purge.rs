@@ -16,25 +16,42 @@ pub struct Purged {
     pub retries_left: u64,
     /// Jobs that had come over the capacity and had not been cut yet.
     pub cut: u64,
+    /// Jobs that waited for their time and are gone.
+    pub delayed: u64,
+    /// Jobs that still wait for their time.
+    pub delayed_left: u64,
+}
+
+/// What is thrown away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The queue, and with it what is asked for besides.
+    Queue {
+        /// Jobs that failed and wait for another try.
+        retries: bool,
+        /// Jobs that wait for their time.
+        delayed: bool,
+    },
+    /// Jobs that wait for their time, and nothing else.
+    DelayedAlone,
 }
 
 impl Store {
-    /// Throw away all jobs that wait in a bucket, in one step; those that failed too where `with_retries` says so.
+    /// Throw away jobs that wait in a bucket, in one step.
     ///
     /// # Errors
     ///
     /// [`StoreError::Refused`] with the function's code; [`StoreError::Lost`] when the outcome is unknown.
-    pub async fn purge(
-        &mut self,
-        bucket: &BucketName,
-        with_retries: bool,
-        author: &Author,
-    ) -> Result<Purged, StoreError> {
-        let with_retries: &[u8] = if with_retries { b"1" } else { b"0" };
-        let args = [b"".as_slice(), with_retries, author.by.as_bytes(), author.user.as_bytes()];
+    pub async fn purge(&mut self, bucket: &BucketName, what: What, author: &Author) -> Result<Purged, StoreError> {
+        let (retries, delayed): (&[u8], &[u8]) = match what {
+            What::Queue { retries, delayed } => (if retries { b"1" } else { b"0" }, if delayed { b"1" } else { b"0" }),
+            What::DelayedAlone => (b"0", b"only"),
+        };
+        let args = [b"".as_slice(), retries, author.by.as_bytes(), author.user.as_bytes(), b"", delayed];
         let reply = self.function("drip__purge", &[self.keys().queue(bucket)], &args).await?;
         let shown = unexpected("drip__purge", &reply);
-        let (jobs, retries, retries_left, cut) = redis::from_redis_value(reply).map_err(|_| shown)?;
-        Ok(Purged { jobs, retries, retries_left, cut })
+        let six = redis::from_redis_value(reply).map_err(|_| shown)?;
+        let (jobs, retries, retries_left, cut, delayed, delayed_left) = six;
+        Ok(Purged { jobs, retries, retries_left, cut, delayed, delayed_left })
     }
 }

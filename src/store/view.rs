@@ -158,6 +158,23 @@ impl Store {
         Ok(unscheduled.iter().filter_map(|key| self.bucket_of(key)).collect())
     }
 
+    /// Those of some buckets in which jobs wait.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn with_jobs(&mut self, buckets: &[Arc<str>]) -> Result<Vec<Arc<str>>, StoreError> {
+        if buckets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = redis::pipe();
+        for name in buckets {
+            pipeline.cmd("EXISTS").arg(format!("{}{name}", self.keys().queues()));
+        }
+        let exist: Vec<bool> = self.call_all("EXISTS", &pipeline).await?;
+        Ok(buckets.iter().zip(exist).filter(|(_, exists)| *exists).map(|(name, _)| Arc::clone(name)).collect())
+    }
+
     /// Ask which of the buckets of some queues stand in a place.
     fn ask_place(&self, place: String, queues: &[Vec<u8>]) -> redis::Cmd {
         let mut command = redis::cmd("ZMSCORE");

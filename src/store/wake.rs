@@ -267,11 +267,6 @@ impl Hints {
         }
     }
 
-    /// Names of some queue may have been passed over: all are to be looked for.
-    pub fn lost(&self) {
-        self.lost.send_modify(|times| *times += 1);
-    }
-
     /// Wait until a scan may add more names.
     pub async fn wait_for_room(&self) {
         while self.names().waiting.len() > ENOUGH {

@@ -23,11 +23,13 @@ pub struct Node {
     pub quotas: Vec<Quota>,
     /// How it slows down.
     pub slow: Slow,
+    /// How fast jobs leave whatever they cost, beside the rate.
+    pub job_rate: Option<Rate>,
 }
 
 impl Default for Node {
     fn default() -> Self {
-        Self { within: None, weight: 1, concurrency: None, quotas: Vec::new(), slow: Slow::default() }
+        Self { within: None, weight: 1, concurrency: None, quotas: Vec::new(), slow: Slow::default(), job_rate: None }
     }
 }
 
@@ -78,7 +80,10 @@ impl Budget {
     /// Whether it bounds anything.
     #[must_use]
     pub fn limits_something(&self) -> bool {
-        self.rate.is_some() || !self.node.quotas.is_empty() || self.node.concurrency.is_some()
+        self.rate.is_some()
+            || self.node.job_rate.is_some()
+            || !self.node.quotas.is_empty()
+            || self.node.concurrency.is_some()
     }
 }
 
@@ -108,6 +113,10 @@ impl Serialize for Budget {
         }
         if node.slow != default.slow {
             map.serialize_entry("slow", &node.slow)?;
+        }
+        if let Some(rate) = node.job_rate {
+            map.serialize_entry("job_count", &rate.count())?;
+            map.serialize_entry("job_period_us", &micros(rate.period()))?;
         }
         map.end()
     }

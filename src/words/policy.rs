@@ -97,6 +97,10 @@ pub struct Policy {
     pub admit: Vec<Limiter>,
     /// Whether jobs finish in the order in which they were pushed; needs a concurrency of 1.
     pub ordered: bool,
+    /// For how long the id of a submitted job is remembered, 1 s to 7 d.
+    pub dedup: Duration,
+    /// How long a submitted job may wait where it does not say so itself; none: for ever.
+    pub ttl: Option<Duration>,
     /// Its place in a tree, and what else it has in common with a budget.
     pub node: Node,
 }
@@ -116,6 +120,8 @@ impl Default for Policy {
             is_catch_up_set: false,
             admit: Vec::new(),
             ordered: false,
+            dedup: Duration::from_secs(600),
+            ttl: None,
             node: Node::default(),
         }
     }
@@ -130,7 +136,19 @@ impl Policy {
 }
 
 /// Fields that the record names only where they are used: what they are where they are not is in [`Policy::default`].
-const IF_USED: [&str; 7] = ["catch_up_set", "within", "weight", "concurrency", "ordered", "quotas", "slow"];
+const IF_USED: [&str; 11] = [
+    "catch_up_set",
+    "within",
+    "weight",
+    "concurrency",
+    "ordered",
+    "quotas",
+    "slow",
+    "dedup_us",
+    "ttl_us",
+    "job_count",
+    "job_period_us",
+];
 
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).expect("durations are at most 366 days")
@@ -139,7 +157,7 @@ pub(super) fn micros(duration: Duration) -> u64 {
 /// As the functions read it: whole microseconds and milliseconds, and for what is taken away a word of its kind.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut s = serializer.serialize_struct("Policy", 18)?;
+        let mut s = serializer.serialize_struct("Policy", 22)?;
         s.serialize_field("count", &self.rate.count())?;
         s.serialize_field("period_us", &micros(self.rate.period()))?;
         s.serialize_field("capacity", &self.capacity)?;
@@ -158,6 +176,10 @@ impl Serialize for Policy {
         s.serialize_field("ordered", &self.ordered)?;
         s.serialize_field("quotas", &self.node.quotas)?;
         s.serialize_field("slow", &self.node.slow)?;
+        s.serialize_field("dedup_us", &micros(self.dedup))?;
+        s.serialize_field("ttl_us", &self.ttl.map_or(0, micros))?;
+        s.serialize_field("job_count", &self.node.job_rate.map_or(0, Rate::count))?;
+        s.serialize_field("job_period_us", &self.node.job_rate.map_or(0, |rate| micros(rate.period())))?;
         s.end()
     }
 }
@@ -216,6 +238,12 @@ impl Record {
     #[must_use]
     pub fn forward(&self, route: &Route) -> Option<&Forward> {
         self.routes.iter().find(|forward| forward.name == *route)
+    }
+
+    /// Whether any bucket gives up jobs that wait for too long.
+    #[must_use]
+    pub fn has_ttl(&self) -> bool {
+        self.defaults.ttl.is_some() || self.buckets.iter().any(|entry| entry.policy.ttl.is_some())
     }
 
     /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
@@ -278,12 +306,15 @@ mod tests {
     fn what_is_used_is_named_and_what_an_entry_takes_away_too() {
         let slow = Slow { adaptive: true, ..Slow::default() };
         let quotas = vec![Quota::parse("1000/d@-08:00").expect("a quota")];
-        let node = Node { weight: 3, concurrency: Some(1), quotas, slow, ..within("a") };
-        let all = Policy { ordered: true, is_catch_up_set: true, node, ..Policy::default() };
+        let job_rate = Some(Rate::parse("500/m").expect("a rate"));
+        let node = Node { weight: 3, concurrency: Some(1), quotas, slow, job_rate, ..within("a") };
+        let (dedup, ttl) = (Duration::from_secs(60), Some(Duration::from_secs(30)));
+        let all = Policy { ordered: true, is_catch_up_set: true, dedup, ttl, node, ..Policy::default() };
         let said = json!({
             "within": "a", "weight": 3, "concurrency": 1, "ordered": true, "catch_up_set": true,
             "quotas": [{ "count": 1000, "period_us": 86_400_000_000_u64, "offset_us": -28_800_000_000_i64 }],
             "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": true },
+            "dedup_us": 60_000_000, "ttl_us": 30_000_000, "job_count": 500, "job_period_us": 60_000_000,
         });
         let record = Record { buckets: vec![entry("x", all.clone())], ..Record::default() };
         assert_eq!(json_of(&record)["buckets"][0]["policy"], said);
@@ -297,6 +328,7 @@ mod tests {
         let taken = json!({
             "within": "", "weight": 1, "concurrency": 0, "ordered": false, "quotas": [],
             "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": false },
+            "dedup_us": 600_000_000, "ttl_us": 0, "job_count": 0, "job_period_us": 0,
         });
         assert_eq!((&json["buckets"][0]["policy"], &json["buckets"][1]["policy"]), (&taken, &json!({})));
     }
@@ -309,6 +341,7 @@ mod tests {
             weight: 2,
             concurrency: Some(9),
             quotas: vec![Quota::parse("5/h").expect("a quota")],
+            job_rate: Some(Rate::parse("7/s").expect("a rate")),
             ..within("up")
         };
         let budgets =
@@ -319,6 +352,7 @@ mod tests {
             { "match": "b:*", "policy": {
                 "within": "up", "count": 3000, "period_us": 60_000_000, "catch_up_us": 20_000, "catch_up_set": true, "weight": 2,
                 "concurrency": 9, "quotas": [{ "count": 5, "period_us": 3_600_000_000_u64, "offset_us": 0 }],
+                "job_count": 7, "job_period_us": 1_000_000,
             } },
         ]);
         assert_eq!(json["budgets"], expected);

@@ -1,8 +1,8 @@
 //! Reading: a worker's free slots wait for jobs in its partitions.
 //!
 //! A read serves one partition. As many are under way as there are free slots, or partitions where those are fewer; each has a connection
-//! of its own, and may take as many jobs as it was given slots. One that got nothing makes way: the partition that waited longest is
-//! the next one.
+//! of its own, and may take as many jobs as it was given slots. Each makes way when it is over: the partition that waited longest is the
+//! next one. While any partition has jobs, a read of another one does not wait for some.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -69,6 +69,8 @@ pub(super) struct Reads {
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     /// How many slots the reads under way were given.
     given: usize,
+    /// How many reads in a row got nothing. While it is less than a round, none waits for jobs: there may be some elsewhere.
+    in_vain: usize,
 }
 
 impl Reads {
@@ -84,7 +86,7 @@ impl Reads {
         let block = if numbers.len() > 1 { BLOCK_OF_MANY } else { BLOCK };
         let shared = Arc::new(Shared { address, layout, route, name, block, stop });
         let (waiting, spare) = (VecDeque::new(), Vec::new());
-        let mut reads = Self { shared, waiting, spare, under_way: FuturesUnordered::new(), given: 0 };
+        let mut reads = Self { shared, waiting, spare, under_way: FuturesUnordered::new(), given: 0, in_vain: 0 };
         let mut first = None;
         for number in numbers {
             let opened = match reads.spare_for(*number) {
@@ -125,7 +127,9 @@ impl Reads {
             let share = free.div_ceil(self.waiting.len().max(1));
             let Some(number) = self.waiting.pop_front() else { return };
             let reader = self.spare_for(number);
-            self.under_way.push(Box::pin(read(Arc::clone(&self.shared), reader, number, share)));
+            let has_waited = self.in_vain > self.waiting.len() + self.under_way.len();
+            let block = has_waited.then_some(self.shared.block);
+            self.under_way.push(Box::pin(read(Arc::clone(&self.shared), reader, number, share, block)));
             (self.given, free) = (self.given + share, free - share);
         }
     }
@@ -147,6 +151,7 @@ impl Reads {
     pub(super) async fn next(&mut self) -> Option<(u8, Vec<Entry>)> {
         let Done { number, slots, entries, reader, pause } = self.under_way.next().await?;
         self.given -= slots;
+        self.in_vain = if entries.is_empty() { self.in_vain.saturating_add(1) } else { 0 };
         self.spare.extend(reader);
         match pause {
             None => self.waiting.push_back(number),
@@ -157,8 +162,8 @@ impl Reads {
     }
 }
 
-async fn read(shared: Arc<Shared>, reader: Option<Reader>, number: u8, slots: usize) -> Done {
-    match shared.take(reader, number, slots).await {
+async fn read(shared: Arc<Shared>, reader: Option<Reader>, number: u8, slots: usize, block: Option<Duration>) -> Done {
+    match shared.take(reader, number, slots, block).await {
         Ok((entries, reader)) => Done { number, slots, entries, reader: Some(reader), pause: None },
         Err(why) => {
             if !(why.code().is_some_and(|code| PASSES.contains(&code)) || why.stands_still()) {
@@ -200,12 +205,18 @@ impl Shared {
         Ok(reader)
     }
 
-    async fn take(&self, reader: Option<Reader>, number: u8, most: usize) -> Result<(Vec<Entry>, Reader), StoreError> {
+    async fn take(
+        &self,
+        reader: Option<Reader>,
+        number: u8,
+        most: usize,
+        block: Option<Duration>,
+    ) -> Result<(Vec<Entry>, Reader), StoreError> {
         let mut reader = match reader {
             Some(reader) => reader,
             None => self.connect(number).await?,
         };
-        let taken = reader.store.take(&self.route, &self.name, most, self.block).await?;
+        let taken = reader.store.take(&self.route, &self.name, most, block).await?;
         Ok((taken, reader))
     }
 }

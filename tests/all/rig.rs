@@ -124,7 +124,7 @@ impl Server {
             .spawn()
             .expect("sh runs");
         let server = Self { shell, port, _home: home };
-        eventually("redis answers", || server.try_connect().is_some());
+        eventually("redis answers", || server.try_connect(Duration::from_secs(2)).is_some());
         server
     }
 
@@ -146,13 +146,13 @@ impl Server {
         home
     }
 
-    fn try_connect(&self) -> Option<Connection> {
+    fn try_connect(&self, within: Duration) -> Option<Connection> {
         let client = redis::Client::open(self.url()).expect("a good url");
-        client.get_connection_with_timeout(Duration::from_secs(2)).ok()
+        client.get_connection_with_timeout(within).ok()
     }
 
     pub fn connect(&self) -> Connection {
-        self.try_connect().expect("redis answers")
+        self.try_connect(Duration::from_secs(20)).expect("redis answers") // two cores may be very busy
     }
 }
 
@@ -211,6 +211,17 @@ pub struct Drained {
     pub wait_us: i64,
     pub dispatched: i64,
     pub rejected: i64,
+}
+
+/// What a submit replies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitted {
+    /// Accepted, depth, capacity, `retry_after_ms`, `eta_ms`.
+    pub five: [i64; 5],
+    pub verdict: String,
+    pub id: String,
+    pub expected_ms: i64,
+    pub by: String,
 }
 
 /// An entry of a stream: its id and its fields.
@@ -330,6 +341,30 @@ impl Case {
         args.extend(jobs.iter().map(|job| (*job).to_owned()));
         let reply: Vec<i64> = self.fcall("drip__push", &[&format!("queue:{bucket}")], &args);
         reply.try_into().expect("five integers")
+    }
+
+    /// A submit at a time, with its options.
+    pub fn submit_at(&mut self, now: u64, bucket: &str, job: &str, options: &[&str]) -> Submitted {
+        let now = now.to_string();
+        let args: Vec<&str> = [now.as_str(), job].into_iter().chain(options.iter().copied()).collect();
+        let reply: (i64, i64, i64, i64, i64, String, String, i64, String) =
+            self.fcall("drip__submit", &[&format!("queue:{bucket}")], &args);
+        Submitted {
+            five: [reply.0, reply.1, reply.2, reply.3, reply.4],
+            verdict: reply.5,
+            id: reply.6,
+            expected_ms: reply.7,
+            by: reply.8,
+        }
+    }
+
+    /// What is known of a submitted job at a time: state, `eta_ms`, attempt.
+    pub fn find_at(&mut self, now: u64, bucket: &str, id: &str) -> (String, i64, i64) {
+        self.fcall("drip__find", &[&format!("queue:{bucket}")], &[now.to_string().as_str(), id])
+    }
+
+    pub fn cancel_at(&mut self, now: u64, bucket: &str, id: &str) -> i64 {
+        self.fcall("drip__cancel", &[&format!("queue:{bucket}")], &[now.to_string().as_str(), id])
     }
 
     pub fn peek_at(&mut self, now: u64, bucket: &str) -> [i64; 5] {

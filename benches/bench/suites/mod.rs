@@ -14,6 +14,7 @@ mod peers;
 mod push;
 mod scale;
 mod settings;
+mod soak;
 mod taken;
 mod tls;
 mod tree;
@@ -43,6 +44,8 @@ pub(super) const FAST: &str = "[defaults]\nrate = \"1000000/s\"\ncapacity = 1000
 pub(super) struct Bench {
     /// What was found so far.
     pub(super) report: Report,
+    /// How long the soak lasts.
+    pub(super) minutes: u32,
 }
 
 impl Bench {
@@ -65,6 +68,7 @@ impl Bench {
             Suite::Http => http::run(&mut self.report),
             Suite::Tls => tls::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),
+            Suite::Soak => soak::run(&mut self.report, self.minutes),
             Suite::Peers => peers::run(&mut self.report),
         }
     }

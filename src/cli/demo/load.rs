@@ -159,7 +159,7 @@ async fn work(
     let mut store = Store::connect(&address, &partition).await?;
     reader.open_route(&route).await?;
     loop {
-        let jobs = reader.take(&route, &name, TAKES, Duration::from_secs(1)).await?;
+        let jobs = reader.take(&route, &name, TAKES, Some(Duration::from_secs(1))).await?;
         for job in &jobs {
             let number = job.body.as_deref().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
             let (Some(bucket), Some(number)) = (job.bucket.clone(), number) else { continue };

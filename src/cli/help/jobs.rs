@@ -11,6 +11,11 @@ pub(super) const NOTES: &[Notes] = &[
             ("The bucket is a field of each JSON line", "dripd push --file jobs.ndjson --bucket-from .tenant"),
             ("From a pipe of any length, waiting for room", "generate | dripd push acme --file - --wait"),
             ("Go on where an interrupted push stopped", "dripd push acme --file jobs.txt --from-line 5001"),
+            ("Once, however often it is sent", "dripd push acme hello --id order-7"),
+            (
+                "In ten minutes, and not if it cannot leave within a minute of that",
+                "dripd push acme hello --delay 10m --ttl 1m",
+            ),
         ],
         exits: &[
             (0, "all jobs were accepted"),
@@ -20,6 +25,37 @@ pub(super) const NOTES: &[Notes] = &[
             (75, "some jobs were rejected: try again later"),
             BAD_CONFIG,
             (130, "interrupted; it says what was accepted and where to go on"),
+        ],
+        ..NONE
+    },
+    Notes {
+        name: "job",
+        about: "A job is known by the id that it was pushed with, as long as it waits, and after that for as long as `dedup` says.",
+        examples: &[
+            ("Whether it still waits", "dripd job find acme order-7"),
+            ("Take it back", "dripd job cancel acme order-7"),
+        ],
+        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "job find",
+        examples: &[("As JSON", "dripd job find acme order-7 --json")],
+        exits: &[(0, "it waits, or has left"), (1, "failed, or nothing is known of it"), USAGE, NO_REDIS, BAD_CONFIG],
+        ..NONE
+    },
+    Notes {
+        name: "job cancel",
+        examples: &[
+            ("One job", "dripd job cancel acme order-7"),
+            ("All that wait for their time", "dripd job cancel acme --delayed"),
+        ],
+        exits: &[
+            (0, "cancelled"),
+            (1, "failed, or it has left, or nothing is known of it"),
+            USAGE,
+            NO_REDIS,
+            BAD_CONFIG,
         ],
         ..NONE
     },

@@ -5,13 +5,15 @@ mod absence;
 mod feeder;
 mod file;
 mod lines;
+mod options;
 mod refused;
+mod submit;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 
@@ -53,6 +55,8 @@ pub(super) struct Push {
     /// Wait for room instead of giving up
     #[arg(long)]
     wait: bool,
+    #[command(flatten)]
+    asked: options::Asked,
 }
 
 /// A way into a JSON object: `.a.b`.
@@ -110,7 +114,14 @@ impl Push {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut signals = Signals::listen()?;
         match (self.bucket, self.job, self.file) {
-            (Some(bucket), Some(job), _) => push_one(config, &bucket, job.into_vec(), self.wait, &mut signals).await,
+            (Some(bucket), Some(job), _) => {
+                let options = self.asked.options();
+                if options.is_any() {
+                    submit::one(config, &bucket, &job.into_vec(), &options, self.wait, &mut signals).await
+                } else {
+                    push_one(config, &bucket, job.into_vec(), self.wait, &mut signals).await
+                }
+            }
             (bucket, _, Some(file)) => {
                 let from =
                     bucket.map_or_else(|| Source::Field(self.bucket_from.expect("clap asks for one")), Source::Bucket);
@@ -150,17 +161,28 @@ async fn push_one(
             let message = format!("{bucket} {why}, {depth} of {capacity}: try again in {ms} ms, or use --wait");
             return Err(Failure::new(Exit::Rejected, message));
         }
-        let until = Instant::now() + retry_after;
-        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-            if let Some(line) = absence.look(&mut store).await {
-                say_err(line);
-            }
-            tokio::select! {
-                () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
-                () = signals.stop() => return Err(nothing_accepted()),
-            }
+        wait_for_room(&mut store, retry_after, &mut absence, signals).await?;
+    }
+}
+
+/// Wait until one more may be accepted, and say meanwhile where no daemon runs.
+async fn wait_for_room(
+    store: &mut Whole,
+    retry_after: Duration,
+    absence: &mut Absence,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let until = Instant::now() + retry_after;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        if let Some(line) = absence.look(store).await {
+            say_err(line);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+            () = signals.stop() => return Err(nothing_accepted()),
         }
     }
+    Ok(())
 }
 
 /// Connect, unless a signal comes first: until then nothing was pushed.

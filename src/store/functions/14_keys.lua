@@ -21,13 +21,19 @@
 -- <prefix>:budgets          hash    budget -> its state (46_budget)
 -- <prefix>:slow             hash    node -> its slow-down (43_brake)
 -- <prefix>:windows          hash    node -> how much of its quotas was used
+-- <prefix>:paid             hash    node -> what its last job paid, where that was not one interval
+-- <prefix>:adjusted         zset    entries whose cost was put right (72_adjust)
 -- <prefix>:over             zset    node -> from when on something of these is worth nothing
 -- <prefix>:settings         hash    bucket -> what is set for that name (33_setting)
 -- <prefix>:globs            string  what is set for globs
 -- <prefix>:ends             zset    bucket -> when the first timed setting of that name ends
 -- <prefix>:level            hash    bucket -> how many jobs it may keep, of those that hold more than their capacity
 -- <prefix>:retry:<bucket>   zset    failed jobs by the end of their back-off
--- <prefix>:retries          zset    bucket -> the first of those ends; +inf once it is over and the bucket is scheduled
+-- <prefix>:delayed:<bucket> zset    submitted jobs that wait for their time, by that (53_delayed)
+-- <prefix>:retries          zset    bucket -> the first of those ends and times; +inf once it is over and the bucket is scheduled
+-- <prefix>:turns            hash    buckets in which the queue has the next turn while delayed jobs wait for theirs too
+-- <prefix>:jobs:<bucket>    hash    id -> what is known of a submitted job that waits (51_ids)
+-- <prefix>:ids:<bucket>     zset    ids that producers gave, by the moment of the accept
 -- <prefix>:policy           hash    the record in force, the one before it while a change spreads, the held routes
 -- <prefix>:reached          hash    bucket -> when it was put right, while a change spreads
 -- <prefix>:routes           set     routes whose streams are reaped
@@ -65,13 +71,14 @@ do
       local prefix, tag = match(space, '^(.+)\n({%d+})$')
       if not tag then prefix = space end
       k = { prefix = prefix, tag = tag or false }
-      for name, of in pairs({ queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate' }) do
+      for name, of in pairs({ queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate', delayed = 'delayed',
+        jobs = 'jobs', ids = 'ids' }) do
         k[name] = key_of(prefix, tag, of) .. ':'
       end
       k.ready = key_of(prefix, tag, 'ready')
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
-        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset' }) do
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'paid', 'adjusted' }) do
         k[name] = key_of(prefix, tag, name)
       end
       known[space], known_count = k, known_count + 1
@@ -136,7 +143,7 @@ do
     retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
     refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
-    slow = true, windows = true, over = true, changed = true, unset = true,
+    slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true, paid = true, adjusted = true, jobs = true, ids = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

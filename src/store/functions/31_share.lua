@@ -3,7 +3,8 @@
 -- Time is counted in jobs of the budget, not in seconds: its `now` is the highest end that was served. A child has a `tag`, which
 -- grows with each of its jobs by one step, 1/weight; the end of its next job is its tag and one step more. The budget serves the
 -- child with the lowest end. This is start-time fair queueing (Goyal, Vin, Cheng 1996) with ends instead of starts, as
--- self-clocked fair queueing has them (Golestani 1994). When jobs have costs, a step will be longer for a dear one.
+-- self-clocked fair queueing has them (Golestani 1994). With a job that costs more than 1 the tag grows by as much more (33_paid): a dear job
+-- is paid after. `largest` is the largest such step so far, nil: none was longer than one job.
 --
 -- Tags, and the `now` of a budget without work, are nowhere but in memory: where that is lost all children begin anew. They outlive what
 -- else is remembered of a budget, for where jobs leave seconds apart each call begins with what is stored.
@@ -33,12 +34,12 @@ do
 
   -- end_of: the end of a child's next job. `tag` is nil where nothing is known of it: then it comes in behind one job of each.
   -- One that comes back has its own tag, but is not let through more than one job for the time that it was away.
-  function share.end_of(tag, now, weight)
+  function share.end_of(tag, now, weight, largest)
     local step = 1 / weight
     if not tag then return now - 1 + 2 * step end
-    return max(tag, now - 1) + step
+    return max(tag, now - (largest or 1)) + step
   end
 
   -- is_forgotten: whether a child without work is one of which nothing is known.
-  function share.is_forgotten(tag, now) return now - tag > 1 end
+  function share.is_forgotten(tag, now, largest) return now - tag > (largest or 1) end
 end

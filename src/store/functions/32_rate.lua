@@ -57,7 +57,8 @@ do
 
   -- eta_ms: when the n-th waiting job is due, rounded up; 0 when it could leave now.
   function rate.eta_ms(p, due, now, n)
-    local us = due - now + (n - 1) * p.step + (n - 1) * p.part / p.count
+    local us, job = due - now + (n - 1) * p.step + (n - 1) * p.part / p.count, p.job
+    if job then us = max(us, due - now + (n - 1) * job.period_us / job.count) end
     return us > 0 and ceil(us / 1000) or 0
   end
 

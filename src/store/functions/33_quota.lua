@@ -58,6 +58,14 @@ do
     return till
   end
 
+  -- adjust: of what left at a moment so many units more, or less, count, where that window has not ended.
+  function quota.adjust(windows, quotas, left_us, units)
+    for _, q in ipairs(quotas) do
+      local window = windows[name_of(q)]
+      if window and window.ends - q.period_us <= left_us then window.used = max(0, window.used + units) end
+    end
+  end
+
   -- used: for each quota { count, period_us, offset_us, used, us until its window ends }, for people.
   function quota.used(windows, quotas, now)
     local list = {}

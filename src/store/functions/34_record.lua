@@ -10,7 +10,7 @@
 
 local record = {}
 do
-  local digits, refuse, seen = base.digits, base.refuse, base.seen
+  local refuse, seen = base.refuse, base.seen
 
   local REMEMBERED = 100000 -- buckets whose policy is remembered, at least
   local SHARED = 10000      -- policies that globs make, at most
@@ -25,43 +25,6 @@ do
     buckets = {},
     limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100 },
   }
-
-  -- How slow-downs last unless `slow` was written.
-  local SLOW = { initial_us = 1000000, max_us = 600000000, cap_us = 3600000000, adaptive = false }
-
-  -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them after the
-  -- key. Its place is that among the gates of the same recipe.
-  local function prepare_gates(p)
-    p.gates = {}
-    local nth = {}
-    for n, gate in ipairs(p.admit or {}) do
-      local kind = limiter.by_name[gate.limiter]
-      if not kind then error('no limiter ' .. tostring(gate.limiter)) end
-      local learnt, err = limiter.learn(kind, gate.args)
-      if not learnt then error(err.err) end
-      nth[gate.limiter] = (nth[gate.limiter] or 0) + 1
-      p.gates[n] = {
-        name = gate.limiter, place = nth[gate.limiter], limiter = kind, p = learnt, given = gate.args[kind.takes + 1] ~= nil,
-      }
-    end
-  end
-
-  -- prepare_policy: what follows from the fields of a policy. A budget may have no rate: then it is never early.
-  local function prepare_policy(p, forwards)
-    if p.count then rate.prepare(p) else p.step, p.part, p.interval_us = 0, 0, 0 end
-    p.lease = digits(p.lease_ms or 0)
-    p.drop_oldest = p.overflow == 'drop-oldest'
-    p.weight = p.weight or 1
-    if p.within == '' then p.within = nil end
-    if p.concurrency == 0 then p.concurrency = nil end
-    forward.fit(p, forwards)
-    if p.quotas and not p.quotas[1] then p.quotas = nil end
-    p.slow = p.slow or SLOW
-    p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
-    p.ordered = p.ordered and p.concurrency == 1
-    prepare_gates(p)
-    return p
-  end
 
   -- index: entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is written so; of
   -- prefixes there is a table for each length.
@@ -106,7 +69,7 @@ do
       for key, value in pairs(rec.written) do
         if entry.policy[key] == nil then entry.policy[key] = value end
       end
-      entry.ready = prepare_policy(entry.policy, rec.forwards)
+      entry.ready = prepared.policy(entry.policy, rec.forwards)
     end
     return entry.ready
   end
@@ -118,7 +81,7 @@ do
       local p = entry.policy
       p.entry, p.match = n, entry.match
       if not p.catch_up_us then p.catch_up_us = BUILT_IN.defaults.catch_up_us end
-      entry.ready = prepare_policy(p)
+      entry.ready = prepared.policy(p)
     end
     return entry.ready
   end
@@ -156,17 +119,17 @@ do
     rec.written = {}
     for key, value in pairs(rec.defaults) do rec.written[key] = value end
     rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
-    prepare_policy(rec.defaults, rec.forwards)
+    prepared.policy(rec.defaults, rec.forwards)
     rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
       if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
     rec.has_slots = any_policy(rec, function(p) return (p.concurrency or 0) > 0 end)
-    rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] end)
+    rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
-    rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.forward
+    rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.job or rec.defaults.forward
     rec.quarter = max(1, floor(rec.limits.batch / 4))
     rec.ended_us = 0
     local shortest = rec.defaults.lease_ms
@@ -177,7 +140,7 @@ do
 
   -- remember: is_stopped says that no bucket with this policy goes the plain way (58_dispatch).
   local function remember(rec, bucket, p)
-    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.forward end
+    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.job or p.forward end
     if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end
@@ -266,7 +229,7 @@ do
     for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
     if not setting.makes_sense(fields) then return false end
     for name, value in pairs(fields) do p[name] = value end
-    return (pcall(prepare_policy, p))
+    return (pcall(prepared.policy, p))
   end
 
   -- lay: a policy with settings laid over it, made ready; nil where nothing applies. What makes no sense here is left out, for a newer
@@ -274,7 +237,7 @@ do
   local function lay(view, p, own, own_now, globs, globs_now)
     local function made(is_usable)
       local set = setting.apply(p.as_written or p, own, own_now, globs, globs_now, is_usable)
-      return set and prepare_policy(set, (view.base or view).forwards)
+      return set and prepared.policy(set, (view.base or view).forwards)
     end
     local ok, set = pcall(made)
     if ok then return set end

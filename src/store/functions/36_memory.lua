@@ -6,7 +6,7 @@
 -- lates     the lateness of dispatches, not yet written                  58_dispatch
 -- sweep     where the sweep stands                                       62_sweep
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
--- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease
+-- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease, age_leases
 -- drained_us the time of the last drain                                 64_drain
 -- rest_us   nothing at rest is past its due before this moment           44_places
 -- forgot_us when those at rest were last forgotten                           44_places
@@ -27,6 +27,7 @@ do
   local SETTLED_US = 250000   -- how long it is remembered how a dispatch left a queue, unless its echo comes sooner
   local SETTLED_MOST = 10000  -- and of how many queues
   local LEASES = 200000       -- entries whose lease is remembered, at least
+  local LEASE_AGE_US = 60000000 -- those that no pass asked for in so long are forgotten in as long again
   local LARGE_MOST = 8        -- memories that hold much, half a MiB or so
 
   local by_name, count = {}, 0
@@ -53,7 +54,7 @@ do
       if count >= 256 then by_name, count = {}, 0 end
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
-        settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
+        settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0, aged_us = 0,
         rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
@@ -124,6 +125,13 @@ do
     lease = m.old_leases[entry]
     if lease then memory.note_lease(m, entry, lease) end
     return lease
+  end
+
+  -- age_leases: a pass begins. Entries that were finished are not asked for any more: without this their leases would stay until there are
+  -- too many.
+  function memory.age_leases(m, now)
+    if now - m.aged_us < LEASE_AGE_US and now >= m.aged_us then return end
+    m.young_leases, m.old_leases, m.lease_count, m.aged_us = {}, m.young_leases, 0, now
   end
 
   -- hand_over: a new record begins with what is remembered under the old one, save where the sweep stands, for it begins anew.

@@ -2,7 +2,7 @@
 --
 -- The context `ctx` of a call:
 --   k          the keys of its space (14_keys)            now, now_text   its time
---   id, rec    the record in force; limits: rec.limits
+--   id, rec    the record in force; limits: rec.limits                mark  that of submitted jobs (35_element), or false
 --   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
 --              where nobody has begun to spread it
 --   held       names of the routes that are full, with a space between
@@ -10,7 +10,7 @@
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
 --   moves      where buckets wait from now on, not yet written (44_places)
---   has_slow, has_windows   whether any slow-down, and any window of a quota, is stored; brakes, slowed, braked: those of
+--   has_slow, has_windows, has_paid   whether any slow-down, any window of a quota and any payment is stored; brakes, slowed, braked: those of
 --              buckets that were read, who is slowed down, and those that are to be written (43_brake)
 
 local context = {}
@@ -77,6 +77,7 @@ do
     ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.prev or false
     ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
+    ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
     ctx.brakes, ctx.braked, ctx.slowed = false, false, false
   end
 
@@ -87,7 +88,7 @@ do
   function context.open(space, now_us)
     calls = calls + 1
     local ctx = of_space(space)
-    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes')
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
     take_prev(ctx, id, head[2])
@@ -101,6 +102,7 @@ do
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
+    ctx.mark = head[6] -- false: nothing was ever submitted
     -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
     ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls = false, false, false, false, calls

@@ -112,8 +112,10 @@ do
   -- writes   at the authority the policy key, changed, unset      cost  3 calls there
   function partition.changed(k, what, is_gone)
     if k.tag ~= '{0}' then return end
-    local number = base.digits(max(base.clock(), tonumber(call('HGET', k.policy, 'number') or 0) + 1))
+    local last = call('HGET', k.policy, 'number')
+    local number = base.digits(max(base.clock(), tonumber(last or 0) + 1))
     call('HSET', k.policy, 'number', number)
+    if not last then call('HSET', k.policy, 'floor', number) end -- it begins, or has lost all: so what others still have of it is taken back
     local from, to = k.unset, k.changed
     if is_gone then from, to = to, from end
     call('ZREM', from, what)

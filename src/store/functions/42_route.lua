@@ -21,33 +21,69 @@ do
     return base.refuse('WRONGTYPE', 'route ' .. name .. ' has no stream ' .. key .. ': ' .. err)
   end
 
+  -- by_name: what Redis lists as name, value, name, value, ….
+  local function by_name(list)
+    local fields = {}
+    for i = 1, #list, 2 do fields[list[i]] = list[i + 1] end
+    return fields
+  end
+
   -- group_of: what Redis says of the group `workers` of a stream, or nil where it is missing.
   function route.group_of(stream)
     for _, list in ipairs(call('XINFO', 'GROUPS', stream)) do
-      local group = {}
-      for i = 1, #list, 2 do group[list[i]] = list[i + 1] end
+      local group = by_name(list)
       if group.name == 'workers' then return group end
     end
   end
 
-  -- undelivered: how many entries of a ready stream no worker has read yet. Redis knows it as the group's lag, except
-  -- after the newest delivered entry was deleted; and 7.0.15 goes on counting undelivered entries that were deleted. So
-  -- never more than what is there and not pending.
-  local function undelivered(stream, length)
-    local group = route.group_of(stream)
-    if not group then return length end
-    return min(group.lag or huge, max(0, length - group.pending))
+  -- forget_silent: let go of the names of workers that hold nothing and have not asked for so long: those that ended. One that waits in a
+  -- read without end gets its name again with its next job.
+  -- cost   O(names)
+  function route.forget_silent(stream, longer_than_ms, most)
+    local consumers = pcall_redis('XINFO', 'CONSUMERS', stream, 'workers')
+    if is_error(consumers) then return end -- no stream yet, or no group
+    for _, list in ipairs(consumers) do
+      local consumer = by_name(list)
+      if consumer.pending == 0 and consumer.idle > longer_than_ms and most > 0 then
+        call('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name)
+        most = most - 1
+      end
+    end
+  end
+
+  -- all_read: let the group's count of what it has read begin anew, where nothing is undelivered.
+  function route.all_read(stream, group)
+    local added = by_name(call('XINFO', 'STREAM', stream))['entries-added']
+    call('XGROUP', 'SETID', stream, 'workers', group['last-delivered-id'], 'ENTRIESREAD', added)
+  end
+
+  -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows it as the group's lag. But it knows
+  -- none after the newest delivered entry was deleted, or after it read its append-only file; it counts undelivered entries that were
+  -- deleted (7.0.15); and a replica is not told what was read, so that after a failover the lag is too high, until the reaper mends
+  -- it. So never more than what is there and not pending.
+  local function undelivered(group, length)
+    local most = max(0, length - group.pending)
+    return group.lag and group.lag >= 0 and min(group.lag, most) or most
+  end
+
+  -- oldest: the oldest entry that no worker has read yet, or nil.
+  function route.oldest(stream, group)
+    return call('XRANGE', stream, group and '(' .. group['last-delivered-id'] or '-', '+', 'COUNT', 1)[1]
   end
 
   -- look_at_stream: how things stand with a ready stream, its key of any type or missing; for whoever explains. Writes nothing.
-  -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, group: as `group_of`, or nil }
+  -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, oldest: the oldest of them, or nil,
+  --           group: as `group_of`, or nil }
   function route.look_at_stream(ctx, name)
     local r = { stream = keys.ready(ctx.space, name), ready = 0 }
     local length = pcall_redis('XLEN', r.stream)
     if is_error(length) then
       r.wrong = call('TYPE', r.stream).ok
     elseif length > 0 or call('EXISTS', r.stream) == 1 then
-      r.group, r.ready = route.group_of(r.stream), undelivered(r.stream, length)
+      r.group = route.group_of(r.stream)
+      local most = r.group and undelivered(r.group, length) or length
+      r.oldest = most > 0 and route.oldest(r.stream, r.group) or nil
+      r.ready = r.oldest and most or 0
     end
     return r
   end
@@ -94,7 +130,8 @@ do
     end
     if (r.left <= 0 or exact) and not r.exact then
       r.exact = true
-      r.left = ctx.limits.max_ready - undelivered(r.stream, call('XLEN', r.stream))
+      local length, group = call('XLEN', r.stream), route.group_of(r.stream)
+      r.left = ctx.limits.max_ready - (group and undelivered(group, length) or length)
     end
     return r
   end

@@ -1,11 +1,13 @@
--- Brakes: what keeps a node from going besides its pace: the windows of its quotas (33_quota), and its slow-down (33_slow).
+-- Brakes: what keeps a node from going besides its plain pace: the windows of its quotas (33_quota), its slow-down (33_slow), and what its
+-- last job paid (33_paid).
 --
--- <prefix>:slow keeps the slow-downs, <prefix>:windows what was used of quotas, and <prefix>:over says from when on something of a node
--- is worth nothing. Both texts open with the version of their format and "<pace>/<held>" (see below). The field `brakes` of the policy
--- key says whether anything is stored at all ('s' a slow-down, 'q' a window), so where nothing is nothing is read.
+-- <prefix>:slow keeps the slow-downs, <prefix>:windows what was used of quotas, <prefix>:paid the payments, and <prefix>:over says from when
+-- on something of a node is worth nothing. Each text opens with the version of its format and "<pace>/<held>" (see below). The field
+-- `brakes` of the policy key says whether anything is stored at all ('s' a slow-down, 'p' a payment, 'q' a window), so where nothing is
+-- nothing is read.
 --
 -- The state of the brakes of a node, `br`:
---   id, slow, windows    the node, and what is stored of it; each may be missing
+--   id, slow, windows, paid   the node, and what is stored of it; each may be missing
 --   pace, held           of a bucket that stands where it does because of a brake: its due without that, and when the brake ends
 
 local brake = {}
@@ -35,6 +37,7 @@ do
     local over = huge
     if br.slow then over = slow.over(br.slow) end
     if br.windows then over = min(over, quota.over(br.windows)) end
+    if br.paid then over = min(over, br.paid.over) end
     return over
   end
 
@@ -46,33 +49,36 @@ do
   end
   brake.change = change
 
-  local function decode(ctx, id, slow_text, windows_text)
+  local function decode(ctx, id, slow_text, windows_text, paid_text)
     local br = { id = id }
     local body = slow_text and body_of(ctx, br, slow_text, ctx.k.slow)
     br.slow = body and slow.decode(body) or nil
     body = windows_text and body_of(ctx, br, windows_text, ctx.k.windows)
     br.windows = body and quota.decode(body) or nil
-    br.had_slow, br.had_windows, br.over = slow_text and true, windows_text and true, over_of(br)
+    body = paid_text and body_of(ctx, br, paid_text, ctx.k.paid)
+    br.paid = body and paid.decode(body) or nil
+    br.had_slow, br.had_windows, br.had_paid, br.over = slow_text and true, windows_text and true, paid_text and true, over_of(br)
     if br.slow and slow.put_right(br.slow, ctx.now) then change(ctx, br) end
     return br
   end
 
   -- read: the brakes of some nodes, in their order; false where nothing is stored.
-  -- reads   slow, windows      cost  1 call each, where there are any
+  -- reads   slow, windows, paid      cost  1 call each, where there are any
   function brake.read(ctx, ids)
     local slows = ctx.has_slow and call('HMGET', ctx.k.slow, unpack(ids)) or {}
     local windows = ctx.has_windows and call('HMGET', ctx.k.windows, unpack(ids)) or {}
+    local payments = ctx.has_paid and call('HMGET', ctx.k.paid, unpack(ids)) or {}
     local found = {}
     for i = 1, #ids do
-      local slow_text, windows_text = slows[i], windows[i]
-      found[i] = (slow_text or windows_text) and decode(ctx, ids[i], slow_text, windows_text) or false
+      local slow_text, windows_text, paid_text = slows[i], windows[i], payments[i]
+      found[i] = (slow_text or windows_text or paid_text) and decode(ctx, ids[i], slow_text, windows_text, paid_text) or false
     end
     return found
   end
 
-  -- expect: these buckets are asked for next. ctx.slowed has those of which something is stored of a slow-down.
+  -- expect: these buckets are asked for next. ctx.slowed has those of which something is stored of a slow-down or a payment.
   function brake.expect(ctx, names)
-    if not ctx.has_slow and not ctx.has_windows or #names == 0 then return end
+    if not ctx.has_slow and not ctx.has_windows and not ctx.has_paid or #names == 0 then return end
     local known, missing = ctx.brakes, names
     if known then
       missing = {}
@@ -88,7 +94,7 @@ do
     for i = 1, #missing do
       local br = found[i]
       known[missing[i]] = br
-      if br and br.slow then
+      if br and (br.slow or br.paid) then
         ctx.slowed = ctx.slowed or {}
         ctx.slowed[missing[i]] = true
       end
@@ -97,24 +103,24 @@ do
 
   -- of: the brakes of a bucket, or nil where it has none.
   function brake.of(ctx, name, p)
-    if not ctx.has_slow and not ctx.has_windows and not ctx.brakes and not p.quotas then return nil end
+    if not ctx.has_slow and not ctx.has_windows and not ctx.has_paid and not ctx.brakes and not p.quotas and not p.job then return nil end
     ctx.brakes = ctx.brakes or {}
     local br = ctx.brakes[name]
     if br == nil then
       br = brake.read(ctx, { name })[1]
       ctx.brakes[name] = br
     end
-    if not br and p.quotas then
+    if not br and (p.quotas or p.job) then
       br = brake.fresh(name)
       ctx.brakes[name] = br
     end
     return br or nil
   end
 
-  -- is_slowed: whether anything is stored of a slow-down of a bucket: then it goes no plain way.
+  -- is_slowed: whether anything is stored of a slow-down or a payment of a bucket: then it goes no plain way.
   function brake.is_slowed(ctx, name, p)
-    local br = ctx.has_slow and brake.of(ctx, name, p)
-    return br and br.slow ~= nil
+    local br = (ctx.has_slow or ctx.has_paid) and brake.of(ctx, name, p)
+    return br and (br.slow or br.paid) ~= nil
   end
 
   -- give: the brakes of a bucket that is slowed down: they are made where there are none.
@@ -131,7 +137,7 @@ do
   -- till: when the last of them ends, or ended; 0: there is none.
   function brake.till(br, p, now)
     local till = br.slow and br.slow.till or 0
-    if br.windows and p.quotas then till = max(till, quota.till(br.windows, p.quotas, now, 1)) end
+    if br.windows and p.quotas then till = max(till, quota.till(br.windows, p.quotas, now, br.paid and br.paid.needs or 1)) end
     return till
   end
 
@@ -180,27 +186,83 @@ do
     return br.slow and p.count and slow.interval_us(p, slow.factor(br.slow, p)) or p.interval_us
   end
 
-  -- after: one interval after a due.
-  function brake.after(br, p, due)
+  -- reach_us: how far ahead the due of a node may lie: what its last job paid. Further ahead the clock stepped back.
+  function brake.reach_us(br, p)
+    if not br then return p.job and max(p.interval_us, p.job.interval_us) or p.interval_us end
+    return paid.reach_us(br.paid, p, brake.interval_us(br, p))
+  end
+
+  -- catch_up_us: the lateness that a node makes up for. Inside a budget it is as much as its own last job paid, or twice the largest job that
+  -- the budget above, `up`, has let out, unless it was written.
+  function brake.catch_up_us(p, br, up, now)
+    local most, own, of_up = p.catch_up_us, br and br.paid, up and up.brake and up.brake.paid
+    if not own and not of_up or not p.parent or p.catch_up_set then return most end
+    if own then most = max(most, own.cost * p.interval_us) end
+    if of_up and of_up.over > now then most = max(most, 2 * of_up.largest * up.p.interval_us) end
+    return most
+  end
+
+  -- after: the due after a job of this cost.
+  local function after(br, p, due, cost)
     local factor = brake.factor(br, p)
-    return factor < 1 and due + slow.interval_us(p, factor) or rate.after(p, due)
+    return factor < 1 and due + cost * slow.interval_us(p, factor) or paid.after(p, due, cost)
   end
 
-  -- re_anchor: a due that followed the rate of `old` follows that of `p`: last job + the new interval.
+  -- pay: the due of a node after a job of this cost has left in return for `due`, which is no earlier than `from`.
+  function brake.pay(ctx, br, p, due, cost, from)
+    local d = br.paid
+    if not d and cost == 1 and not p.job then return after(br, p, due, 1) end
+    if not d or d.over <= ctx.now then d = paid.fresh() end
+    if p.job then
+      local unit_due, job_due = paid.dues(d, due)
+      d.unit_due, d.job_due = after(br, p, max(unit_due, from), cost), rate.after(p.job, max(job_due, from))
+      due = max(d.unit_due, d.job_due)
+    else
+      due = after(br, p, due, cost)
+    end
+    d.cost, d.needs, d.largest, d.over = cost, 1, max(d.largest, cost), due + ctx.now - from
+    -- Of a bucket nothing needs to be known of a job that paid one interval.
+    br.paid = (cost > 1 or p.job or chain.budget_of(br.id)) and d or nil
+    change(ctx, br)
+    return due
+  end
+
+  -- needs: the next job of a node costs more than one of its quotas has left: the node waits for the end of that window, `till`.
+  function brake.needs(ctx, br, cost, till)
+    br.paid = br.paid or paid.fresh()
+    br.paid.needs, br.paid.over = cost, max(br.paid.over, till)
+    change(ctx, br)
+  end
+
+  -- is_other_pace: whether two policies let jobs out at another pace.
+  function brake.is_other_pace(old, p)
+    return old.period_us ~= p.period_us or old.count ~= p.count or old.job_count ~= p.job_count or old.job_period_us ~= p.job_period_us
+  end
+
+  -- re_anchor: a due that followed the rate of `old` follows that of `p`: last job + what that pays now.
   function brake.re_anchor(br, old, p, due)
-    local factor = br and brake.factor(br, p) or 1
-    if factor < 1 then return due - slow.interval_us(old, factor) + slow.interval_us(p, factor) end
-    return rate.after(p, due - old.step)
+    local factor, d = br and brake.factor(br, p) or 1, br and br.paid
+    local cost = d and d.cost or 1
+    local unit_due, job_due, new_due = due, due, nil
+    if d and old.job then unit_due, job_due = paid.dues(d, due) end
+    if factor < 1 then
+      new_due = unit_due - cost * slow.interval_us(old, factor) + cost * slow.interval_us(p, factor)
+    elseif cost == 1 then
+      new_due = rate.after(p, unit_due - old.step)
+    else
+      new_due = paid.after(p, unit_due - cost * old.step, cost)
+    end
+    return d and old.job and p.job and max(new_due, rate.after(p.job, job_due - old.job.step)) or new_due
   end
 
-  -- charge: a job of the node has left. `more` says whether another one waits now; nil: nobody knows, so none is taken to have waited for
+  -- charge: a job of the node has left, of this cost. `more` says whether another one waits now; nil: nobody knows, so none is taken to have waited for
   -- longer than an interval.
   -- Replies when the last of its windows ends that are used up by now; 0: none is.
-  function brake.charge(ctx, br, p, more)
+  function brake.charge(ctx, br, p, more, cost)
     local d, till = br.slow, 0
     if p.quotas then
       br.windows = br.windows or {}
-      till = quota.charge(br.windows, p.quotas, ctx.now, 1)
+      till = quota.charge(br.windows, p.quotas, ctx.now, cost)
       if not br.changed then change(ctx, br) end
     end
     if not d or d.factor >= 1 then return till end
@@ -213,9 +275,9 @@ do
   end
 
   -- left: the same of a bucket, in return for `due`. Replies when its next job may leave.
-  function brake.left(ctx, br, p, due, more)
-    brake.charge(ctx, br, p, more)
-    return brake.hold(ctx, br, p, brake.after(br, p, due))
+  function brake.left(ctx, br, p, due, more, cost, from)
+    brake.charge(ctx, br, p, more, cost)
+    return brake.hold(ctx, br, p, brake.pay(ctx, br, p, due, cost, from))
   end
 
   local function head_of(br)
@@ -229,17 +291,18 @@ do
   end
 
   -- flag: say what is stored.
-  local function flag(ctx, has_slow, has_windows)
-    if has_slow == ctx.has_slow and has_windows == ctx.has_windows then return end
-    ctx.has_slow, ctx.has_windows = has_slow, has_windows
-    local text = (has_slow and 's' or '') .. (has_windows and 'q' or '')
+  local function flag(ctx, has_slow, has_windows, has_paid)
+    if has_slow == ctx.has_slow and has_windows == ctx.has_windows and has_paid == ctx.has_paid then return end
+    ctx.has_slow, ctx.has_windows, ctx.has_paid = has_slow, has_windows, has_paid
+    local text = (has_slow and 's' or '') .. (has_paid and 'p' or '') .. (has_windows and 'q' or '')
     if text == '' then call('HDEL', ctx.k.policy, 'brakes') else call('HSET', ctx.k.policy, 'brakes', text) end
   end
 
   -- flush: write what changed.
-  -- writes  slow, windows, over, the policy key      cost  at most 6 calls
+  -- writes  slow, windows, paid, over, the policy key      cost  at most 8 calls
   function brake.flush(ctx)
     local slows, slows_gone, windows, windows_gone, over, over_gone = {}, {}, {}, {}, {}, {}
+    local payments, payments_gone = {}, {}
     for _, br in ipairs(ctx.braked) do
       br.changed = false
       if not br.is_newer then
@@ -256,7 +319,13 @@ do
         elseif br.had_windows then
           windows_gone[#windows_gone + 1] = br.id
         end
-        br.had_slow, br.had_windows = br.slow ~= nil, br.windows ~= nil
+        if br.paid and br.paid.over <= ctx.now then br.paid = nil end
+        if br.paid then
+          payments[#payments + 1], payments[#payments + 2] = br.id, head_of(br) .. ' ' .. paid.encode(br.paid)
+        elseif br.had_paid then
+          payments_gone[#payments_gone + 1] = br.id
+        end
+        br.had_slow, br.had_windows, br.had_paid = br.slow ~= nil, br.windows ~= nil, br.paid ~= nil
         local at = over_of(br)
         if at == huge then
           over_gone[#over_gone + 1] = br.id
@@ -270,15 +339,16 @@ do
     ctx.braked = false
     write(ctx.k.slow, 'HSET', slows, 'HDEL', slows_gone)
     write(ctx.k.windows, 'HSET', windows, 'HDEL', windows_gone)
+    write(ctx.k.paid, 'HSET', payments, 'HDEL', payments_gone)
     write(ctx.k.over, 'ZADD', over, 'ZREM', over_gone)
-    flag(ctx, ctx.has_slow or slows[1] ~= nil, ctx.has_windows or windows[1] ~= nil)
+    flag(ctx, ctx.has_slow or slows[1] ~= nil, ctx.has_windows or windows[1] ~= nil, ctx.has_paid or payments[1] ~= nil)
   end
 
   -- forget: drop what is worth nothing any more. Replies whether more could be dropped.
-  -- reads, writes  slow, windows, over, the policy key      cost  O(FORGET_MOST), where something is over; else none
+  -- reads, writes  slow, windows, paid, over, the policy key      cost  O(FORGET_MOST), where something is over; else none
   function brake.forget(ctx)
     local m = ctx.memory
-    if not ctx.has_slow and not ctx.has_windows or ctx.now < m.over_us then return false end
+    if not ctx.has_slow and not ctx.has_windows and not ctx.has_paid or ctx.now < m.over_us then return false end
     local over = ctx.k.over
     local ids = call('ZRANGE', over, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', FORGET_MOST)
     if ids[1] then
@@ -294,7 +364,7 @@ do
     end
     local first = call('ZRANGE', over, '0', '0', 'WITHSCORES')
     m.over_us = first[2] and first[2] + 0 or huge
-    flag(ctx, call('EXISTS', ctx.k.slow) == 1, call('EXISTS', ctx.k.windows) == 1)
+    flag(ctx, call('EXISTS', ctx.k.slow) == 1, call('EXISTS', ctx.k.windows) == 1, call('EXISTS', ctx.k.paid) == 1)
     return #ids == FORGET_MOST
   end
 

@@ -46,6 +46,8 @@ do
   -- waits_for_retry: whether a bucket whose jobs finish in their order waits for one that failed. One whose back-off has ended, and
   -- that was announced (52_retries), is the next to leave.
   local function waits_for_retry(ctx, name)
+    local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
+    if not first or first + 0 > ctx.now then return first ~= nil end
     if ctx.announced and ctx.announced[name] then return false end
     local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
     return ends ~= nil and ends < huge

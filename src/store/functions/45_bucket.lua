@@ -67,7 +67,7 @@ do
   -- table for each is most of what this costs).
   -- A queue may hold its capacity, or its level where the capacity was lowered under it. Where a change has not reached this bucket
   -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
-  -- re-anchored: last dispatch + the new interval. No due lies further ahead than one interval: beyond that, the clock stepped
+  -- re-anchored: last dispatch + the new interval. No due lies further ahead than what the last job paid: beyond that, the clock stepped
   -- back. A bucket that is paused no more, or that another route keeps from going than its own, goes on now, at its rate: that wait
   -- counts neither as lateness nor as credit; one with a brake goes on at its end (43_brake). `p` is a policy that is not in force.
   -- reads   what was reached, while a change spreads      writes  nothing
@@ -79,24 +79,24 @@ do
     s.picked, s.turn_ends = false, false
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
-    local old, br, interval_us = p.over, false, p.interval_us
-    if p.quotas or ctx.has_slow or ctx.has_windows or ctx.brakes then br = brake.of(ctx, name, p) end
+    local old, br, reach_us = p.over, false, p.interval_us
+    if p.quotas or p.job or ctx.has_slow or ctx.has_windows or ctx.has_paid or ctx.brakes then br = brake.of(ctx, name, p) end
     s.brake = br or false
     if br then
       if due and br.pace then due = br.pace end
-      interval_us = brake.interval_us(br, p)
+      reach_us = brake.reach_us(br, p)
     end
     if ctx.prev then old, s.spreads = before(ctx, name, p) end
     if ctx.was and ctx.was[name] then old, s.spreads = ctx.was[name], ctx.prev ~= nil end
     if old then
       s.fresh = true
       keeps = max(keeps, old.capacity)
-      if due and (old.period_us ~= p.period_us or old.count ~= p.count) then
+      if due and brake.is_other_pace(old, p) then
         -- No earlier than now, unless it was due before: a faster rate makes up for nothing that was not promised then.
         due = max(brake.re_anchor(br, old, p, due), min(due, now))
       end
     end
-    if due and due > now + interval_us then due = now + interval_us end
+    if due and due > now + reach_us then due = now + reach_us end
     if due and due <= now and place == ctx.k.rest then due = nil end
     if due and due < now and bucket.goes_on(ctx, place, p, name) then due = now end
     if br then due = brake.hold(ctx, br, p, due) end

@@ -79,13 +79,13 @@ do
       change(ctx, b)
       if not p.count then
         b.due = 0
-      elseif b.due > 0 and (old.period_us ~= p.period_us or old.count ~= p.count) then
+      elseif b.due > 0 and brake.is_other_pace(old, p) then
         b.due = max(old.count and brake.re_anchor(b.brake, old, p, b.due) or 0, min(b.due, ctx.now))
       end
     end
-    local interval_us = b.brake and brake.interval_us(b.brake, p) or p.interval_us
-    if b.due > ctx.now + interval_us then
-      b.due = ctx.now + interval_us
+    local reach_us = brake.reach_us(b.brake, p)
+    if b.due > ctx.now + reach_us then
+      b.due = ctx.now + reach_us
       change(ctx, b)
     end
   end
@@ -223,7 +223,7 @@ do
   function budget.is_open(ctx, b)
     if b.is_open ~= nil then return b.is_open end
     local p, place = b.p, b.place
-    b.is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or b.brake) and b.went_on == 0
+    b.is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.brake) and b.went_on == 0
       and (not place or place == ctx.k.rest or b.serving)
     if b.is_open then b.floor, b.step = ctx.now - p.catch_up_us, p.part == 0 and p.step end
     return b.is_open
@@ -240,12 +240,12 @@ do
   function budget.arrives(ctx, parent, id)
     local b = budget.get(ctx, parent)
     local tag = b.tags[id]
-    if tag and share.is_forgotten(tag, b.now) then b.tags[id] = nil end
+    if tag and share.is_forgotten(tag, b.now, b.shares.largest) then b.tags[id] = nil end
   end
 
   -- end_of: the end of the next job of a child.
   function budget.end_of(ctx, b, id, p)
-    return share.end_of(b.tags[id], b.now, p.weight)
+    return share.end_of(b.tags[id], b.now, p.weight, b.shares.largest)
   end
 
   -- ---- what keeps a job from leaving ----
@@ -259,7 +259,7 @@ do
       local went_on = list[k].went_on
       if went_on > due then due = max(due, min(went_on, ctx.now)) end -- what is still to come is the place of that one
     end
-    return max(due, b.p.count and ctx.now - b.p.catch_up_us or ctx.now)
+    return max(due, b.p.count and ctx.now - brake.catch_up_us(b.p, b.brake, list[i + 1], ctx.now) or ctx.now)
   end
 
   -- blocked: which of the budgets above keeps a job from leaving now: the nearest one; nil: none does.
@@ -273,14 +273,16 @@ do
     end
   end
 
-  -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out.
+  -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out. The second reply is the
+  -- id of the one that decides.
   function budget.eta_ms(ctx, parent, n)
-    local list, latest = above(ctx, parent), 0
+    local list, latest, decides = above(ctx, parent), 0, parent
     for i, b in ipairs(list) do
       local at = b.p and max(met_by(ctx, list, i), ctx.now)
-      if at and b.p.count then latest = max(latest, rate.eta_ms(b.p, at, ctx.now, n)) elseif at then latest = max(latest, ceil((at - ctx.now) / 1000)) end
+      local eta = at and (b.p.count and rate.eta_ms(b.p, at, ctx.now, n) or ceil((at - ctx.now) / 1000)) or 0
+      if eta > latest then latest, decides = eta, b.id end
     end
-    return latest
+    return latest, decides
   end
 
   -- ---- places ----
@@ -314,6 +316,12 @@ do
     local up = budget.get(ctx, parent)
     move(ctx, b, key_of(ctx, parent), due, budget.end_of(ctx, up, b.id, b.p))
     budget.has_work(ctx, up)
+  end
+
+  -- turn_moves: a budget that waits for its share has its turn so much later, or earlier.
+  function budget.turn_moves(ctx, b, step)
+    if not waiting.budget(ctx, b.place) then return end
+    move(ctx, b, b.place, b.at, waiting.ends_of(ctx, b.place, b.id, b.at) + step)
   end
 
   -- has_work: something waits for a share of a budget: it stands somewhere.

@@ -52,24 +52,38 @@ do
     end
   end
 
-  -- charge: the due of a budget that is not open, and its brakes.
-  local function charge(ctx, b)
-    local p, br, from = b.p, b.brake, ctx.now - b.p.catch_up_us
+  -- charge: the due of a budget that is not open, and its brakes. `up` is the one above it.
+  local function charge(ctx, b, up, cost)
+    local p, br = b.p, b.brake
+    local from = ctx.now - brake.catch_up_us(p, br, up, ctx.now)
     local slow_down = br and br.slow
     if p.count then
+      local pays_for = p.ignores_cost and 1 or cost
       if b.due < from then
         b.due = from
         if slow_down then slow_down.seen = 0 end -- nobody has waited
       end
-      b.due = slow_down and brake.after(br, p, b.due) or after(p, b.due)
+      if not br and (pays_for > 1 or p.job) then
+        br = brake.fresh(b.id)
+        b.brake, b.is_open = br, nil
+      end
+      b.due = br and brake.pay(ctx, br, p, b.due, pays_for, from) or after(p, b.due)
     end
-    if br then b.went_on = max(b.went_on, brake.charge(ctx, br, p, nil)) end
+    if br then b.went_on = max(b.went_on, brake.charge(ctx, br, p, nil, cost)) end
+  end
+
+  -- turn_of: the tag of a child after a job of this cost with this end, in a budget with these shares.
+  local function turn_of(b, p, ends, cost)
+    local more = (paid.units(b.p, cost) - 1) / p.weight
+    local step = more + 1 / p.weight
+    if step > (b.shares.largest or 1) then b.shares.largest = step end
+    return ends + more
   end
 
   -- pays: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
-  -- (31_share). `ends` is the end with which the node was picked; nil: it was not.
-  function toll.pays(ctx, line, id, p, ends)
-    local open, watched = line.is_open, ctx.memory.watched
+  -- (31_share). `ends` is the end with which the node was picked; nil: it was not. `cost` is nil for a job of cost 1.
+  function toll.pays(ctx, line, id, p, ends, cost)
+    local open, watched = line.is_open and not cost, ctx.memory.watched
     if not open then go_on(line) end
     for i = 1, #line do
       local b = line[i]
@@ -79,7 +93,7 @@ do
         if d < b.floor then d = b.floor end
         if step then b.due = d + step else b.due = after(b.p, d) end
       else
-        charge(ctx, b)
+        charge(ctx, b, line[i + 1], cost or 1)
       end
       local now, tags = b.now, b.tags
       local tag, one_step = tags[id], 1 / p.weight
@@ -90,13 +104,13 @@ do
       if not ends then -- as share.end_of has it
         if not tag then
           ends = now - 1 + 2 * one_step
-        elseif tag < now - 1 then
-          ends = now - 1 + one_step
+        elseif tag < now - (b.shares.largest or 1) then
+          ends = now - (b.shares.largest or 1) + one_step
         else
           ends = tag + one_step
         end
       end
-      tags[id] = ends
+      tags[id] = cost and turn_of(b, p, ends, cost) or ends
       if ends > now then b.now = ends end
       if not b.changed then change(ctx, b) end
       id, p, ends = b.id, b.p, b.ends

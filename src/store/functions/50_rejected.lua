@@ -42,15 +42,22 @@ do
   -- The jobs are read one by one, for nothing tells how large the next one is.
   -- Replies false, having changed no queue, when they could not be recorded.
   function rejected.cut(ctx, s)
-    local queue, over, oldest_first = s.queue, s.over, s.p.drop_oldest
+    local queue, over, oldest_first, gone = s.queue, s.over, s.p.drop_oldest, {}
     local reason, shown, most = oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
     while shown < most and ctx.bytes < MIB do
-      local job = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
+      local stored = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
+      local job, o = stored, nil
+      if ctx.mark then job, o = element.body_of(ctx.mark, stored) end
       if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
-      shown, ctx.bytes = shown + 1, ctx.bytes + #job
+      shown, ctx.bytes = shown + 1, ctx.bytes + #stored
+      if o then gone[#gone + 1] = o end
     end
     if shown < over and not rejected.add(ctx, s.bucket, reason, 'count', digits(over - shown)) then return false end
     if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
+    for _, o in ipairs(gone) do
+      local it = ids.of_job(ctx, s.bucket, o)
+      if oldest_first and it then ids.forget(ctx, s.bucket, o.id) else ids.left(ctx, s.bucket, o, it) end
+    end
     ctx.rejected = ctx.rejected + over
     count(ctx, oldest_first and 'dropped' or 'rejected', over)
     if reason == 'closed' then count(ctx, 'closed', over) end
@@ -76,12 +83,12 @@ do
     return true
   end
 
-  -- turn_away: a job over max_job_bytes leaves when its turn comes, and takes no slot. Replies false when that cannot be
-  -- recorded.
-  function rejected.turn_away(ctx, s, job)
-    if not rejected.add(ctx, s.bucket, 'too_large', 'job', job) then return false end
+  -- turn_away: a job over max_job_bytes, or one whose deadline is over, is gone when its turn comes, and takes no slot: `reason` is 'too_large'
+  -- or 'expired'. Replies false when that cannot be recorded.
+  function rejected.turn_away(ctx, s, job, reason)
+    if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
     ctx.rejected, ctx.bytes = ctx.rejected + 1, ctx.bytes + #job
-    count(ctx, 'too_large', 1)
+    count(ctx, reason, 1)
     rejecting.add(ctx, s.bucket, 1)
     return true
   end

@@ -2,18 +2,24 @@
 --
 -- A stored job opens with the version of its format, and what a newer version wrote is left alone:
 --   2 <entry> <route> <delay_us> <attempt> <kept> <id> <job>
---   3 <id> <entry> <route> <delay_us> <attempt> <kept> <job>
+--   4 <order> <entry> <route> <delay_us> <attempt> <kept> <options><job>
 --     entry     the entry that failed; it makes the member unique         route  of that entry
 --     delay_us  the length of the back-off                                attempt, kept, id  as its next entry carries them
--- 3 is what a slow-down turned away: its id comes first, both halves with zeros in front, so that of those that are due at the same
--- moment the one that was dispatched first leaves first. All of one slow-down are.
--- Version 1 had no such number and no `kept`: <entry> <route> <delay_us> <attempt> <id> <job>. It is still read.
+-- 4 is a submitted job, with its options as 35_element has them, and each job that a slow-down turned away. Of one that was, `order` is the id
+-- of its first dispatch, or where the job has an id of its own that of the dispatch that was turned away, both halves with zeros in
+-- front: so that of those that are due at the same moment the one that was dispatched first leaves first. All of one slow-down are. Else
+-- `order` is `-`.
+-- Two versions are written no more, and still read. 1 had no such number and no `kept`: <entry> <route> <delay_us> <attempt> <id> <job>. 3 was
+-- what a slow-down turned away: 3 <order> <entry> <route> <delay_us> <attempt> <kept> <job>, with the id for its order.
+--
+-- The index, <prefix>:retries, tells of each bucket when the first of its retries and of its delayed jobs (53_delayed) may leave.
 
 local retries = {}
 do
   local digits, whole = base.digits, base.whole
   local note, count = context.note, context.count
 
+  local VERSION_4 = '^4 (%S+) (%S+) (%S+) (%d+) (%d+) (%d+) ()'
   local VERSION_3 = '^3 0*(%d+)%-0*(%d+) (%S+) (%S+) (%d+) (%d+) (%d+) ()'
   local VERSION_2 = '^2 (%S+) (%S+) (%d+) (%d+) (%d+) (%S+) ()'
   local VERSION_1 = '^(%d+%-%d+) (%S+) (%d+) (%d+) (%S+) ()'
@@ -21,13 +27,20 @@ do
 
   -- pack: a failed job as it is stored.
   local function pack(job)
-    if job.is_throttled then
-      local ms, n = match(job.id, '^(%d+)%-(%d+)$')
-      local id = sub('00000000000000000000' .. ms, -20) .. '-' .. sub('00000000000000000000' .. n, -20)
-      return table.concat({ '3', id, job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), job.body }, ' ')
+    local o, order = job.options, '-'
+    if not job.is_throttled and element.is_bare(o) then
+      return table.concat({ '2', job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), o.id, job.body }, ' ')
     end
-    return table.concat({ '2', job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), job.id,
-      job.body }, ' ')
+    if job.is_throttled then
+      local ms, n = match(names.entry_id(o.id) or job.entry, '^(%d+)%-(%d+)$')
+      order = sub('00000000000000000000' .. ms, -20) .. '-' .. sub('00000000000000000000' .. n, -20)
+    end
+    return table.concat({ '4', order, job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept),
+      element.options_text(o) .. job.body }, ' ')
+  end
+
+  local function good(entry, delay_us, attempt, kept, options, at)
+    return { format = 'good', entry = entry, delay_us = whole(delay_us) or 0, attempt = attempt, kept = kept, options = options, body_at = at }
   end
 
   -- unpack_job: what a stored text says: a table with `format` 'good', 'newer' (a later version wrote it) or 'foreign'.
@@ -37,35 +50,40 @@ do
       kept = '0'
       entry, _, delay_us, attempt, id, at = match(text, VERSION_1)
     end
-    if at then
-      return {
-        format = 'good', entry = entry, delay_us = whole(delay_us) or 0, attempt = attempt, kept = kept, id = id, body_at = at,
-      }
-    end
+    if at then return good(entry, delay_us, attempt, kept, { id = id, cost = 1, headers = {} }, at) end
+    _, entry, _, delay_us, attempt, kept, at = match(text, VERSION_4)
+    local o
+    if at then o, at = element.options_at(text, at) end
+    if o then return good(entry, delay_us, attempt, kept, o, at) end
     local ms, n
     ms, n, entry, _, delay_us, attempt, kept, at = match(text, VERSION_3)
-    if at then
-      return {
-        format = 'good', entry = entry, delay_us = whole(delay_us) or 0, attempt = attempt, kept = kept, id = ms .. '-' .. n, body_at = at,
-      }
-    end
+    if at then return good(entry, delay_us, attempt, kept, { id = ms .. '-' .. n, cost = 1, headers = {} }, at) end
     local version = whole(match(text, '^(%d+) '))
-    return { format = version and version > 3 and 'newer' or 'foreign', delay_us = LOOK_AGAIN_US }
+    return { format = version and version > 4 and 'newer' or 'foreign', delay_us = LOOK_AGAIN_US }
+  end
+
+  -- expect: something of a bucket may leave at `ends`: that stands in the index. Replies whether it may happen earlier now than the daemons
+  -- know.
+  -- reads, writes  the index      cost  at most 3 calls
+  function retries.expect(ctx, name, ends)
+    local first = call('ZSCORE', ctx.k.retries, name)
+    local earliest = call('ZRANGE', ctx.k.retries, '0', '0', 'WITHSCORES')
+    if not first or tonumber(first) > ends and tonumber(first) ~= huge then
+      call('ZADD', ctx.k.retries, digits(ends), name)
+    end
+    return not earliest[2] or ends < earliest[2] + 0
   end
 
   -- add: a job waits until `ends`. Replies whether something may happen earlier now than the daemons know, or nil and the error.
   -- reads, writes  the bucket's retries, their index      cost  O(log n)
   function retries.add(ctx, name, job, ends)
-    local first = pcall_redis('ZSCORE', ctx.k.retries, name)
-    local err = base.is_error(first)
-    local earliest = not err and call('ZRANGE', ctx.k.retries, '0', '0', 'WITHSCORES')
-    local added = err and first or pcall_redis('ZADD', ctx.k.retry .. name, digits(ends), pack(job))
-    err = base.is_error(added)
+    local err = base.is_error(pcall_redis('ZSCORE', ctx.k.retries, name))
+      or base.is_error(pcall_redis('ZADD', ctx.k.retry .. name, digits(ends), pack(job)))
     if err then return nil, err end
-    if not first or tonumber(first) > ends and tonumber(first) ~= huge then
-      call('ZADD', ctx.k.retries, digits(ends), name)
-    end
-    return not earliest[2] or ends < earliest[2] + 0
+    local earlier = retries.expect(ctx, name, ends)
+    -- One whose jobs finish in their order waits for this one now, whatever was announced.
+    if record.policy_of(ctx.rec, name).ordered then retries.index(ctx, name, true) end
+    return earlier
   end
 
   -- first_end: the earliest end of a back-off, or `huge`.
@@ -114,6 +132,11 @@ do
     if done[1] then call('ZADD', ctx.k.retries, unpack(done)) end -- last: where the above raises, all are announced again
   end
 
+  -- any_has_ended: whether a retry or a delayed job of any bucket could leave, were its bucket due.
+  function retries.any_has_ended(ctx)
+    return call('ZCOUNT', ctx.k.retries, '+inf', '+inf') > 0 or call('ZCOUNT', ctx.k.retries, '-inf', ctx.now_text) > 0
+  end
+
   -- announced: of some buckets, those whose first back-off has ended and which were scheduled for it.
   function retries.announced(ctx, names)
     local yes = {}
@@ -123,11 +146,43 @@ do
     return yes
   end
 
-  -- has_ended: whether a retry of a bucket could leave, were the bucket due.
+  -- one_has_ended: whether a retry of a bucket could leave, its delayed jobs aside.
+  function retries.one_has_ended(ctx, name)
+    if ctx.has_retries == false then return false end -- a drain has looked
+    local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
+    return first ~= nil and first + 0 <= ctx.now
+  end
+
+  -- has_ended: whether a retry of a bucket, or a delayed job, could leave, were the bucket due.
   function retries.has_ended(ctx, name)
     if ctx.has_retries == false then return false end -- a drain has looked
     local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
     return ends ~= nil and (ends <= ctx.now or ends == huge)
+  end
+
+  -- given_up: a submitted job whose turn has come and that was cancelled is gone, and one whose deadline is over is dead, both without a
+  -- slot. Replies whether it was given up; s.stuck: it cannot be buried.
+  local function given_up(ctx, s, key, job)
+    local o = job.options
+    local it = ids.of_job(ctx, s.bucket, o)
+    if ids.is_cancelled(it) then
+      count(ctx, 'cancelled', 1)
+    elseif o.deadline_us and o.deadline_us < ctx.now then
+      local entry = { 'bucket', s.bucket, 'job', job.body, 'attempt', max(1, job.attempt - 1), 'id', o.id, 'reason', 'expired' }
+      element.add_fields(entry, o)
+      local buried = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
+      if base.is_error(buried) then
+        note(ctx, 'refused', ctx.k.dead, base.is_error(buried))
+        s.stuck = true
+        return true
+      end
+      count(ctx, 'dead', 1)
+    else
+      return false
+    end
+    ids.left(ctx, s.bucket, o, it)
+    call('ZREM', key, job.text)
+    return true
   end
 
   -- next_one: the job of a bucket that leaves next, of those whose back-off has ended, or nil. What is none of ours is buried,
@@ -141,7 +196,8 @@ do
       if job.format == 'good' then
         job.text, job.body = text, sub(text, job.body_at)
         ctx.bytes = ctx.bytes + #text
-        return job
+        if not ctx.mark or not given_up(ctx, s, key, job) then return job end
+        if s.stuck then return nil end
       elseif job.format == 'newer' then
         note(ctx, 'newer', key)
         call('ZADD', key, digits(ctx.now + LOOK_AGAIN_US), text)
@@ -161,25 +217,28 @@ do
   -- remove: a job has left.
   function retries.remove(ctx, s, job)
     call('ZREM', ctx.k.retry .. s.bucket, job.text)
+    if ctx.mark then ids.left(ctx, s.bucket, job.options, ids.of_job(ctx, s.bucket, job.options)) end
     count(ctx, 'retried', 1)
   end
 
-  -- forget_all: throw away all retries of a bucket.
+  -- forget_all: throw away all retries of a bucket. The index is put right by the caller.
   function retries.forget_all(ctx, name)
     call('UNLINK', ctx.k.retry .. name)
-    call('ZREM', ctx.k.retries, name)
   end
 
-  -- index: write when the first back-off of a bucket ends, or leave one that has ended and was announced as it is. Replies
-  -- whether one has ended.
+  -- index: write when the first back-off of a bucket ends, or the time of its first delayed job comes, or leave what has ended and was
+  -- announced as it is. Replies whether one has ended.
   function retries.index(ctx, name, announced)
-    local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')
-    if not first[1] then
+    local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
+    local ends = first and first + 0 or huge
+    -- Where jobs finish in their order a delayed one waits for one that failed, as the queue does.
+    if ends == huge or not record.policy_of(ctx.rec, name).ordered then ends = min(ends, delayed.first_time(ctx, name)) end
+    if ends == huge then
       call('ZREM', ctx.k.retries, name)
       return false
     end
-    local ended = first[2] + 0 <= ctx.now
-    if not (ended and announced) then call('ZADD', ctx.k.retries, first[2], name) end
+    local ended = ends <= ctx.now
+    if not (ended and announced) then call('ZADD', ctx.k.retries, digits(ends), name) end
     return ended
   end
 

@@ -5,7 +5,8 @@
 local dispatch = {}
 do
   local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
-  local note, room, above, asks, pays = context.note, route.room, budget.above, toll.asks, toll.pays
+  local room, above, asks, pays = route.room, budget.above, toll.asks, toll.pays
+  local left, refused, may_go, find_quarter = leave.left, leave.refused, leave.may_go, leave.find_quarter
   local watched_in, watch_note, drips_of, drip = watch.of, watch.note, watch.drips_of, watch.drip
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
@@ -17,73 +18,6 @@ do
   -- The next job of a bucket that turned out to be too large for the plain way: it is not read twice.
   local head_of, head
 
-  -- Lateness is counted in quarters of an octave: late:<k> holds those of 2^(k/4) to 2^((k+1)/4) us, less one. Jobs that leave
-  -- together are about as late as each other, so the borders of the last quarter are remembered.
-  local quarters, log
-  at_first_call[#at_first_call + 1] = function() log, quarters = math.log, 4 / math.log(2) end
-
-  local function find_quarter(m, late)
-    local k = floor(log(max(0, late) + 1) * quarters + 1e-9) -- a whole quarter must not come out just below itself
-    m.late_k, m.late_from, m.late_to = k, ceil(2 ^ (k / 4) - 1), 2 ^ ((k + 1) / 4) - 1
-  end
-
-  -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
-  -- catch_up is made up, more is not. `more` says whether more jobs wait.
-  local function left(ctx, s, r, bytes, more)
-    local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
-    r.left, r.out = r.left - 1, r.out + 1
-    ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
-    if p.parent then
-      pays(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends)
-      s.turn_ends = nil
-    end
-    local late = now - (s.met or due)
-    if late > ctx.latest_us then ctx.latest_us = late end
-    if late < m.late_from or late >= m.late_to then find_quarter(m, late) end
-    local lates, k = m.lates, m.late_k
-    lates[k] = (lates[k] or 0) + 1
-    if due < now - p.catch_up_us then due = now - p.catch_up_us end
-    if br then
-      s.due = brake.left(ctx, br, p, due, more)
-    elseif p.part == 0 then
-      s.due = due + p.step
-    else
-      s.due = after(p, due)
-    end
-    s.due_text, s.met = nil, nil
-  end
-
-  -- refused: a stream did not take a job; it takes no more in this call.
-  local function refused(ctx, r, err)
-    r.left, r.exact = 0, true
-    note(ctx, 'refused', r.stream, err)
-  end
-
-  -- may_go: the route's room, where one more job may leave now; else nil.
-  local function may_go(ctx, s, quota)
-    if quota <= 0 or s.due > ctx.now or ctx.bytes >= MIB then return nil end
-    local parent = s.p.parent
-    if s.p.limited then
-      if slots.is_full(ctx, s.bucket, s.p) then return nil end
-      if not slots.can_take(ctx) then
-        s.stuck = true
-        return nil
-      end
-    end
-    if parent then
-      if s.p.refused then return nil end
-      local met, due = asks(ctx, above(ctx, parent), s.due)
-      if not met then return nil end
-      s.met, s.due, s.due_text = met, due, nil
-    end
-    local r = ctx.rooms[s.p.route]
-    if not r or r.left <= 0 then
-      r = room(ctx, s.p.route)
-      if r.left <= 0 then return nil end
-    end
-    return r
-  end
-
   -- from_retries: let out jobs whose back-off has ended, a rate slot each. Replies what is left of the quota.
   local function from_retries(ctx, s, quota)
     local drips = drips_of(ctx.memory)
@@ -91,11 +25,15 @@ do
       local r = may_go(ctx, s, quota)
       local job = r and retries.next_one(ctx, s)
       if not job then break end
+      local o = job.options
+      local cost = o.cost > 1 and o.cost or nil
+      if cost and not leave.has_room(ctx, s, cost) then break end
       local entry = {
         'bucket', s.bucket, 'job', job.body, 'attempt', job.attempt, 'due_us', s.due_text or digits(s.met or s.due), 'at_us',
-        ctx.now_text, 'lease_ms', s.p.lease, 'id', job.id,
+        ctx.now_text, 'lease_ms', s.p.lease, 'id', o.id,
       }
       if job.kept ~= '0' then entry[15], entry[16] = 'kept', job.kept end
+      if not element.is_bare(o) then element.add_fields(entry, o) end
       local added = r.forward and forward.send(r, job.body) or pcall_redis('XADD', r.stream, '*', unpack(entry))
       if added.err then -- a text has no such field
         refused(ctx, r, added.err)
@@ -103,11 +41,10 @@ do
       end
       if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, s.bucket, s.p)) end
       if drips then drip(drips, s.bucket, s.due_text or digits(s.met or s.due), ctx.now_text) end
-      left(ctx, s, r, 0, s.len > 0)
+      left(ctx, s, r, 0, s.len > 0, cost)
       retries.remove(ctx, s, job)
       quota = quota - 1
     end
-    s.retry_ready = retries.index(ctx, s.bucket, true)
     return quota
   end
 
@@ -116,14 +53,16 @@ do
   -- for nothing tells how large the next one is. Replies what is left of the quota.
   local function from_queue(ctx, s, quota)
     local queue, name, limit, out, len = s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len
-    local now_text, lease, large, drips = ctx.now_text, s.p.lease, false, drips_of(ctx.memory)
+    local now_text, lease, large, drips, mark = ctx.now_text, s.p.lease, false, drips_of(ctx.memory), ctx.mark
     while out < len do
       local r = may_go(ctx, s, quota)
       if not r then break end
       local job = out == 0 and head_of == name and head or call('LINDEX', queue, from_right[out + 1])
       head_of, head = nil, nil
-      local bytes = #job
-      if bytes <= limit then
+      local bytes, o = #job, mark and element.read(mark, job)
+      if o then
+        if not leave.submitted(ctx, s, r, o, bytes, out + 1 < len) then break end
+      elseif bytes <= limit then
         local added = r.forward and forward.send(r, job) or pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1',
           'due_us', s.due_text or digits(s.met or s.due), 'at_us', now_text, 'lease_ms', lease)
         if added.err then
@@ -133,7 +72,7 @@ do
         if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, name, s.p)) end
         if drips then drip(drips, name, s.due_text or digits(s.met or s.due), now_text) end
         left(ctx, s, r, bytes, out + 1 < len)
-      elseif not rejected.turn_away(ctx, s, job) then
+      elseif not rejected.turn_away(ctx, s, job, 'too_large') then
         s.stuck = true
         break
       end
@@ -144,6 +83,39 @@ do
     if out == 1 and not large then call('RPOP', queue) elseif out > 0 then call('LTRIM', queue, '0', -(out + 1)) end
     s.len = len - out
     s.level = s.len > s.p.capacity and s.len or nil
+    return quota
+  end
+
+  -- one_delayed: the next delayed job of a bucket leaves, or is gone without a slot. Replies whether.
+  local function one_delayed(ctx, s, text, job, more)
+    local r = may_go(ctx, s, 1)
+    if not r or not leave.submitted(ctx, s, r, element.read(sub(job, 1, element.MARK_BYTES), job), #job, more) then return false end
+    delayed.remove(ctx, s.bucket, text)
+    return true
+  end
+
+  -- by_turns: let out delayed jobs whose time has come, and jobs of the queue, one and one. Replies what is left of the quota.
+  local function by_turns(ctx, s, quota)
+    local name = s.bucket
+    local was_queue = delayed.is_queue_next(ctx, name)
+    local is_queue = was_queue
+    while quota > 0 do
+      local text, job = delayed.next_one(ctx, name)
+      if not text then
+        is_queue = false
+        if s.len > 0 then quota = from_queue(ctx, s, quota) end
+        break
+      end
+      local takes_queue, before = is_queue and s.len > 0, quota
+      if takes_queue then
+        quota = quota - 1 + from_queue(ctx, s, 1)
+      elseif one_delayed(ctx, s, text, job, s.len > 0) then
+        quota = quota - 1
+      end
+      if quota == before then break end
+      is_queue = not takes_queue
+    end
+    delayed.note_next(ctx, name, was_queue, is_queue and delayed.count(ctx, name) > 0)
     return quota
   end
 
@@ -160,8 +132,8 @@ do
   end
 
   -- retry_first: whether a bucket whose jobs finish in their order has a failed one that could leave: the queue waits for it.
-  local function retry_first(ctx, s, announced)
-    return s.p.ordered and (s.retry_ready or not announced and retries.has_ended(ctx, s.bucket))
+  local function retry_first(ctx, s)
+    return s.p.ordered and retries.one_has_ended(ctx, s.bucket)
   end
 
   -- turn: what becomes of a bucket that is due. Replies what is left of its quota.
@@ -173,7 +145,14 @@ do
         s.retry_ready = announced
       else
         if announced then rest = from_retries(ctx, s, rest) end
-        if s.len > 0 and not retry_first(ctx, s, announced) then rest = from_queue(ctx, s, rest) end
+        if not retry_first(ctx, s) then
+          if announced and ctx.mark then
+            rest = by_turns(ctx, s, rest)
+          elseif s.len > 0 then
+            rest = from_queue(ctx, s, rest)
+          end
+        end
+        if announced then s.retry_ready = retries.index(ctx, s.bucket, true) end
         local counts = ctx.memory.watched and watched_in(ctx.memory, ctx.now)
         if counts then watch_note(counts, s.bucket, ctx.dispatched - dispatched_before) end
       end
@@ -202,12 +181,12 @@ do
   local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local line, policy, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
-  local due_before, text_before, watched, drips
+  local due_before, text_before, watched, drips, mark, mark_byte
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
   -- is_plain: whether the buckets of this call may go the plain way.
   function dispatch.is_plain(ctx)
-    return not ctx.prev and not ctx.has_levels and not ctx.has_retries
+    return not ctx.prev and not ctx.has_levels and not ctx.has_ended
   end
 
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
@@ -243,6 +222,7 @@ do
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
     slowed = ctx.slowed -- of the buckets that this call was to expect
     watched, drips = m.watched and watched_in(m, now), drips_of(m)
+    mark, mark_byte = ctx.mark, ctx.mark and byte(ctx.mark)
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, going, to_schedule, scheduled, to_rest, rested = nil, false, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -258,6 +238,7 @@ do
     local parent = p.parent
     policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.is_stopped
     line = parent and not is_stopped and above(ctx, parent)
+    if line and line[1].brake and line[1].brake.paid then is_stopped = true end -- what it makes up for changes with each job
     catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step
     if p.route ~= to_route then
       write_room()
@@ -295,6 +276,11 @@ do
     return false
   end
 
+  -- is_marked: whether a job was submitted: then it goes no plain way.
+  local function is_marked(job)
+    return byte(job) == mark_byte and element.read(mark, job) ~= nil
+  end
+
   -- put_more: jobs of the same bucket after its first, up to `most` together with that. Replies how many have left, and the next due.
   local function put_more(ctx, name, p, queue, len, due, most)
     local out = 1
@@ -302,7 +288,7 @@ do
     while out < most and due <= now and room_left > 0 and bytes < MIB do
       local job = call('LINDEX', queue, from_right[out + 1])
       local size = #job
-      if size > now_limit or not put(ctx, name, job, digits(due)) then break end
+      if size > now_limit or mark and is_marked(job) or not put(ctx, name, job, digits(due)) then break end
       out, due = out + 1, paid(p, due, size, due)
     end
     return out, due
@@ -370,7 +356,7 @@ do
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job
-    if size > now_limit then
+    if size > now_limit or mark and is_marked(job) then
       head_of, head = name, job
       return 0
     end
@@ -398,7 +384,7 @@ do
     if not going then resume(ctx) end
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end
-    if ctx.has_slow and brake.is_slowed(ctx, name, p) then return false end
+    if (ctx.has_slow or ctx.has_paid) and brake.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
     local len = pcall_redis('LLEN', queue)
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
@@ -408,13 +394,13 @@ do
     if not met then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job
-    if size > now_limit or not put(ctx, name, job, digits(met)) then return false end
+    if size > now_limit or mark and is_marked(job) or not put(ctx, name, job, digits(met)) then return false end
     pays(ctx, line, name, p, one.ends)
     if watched then watch_note(watched, name, 1) end
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     if len > 1 and due <= now then
-      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight)) -- that end is its tag now
+      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight, line[1].shares.largest)) -- that end is its tag now
       if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
     else
       waiting.served(ctx, key, one)

@@ -111,10 +111,13 @@ do
     ctx.memory.drained_us = ctx.now
     if ctx.held ~= '' then places.release_where_room(ctx) end
     if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
-    ctx.has_levels, ctx.has_retries = false, false
+    ctx.has_levels, ctx.has_retries, ctx.has_ended = false, false, false
     if call('EXISTS', ctx.k.level, ctx.k.retries) > 0 then
       ctx.has_levels, ctx.has_retries = call('EXISTS', ctx.k.level) == 1, call('EXISTS', ctx.k.retries) == 1
-      if ctx.has_retries then retries.announce(ctx) end
+      if ctx.has_retries then
+        retries.announce(ctx)
+        ctx.has_ended = retries.any_has_ended(ctx)
+      end
     end
   end
 

@@ -46,11 +46,20 @@ do
     return gate.let_in(gates, n), n
   end
 
-  -- begins: jobs come into a bucket. The time since the due of one without work earns no credit.
-  function push.begins(ctx, s)
-    if not s.due or (s.due < ctx.now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then s.due = ctx.now end
+  -- begun_due: the due of a bucket once jobs come into it. The time since the due of one without work earns no credit.
+  local function begun_due(ctx, s)
+    local due, now = s.due, ctx.now
+    if not due or (due < now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then return now end
+    return due
+  end
+  push.begun_due = begun_due
+
+  -- begins: jobs come into a bucket.
+  local function begins(ctx, s)
+    s.due = begun_due(ctx, s)
     if s.len == 0 and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, s.bucket) end
   end
+  push.begins = begins
 
   -- level_of: how many jobs a bucket keeps of those that it has and those that come.
   function push.level_of(s)
@@ -59,21 +68,27 @@ do
 
   -- reckoned_due: the due that a reply reckons with: of a held or paused bucket, or one without a free slot, as if
   -- that ended now.
-  local function reckoned_due(ctx, s)
+  function push.reckoned_due(ctx, s)
     if s.due and (s.p.paused or s.place == ctx.k.full or places.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
     return s.due or ctx.now
   end
 
+  local reckoned_due = push.reckoned_due
+
   -- eta_of: when the n-th waiting job is due, by the bucket and by every budget above it.
   local function eta_of(ctx, p, due, n)
     local eta = eta_ms(p, due, ctx.now, n)
-    return p.parent and not p.refused and max(eta, budget.eta_ms(ctx, p.parent, n)) or eta
+    return p.parent and not p.refused and max(eta, (budget.eta_ms(ctx, p.parent, n))) or eta
   end
+
+  push.eta_of = eta_of
 
   -- wait_for_room: how long until one place is expected to be free: the next job leaves.
   local function wait_for_room(ctx, p, due)
     return p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
   end
+
+  push.wait_for_room = wait_for_room
 
   -- verdict: the reply to a push of n jobs of which some were accepted, and stand in the queue now.
   function push.verdict(ctx, s, gates, n, accepted)
@@ -84,6 +99,49 @@ do
     end
     return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or p.parent and eta_of(ctx, p, due, s.len) or eta_ms(p, due, ctx.now, s.len) }
   end
+
+  -- can_be_cut: nothing keeps what is above the level of a bucket from being cut, or what `n` more jobs drop; else the error.
+  function push.can_be_cut(ctx, s, n)
+    if s.over == 0 and not (s.p.drop_oldest and s.len + n > s.p.capacity) then return nil end
+    local stream = ctx.k.rejected
+    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
+  end
+
+  -- count_refused: n jobs were refused.
+  function push.count_refused(ctx, s, n)
+    context.count(ctx, 'rejected', n)
+    context.count(ctx, 'turned_away', n)
+    if s.p.closed then context.count(ctx, 'closed', n) end
+    rejecting.add(ctx, s.bucket, n)
+  end
+
+  -- put_in: the first n of some jobs go into the queue; with drop-oldest older ones go for them.
+  local function put_in(ctx, s, gates, jobs, n)
+    begins(ctx, s)
+    if gates[1] then gate.charge(gates, n) end
+    call('LPUSH', s.queue, unpack(jobs, 1, n))
+    local level = push.level_of(s)
+    s.len = s.len + n
+    if s.len > level then
+      s.over, s.len = s.len - level, level
+      rejected.cut(ctx, s)
+    end
+  end
+
+  push.put_in = put_in
+
+  -- stand: a bucket waits where it must from now on. It is written.
+  local function stand(ctx, s)
+    if s.due then
+      -- An empty bucket may stand on the schedule for a retry.
+      s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
+      places.commit(ctx, s, bucket.place(ctx, s) or s.place)
+    elseif s.stored_due and s.stored_due > ctx.now then
+      places.commit(ctx, s, nil) -- by a new rate it rested for long enough
+    end
+    places.flush(ctx)
+  end
+  push.stand = stand
 
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
   -- keys   <prefix>:queue:<bucket>
@@ -106,41 +164,18 @@ do
         return refuse('TOOLARGE', 'job ' .. i .. ' has ' .. #jobs[i] .. ' bytes, limits.max_job_bytes is ' .. limit)
       end
     end
-    local drop = p.drop_oldest
-    if s.over > 0 or (drop and s.len + #jobs > p.capacity) then
-      local stream = ctx.k.rejected
-      if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
-    end
+    err = (s.over > 0 or p.drop_oldest) and push.can_be_cut(ctx, s, #jobs)
+    if err then return err end
     -- checks end here
     rejected.settle(ctx, s)
     local accepted, places_for = push.fits(s, gates, #jobs)
     if accepted > 0 then context.count(ctx, 'pushed', accepted) end
     if accepted < #jobs then
-      context.count(ctx, 'rejected', #jobs - accepted)
-      context.count(ctx, 'turned_away', #jobs - accepted)
-      if s.p.closed then context.count(ctx, 'closed', #jobs - accepted) end
+      push.count_refused(ctx, s, #jobs - accepted)
       if accepted < places_for then context.count(ctx, 'gated', places_for - accepted) end
-      rejecting.add(ctx, s.bucket, #jobs - accepted)
     end
-    if accepted > 0 then
-      push.begins(ctx, s)
-      gate.charge(gates, accepted)
-      call('LPUSH', s.queue, unpack(jobs, 1, accepted))
-      local level = push.level_of(s)
-      s.len = s.len + accepted
-      if s.len > level then
-        s.over, s.len = s.len - level, level
-        rejected.cut(ctx, s)
-      end
-    end
-    if s.due then
-      -- An empty bucket may stand on the schedule for a retry.
-      s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
-      places.commit(ctx, s, bucket.place(ctx, s) or s.place)
-    elseif s.stored_due and s.stored_due > ctx.now then
-      places.commit(ctx, s, nil) -- by a new rate it rested for long enough
-    end
-    places.flush(ctx)
+    if accepted > 0 then put_in(ctx, s, gates, jobs, accepted) end
+    stand(ctx, s)
     return push.verdict(ctx, s, gates, #jobs, accepted)
   end
 

@@ -17,37 +17,6 @@ do
     return refuse('BADARG', 'one key is needed: <prefix>:ready or <prefix>:ready:<route>')
   end
 
-  -- drip_ack: jobs are done: acknowledge and delete their entries.
-  -- keys   a ready stream
-  -- args   id [id ...] (1 to 1,000)
-  -- reply  how many were pending; an id that was not is left alone
-  -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
-  -- cost   O(ids)
-  function jobs.ack(redis_keys, ids, now_us)
-    local stream, space, route_name = redis_keys[1], nil, nil
-    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
-    if not space then return bad_ready_key() end
-    if #ids == 0 then return refuse('BADARG', 'no entry id given') end
-    if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
-    local full = {}
-    for i, id in ipairs(ids) do
-      full[i] = entry_id(id)
-      if not full[i] then return refuse('BADARG', 'argument ' .. i .. ' is no entry id: write <ms>-<seq>') end
-    end
-    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
-    -- checks end here
-    local done = {}
-    for _, id in ipairs(full) do
-      if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
-    end
-    local k = keys.of(space)
-    local counts = #done > 0 and call('EXISTS', k.slots, k.slow) > 0
-    if counts then throttle.done(space, stream, done, now_us) end
-    if #done > 0 then call('XDEL', stream, unpack(done)) end
-    if counts then release.entries(space, route_name, done, now_us) end
-    return #done
-  end
-
   -- read_entry: the fields of an entry, as a table and as the list they are; nil when it is gone.
   function jobs.read_entry(stream, id)
     local found = call('XRANGE', stream, id, id)[1]
@@ -60,12 +29,91 @@ do
   -- is_job: whether an entry is a job that can go back into a bucket.
   function jobs.is_job(fields)
     return fields.job and fields.bucket and is_bucket(fields.bucket) and (not fields.attempt or whole(fields.attempt))
-      and (not fields.id or entry_id(fields.id)) and (not fields.kept or whole(fields.kept))
+      and (not fields.id or element.is_id(fields.id)) and (not fields.kept or whole(fields.kept))
+  end
+
+  -- is_pending: whether a worker holds an entry; nil and the error where the key is none of ours.
+  local function is_pending(stream, id)
+    local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
+    local err = is_error(pending)
+    if err and find(err, 'NOGROUP', 1, true) then return false end
+    if err then return nil, wrong_type(stream, 'stream') end
+    return #pending > 0
+  end
+
+  -- with_cost: one entry is about to be acknowledged, and really cost so many units; nil, or an error having changed nothing.
+  local function with_cost(space, stream, route_name, id, units, now_us)
+    local holds, err = is_pending(stream, id)
+    local fields = holds and jobs.read_entry(stream, id)
+    if not fields or not jobs.is_job(fields) then return err end
+    adjust.entry(context.open(space, now_us), route_name, id, fields, function(charged) return units - charged end)
+  end
+
+  -- drip_ack: jobs are done: acknowledge and delete their entries.
+  -- keys   a ready stream
+  -- args   id [id ...] (1 to 1,000), or id COST units: what that one really cost (72_adjust)
+  -- reply  how many were pending; an id that was not is left alone
+  -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
+  -- cost   O(ids)
+  function jobs.ack(redis_keys, ids, now_us)
+    local stream, space, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
+    if not space then return bad_ready_key() end
+    if #ids == 0 then return refuse('BADARG', 'no entry id given') end
+    if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
+    local full, units = {}, #ids == 3 and upper(ids[2]) == 'COST'
+    if units then
+      units = adjust.units_of(ids[3])
+      if not units or units < 0 then return refuse('BADARG', 'COST needs a whole number of units') end
+      ids = { ids[1] }
+    end
+    for i, id in ipairs(ids) do
+      full[i] = entry_id(id)
+      if not full[i] then return refuse('BADARG', 'argument ' .. i .. ' is no entry id: write <ms>-<seq>') end
+    end
+    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
+    local err = units and with_cost(space, stream, route_name, full[1], units, now_us)
+    if err then return err end
+    -- checks end here
+    local done = {}
+    for _, id in ipairs(full) do
+      if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
+    end
+    local k = keys.of(space)
+    local counts = #done > 0 and call('EXISTS', k.slots, k.slow, k.adjusted) > 0
+    if counts then adjust.done(k, route_name, done) end
+    if counts then throttle.done(space, stream, done, now_us) end
+    if #done > 0 then call('XDEL', stream, unpack(done)) end
+    if counts then release.entries(space, route_name, done, now_us) end
+    return #done
+  end
+
+  -- drip_adjust: a job cost more, or less, than it was charged.
+  -- keys   a ready stream
+  -- args   entry id, the difference in units: +n or -n
+  -- reply  1, or 0: it is not pending any more, or was adjusted before; nothing changed
+  -- errors BADARG WRONGTYPE; nothing is changed
+  -- cost   O(log n)
+  function jobs.adjust(redis_keys, args, now_us)
+    local stream, space, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
+    if not space then return bad_ready_key() end
+    local id, units = entry_id(args[1] or ''), adjust.units_of(args[2])
+    if not id or not units or #args ~= 2 then
+      return refuse('BADARG', 'adjust takes an entry id, and a difference in units, -' .. digits(adjust.UNITS_MOST) .. ' to +' .. digits(adjust.UNITS_MOST))
+    end
+    local ctx = context.open(space, now_us)
+    local holds, err = is_pending(stream, id)
+    if err then return err end
+    local fields = holds and jobs.read_entry(stream, id)
+    if not fields or not jobs.is_job(fields) then return 0 end
+    return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
   end
 
   -- finish: an entry is done with.
   local function finish(ctx, stream, route_name, id)
     release.entry(ctx, route_name, id)
+    adjust.done(ctx.k, route_name, { id })
     call('XACK', stream, 'workers', id)
     call('XDEL', stream, id)
   end
@@ -76,6 +124,11 @@ do
       'bucket', fields.bucket or '', 'job', fields.job or '', 'attempt', fields.attempt or '1', 'id', fields.id or id,
       'reason', reason,
     }
+    if jobs.is_job(fields) then
+      local o = element.options_of(fields, list)
+      o.deadline_us = nil
+      element.add_fields(entry, o)
+    end
     if reason == 'malformed' then
       for i = 1, min(#list, 2000), 2 do
         local field = list[i]
@@ -108,12 +161,14 @@ do
     local counts = not how.keep or kept >= FREE_KEEPS
     if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
     local delay_us = how.delay_us or backoff_us(p, attempt)
-    local ends = how.first_us or ctx.now + delay_us
+    local ends, o = how.first_us or ctx.now + delay_us, element.options_of(fields, list, fields.id or id)
+    if o.deadline_us and ends > o.deadline_us then return bury(ctx, stream, route_name, id, fields, list, 'expired') end
     local earlier, err = retries.add(ctx, name, {
       entry = id, route = route_name, delay_us = delay_us, attempt = counts and attempt + 1 or attempt,
-      kept = how.keep and kept + 1 or kept, id = fields.id or id, body = fields.job, is_throttled = how.first_us ~= nil,
+      kept = how.keep and kept + 1 or kept, options = o, body = fields.job, is_throttled = how.first_us ~= nil,
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
+    if ctx.mark and fields.id then ids.retries(ctx, name, fields.id, counts and attempt + 1 or attempt, ends) end
     finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if how.first_us then count(ctx, 'throttled', 1) end

@@ -8,6 +8,7 @@ do
   local LEASE_MIN_MS = 1000
   local REMOVE_MOST = 1000  -- entries deleted in a call
   local THOROUGH_EVERY = 5  -- passes: see `may_hide`
+  local SILENT_MS = 3600000 -- a worker that holds nothing and asked for nothing in so long has ended
 
   -- lease_of: how long a pending entry may stay, in ms: 0 for one that is no job, nil for one that is gone.
   local function lease_of(ctx, stream, id)
@@ -91,12 +92,19 @@ do
     return true
   end
 
-  -- may_hide: whether finished entries may stand behind a pending one. Entries that were deleted undelivered still count in the
-  -- lag, so it alone may hide finished ones: some passes walk through them whatever it says.
-  local function may_hide(stream, group, thorough)
-    local undelivered = group.lag
-    if undelivered and #call('XRANGE', stream, '(' .. group['last-delivered-id'], '+', 'COUNT', 1) == 0 then undelivered = 0 end
-    return thorough or not undelivered or call('XLEN', stream) > group.pending + undelivered
+  -- lag_of: how many entries no worker has read yet, or nil where Redis does not know. Where there is none and the lag says another
+  -- thing, the group's count begins anew: on a promoted replica it would stay wrong for good (42_route says why).
+  local function lag_of(stream, group)
+    local lag = group.lag or nil
+    if lag == 0 or route.oldest(stream, group) then return lag end
+    if lag then route.all_read(stream, group) end
+    return 0
+  end
+
+  -- may_hide: whether finished entries may stand behind a pending one. A lag that is wrong may hide finished ones by chance: some
+  -- passes walk through them whatever it says.
+  local function may_hide(stream, group, lag, thorough)
+    return thorough or lag == nil or call('XLEN', stream) ~= group.pending + lag
   end
 
   -- reap_route: one page of a route, from the pending entry after `from` ('' = the beginning). Replies where to go on, or nil
@@ -106,13 +114,14 @@ do
     local length = pcall_redis('XLEN', stream)
     if is_error(length) then note(ctx, 'wrong-type', stream) return nil end
     pass.live = pass.live + length
+    if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
     if length == 0 then
       if not pass.named[name] then call('SREM', ctx.k.routes, name) end
       return nil
     end
     local group = route.group_of(stream)
     if not group then route.make(ctx.space, name) return nil end
-    local delivered, most = group['last-delivered-id'], ctx.limits.batch - pass.rows
+    local delivered, most, lag = group['last-delivered-id'], ctx.limits.batch - pass.rows, lag_of(stream, group)
     local rows = call('XPENDING', stream, 'workers', from == '' and '-' or '(' .. from, '+', most)
     if from == '' then
       if not trim_front(pass, stream, rows[1] and rows[1][1] or delivered) then return '' end
@@ -122,7 +131,7 @@ do
       end
     end
     pass.rows = pass.rows + #rows
-    local behind = may_hide(stream, group, pass.thorough)
+    local behind = may_hide(stream, group, lag, pass.thorough)
     local last = from
     for _, row in ipairs(rows) do
       if behind and last ~= '' and not remove_between(ctx, pass, stream, '(' .. last, '(' .. row[1]) then return last end
@@ -147,7 +156,10 @@ do
     if not space then return refuse('BADARG', 'reap takes the policy key') end
     local ctx = context.open(space, args[1])
     local m = ctx.memory
-    if (args[3] or '') == '' then m.passes = m.passes + 1 end
+    if (args[3] or '') == '' then
+      m.passes = m.passes + 1
+      memory.age_leases(m, ctx.now)
+    end
     local pass = {
       left_ms = huge, rows = 0, taken_back = 0, removed = 0, live = 0, ahead_ms = 0, named = record.routes_of(ctx.rec),
       takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,

@@ -22,7 +22,8 @@ do
     local space = #redis_keys == 1 and keys.space_before(redis_keys[1], 'dead')
     if not space then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:dead') end
     local after, upto, of_bucket, of_reason, id = args[2] or '', args[3] or '', args[4] or '', args[5] or '', args[6] or ''
-    for _, one in ipairs({ after, upto, id }) do
+    if id ~= '' and not element.is_id(id) then return nil, nil, refuse('BADARG', 'the id of a job is 1 to 200 bytes of ! to ~') end
+    for _, one in ipairs({ after, upto }) do
       if one ~= '' and not entry_id(one) then return nil, nil, refuse('BADARG', 'an entry id is <ms>-<seq>') end
     end
     if #of_bucket > GLOB_MOST or #of_reason > GLOB_MOST then
@@ -35,7 +36,7 @@ do
     return ctx, {
       from = after == '' and '-' or '(' .. after, last = after, upto = upto == '' and '+' or upto,
       bucket = of_bucket ~= '' and glob.compile(of_bucket), reason = of_reason ~= '' and glob.compile(of_reason),
-      id = id ~= '' and entry_id(id),
+      id = id ~= '' and (entry_id(id) or id),
     }
   end
 
@@ -43,7 +44,7 @@ do
   local function finds(filter, id, fields)
     return (not filter.bucket or glob.matches(filter.bucket, fields.bucket or ''))
       and (not filter.reason or glob.matches(filter.reason, fields.reason or ''))
-      and (not filter.id or filter.id == id or filter.id == entry_id(fields.id or ''))
+      and (not filter.id or filter.id == id or filter.id == (entry_id(fields.id or '') or fields.id))
   end
 
   -- is_malformed: whether an entry holds no job that could go back: what was no job when it came here (72_jobs, 52_retries),
@@ -148,8 +149,8 @@ do
     local now_most, changed, malformed, kept = min(most, ctx.limits.batch), 0, 0, 0
     -- checks end here
     ctx.earlier = false
-    local on = walk(ctx, filter, now_most, function(id, fields)
-      local outcome = one(ctx, id, fields, now_most - changed)
+    local on = walk(ctx, filter, now_most, function(id, fields, list)
+      local outcome = one(ctx, id, fields, list, now_most - changed)
       if outcome == 'changed' then
         changed = changed + 1
         call('XDEL', ctx.k.dead, id)
@@ -175,12 +176,13 @@ do
 
   -- put_back: a dead job becomes a retry whose back-off has ended, of attempt 1. `rank` is 1 for the last one of this call: they
   -- leave in the order in which they died. Its entry here makes the stored job unique, so that whoever adds it, it is one job.
-  local function put_back(ctx, id, fields, rank)
+  local function put_back(ctx, id, fields, list, rank)
     if is_malformed(fields) then return 'malformed' end
     local name, ends = fields.bucket, ctx.now - rank
+    local o = element.options_of(fields, list, fields.id or id)
+    o.deadline_us = nil
     local earlier, err = retries.add(ctx, name, {
-      entry = id, route = record.policy_of(ctx.rec, name).route, delay_us = 0, attempt = 1, kept = 0,
-      id = entry_id(fields.id or id), body = fields.job,
+      entry = id, route = record.policy_of(ctx.rec, name).route, delay_us = 0, attempt = 1, kept = 0, options = o, body = fields.job,
     }, ends)
     if err then
       context.note(ctx, 'refused', ctx.k.retry .. name, err)

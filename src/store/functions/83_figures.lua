@@ -69,10 +69,7 @@ do
     local found = route.look_at_stream(ctx, name)
     if found.wrong then return nil end
     local oldest, group = 0, found.group
-    if found.ready > 0 then
-      local first = call('XRANGE', found.stream, group and '(' .. group['last-delivered-id'] or '-', '+', 'COUNT', 1)[1]
-      if first then oldest = max(0, floor(ctx.now / 1000) - match(first[1], '^%d+')) end
-    end
+    if found.oldest then oldest = max(0, floor(ctx.now / 1000) - match(found.oldest[1], '^%d+')) end
     return found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
   end
 

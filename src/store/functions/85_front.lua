@@ -23,11 +23,12 @@ do
     local queue = redis_keys[1]
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return wrong_type(queue, 'list') end
-    local reply, bytes = { len }, 0
+    local reply, bytes, mark = { len }, 0, call('HGET', keys.of(space).policy, 'mark')
     for i = 1, min(most, len) do
       if bytes >= MIB then break end
-      local job = call('LINDEX', queue, -i)
-      reply[2 * i], reply[2 * i + 1], bytes = #job, sub(job, 1, first), bytes + #job
+      local stored = call('LINDEX', queue, -i)
+      local job = element.body_of(mark, stored)
+      reply[2 * i], reply[2 * i + 1], bytes = #job, sub(job, 1, first), bytes + #stored
     end
     return reply
   end

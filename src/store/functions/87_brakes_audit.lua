@@ -5,7 +5,7 @@ do
   -- check: what is wrong; `stands` is where each node stands.
   function brakes_audit.check(space, stands, found)
     local k, stored = keys.of(space), {}
-    for _, key in ipairs({ k.slow, k.windows }) do
+    for _, key in ipairs({ k.slow, k.windows, k.paid }) do
       for _, id in ipairs(call('HKEYS', key)) do stored[id] = true end
     end
     for id in pairs(stored) do
@@ -15,7 +15,7 @@ do
       if not stored[id] then found(id .. ' has no brake, and yet it is known when that is over') end
     end
     local flags = call('HGET', k.policy, 'brakes') or ''
-    for key, flag in pairs({ [k.slow] = 's', [k.windows] = 'q' }) do
+    for key, flag in pairs({ [k.slow] = 's', [k.windows] = 'q', [k.paid] = 'p' }) do
       local is_there = call('EXISTS', key) == 1
       if is_there and not find(flags, flag, 1, true) then found(key .. ' is there, and the policy key does not say so') end
     end

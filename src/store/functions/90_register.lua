@@ -45,7 +45,11 @@ do
 
   public('push', push.push, {})
   public('peek', push.peek, { 'no-writes' })
+  public('submit', submit.submit, {})
+  public('cancel', submit.cancel, { 'allow-oom' })
+  public('find', submit.find, { 'no-writes' })
   public('ack', jobs.ack, { 'allow-oom' })
+  public('adjust', jobs.adjust, { 'allow-oom' })
   public('fail', jobs.fail, { 'allow-oom' })
   public('slow', throttle.slow, { 'allow-oom' })
   limit('fixed_window', limiter.door(kinds['fixed-window']))

@@ -171,6 +171,7 @@ pub fn watch(shared: &Shared) {
         let sent = now_us();
         let answer: RedisResult<redis::Value> = line.query(&question);
         let now = now_us();
+        let is_answered = answer.is_ok();
         if let Ok(answer) = answer
             && shared.ids_tell_no_time
             && let Ok(stream) = redis::from_redis_value::<HashMap<String, redis::Value>>(answer)
@@ -178,10 +179,12 @@ pub fn watch(shared: &Shared) {
             let id: String = redis::from_redis_value_ref(&stream["last-generated-id"]).expect("an id");
             shared.tops.lock().expect("no panic").push((number_of(&id), sent, now));
         }
-        if now > last + UNNOTICED_US {
-            shared.stalls.lock().expect("no panic").push((last, now));
+        if is_answered {
+            if now > last + UNNOTICED_US {
+                shared.stalls.lock().expect("no panic").push((last, now));
+            }
+            last = now;
         }
-        last = now;
         std::thread::sleep(Duration::from_millis(1));
     }
 }

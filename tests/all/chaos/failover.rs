@@ -113,7 +113,7 @@ impl Kept {
     pub fn watch(&self, shared: &Shared) {
         while shared.working.load(Ordering::Relaxed) {
             if let Ok((mut server, primary)) = shared.way.connect() {
-                while let Ok(true) = self.note(&mut server, primary) {
+                while shared.working.load(Ordering::Relaxed) && matches!(self.note(&mut server, primary), Ok(true)) {
                     sleep(Duration::from_millis(2));
                 }
             }

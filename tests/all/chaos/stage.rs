@@ -187,7 +187,7 @@ impl Stage {
         let queues: u64 = BUCKETS.iter().map(|bucket| number(&["LLEN", &format!("drip:queue:{bucket}")])).sum();
         let retries: u64 = BUCKETS.iter().map(|bucket| number(&["ZCARD", &format!("drip:retry:{bucket}")])).sum();
         // Of the entries that are left only these count: what is finished is deleted some time later, and the group's lag, which would tell
-        // of it at once, is not replicated: after a failover it never ends.
+        // of it at once, is wrong after a failover until dripd's next pass.
         let group: redis::RedisResult<Vec<HashMap<String, Value>>> =
             redis::cmd("XINFO").arg("GROUPS").arg("drip:ready").query(&mut redis);
         let Ok([group]) = group.as_deref() else { return Some("there is no group".to_owned()) };

@@ -69,17 +69,8 @@ fn gates() -> String {
     text
 }
 
-fn to_come(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
 /// What belongs between the markers of the page.
 fn parts() -> Vec<(&'static str, String)> {
-    let later = format!(
-        "- `[defaults]` and `[[bucket]]`: {}\n- `[[budget]]`: {}\n",
-        to_come(keys::POLICY_TO_COME),
-        to_come(keys::BUDGET_TO_COME),
-    );
     vec![
         ("keys: redis", table(keys::REDIS)),
         ("keys: redis tls", table(keys::REDIS_TLS)),
@@ -96,7 +87,6 @@ fn parts() -> Vec<(&'static str, String)> {
         ("keys: limits", table(keys::LIMITS)),
         ("keys: http", table(keys::HTTP)),
         ("keys: http token", table(keys::HTTP_TOKEN)),
-        ("keys: to come", later),
     ]
 }
 

@@ -378,7 +378,7 @@ fn malformed_entries_are_listed_and_dropped_but_never_put_back() {
         add(&["bucket", "b", "job", "", "attempt", "1", "id", "1-1", "reason", "malformed", "color", "red"]),
         add(&["bucket", "b", "job", "x", "attempt", "1", "id", "0-0", "reason", "malformed"]),
         add(&["bucket", "b", "job", "x", "attempt", "many", "id", "1-1", "reason", "malformed"]),
-        add(&["bucket", "b", "job", "x", "attempt", "1", "id", "one", "reason", "failed"]),
+        add(&["bucket", "b", "job", "x", "attempt", "1", "id", "no id", "reason", "failed"]),
         add(&["something", "else"]),
     ];
     // Of a worker that gives an odd reason, and of somebody who wrote no id: they are jobs.
@@ -478,7 +478,7 @@ fn wrong_arguments_and_a_wrong_key_are_refused_by_their_code_and_change_nothing(
         for filter in [
             Filter { after: "x".into(), ..good.clone() },
             Filter { upto: "-".into(), ..good.clone() },
-            Filter { id: "1-2-3".into(), ..good.clone() },
+            Filter { id: "no id".into(), ..good.clone() },
             Filter { bucket: long.clone(), ..good.clone() },
             Filter { reason: long.clone(), ..good.clone() },
         ] {

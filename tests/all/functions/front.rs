@@ -2,7 +2,7 @@
 
 use redis::{FromRedisValue, Value};
 
-use crate::rig::{Case, MS, S, T0};
+use crate::rig::{Case, MS, S, Server, T0};
 
 const CONFIG: &str = "[defaults]\nrate = '10/s'\ncatch_up = '0s'\ncapacity = 10000\n";
 
@@ -62,7 +62,9 @@ fn what_is_no_question_is_refused_and_a_key_of_another_type_is_named() {
 
 #[test]
 fn dispatches_are_remembered_from_the_first_question_on_and_the_last_100_of_them() {
-    let mut case = Case::with(CONFIG);
+    // What is remembered of 256 systems of one server is forgotten all at once, and the other tests have so many.
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, CONFIG);
     let jobs: Vec<String> = (0..150).map(|n| n.to_string()).collect();
     let jobs: Vec<&str> = jobs.iter().map(String::as_str).collect();
     case.push_at(T0, "acme", &jobs);
@@ -87,7 +89,9 @@ fn dispatches_are_remembered_from_the_first_question_on_and_the_last_100_of_them
 
 #[test]
 fn dispatches_of_retries_and_of_buckets_below_a_budget_are_remembered_too() {
-    let mut case = Case::with(
+    let server = Server::start(&[]); // as above
+    let mut case = Case::on(
+        &server,
         "[defaults]\nrate = '10/s'\ncatch_up = '0s'\n[[budget]]\nmatch = 'all'\nrate = '5/s'\ncatch_up = '0s'\n[[bucket]]\nmatch = 'sms'\nwithin = 'all'\n",
     );
     assert_eq!(drips(&mut case, T0, "sms"), Some((0, vec![])));

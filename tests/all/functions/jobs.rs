@@ -5,7 +5,7 @@ use redis::Value;
 use crate::rig::{Case, Drained, Entry, MS, S, T0};
 
 /// A case with jobs of bucket `b` in a worker's hand.
-fn in_hand(toml: &str, jobs: &[&str]) -> (Case, Vec<Entry>) {
+pub(super) fn in_hand(toml: &str, jobs: &[&str]) -> (Case, Vec<Entry>) {
     let mut case = Case::with(toml);
     case.settle_at(T0);
     case.push_at(T0, "b", jobs);
@@ -24,7 +24,7 @@ fn fail_at(case: &mut Case, now: u64, id: &str, options: &[&str]) -> i64 {
 }
 
 /// A whole pass at a time; replies how many jobs were taken back, how many entries removed, and the time left in ms.
-fn reap_at(case: &mut Case, now: &str, take_back: bool) -> (i64, i64, i64) {
+pub(super) fn reap_at(case: &mut Case, now: &str, take_back: bool) -> (i64, i64, i64) {
     let (mut route, mut id, mut sum) = (String::new(), String::new(), (0, 0, i64::MAX));
     for _ in 0..10_000 {
         let reply: (String, String, i64, i64, i64, i64, i64, Vec<Value>, i64) =
@@ -38,7 +38,7 @@ fn reap_at(case: &mut Case, now: &str, take_back: bool) -> (i64, i64, i64) {
     panic!("a pass that does not end");
 }
 
-fn server_now(case: &mut Case) -> u64 {
+pub(super) fn server_now(case: &mut Case) -> u64 {
     let (s, us): (u64, u64) = case.cmd(&["TIME"]);
     s * S + us
 }
@@ -297,7 +297,7 @@ fn an_entry_deleted_after_its_lease_was_seen_is_let_go_and_harms_no_other() {
 fn a_foreign_entry_with_a_false_id_is_malformed_and_a_false_retry_is_buried() {
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     let key = case.key("ready");
-    for id in ["", "my id", "x"] {
+    for id in ["", "my id", "caf\u{e9}"] {
         let _: String = case.cmd(&["XADD", &key, "*", "bucket", "b", "job", "hello world", "id", id]);
     }
     for entry in case.take("ready", 10) {

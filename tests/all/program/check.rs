@@ -75,15 +75,15 @@ fn everything_that_is_wrong_with_a_tree_is_named_at_once() {
     let shell = Shell::new("");
     let text = TREE.replace("within = 'twilio'\n", "within = 'twillio'\n").replace("'twilio:{1}'", "'twilio:{3}'")
         + "[[budget]]\nmatch = 'a'\nrate = '1/s'\nwithin = 'b'\n[[budget]]\nmatch = 'b'\nrate = '1/s'\nwithin = 'a'\n\
-           [[budget]]\nmatch = 'c'\nweight = 2\n[defaults]\nconcurrency = 0\njob_rate = '1/s'\n";
+           [[budget]]\nmatch = 'c'\nweight = 2\n[defaults]\nconcurrency = 0\njob_rate = '5'\n";
     let bad = shell.file("bad.toml", &text);
     let (code, out, err) = shell.run(&["check", &bad]);
     assert_eq!((code, out.as_str()), (78, ""));
     let lines: Vec<&str> = err.lines().skip(1).collect();
     let expected = [
-        "  defaults.job_rate is not in this version",
         "  defaults.concurrency: 0 is not allowed; write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`",
-        "  budget[5]: it limits nothing; write at least one of rate, quota, concurrency",
+        "  defaults.job_rate: \"5\" is not allowed; write a count and a period, as in \"500/m\", or \"none\"",
+        "  budget[5]: it limits nothing; write at least one of rate, job_rate, quota, concurrency",
         "  budget[2].within: \"twillio\" names no budget: no [[budget]] entry matches it; did you mean \"twilio\"?",
         "  budget[3].within: \"b\" closes a circle: \"a\" in \"b\" in \"a\"; one of them must be within nothing",
         "  bucket[1].within: \"twilio:{3}\" has {3}, but \"twilio:*:*\" has only 2 *; write {1} to {2}",
@@ -155,4 +155,14 @@ fn functions_prints_the_library_as_redis_loads_it() {
     let reply: Vec<i64> =
         redis::cmd("FCALL").arg(&["drip_push", "1", "drip:queue:b", "x"]).query(&mut redis).expect("FCALL");
     assert_eq!(reply, [1, 1, 1_000, -1, 0]);
+}
+
+#[test]
+fn check_says_what_jobs_with_options_get_and_that_a_plain_push_tells_no_time() {
+    let shell = Shell::new("");
+    let good = shell.file("good.toml", "[defaults]\nttl = '30s'\ndedup = '1h'\njob_rate = '500/m'\n");
+    let (code, out, err) = shell.run(&["check", &good]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains(" job_rate 500/m dedup 1h ttl 30s\n"), "{out}");
+    assert_eq!(out.matches("a plain LPUSH tells no time").count(), 1, "{out}");
 }

@@ -251,7 +251,7 @@ fn what_makes_no_sense_is_refused_with_2_and_a_wrong_key_with_69() {
         &["dead", "bury"],
         &["dead", "list", "--limit", "0"],
         &["dead", "list", "--yes"],
-        &["dead", "list", "--id", "x"],
+        &["dead", "list", "--id", "no id"],
         &["dead", "list", "--after", "5"],
         &["dead", "list", "--before", "yesterday"],
         &["dead", "drop", "--yes", "--bucket", ""],

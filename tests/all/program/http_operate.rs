@@ -194,7 +194,7 @@ fn dead_letters_are_listed_by_page_counted_and_put_back_or_dropped_exactly_as_fo
     let second = list(&format!("?limit=3&after={}", ids[1])).json(200);
     assert_eq!((entries(&second).len(), &second["next"]), (3, &Value::Null));
     assert_eq!(entries(&list("?bucket=sms:*&reason=http*").json(200)), [json!(ids[2]), json!(ids[4])]);
-    for query in ["?limit=0", "?limit=1001", "?after=x", "?before=soon", "?id=1", "?dry_run=true", "?buckets=x"] {
+    for query in ["?limit=0", "?limit=1001", "?after=x", "?before=soon", "?id=no%20id", "?dry_run=true", "?buckets=x"] {
         list(query).problem(400);
     }
 

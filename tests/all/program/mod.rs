@@ -52,6 +52,7 @@ mod slots;
 mod slow;
 mod status;
 mod stop;
+mod submit;
 mod systemd;
 mod terminal;
 mod top;

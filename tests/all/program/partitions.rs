@@ -339,3 +339,19 @@ fn budgets_hold_where_a_bucket_and_its_budgets_share_the_first_parts_of_their_na
     let line = system.run(&["pause", "--budget", "twilio-y"]);
     assert!(line.contains("2 buckets below"), "{line}");
 }
+
+#[test]
+fn a_worker_with_fewer_slots_than_partitions_does_not_wait_in_empty_ones_while_others_have_jobs() {
+    let system = System::new("[defaults]\nrate = '1000/s'\n");
+    let _daemon = system.daemon();
+    let bucket = &system.a_bucket_each()[3];
+    let key = system.queue(bucket);
+    let _: i64 = system.redis(&[vec!["LPUSH", &key], vec!["x"; 300]].concat());
+    eventually("all have left", || system.status(&[])["routes"][0]["undelivered"] == 300);
+    let began = std::time::Instant::now();
+    let work = Work::start(&system.shell, &["--concurrency", "1", "--print"]);
+    eventually("all are done", || system.status(&[])["routes"][0]["undelivered"] == 0);
+    work.stop();
+    // A tenth of a second in each of seven empty partitions would be 0.7 s a job.
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+}

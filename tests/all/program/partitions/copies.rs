@@ -152,3 +152,24 @@ fn a_reload_is_live_in_every_partition_and_two_of_them_end_with_one_and_the_same
     assert!(buckets.iter().all(|bucket| system.capacity(bucket) == one));
     drop(second);
 }
+
+#[test]
+fn when_the_authority_has_lost_its_data_what_was_set_is_taken_back_everywhere() {
+    let system = System::new("[defaults]\nrate = '1000/s'\ncapacity = 10\n");
+    let _daemon = system.daemon();
+    let buckets = system.a_bucket_each();
+    system.run(&["pause", "tenant-*", "--yes"]);
+    system.run(&["set", &buckets[5], "capacity=3"]);
+    let mut lost: Vec<String> = system.redis(&["KEYS", "drip:*:{0}*"]);
+    assert!(lost.len() > 3, "{lost:?}");
+    lost.insert(0, "DEL".to_owned());
+    let _: i64 = system.redis(&lost.iter().map(String::as_str).collect::<Vec<_>>());
+    eventually("the record is back, and every partition has the same", || {
+        system.redis::<bool>(&["EXISTS", "drip:policy:{0}"]) && system.are_level()
+    });
+    eventually("nothing is set any more", || system.capacity(&buckets[5]) == 10);
+    for bucket in &buckets {
+        system.run(&["push", bucket, "x"]);
+    }
+    eventually("nothing is paused any more", || system.status(&[])["routes"][0]["undelivered"] == super::PARTITIONS);
+}

@@ -1,0 +1,123 @@
+//! `dripd job`: one submitted job, by its id.
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use super::change::{author, confirm};
+use super::{Exit, Failure, connect, say};
+use crate::config::Config;
+use crate::store::purge::What as Purged;
+use crate::store::submit::Cancelled;
+use crate::words::bucket::BucketName;
+use crate::words::shown::shown;
+
+/// Look at a submitted job, or take it back.
+#[derive(Debug, Args)]
+pub(super) struct Job {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Say whether it waits, and when it can leave
+    Find(Find),
+    /// Have it dropped when its turn comes, or drop all delayed jobs of a bucket
+    Cancel(Cancel),
+}
+
+/// Say whether a job waits, and when it can leave.
+#[derive(Debug, Args)]
+struct Find {
+    /// The bucket that it was pushed to
+    bucket: BucketName,
+    /// Its id
+    id: String,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Take a job back.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").required(true).args(["id", "delayed"])))]
+struct Cancel {
+    /// The bucket that it was pushed to
+    bucket: BucketName,
+    /// Its id
+    id: Option<String>,
+    /// All jobs that wait for their time
+    #[arg(long)]
+    delayed: bool,
+    /// Do not ask
+    #[arg(long, requires = "delayed")]
+    yes: bool,
+}
+
+impl Job {
+    pub(super) fn tried(&self) -> String {
+        match &self.what {
+            What::Find(Find { bucket, id, .. }) => format!("find job {} of {bucket}", shown(id.as_bytes())),
+            What::Cancel(Cancel { bucket, id: Some(id), .. }) => {
+                format!("cancel job {} of {bucket}", shown(id.as_bytes()))
+            }
+            What::Cancel(Cancel { bucket, .. }) => format!("cancel the delayed jobs of {bucket}"),
+        }
+    }
+
+    /// Whether it changes nothing.
+    pub(super) fn only_looks(&self) -> bool {
+        matches!(self.what, What::Find(_))
+    }
+
+    pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        match self.what {
+            What::Find(find) => find.run(config).await,
+            What::Cancel(Cancel { bucket, id: Some(id), .. }) => cancel(config, &bucket, &id).await,
+            What::Cancel(Cancel { bucket, yes, .. }) => cancel_delayed(config, &bucket, yes).await,
+        }
+    }
+}
+
+impl Find {
+    async fn run(self, config: &Config) -> Result<Exit, Failure> {
+        let store = connect(config).await?;
+        let found = store.of(&self.bucket).find_job(&self.bucket, &self.id).await?;
+        let eta_ms = found.eta.map(|eta| u64::try_from(eta.as_millis()).unwrap_or(u64::MAX));
+        if self.json {
+            let json = serde_json::json!({
+                "bucket": self.bucket.as_str(), "id": self.id, "state": found.state, "eta_ms": eta_ms, "attempt": found.attempt,
+            });
+            say(&json.to_string());
+        } else {
+            let when = eta_ms.map_or_else(String::new, |ms| format!(", attempt {}, due in {ms} ms", found.attempt));
+            say(&format!("{}: {}{when}", shown(self.id.as_bytes()), found.state));
+        }
+        Ok(if found.state == "unknown" { Exit::Failed } else { Exit::Done })
+    }
+}
+
+async fn cancel(config: &Config, bucket: &BucketName, id: &str) -> Result<Exit, Failure> {
+    let store = connect(config).await?;
+    let outcome = store.of(bucket).cancel_job(bucket, id).await?;
+    let id = shown(id.as_bytes());
+    match outcome {
+        Cancelled::Yes => {
+            say(&format!("{id}: cancelled; it is dropped when its turn comes"));
+            Ok(Exit::Done)
+        }
+        Cancelled::Left => Err(Failure::new(Exit::Failed, format!("{id} has left {bucket} already"))),
+        Cancelled::Unknown => Err(Failure::new(
+            Exit::Failed,
+            format!("{bucket} knows no job {id}: it never came, or was forgotten since"),
+        )),
+    }
+}
+
+async fn cancel_delayed(config: &Config, bucket: &BucketName, yes: bool) -> Result<Exit, Failure> {
+    confirm(&format!("Drop all delayed jobs of {bucket} for good?"), yes)?;
+    let mut store = connect(config).await?;
+    let author = author(&mut store).await;
+    let gone = store.of(bucket).purge(bucket, Purged::DelayedAlone, &author).await?;
+    say(&format!("{bucket}: {} delayed jobs dropped", gone.delayed));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,144 @@
+//! Jobs with options: the headers of a push, and `GET` and `DELETE /v1/buckets/<bucket>/jobs/<id>`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::Door;
+use super::at::At;
+use super::problem::Problem;
+use super::who::Caller;
+use crate::store::submit::{Cancelled, Options, Start, Submitted};
+use crate::words::bucket::BucketName;
+use crate::words::duration;
+
+/// What a job with options came to.
+#[derive(Serialize, ToSchema)]
+pub(super) struct SubmittedJob {
+    /// 1: it is in the bucket, by this request or an earlier one.
+    accepted: u8,
+    /// Jobs waiting now; of a delayed job, delayed ones.
+    depth: u64,
+    /// How many may.
+    capacity: u64,
+    /// Until the job is due, in milliseconds; -1: it has left.
+    eta_ms: i64,
+    /// `queued`, `delayed` or `duplicate`.
+    verdict: String,
+    /// Its id, given or made up.
+    id: String,
+    /// Until the job is expected to leave, in milliseconds; -1: it has left.
+    expected_ms: i64,
+    /// The bucket or budget that decides `eta_ms`.
+    by: String,
+}
+
+fn ms(time: Option<Duration>) -> i64 {
+    time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// A time in a header: a whole number of milliseconds, or one with a unit.
+fn time(name: &str, text: &str) -> Result<Duration, Problem> {
+    let plain = || text.parse().ok().map(Duration::from_millis);
+    let wrong =
+        || Problem::bad_request(format!("{name}: {text:?} is no time; write milliseconds, or a unit, as in 30s"));
+    duration::parse(text).or_else(plain).ok_or_else(wrong)
+}
+
+/// The options that the headers of a push ask for.
+pub(super) fn options(headers: &HeaderMap) -> Result<Options, Problem> {
+    let text = |name: &str| {
+        let value = headers.get(name).map(|value| value.to_str());
+        value.transpose().map_err(|_| Problem::bad_request(format!("{name} holds bytes that are no plain text")))
+    };
+    let mut options = Options { id: text("drip-id")?.map(str::to_owned), ..Options::default() };
+    if let Some(delay) = text("drip-delay")? {
+        options.start = Some(Start::In(time("Drip-Delay", delay)?));
+    }
+    if let Some(ttl) = text("drip-ttl")? {
+        options.ttl = Some(time("Drip-Ttl", ttl)?);
+    }
+    if let Some(cost) = text("drip-cost")? {
+        let wrong = || Problem::bad_request(format!("Drip-Cost: {cost:?} is no whole number"));
+        options.cost = Some(cost.parse().map_err(|_| wrong())?);
+    }
+    if let Some(parent) = text("traceparent")? {
+        options.headers.push(("traceparent".to_owned(), parent.to_owned()));
+    }
+    Ok(options)
+}
+
+/// The answer to a job with options.
+pub(super) fn answer(submitted: Submitted) -> Response {
+    let (eta_ms, expected_ms) = (ms(submitted.eta), ms(submitted.expected));
+    let Submitted { depth, capacity, verdict, id, by, .. } = submitted;
+    if submitted.is_accepted {
+        let status = if verdict == "duplicate" { StatusCode::OK } else { StatusCode::ACCEPTED };
+        let job = SubmittedJob { accepted: 1, depth, capacity, eta_ms, verdict, id, expected_ms, by };
+        return (status, Json(job)).into_response();
+    }
+    let retry_after_ms = submitted.retry_after.map_or(1, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let (error, detail) = match verdict.as_str() {
+        "late" => ("late", format!("as things stand it could not leave before its deadline: {by} is too far behind")),
+        "gated" => ("gated", format!("a gate of the bucket, {by}, lets nothing in now")),
+        _ => ("full", format!("all {capacity} places are taken: {depth} jobs wait")),
+    };
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, error, detail)
+        .with("retry_after_ms", retry_after_ms)
+        .with("depth", depth)
+        .with("capacity", capacity)
+        .with("by", by)
+        .retry_after_ms(retry_after_ms)
+        .into_response()
+}
+
+/// The bucket and the id that a path names.
+fn one(at: At) -> Result<(BucketName, String), Problem> {
+    at.named.zip(at.key).ok_or_else(|| Problem::bad_request("the path names no bucket and no id"))
+}
+
+fn unknown(bucket: &BucketName, id: &str) -> Problem {
+    let detail = format!("{bucket} knows no job {id:?}: it never came, or was forgotten since");
+    Problem::new(StatusCode::NOT_FOUND, "unknown-job", detail)
+}
+
+/// `GET /v1/buckets/<bucket>/jobs/<id>`.
+pub(super) async fn find(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+) -> Result<Json<Value>, Problem> {
+    let (bucket, id) = one(at)?;
+    caller.may_read(Some(bucket.as_str()))?;
+    let found = door.ask(async |whole| whole.of(&bucket).find_job(&bucket, &id).await).await?;
+    if found.state == "unknown" {
+        return Err(unknown(&bucket, &id));
+    }
+    Ok(Json(json!({
+        "bucket": bucket.as_str(), "id": id, "state": found.state, "eta_ms": ms(found.eta), "attempt": found.attempt,
+    })))
+}
+
+/// `DELETE /v1/buckets/<bucket>/jobs/<id>`.
+pub(super) async fn cancel(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+    at: At,
+) -> Result<Json<Value>, Problem> {
+    let (bucket, id) = one(at)?;
+    caller.may_push(bucket.as_str())?;
+    match door.call(async |whole| whole.of(&bucket).cancel_job(&bucket, &id).await).await? {
+        Cancelled::Yes => Ok(Json(json!({ "bucket": bucket.as_str(), "id": id, "cancelled": true }))),
+        Cancelled::Left => {
+            Err(Problem::new(StatusCode::CONFLICT, "left", format!("job {id:?} of {bucket} has left already")))
+        }
+        Cancelled::Unknown => Err(unknown(&bucket, &id)),
+    }
+}

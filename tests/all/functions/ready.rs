@@ -1,0 +1,142 @@
+//! The group of a ready stream: how many entries nobody has read, where Redis does not know or is wrong, and the names of workers.
+
+use std::collections::HashMap;
+
+use redis::Value;
+
+use super::jobs::{in_hand, reap_at, server_now};
+use crate::rig::{Case, S, Server, T0, eventually};
+
+/// What Redis says of the group of the ready stream.
+fn group_of(case: &mut Case) -> HashMap<String, Value> {
+    let key = case.key("ready");
+    case.cmd::<Vec<HashMap<String, Value>>>(&["XINFO", "GROUPS", &key]).remove(0)
+}
+
+/// How many entries of the ready stream are undelivered, as figures show it.
+fn undelivered(case: &mut Case) -> i64 {
+    type Routes = Vec<(String, i64, i64, i64, i64)>;
+    let figures: Vec<Value> = case.fcall("drip__figures", &["policy"], &[""]);
+    let of_routes: Vec<Value> = redis::from_redis_value_ref(&figures[5]).expect("a list");
+    let routes: Routes = redis::from_redis_value(Value::Array(of_routes)).expect("five for each");
+    routes.iter().map(|(_, undelivered, ..)| undelivered).sum()
+}
+
+#[test]
+fn a_lag_that_a_failover_made_wrong_hides_nothing_and_holds_nothing_and_is_mended() {
+    let (mut case, taken) =
+        in_hand("[defaults]\nrate = '1/s'\nlease = '1h'\n[limits]\nmax_ready = 4\n", &["1", "2", "3", "4"]);
+    let key = case.key("ready");
+    case.push_at(T0 + 10 * S, "b", &["5", "6", "7", "8", "9"]);
+    (10..12).for_each(|s| assert_eq!(case.settle_at(T0 + s * S).dispatched, 1));
+    let delivered: String = redis::from_redis_value_ref(&group_of(&mut case)["last-delivered-id"]).expect("an id");
+    // A replica is told what was delivered, and not how much that is; somebody may set anything.
+    let mut now = T0 + 12 * S;
+    for (n, entries_read) in (0..).zip(["0", "2", "100"]) {
+        case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", &delivered, "ENTRIESREAD", entries_read]);
+        assert_ne!(group_of(&mut case)["lag"], Value::Int(2 + n), "it is wrong");
+        assert_eq!(undelivered(&mut case), 2 + n);
+        case.cmd::<i64>(&["XACK", &key, "workers", &taken[1 + n as usize].id]);
+        assert_eq!(reap_at(&mut case, "", true).1, 1, "finished, behind one that is pending");
+        let room = i64::from(n < 2);
+        assert_eq!(case.settle_at(now).dispatched, room, "there is room for four");
+        now += S;
+    }
+    // When nothing is undelivered the count begins anew, and stays right.
+    case.take("ready", 100);
+    let newest = case.stream("ready").pop().expect("some").id;
+    case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", &newest, "ENTRIESREAD", "1"]);
+    assert!(matches!(group_of(&mut case)["lag"], Value::Int(lag) if lag > 0));
+    assert_eq!(undelivered(&mut case), 0);
+    reap_at(&mut case, "", true);
+    assert_eq!(group_of(&mut case)["lag"], Value::Int(0));
+    assert_eq!(case.settle_at(now).dispatched, 1);
+    assert_eq!(group_of(&mut case)["lag"], Value::Int(1));
+}
+
+#[test]
+fn a_promoted_replica_does_not_know_what_was_read_and_the_next_pass_tells_it() {
+    let (primary, replica) = (Server::start(&["--repl-diskless-sync-delay", "0"]), Server::start(&[]));
+    let mut case = Case::on(&primary, "[defaults]\nrate = '1/s'\nlease = '1h'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["1", "2", "3", "4", "5", "6"]);
+    (0..4).for_each(|s| assert_eq!(case.settle_at(T0 + s * S).dispatched, 1));
+    case.take("ready", 1);
+    let mut promoted = Case { redis: replica.connect(), prefix: case.prefix.clone() };
+    promoted.cmd::<()>(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+    eventually("the replica has all", || {
+        promoted.cmd::<String>(&["INFO", "replication"]).contains("master_link_status:up")
+    });
+    let taken = case.take("ready", 10);
+    assert_eq!(case.cmd::<i64>(&["WAIT", "1", "10000"]), 1);
+    promoted.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);
+    assert_eq!((group_of(&mut case)["lag"].clone(), undelivered(&mut case)), (Value::Int(0), 0));
+    assert_eq!(group_of(&mut promoted)["lag"], Value::Int(3), "what Redis says of it");
+    assert_eq!(undelivered(&mut promoted), 0);
+    let key = promoted.key("ready");
+    promoted.cmd::<i64>(&["XACK", &key, "workers", &taken[1].id]);
+    assert_eq!(reap_at(&mut promoted, "", true).1, 1, "finished, behind one that is pending");
+    assert_eq!(group_of(&mut promoted)["lag"], Value::Int(0));
+    assert_eq!(promoted.settle_at(T0 + 20 * S).dispatched, 1);
+    assert_eq!((group_of(&mut promoted)["lag"].clone(), undelivered(&mut promoted)), (Value::Int(1), 1));
+}
+
+#[test]
+fn names_of_workers_that_ended_are_let_go_and_never_one_that_holds_a_job() {
+    let (mut case, taken) = in_hand("[defaults]\nrate = '10/s'\nlease = '1d'\n", &["1"]);
+    let key = case.key("ready");
+    for name in ["ended", "ended too"] {
+        case.cmd::<i64>(&["XGROUP", "CREATECONSUMER", &key, "workers", name]);
+    }
+    let names = |case: &mut Case| -> Vec<String> {
+        let consumers: Vec<HashMap<String, Value>> = case.cmd(&["XINFO", "CONSUMERS", &key, "workers"]);
+        consumers.iter().map(|one| redis::from_redis_value_ref(&one["name"]).expect("a name")).collect()
+    };
+    assert_eq!(names(&mut case).len(), 3);
+    let now = server_now(&mut case);
+    let five_passes = |case: &mut Case, at: u64| (0..5).map(|_| reap_at(case, &at.to_string(), true).0).sum::<i64>();
+    five_passes(&mut case, now + 3_500 * S);
+    assert_eq!(names(&mut case).len(), 3, "they may only be slow");
+    five_passes(&mut case, now + 3_700 * S);
+    assert_eq!(names(&mut case).len(), 1);
+    assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &[&taken[0].id]), 1, "it still has its job");
+    five_passes(&mut case, now + 3_700 * S);
+    assert_eq!(names(&mut case).len(), 0, "on a route at rest, too");
+}
+
+#[test]
+fn leases_of_jobs_that_are_done_are_forgotten_within_minutes() {
+    const JOBS: usize = 20_000;
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\nlease = '1h'\n[limits]\nbatch = 1000\n");
+    let key = case.key("ready");
+    // Lua collects its garbage a little with each call: the least of many looks is what it holds.
+    let lua = |case: &mut Case| -> i64 {
+        let look = |_| {
+            (0..200).for_each(|_| assert!(!case.fcall::<Vec<Value>>("drip__version", &[], &[""; 0]).is_empty()));
+            let info: String = case.cmd(&["INFO", "memory"]);
+            let line = info.lines().find_map(|line| line.strip_prefix("used_memory_vm_functions:"));
+            line.expect("it is there").trim().parse::<i64>().expect("a number")
+        };
+        (0..60).map(look).min().expect("sixty looks")
+    };
+    let now = server_now(&mut case);
+    reap_at(&mut case, &now.to_string(), true);
+    let before = lua(&mut case);
+    let mut add = redis::pipe();
+    for _ in 0..JOBS {
+        add.cmd("XADD").arg(&key).arg("*").arg("bucket").arg("b").arg("job").arg("j").ignore();
+    }
+    add.exec(&mut case.redis).expect("they are added");
+    let ids: Vec<String> = case.take("ready", JOBS).into_iter().map(|entry| entry.id).collect();
+    reap_at(&mut case, &(now + 5 * S).to_string(), true); // within their first second none is looked at
+    let held = lua(&mut case) - before;
+    assert!(held > 1_000_000, "what is remembered of {JOBS} jobs in hand takes {held} bytes");
+    for some in ids.chunks(1_000) {
+        let some: Vec<&str> = some.iter().map(String::as_str).collect();
+        assert_eq!(case.fcall::<i64>("drip_ack", &["ready"], &some), 1_000);
+    }
+    (1..=2).for_each(|minute| assert_eq!(reap_at(&mut case, &(now + minute * 61 * S).to_string(), true).0, 0));
+    let kept = lua(&mut case) - before;
+    assert!(kept < held / 4, "{kept} bytes of {held} are still held");
+}

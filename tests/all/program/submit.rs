@@ -1,0 +1,68 @@
+//! Jobs with options by the command line and over HTTP.
+
+use serde_json::json;
+
+use super::Shell;
+use super::http::Door;
+
+#[test]
+fn push_takes_options_and_says_what_became_of_the_job() {
+    let shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 2\n");
+    let (code, out, err) = shell.run(&["push", "b", "one", "--id", "order-7", "--header", "Traceparent: 00-x"]);
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "queued: 1 of 2 waiting, due in 0 ms, id order-7\n", ""));
+    let (code, out, _) = shell.run(&["push", "b", "one", "--id", "order-7"]);
+    assert_eq!((code, out.as_str()), (0, "duplicate: 1 of 2 waiting, due in 0 ms, id order-7\n"));
+    let (code, out, _) = shell.run(&["push", "b", "later", "--delay", "90s", "--cost", "3", "--id", "d"]);
+    assert_eq!((code, out.starts_with("delayed: 1 of 2 waiting, due in ")), (0, true), "{out}");
+    let (code, _, err) = shell.run(&["push", "b", "late", "--ttl", "1s"]);
+    assert_eq!((code, err.contains("could not let it out in time")), (75, true), "{err}");
+    assert_eq!(shell.run(&["push", "b", "two"]).0, 0);
+    let (code, _, err) = shell.run(&["push", "b", "three", "--cost", "2"]);
+    assert_eq!((code, err.contains("b is full, 2 of 2")), (75, true), "{err}");
+    for wrong in [
+        &["push", "b", "x", "--delay", "1s", "--at", "2040-01-01T00:00:00Z"][..],
+        &["push", "b", "x", "--cost", "0"],
+        &["push", "b", "x", "--header", "no colon"],
+        &["push", "b", "--file", "-", "--id", "x"],
+        &["job", "cancel", "b"],
+        &["job", "cancel", "b", "x", "--delayed"],
+    ] {
+        assert_eq!(shell.run(wrong).0, 2, "{wrong:?}");
+    }
+    let (code, out, _) = shell.run(&["job", "find", "b", "order-7"]);
+    assert_eq!((code, out.as_str()), (0, "order-7: queued, attempt 1, due in 0 ms\n"));
+    assert_eq!(shell.run(&["job", "find", "b", "nobody", "--json"]).0, 1);
+    let (code, out, _) = shell.run(&["job", "cancel", "b", "order-7"]);
+    assert_eq!((code, out.as_str()), (0, "order-7: cancelled; it is dropped when its turn comes\n"));
+    let (code, _, err) = shell.run(&["job", "cancel", "b", "nobody"]);
+    assert_eq!((code, err.contains("b knows no job nobody")), (1, true), "{err}");
+    let (code, out, _) = shell.run(&["job", "cancel", "b", "--delayed", "--yes"]);
+    assert_eq!((code, out.as_str()), (0, "b: 1 delayed jobs dropped\n"));
+    assert_eq!(shell.run(&["job", "find", "b", "d"]).1, "d: left\n");
+}
+
+#[test]
+fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_its_id() {
+    let door = Door::open("[defaults]\nrate = '1/h'\ncapacity = 3\n");
+    assert_eq!(door.push("a", b"first").status, 202);
+    let push = |headers: &[(&str, &str)]| door.ask("POST /v1/buckets/a/jobs", headers, b"x");
+    let said = push(&[("Drip-Id", "order-7"), ("Drip-Cost", "2"), ("traceparent", "00-1")]).json(202);
+    assert_eq!((&said["verdict"], &said["id"], &said["by"]), (&json!("queued"), &json!("order-7"), &json!("a")));
+    assert_eq!(push(&[("Drip-Id", "order-7")]).json(200)["verdict"], "duplicate");
+    assert_eq!(push(&[("Drip-Delay", "90s"), ("Drip-Id", "d")]).json(202)["verdict"], "delayed");
+    assert_eq!(push(&[("Drip-Delay", "90000")]).json(202)["verdict"], "delayed");
+    assert_eq!(push(&[("Drip-Ttl", "1s")]).problem(429).0, "late");
+    for wrong in [("Drip-Ttl", "soon"), ("Drip-Cost", "0"), ("Drip-Cost", "x"), ("Drip-Id", "a b")] {
+        assert_eq!(push(&[wrong]).status, 400, "{wrong:?}");
+    }
+    let found = door.get("/v1/buckets/a/jobs/order-7").json(200);
+    assert_eq!((&found["state"], &found["attempt"]), (&json!("queued"), &json!(1)));
+    assert_eq!(door.get("/v1/buckets/a/jobs/nobody").problem(404).0, "unknown-job");
+    let cancel = |id: &str| door.ask(&format!("DELETE /v1/buckets/a/jobs/{id}"), &[], b"");
+    assert_eq!(cancel("order-7").json(200)["cancelled"], true);
+    assert_eq!(door.get("/v1/buckets/a/jobs/order-7").json(200)["state"], "left");
+    assert_eq!(cancel("nobody").problem(404).0, "unknown-job");
+    assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
+    assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
+    assert_eq!(push(&[("Drip-Cost", "1")]).problem(429).0, "full");
+}
