@@ -31,6 +31,7 @@ mod stop;
 mod top;
 mod work;
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +45,8 @@ use help::Notes;
 
 use crate::config::{Config, Environment};
 use crate::store::acl::Role;
-use crate::store::{Address, Layout, Whole};
+use crate::store::{Address, Layout, StoreError, Whole};
+use crate::words::cut::ranges;
 
 /// How long a command tries to reach Redis.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -254,7 +256,7 @@ pub fn main() -> ExitCode {
     };
     let (tried, role) = (cli.command.tried(), cli.command.role());
     let exit = match runtime.block_on(dispatch(cli)) {
-        Ok(exit) => with_missed(&name, exit),
+        Ok(exit) => with_missed(&name, exit, role),
         Err(failure) => {
             say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
             failure.exit
@@ -302,10 +304,18 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
 static CONNECTED: OnceLock<Whole> = OnceLock::new();
 
 /// Name the partitions of a cluster that could not be reached, of a command that went over all of them. What it told and did is of the others.
-fn with_missed(name: &str, exit: Exit) -> Exit {
+fn with_missed(name: &str, exit: Exit, role: Role) -> Exit {
     let missed = CONNECTED.get().map(Whole::missed).unwrap_or_default();
-    for why in missed.values() {
-        say_err(&format!("dripd {name}: {why}"));
+    let mut told = BTreeMap::<String, Vec<u8>>::new();
+    for (number, why) in &missed {
+        match why {
+            StoreError::Away { .. } => say_err(&format!("dripd {name}: {why}")), // it names its partition
+            why => told.entry(why.in_words(role)).or_default().push(*number),
+        }
+    }
+    for (why, numbers) in told {
+        let of = if numbers.len() > 1 { "partitions" } else { "partition" };
+        say_err(&format!("dripd {name}: {of} {}: {why}", ranges(&numbers)));
     }
     if missed.is_empty() || exit != Exit::Done { exit } else { Exit::Unavailable }
 }

@@ -18,6 +18,7 @@ pub(super) async fn run(config: &Config) -> Result<Exit, Failure> {
             Answer::Live => live += 1,
             Answer::Refused { why } => return Err(Failure::new(Exit::BadConfig, why)),
             Answer::Failed { why } => return Err(Failure::new(Exit::Failed, why)),
+            Answer::Waits { why } => return Err(Failure::new(Exit::Unavailable, why)),
             Answer::NotMine { pid, source } => {
                 others.push(format!("process {pid} reads {source}: name that file with --config"));
                 answered.push(pid);

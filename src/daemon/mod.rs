@@ -92,8 +92,8 @@ pub enum DaemonError {
 enum Ended {
     /// A loop was stopped, or failed: one of a server of a cluster, by the number of its connection, or of the whole.
     Loop(&'static str, Option<u64>, Result<(), StoreError>),
-    /// A server of a cluster was made ready, or could not be; `put`: the record was to be put into force.
-    Ready { line: u64, put: bool, made: Result<Box<Made>, StoreError> },
+    /// A server of a cluster was made ready, or could not be.
+    Ready { line: u64, made: Result<Box<Made>, StoreError> },
     /// It is time to try again those that could not be served.
     Again,
     /// The record in force was compared with that of a configuration, which was this daemon's own then.
@@ -279,7 +279,9 @@ impl Daemon {
             self.start_reconciler(&mut tasks, made.primary, None, tracking, &stop);
             self.has_begun_to_serve(&whole, made.server.as_ref(), tracking);
         }
-        let end = self.watch(&mut tasks, &whole, &stop).await;
+        let mut primaries = Primaries::default();
+        let end = self.watch(&mut primaries, &mut tasks, &whole, &stop).await;
+        self.must_put |= primaries.put();
         stop.cancel();
         let finish = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(FINISH_WITHIN, finish).await.is_err() {
@@ -303,27 +305,32 @@ impl Daemon {
     }
 
     /// Serve until a loop fails, the connection ends, or a signal stops the daemon.
-    async fn watch(&mut self, tasks: &mut JoinSet<Ended>, whole: &Whole, stop: &CancellationToken) -> End {
+    async fn watch(
+        &mut self,
+        primaries: &mut Primaries,
+        tasks: &mut JoinSet<Ended>,
+        whole: &Whole,
+        stop: &CancellationToken,
+    ) -> End {
         let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
         let watchdog = systemd::watchdog_every();
         let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
-        let mut told = Instant::now().checked_sub(STATUS_EVERY);
-        let (mut primaries, mut places) = (Primaries::default(), whole.changes_of_place());
+        let (mut told, mut places) = (Instant::now().checked_sub(STATUS_EVERY), whole.changes_of_place());
         if whole.is_cluster() {
-            self.follow(&mut primaries, tasks, whole, stop);
+            self.follow(primaries, tasks, whole, stop);
         }
         loop {
             tokio::select! {
                 ended = tasks.join_next() => match ended {
                     Some(Ok(Ended::Loop(name, Some(line), Err(why)))) => {
                         debug!(name, %why, "a loop of a server ended");
-                        if let Some(end) = self.primary_failed(&mut primaries, line, why, tasks, whole) { return end }
+                        if let Some(end) = self.primary_failed(primaries, line, why, tasks, whole) { return end }
                     }
-                    Some(Ok(Ended::Ready { line, put, made })) => {
-                        let ended = self.primary_ready(&mut primaries, (line, put, made), tasks, whole, stop);
+                    Some(Ok(Ended::Ready { line, made })) => {
+                        let ended = self.primary_ready(primaries, (line, made), tasks, whole, stop);
                         if let Some(end) = ended { return end }
                     }
-                    Some(Ok(Ended::Again)) => self.follow(&mut primaries, tasks, whole, stop),
+                    Some(Ok(Ended::Again)) => self.follow(primaries, tasks, whole, stop),
                     Some(Ok(Ended::Loop(name, None, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
                     Some(Ok(Ended::Loop(..))) | None => {}
                     Some(Ok(Ended::Reload(ended))) => if let Some(end) = self.end_reload(ended, tasks, whole).await { return end },
@@ -341,7 +348,7 @@ impl Daemon {
                         return End::Lost(StoreError::Unusable { address, why: why.to_string() });
                     }
                 },
-                () = another_place(places.as_mut()) => self.follow(&mut primaries, tasks, whole, stop),
+                () = another_place(places.as_mut()) => self.follow(primaries, tasks, whole, stop),
                 () = reports.disconnected.notified() => {
                     let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
                     return End::Lost(StoreError::Lost { address, call: "serving", why });

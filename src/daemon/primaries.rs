@@ -15,6 +15,7 @@ use crate::store::acl::Role;
 use crate::store::server::Server;
 use crate::store::{StoreError, Whole};
 use crate::system::systemd;
+use crate::words::cut::ranges;
 
 /// The wait before a server that could not be served is tried again.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -23,11 +24,25 @@ const AGAIN: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Primaries {
     known: HashMap<u64, Serving>,
+    /// When a session with a server failed: the next one waits a little.
+    failed: HashMap<String, Instant>,
     /// What the log said of servers that are not served, and when.
     said: HashMap<String, (String, Instant)>,
 }
 
-/// A session with one server.
+impl Primaries {
+    /// Whether the record was to be put into force by a session that is not yet ready.
+    pub(super) fn put(&self) -> bool {
+        self.known.values().any(|serving| serving.puts)
+    }
+
+    /// Whether a session with a server failed a moment ago.
+    fn rests(&self, shown: &str) -> bool {
+        self.failed.get(shown).is_some_and(|at| at.elapsed() < AGAIN)
+    }
+}
+
+/// A session with one server. It has a connection of its own, which ends with it: so what comes back late is of no other session.
 struct Serving {
     shown: String,
     stop: CancellationToken,
@@ -36,6 +51,8 @@ struct Serving {
     reconciler: CancellationToken,
     /// It, or what has come to it, is being made ready.
     is_busy: bool,
+    /// The record is put into force meanwhile.
+    puts: bool,
     /// Whether Redis reports changes; not known before it was made ready.
     tracking: Option<bool>,
 }
@@ -56,23 +73,17 @@ impl Daemon {
             self.end_primary(of, line, None, whole);
         }
         for primary in now {
-            let numbers = primary.numbers();
-            let serving = of.known.entry(primary.line()).or_insert_with(|| Serving {
-                shown: primary.shown().to_owned(),
-                stop: stop.child_token(),
-                partitions: BTreeMap::new(),
-                reconciler: stop.child_token(),
-                is_busy: false,
-                tracking: None,
-            });
-            serving.partitions.retain(|number, ends| {
-                let stays = numbers.contains(number);
-                if !stays {
-                    ends.cancel();
-                    self.progress.left(*number);
-                }
-                stays
-            });
+            let (line, numbers) = (primary.line(), primary.numbers());
+            if !of.known.contains_key(&line) && of.rests(primary.shown()) {
+                continue; // it is tried again in a moment
+            }
+            let serving = of.known.entry(line).or_insert_with(|| Serving::new(primary.shown(), stop));
+            let gone: Vec<u8> = serving.partitions.keys().filter(|number| !numbers.contains(number)).copied().collect();
+            for number in &gone {
+                serving.partitions.remove(number).expect("one of them").cancel();
+                self.progress.left(*number);
+            }
+            say_where(&serving.shown, &gone, whole);
             let is_new = serving.tracking.is_none();
             let added = primary.only(|number| !serving.partitions.contains_key(&number));
             // One that is being made ready takes what has come to it meanwhile when it is.
@@ -83,11 +94,10 @@ impl Daemon {
             for number in added.numbers() {
                 serving.partitions.insert(number, serving.stop.child_token());
             }
-            let put = added.has_authority() && std::mem::take(&mut self.must_put);
-            let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
-            let making = make_ready(whole.clone(), added, is_new, reports, progress, self.config.clone(), put);
-            let line = primary.line();
-            tasks.spawn(async move { Ended::Ready { line, put, made: making.await.map(Box::new) } });
+            serving.puts = added.has_authority() && std::mem::take(&mut self.must_put);
+            let (reports, progress, puts) = (Arc::clone(&self.reports), Arc::clone(&self.progress), serving.puts);
+            let making = make_ready(whole.clone(), added, is_new, reports, progress, self.config.clone(), puts);
+            tasks.spawn(async move { Ended::Ready { line, made: making.await.map(Box::new) } });
         }
     }
 
@@ -95,17 +105,14 @@ impl Daemon {
     pub(super) fn primary_ready(
         &mut self,
         of: &mut Primaries,
-        (line, put, made): (u64, bool, Result<Box<Made>, StoreError>),
+        (line, made): (u64, Result<Box<Made>, StoreError>),
         tasks: &mut JoinSet<Ended>,
         whole: &Whole,
         stop: &CancellationToken,
     ) -> Option<End> {
         let made = match made {
             Ok(made) => *made,
-            Err(why) => {
-                self.must_put |= put;
-                return self.primary_failed(of, line, why, tasks, whole);
-            }
+            Err(why) => return self.primary_failed(of, line, why, tasks, whole),
         };
         if let Some(server) = &made.server {
             self.warn_about(server);
@@ -114,6 +121,7 @@ impl Daemon {
             self.say_whose_record(is_own);
         }
         let serving = of.known.get_mut(&line)?; // it was lost meanwhile
+        serving.puts = false;
         if of.said.remove(&serving.shown).is_some() {
             self.progress.serving(); // once more
         }
@@ -152,6 +160,7 @@ impl Daemon {
             return Some(End::Lost(why)); // waiting does not mend it
         }
         self.end_primary(of, line, Some(&why), whole);
+        whole.give_up(line);
         tasks.spawn(async {
             tokio::time::sleep(AGAIN).await;
             Ended::Again
@@ -160,19 +169,27 @@ impl Daemon {
     }
 
     /// End the loops of a server, and say so: when the reason is new, or was said a minute ago.
-    fn end_primary(&self, of: &mut Primaries, line: u64, why: Option<&StoreError>, whole: &Whole) {
+    fn end_primary(&mut self, of: &mut Primaries, line: u64, why: Option<&StoreError>, whole: &Whole) {
         let Some(serving) = of.known.remove(&line) else { return };
         serving.stop.cancel();
         serving.reconciler.cancel();
+        self.must_put |= serving.puts;
         let numbers: Vec<u8> = serving.partitions.into_keys().collect();
         for number in &numbers {
             self.progress.left(*number);
         }
         let absent = || numbers.iter().find_map(|number| whole.at(*number).absence());
         let why = match (why, absent()) {
-            (Some(StoreError::Lost { .. }) | None, Some(StoreError::Away { why, .. })) => why,
-            (Some(why), _) => why.on_record(Role::Daemon),
-            (None, _) => "its partitions are on other servers now".to_owned(),
+            (Some(StoreError::Lost { .. } | StoreError::Away { .. }) | None, Some(StoreError::Away { why, .. })) => why,
+            (Some(why), _) => {
+                of.failed.insert(serving.shown.clone(), Instant::now());
+                why.on_record(Role::Daemon)
+            }
+            (None, _) => {
+                say_where(&serving.shown, &numbers, whole);
+                info!(redis = serving.shown, "the session with a server of the cluster ended");
+                return;
+            }
         };
         let said = of.said.get(&serving.shown);
         if said.is_none_or(|(said, at)| *said != why || at.elapsed() >= SAY_AGAIN) {
@@ -199,24 +216,29 @@ impl Daemon {
     }
 }
 
-/// Numbers as people write them: `0-3, 7`.
-fn ranges(numbers: &[u8]) -> String {
-    let mut ranges: Vec<(u8, u8)> = Vec::new();
-    for number in numbers {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == *number => *last = *number,
-            _ => ranges.push((*number, *number)),
-        }
+impl Serving {
+    fn new(shown: &str, stop: &CancellationToken) -> Self {
+        let shown = shown.to_owned();
+        let (stop, reconciler) = (stop.child_token(), stop.child_token());
+        Self { shown, stop, partitions: BTreeMap::new(), reconciler, is_busy: false, puts: false, tracking: None }
     }
-    let shown = ranges.iter().map(|(from, to)| if from == to { from.to_string() } else { format!("{from}-{to}") });
-    shown.collect::<Vec<_>>().join(", ")
 }
 
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn numbers_in_a_row_are_a_range() {
-        assert_eq!(super::ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3, 7, 9-10");
-        assert_eq!(super::ranges(&[]), "");
+/// Say where partitions of a server have gone. Those that are away are named with the reason; those that are there again are no news.
+fn say_where(redis: &str, numbers: &[u8], whole: &Whole) {
+    let (mut moved, mut away) = (BTreeMap::<String, Vec<u8>>::new(), BTreeMap::<String, Vec<u8>>::new());
+    for number in numbers {
+        let store = whole.at(*number);
+        match store.absence() {
+            Some(StoreError::Away { node, why, .. }) => away.entry(format!("{node}: {why}")).or_default().push(*number),
+            _ if store.shown() == redis => {}
+            _ => moved.entry(store.shown().to_owned()).or_default().push(*number),
+        }
+    }
+    for (to, numbers) in moved {
+        info!(redis, partitions = ranges(&numbers), to, "partitions have moved to another server");
+    }
+    for (why, numbers) in away {
+        warn!(redis, partitions = ranges(&numbers), why, "partitions have left a server and are away");
     }
 }

@@ -16,6 +16,7 @@ use super::{Daemon, End, Ended};
 use crate::config::Config;
 use crate::http::Keys;
 use crate::loops::progress::Progress;
+use crate::store::acl::Role;
 use crate::store::wake::Reports;
 use crate::store::{StoreError, Whole};
 use crate::system::control::{Answer, Request};
@@ -122,9 +123,8 @@ impl Daemon {
             }
             Err(why) if whole.is_cluster() => {
                 // The next session with the authority makes up for it.
-                let why = format!("it will be live when partition 0 is back: {why}");
-                self.answer_running(&Answer::Failed { why }).await;
-                return None;
+                let why = format!("it will be live when partition 0 is back: {}", why.in_words(Role::Daemon));
+                self.answer_running(&Answer::Waits { why }).await;
             }
             Err(why) => return Some(End::Lost(why)), // answered when the session ends
         }
@@ -171,7 +171,8 @@ impl Daemon {
             (_, true) => "the change is stored and still spreads",
             (false, false) => "redis was lost; the configuration is good and will be live when it is back",
         };
-        let answer = Answer::Failed { why: why.to_owned() };
+        let why = why.to_owned();
+        let answer = if stops || stored { Answer::Failed { why } } else { Answer::Waits { why } };
         self.answer_running(&answer).await;
         for asked in std::mem::take(&mut self.reloads.waiting) {
             finish(asked.request, answer.clone()).await;
@@ -182,7 +183,7 @@ impl Daemon {
     pub(super) async fn reload_while_away(&mut self, request: Option<Request>) {
         let answer = match self.read_again(request.as_ref()) {
             Err(answer) => answer,
-            Ok(()) => Answer::Failed {
+            Ok(()) => Answer::Waits {
                 why: "redis cannot be used now; the configuration is good and will be live with it".to_owned(),
             },
         };
@@ -224,7 +225,7 @@ async fn finish(request: Option<Request>, answer: Answer) {
             // A problem a line, for people; a record has one.
             error!("the configuration is refused and the old one stays: {}", why.replace("\n  ", "; "));
         }
-        Answer::Failed { why } => warn!("the configuration is not live yet: {why}"),
+        Answer::Failed { why } | Answer::Waits { why } => warn!("the configuration is not live yet: {why}"),
         Answer::NotMine { .. } => {}
     }
     if let Some(request) = request {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -74,13 +75,9 @@ impl Heartbeat {
             }
             tokio::select! { () = stop.cancelled() => break, watched = self.watch() => watched? }
         }
-        for mut store in self.whole.each() {
-            if let Err(why) = store.stop_beating(&self.identity.id).await {
-                debug!(%why, "the last beat is over in 15 s");
-                if !self.whole.goes_on_without(&why) {
-                    break;
-                }
-            }
+        let stop_in = async |mut store: Store| store.stop_beating(&self.identity.id).await;
+        for why in join_all(self.whole.each().map(stop_in)).await.into_iter().filter_map(Result::err) {
+            debug!(%why, "the last beat is over in 15 s");
         }
         Ok(())
     }
@@ -126,7 +123,7 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// One beat in each partition. What Redis refuses is no reason to stop serving.
+    /// One beat in each partition, side by side: a server that hangs delays none of the others. What Redis refuses is no reason to stop serving.
     async fn step(&mut self) -> Result<(), StoreError> {
         let beat = Beat {
             host: self.identity.host.clone(),
@@ -137,8 +134,17 @@ impl Heartbeat {
             wake_up: Some(self.wake_up),
             shows_presence: false,
         };
-        for mut store in self.whole.each() {
-            match self.beat_in(&mut store, &beat).await {
+        let beat_in = async |mut store: Store| {
+            let number = store.keys().number();
+            let beaten = self.beat_in(&mut store, &beat).await;
+            if let Ok((alive, _)) = beaten {
+                self.progress.set_alive(number, alive);
+            }
+            (number, beaten)
+        };
+        for (number, beaten) in join_all(self.whole.each().map(beat_in)).await {
+            match beaten {
+                Ok((_, peers)) => drop(self.peers.insert(number, peers)),
                 Err(why) if self.whole.goes_on_without(&why) => debug!(%why, "no beat there now"),
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
@@ -146,23 +152,22 @@ impl Heartbeat {
                     }
                     self.refused = true;
                 }
-                alive => self.progress.set_alive(store.keys().number(), alive?),
+                Err(why) => return Err(why),
             }
         }
         Ok(())
     }
-    /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first.
-    async fn beat_in(&mut self, store: &mut Store, beat: &Beat) -> Result<Alive, StoreError> {
-        let number = store.keys().number();
+
+    /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first, and who they are.
+    async fn beat_in(&self, store: &mut Store, beat: &Beat) -> Result<(Alive, Vec<Beaten>), StoreError> {
         if store.keys().is_whole() {
-            return store.beat(&self.identity.id, beat).await;
+            return Ok((store.beat(&self.identity.id, beat).await?, Vec::new()));
         }
         let shows_presence = store.show_presence(self.whole.layout(), &self.identity.id).await?;
         let beat = Beat { shows_presence, ..beat.clone() };
         let mut alive = store.beat(&self.identity.id, &beat).await?;
         let peers = store.beaten().await?;
-        (alive.before, alive.beaten) = share::rank(number, &self.identity.id, &peers);
-        self.peers.insert(number, peers);
-        Ok(alive)
+        (alive.before, alive.beaten) = share::rank(store.keys().number(), &self.identity.id, &peers);
+        Ok((alive, peers))
     }
 }

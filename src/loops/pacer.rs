@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::loops::notes::Notes;
-use crate::loops::progress::Progress;
+use crate::loops::progress::{Progress, Steps};
 use crate::loops::share::{LOOK_EVERY, Neglect};
 use crate::loops::turn::{STAND_BACK, Turn};
 use crate::store::reply::Drained;
@@ -24,8 +24,10 @@ const LONGEST_NAP: Duration = Duration::from_secs(30);
 /// How long to wait where the partition stands still: its slot is on the move, or its cluster takes no calls.
 const STANDS_STILL: Duration = Duration::from_millis(100);
 
-/// How long to wait where no record is stored: nothing is looked at without one.
+/// How long to wait where no record is stored, for nothing is looked at without one: at first, and at most. A daemon stores its own at once,
+/// but in a partition only when the one that says what holds can be reached.
 const RECORD_SOON: Duration = Duration::from_millis(5);
+const RECORD_LATER: Duration = Duration::from_secs(1);
 
 /// How many names may go with a call, however few or many jobs left with the last one.
 const FEWEST_NAMES: usize = 100;
@@ -53,11 +55,14 @@ pub struct Pacer {
     store: Store,
     hints: Arc<Hints>,
     progress: Arc<Progress>,
+    steps: Steps,
     timer: Timer,
     /// When the next bucket is due, as the last reply has it.
     due: Instant,
     /// No call before that: the partition stood still.
     still: Instant,
+    /// How long to wait for a record when the next call finds none.
+    record_in: Duration,
     /// When the calls that took names along so far will have been paid for, one `every` each.
     paid: Instant,
     /// How many names go with the next call: more than jobs left with the last one, for each of them brings its bucket back; and
@@ -84,13 +89,16 @@ impl Pacer {
     pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> std::io::Result<Self> {
         let (timer, now) = (Timer::new()?, Instant::now());
         let (turn, notes) = (Turn::of(store.keys()), Notes::default());
+        let steps = progress.begins(store.keys().number());
         Ok(Self {
             store,
             hints,
             progress,
+            steps,
             timer,
             due: now,
             still: now,
+            record_in: RECORD_SOON,
             paid: now,
             names: FEWEST_NAMES,
             left_over: false,
@@ -137,7 +145,7 @@ impl Pacer {
     /// Look whether jobs wait that another daemon should have let out: those whose bucket was due, and those of buckets that it neglects.
     /// They are let out all the same.
     async fn look(&mut self) -> Result<(), StoreError> {
-        self.progress.calling(self.store.keys().number());
+        self.steps.calling();
         let drained = self.store.drain(&[]).await?;
         self.turn_after(&drained);
         self.take_in(&[], &drained);
@@ -200,7 +208,7 @@ impl Pacer {
         if !woken.is_empty() {
             self.paid = self.paid.max(Instant::now()) + self.pace().every;
         }
-        self.progress.calling(self.store.keys().number());
+        self.steps.calling();
         let mut store = self.store.clone();
         async move {
             let drained = store.drain(&woken).await;
@@ -219,7 +227,7 @@ impl Pacer {
         self.hints.done(woken, 0);
         self.still = Instant::now() + STANDS_STILL;
         (self.due, self.left_over) = (self.still, false);
-        self.progress.stands_still(self.store.keys().number(), STANDS_STILL);
+        self.steps.stands_still(STANDS_STILL);
     }
 
     fn take_in(&mut self, woken: &[Arc<str>], drained: &Drained) {
@@ -237,15 +245,17 @@ impl Pacer {
         debug!(woken = woken.len(), dispatched = drained.dispatched, rejected = drained.rejected, wait = ?drained.wait, "drained");
         self.due = Instant::now() + drained.wait.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);
         if drained.record.is_none() {
-            self.due = Instant::now() + RECORD_SOON; // the daemon is about to store its own
+            self.due = Instant::now() + self.record_in;
+            self.still = self.due; // names that wait change nothing
         }
+        self.record_in = if drained.record.is_none() { (self.record_in * 2).min(RECORD_LATER) } else { RECORD_SOON };
         if self.turn.stands_back() && drained.wait != Some(Duration::ZERO) {
             self.due += STAND_BACK;
         }
         if self.turn.stands_by() {
             self.due = Instant::now() + LOOK_EVERY;
         }
-        self.progress.drained(self.store.keys(), drained, self.nap());
+        self.steps.drained(drained, self.nap());
     }
 
     fn pace(&self) -> Pace {

@@ -1,12 +1,11 @@
 //! What the pacer last did: for the watchdog, the status line and the log.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::store::Partition;
 use crate::store::beat::Alive;
 use crate::store::change::EventsAt;
 use crate::store::partition::AUTHORITY;
@@ -25,8 +24,10 @@ pub struct Progress {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By when the pacer of each partition should have moved, by number.
-    expected_by: BTreeMap<u8, Instant>,
+    /// The pacer of each partition, by number.
+    pacers: BTreeMap<u8, Running>,
+    /// How many pacers began.
+    begun: u64,
     figures: Figures,
     /// The latest job since each [`Reader`] asked.
     latest: [Duration; 2],
@@ -42,6 +43,51 @@ struct Inner {
     told: Option<EventsAt>,
     /// How often a connection was made that serves.
     sessions: u64,
+}
+
+/// A pacer that runs.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    /// No other one has this number.
+    id: u64,
+    /// By when it should have moved.
+    expected_by: Instant,
+}
+
+/// What one pacer tells of its steps. It counts until the pacer is said to have left its partition, also where a call of it is still under way
+/// then.
+#[derive(Debug)]
+pub struct Steps {
+    progress: Arc<Progress>,
+    number: u8,
+    id: u64,
+}
+
+impl Steps {
+    /// A call is made.
+    pub fn calling(&self) {
+        self.expect_within(Duration::ZERO);
+    }
+
+    /// A call is back, and the pacer sleeps.
+    pub fn drained(&self, drained: &Drained, nap: Duration) {
+        self.progress.count(drained);
+        if self.expect_within(nap) && self.number == AUTHORITY {
+            self.progress.found_record(drained.record.as_deref().unwrap_or_default());
+        } // the record of the others is brought from there
+    }
+
+    /// A call found that the partition stands still, and the pacer sleeps.
+    pub fn stands_still(&self, nap: Duration) {
+        self.expect_within(nap);
+    }
+
+    /// The pacer moves after so long, and a little. Replies whether it counts.
+    fn expect_within(&self, nap: Duration) -> bool {
+        let mut inner = self.progress.inner();
+        let own = inner.pacers.get_mut(&self.number).filter(|running| running.id == self.id);
+        own.map(|running| running.expected_by = Instant::now() + nap + SLACK).is_some()
+    }
 }
 
 /// What the pacer did since the start.
@@ -71,35 +117,29 @@ impl Progress {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The pacer of a partition makes a call.
-    pub fn calling(&self, number: u8) {
-        self.inner().expected_by.insert(number, Instant::now() + SLACK);
+    /// A pacer of a partition begins; one before it counts no more.
+    #[must_use]
+    pub fn begins(self: &Arc<Self>, number: u8) -> Steps {
+        let mut inner = self.inner();
+        inner.begun += 1;
+        let id = inner.begun;
+        inner.pacers.insert(number, Running { id, expected_by: Instant::now() + SLACK });
+        Steps { progress: Arc::clone(self), number, id }
     }
 
-    /// A call is back, and the pacer sleeps.
-    pub fn drained(&self, partition: &Partition, drained: &Drained, nap: Duration) {
-        self.inner().expected_by.insert(partition.number(), Instant::now() + nap + SLACK);
-        self.count(drained);
-        if !partition.is_authority() {
-            return; // its record is brought from there
-        }
+    /// A call at the authority found this record in force; empty where none is stored.
+    fn found_record(&self, found: &str) {
         let mut inner = self.inner();
-        let found = drained.record.as_deref().unwrap_or_default();
         if inner.record.as_deref() != Some(found) {
             inner.record = Some(found.to_owned());
             self.record_changed.notify_one();
         }
     }
 
-    /// A call found that the partition stands still, and the pacer sleeps.
-    pub fn stands_still(&self, number: u8, nap: Duration) {
-        self.inner().expected_by.insert(number, Instant::now() + nap + SLACK);
-    }
-
-    /// The pacer of a partition has ended; another one may begin.
+    /// The pacer of a partition ends, and counts no more; another one may begin.
     pub fn left(&self, number: u8) {
         let mut inner = self.inner();
-        inner.expected_by.remove(&number);
+        inner.pacers.remove(&number);
         if number == AUTHORITY {
             inner.record = None;
         }
@@ -131,7 +171,7 @@ impl Progress {
     /// No pacer runs: the daemon waits for Redis.
     pub fn waiting_for_redis(&self) {
         let mut inner = self.inner();
-        (inner.expected_by, inner.record) = (BTreeMap::new(), None);
+        (inner.pacers, inner.record) = (BTreeMap::new(), None);
     }
 
     /// Whether the record in force is that of this daemon's configuration, as whoever compared them found.
@@ -193,14 +233,14 @@ impl Progress {
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let now = Instant::now();
-        self.inner().expected_by.values().any(|by| now > *by)
+        self.inner().pacers.values().any(|pacer| now > pacer.expected_by)
     }
 
     /// How many partitions have a pacer that runs, and moves.
     #[must_use]
     pub fn served(&self) -> usize {
         let now = Instant::now();
-        self.inner().expected_by.values().filter(|by| now <= **by).count()
+        self.inner().pacers.values().filter(|pacer| now <= pacer.expected_by).count()
     }
 
     /// Whether at least one partition is served.
@@ -221,8 +261,6 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Layout;
-    use crate::words::cut::Cut;
 
     fn drained(late_ms: u64, record: Option<&str>) -> Drained {
         Drained {
@@ -251,15 +289,34 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn another_record_is_told_once() {
-        let progress = Progress::default();
-        let authority = Layout::new("drip", Cut::default()).partition(0);
+        let progress = Arc::new(Progress::default());
+        let steps = progress.begins(AUTHORITY);
         let is_told = async || {
             let told = progress.record_changed.notified();
             tokio::time::timeout(Duration::from_millis(5), told).await.is_ok()
         };
         for (record, told) in [(Some("a"), true), (Some("a"), false), (None, true), (None, false), (Some("b"), true)] {
-            progress.drained(&authority, &drained(0, record), Duration::ZERO);
+            steps.drained(&drained(0, record), Duration::ZERO);
             assert_eq!(is_told().await, told, "{record:?}");
         }
+    }
+
+    #[test]
+    fn what_a_pacer_tells_that_has_left_its_partition_counts_no_more() {
+        let progress = Arc::new(Progress::default());
+        let one = progress.begins(3);
+        assert_eq!(progress.served(), 1);
+        progress.left(3);
+        // Its last call comes back, of whatever kind.
+        one.calling();
+        one.stands_still(Duration::ZERO);
+        one.drained(&drained(0, None), Duration::ZERO);
+        assert_eq!((progress.served(), progress.figures(Reader::Log).dispatched), (0, 1), "what it did is counted");
+        let other = progress.begins(3);
+        let before = progress.inner().pacers[&3].expected_by;
+        one.stands_still(Duration::from_secs(30));
+        assert_eq!(progress.inner().pacers[&3].expected_by, before, "nor for the one that came after it");
+        other.stands_still(Duration::from_secs(30));
+        assert!(progress.inner().pacers[&3].expected_by > before);
     }
 }

@@ -1,11 +1,13 @@
 //! A cluster: its map, which says which primary has which key slots, and how it is asked for.
 //!
 //! Any node tells it, and any of them may be behind the others. So each answer comes with the epoch of the cluster, which grows with each
-//! failover and each slot that moves, and an answer of an earlier epoch than the one that is known is taken only where no node has a
-//! better one.
+//! failover and with most slots that move, and an answer of an earlier epoch than the one that is known is taken only where no node has a
+//! better one. Nodes of one epoch may still differ: then a slot is where a node says of itself that it has it. While nothing moves one node
+//! is asked, each time another one; all of them are when it says something new, or when a call came to the wrong server.
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,20 +15,26 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue as _, PushInfo, RedisError, Value};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Address;
 use super::connect::{self, OnPush};
 use crate::config::connection::Node;
+use crate::words::cut::SLOTS;
 
-/// How long a node may take for the map. Another one may know it as well.
+/// How long a node may take for the map, with a connection that is there and with a new one; and how much longer than the first one the
+/// others may take, which may know better.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const ANSWER_ANEW_WITHIN: Duration = Duration::from_secs(3);
+const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 
 /// The nodes of an address, and the newest map that any of them told.
 #[derive(Debug)]
 pub(super) struct Cluster {
     seeds: Vec<Node>,
     newest: Mutex<Option<Arc<Map>>>,
+    /// Whose turn it is to be asked while nothing moves.
+    turn: AtomicUsize,
 }
 
 /// Which primary has which key slots.
@@ -37,6 +45,15 @@ pub(super) struct Map {
     ranges: Vec<(u16, u16, Node)>,
     /// Every node that it names, replicas too: each can be asked for the next one.
     nodes: BTreeSet<Node>,
+}
+
+/// What one node says.
+#[derive(Debug, Clone)]
+struct Told {
+    by: Node,
+    /// The epoch of what it says of itself; that of the cluster is in the map.
+    own_epoch: u64,
+    map: Map,
 }
 
 /// As errors name it.
@@ -57,11 +74,16 @@ impl Map {
     pub(super) fn primaries(&self) -> BTreeSet<&Node> {
         self.ranges.iter().map(|(.., node)| node).collect()
     }
+
+    /// Whether both say the same of every slot, at the same epoch.
+    fn says_as(&self, other: &Self) -> bool {
+        (self.epoch, &self.ranges) == (other.epoch, &other.ranges)
+    }
 }
 
 impl Cluster {
     pub(super) fn new(seeds: Vec<Node>) -> Self {
-        Self { seeds, newest: Mutex::default() }
+        Self { seeds, newest: Mutex::default(), turn: AtomicUsize::new(0) }
     }
 
     /// The newest map so far.
@@ -69,7 +91,8 @@ impl Cluster {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ask for the map: on connections that are there, all at once, and where none of them tells it, on new ones.
+    /// Ask for the map: on connections that are there, and where none of them tells a good one, on new ones to all nodes. While it is `calm` one
+    /// of them is asked, and if that one says what is known, so be it.
     ///
     /// # Errors
     ///
@@ -77,61 +100,115 @@ impl Cluster {
     pub(super) async fn ask(
         &self,
         address: &Address,
-        open: Vec<(Node, MultiplexedConnection)>,
+        mut open: Vec<(Node, MultiplexedConnection)>,
+        calm: bool,
     ) -> Result<Arc<Map>, String> {
         let known = self.newest();
-        let (epoch, nodes) = known.as_ref().map_or((0, BTreeSet::new()), |map| (map.epoch, map.nodes.clone()));
-        let (mut older, mut whys) = (None, Vec::new());
-        let asked = open.into_iter().map(|(node, mut calls)| async move {
-            let told = timeout(ANSWER_WITHIN, tell(&node, &mut calls)).await;
-            (node, told.unwrap_or_else(|_| Err(format!("it did not answer within {ANSWER_WITHIN:?}"))))
-        });
-        if let Some(map) = first_good(asked.collect(), epoch, &mut older, &mut Vec::new()).await {
-            return Ok(self.keep(map));
+        if let (true, Some(known), false) = (calm, &known, open.is_empty()) {
+            let at = self.turn.fetch_add(1, Ordering::Relaxed) % open.len();
+            let (node, calls) = &mut open[at];
+            if let Ok(Ok(told)) = timeout(ANSWER_WITHIN, tell(node, calls)).await
+                && told.map.says_as(known)
+            {
+                return Ok(Arc::clone(known));
+            }
         }
-        let nodes: BTreeSet<Node> = self.seeds.iter().cloned().chain(nodes).collect();
-        let asked = nodes.into_iter().map(|node| async {
-            let told = async {
-                let no_push: OnPush = Arc::new(|_: &PushInfo| {});
-                let (mut calls, _driver) = connect::to_node(address, &node, ANSWER_WITHIN, &no_push).await?;
-                tell(&node, &mut calls).await
-            };
-            let told = told.await;
+        let (mut told, mut whys) = (Vec::new(), Vec::new());
+        let asked = open.into_iter().map(|(node, mut calls)| async move {
+            let told = tell(&node, &mut calls).await;
             (node, told)
         });
-        if let Some(map) = first_good(asked.collect(), epoch, &mut older, &mut whys).await {
-            return Ok(self.keep(map));
+        collect(asked.collect(), ANSWER_WITHIN, known.is_none(), &mut told, &mut whys).await;
+        let is_good =
+            |told: &[Told]| told.iter().any(|one| known.as_ref().is_none_or(|map| one.map.epoch >= map.epoch));
+        if !is_good(&told) {
+            whys.clear(); // all of them are asked again
+            let nodes = known.iter().flat_map(|map| map.nodes.iter().cloned());
+            let nodes: BTreeSet<Node> = self.seeds.iter().cloned().chain(nodes).collect();
+            let asked = nodes.into_iter().map(|node| async {
+                let told = async {
+                    let no_push: OnPush = Arc::new(|_: &PushInfo| {});
+                    let (mut calls, _driver) = connect::to_node(address, &node, ANSWER_WITHIN, &no_push).await?;
+                    tell(&node, &mut calls).await
+                };
+                let told = told.await;
+                (node, told)
+            });
+            collect(asked.collect(), ANSWER_ANEW_WITHIN, known.is_none(), &mut told, &mut whys).await;
         }
-        older.map(|map| self.keep(map)).ok_or_else(|| whys.join("; "))
+        let map = agreed(told, known.as_deref()).ok_or_else(|| whys.join("; "))?;
+        Ok(self.keep(known.as_ref(), map))
     }
 
-    fn keep(&self, map: Map) -> Arc<Map> {
+    /// Take a map that was made while another one was known. One that was taken meanwhile is never replaced by an older one.
+    fn keep(&self, known: Option<&Arc<Map>>, map: Map) -> Arc<Map> {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(now) = &*newest {
+            let is_other = known.is_none_or(|known| !Arc::ptr_eq(known, now));
+            if *now.as_ref() == map || is_other && now.epoch > map.epoch {
+                return Arc::clone(now);
+            }
+        }
         let map = Arc::new(map);
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&map));
+        *newest = Some(Arc::clone(&map));
         map
     }
 }
 
-/// The first answer that is not older than what is known. The newest of the others is kept, and why there is none.
-async fn first_good(
-    mut asked: FuturesUnordered<impl Future<Output = (Node, Result<Map, String>)>>,
-    epoch: u64,
-    older: &mut Option<Map>,
+/// What the nodes say that are asked, and why some say nothing: the `first` that says something, or all that do in time.
+async fn collect(
+    mut asked: FuturesUnordered<impl Future<Output = (Node, Result<Told, String>)>>,
+    within: Duration,
+    first: bool,
+    told: &mut Vec<Told>,
     whys: &mut Vec<String>,
-) -> Option<Map> {
-    while let Some((node, told)) = asked.next().await {
-        match told {
-            Ok(map) if map.epoch >= epoch => return Some(map),
-            Ok(map) if older.as_ref().is_none_or(|older| older.epoch < map.epoch) => *older = Some(map),
-            Ok(_) => {}
+) {
+    let (mut until, mut has_one) = (Instant::now() + within, false);
+    while let Ok(Some((node, answer))) = timeout_at(until, asked.next()).await {
+        match answer {
+            Ok(answer) => {
+                told.push(answer);
+                if first {
+                    return;
+                }
+                if !std::mem::replace(&mut has_one, true) {
+                    until = until.min(Instant::now() + OTHERS_WITHIN);
+                }
+            }
             Err(why) => whys.push(format!("{node}: {why}")),
         }
     }
-    None
+    if told.is_empty() && !asked.is_empty() {
+        whys.push(format!("{} of its nodes did not answer within {within:?}", asked.len()));
+    }
 }
 
-/// What one node says.
-async fn tell(asked: &Node, calls: &mut MultiplexedConnection) -> Result<Map, String> {
+/// What follows from all that nodes say: those of the newest epoch count. A slot is where a node says of itself that it has it, and if several
+/// do, where the newest of those is. For the other slots one node is believed: one that says what is known, if there is one.
+fn agreed(mut told: Vec<Told>, known: Option<&Map>) -> Option<Map> {
+    let epoch = told.iter().map(|one| one.map.epoch).max()?;
+    told.retain(|one| one.map.epoch == epoch);
+    told.sort_by(|one, other| (one.own_epoch, &one.by).cmp(&(other.own_epoch, &other.by)));
+    let is_known = |one: &&Told| known.is_some_and(|known| one.map.says_as(known));
+    let believed = told.iter().find(is_known).or(told.last())?;
+    let own = told.iter().flat_map(|one| one.map.ranges.iter().filter(|(.., node)| *node == one.by));
+    let mut homes: Vec<Option<&Node>> = vec![None; usize::from(SLOTS)];
+    for (first, last, node) in believed.map.ranges.iter().chain(own) {
+        homes[usize::from(*first)..=usize::from(*last)].fill(Some(node));
+    }
+    let mut ranges: Vec<(u16, u16, Node)> = Vec::new();
+    for (slot, node) in (0..).zip(homes) {
+        let Some(node) = node else { continue };
+        match ranges.last_mut() {
+            Some((_, last, before)) if *last + 1 == slot && before == node => *last = slot,
+            _ => ranges.push((slot, slot, node.clone())),
+        }
+    }
+    let nodes = told.iter().flat_map(|one| one.map.nodes.iter().cloned()).collect();
+    Some(Map { epoch, ranges, nodes })
+}
+
+async fn tell(asked: &Node, calls: &mut MultiplexedConnection) -> Result<Told, String> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
     let (info, slots): (Value, Value) = pipeline.query_async(calls).await.map_err(|why| refused(&why))?;
@@ -139,10 +216,13 @@ async fn tell(asked: &Node, calls: &mut MultiplexedConnection) -> Result<Map, St
         Value::VerbatimString { text, .. } => text,
         other => String::from_redis_value(other).unwrap_or_default(),
     };
-    let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
-    let epoch = epoch.and_then(|epoch| epoch.trim().parse().ok()).unwrap_or_default();
-    map(asked, epoch, &slots)
-        .ok_or_else(|| format!("its CLUSTER SLOTS means nothing to this version of dripd: {slots:?}"))
+    let epoch_of = |name: &str| {
+        let epoch = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        epoch.and_then(|epoch| epoch.trim().parse().ok()).unwrap_or_default()
+    };
+    let map = map(asked, epoch_of("cluster_current_epoch"), &slots)
+        .ok_or_else(|| format!("its CLUSTER SLOTS means nothing to this version of dripd: {slots:?}"))?;
+    Ok(Told { by: asked.clone(), own_epoch: epoch_of("cluster_my_epoch"), map })
 }
 
 fn map(asked: &Node, epoch: u64, slots: &Value) -> Option<Map> {
@@ -157,8 +237,10 @@ fn map(asked: &Node, epoch: u64, slots: &Value) -> Option<Map> {
             nodes.insert(replica?);
         }
         nodes.insert(primary.clone());
-        ranges.push((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, primary));
+        let slot = |number: i64| u16::try_from(number).ok().filter(|slot| *slot < SLOTS);
+        ranges.push((slot(*first)?, slot(*last)?, primary));
     }
+    ranges.sort();
     Some(Map { epoch, ranges, nodes })
 }
 
@@ -214,5 +296,56 @@ mod tests {
         assert_eq!(map.primaries().len(), 3);
         assert!(map.nodes.contains(&at("h", 4)) && map.nodes.contains(&at("asked", 9)));
         assert_eq!(super::map(&at("asked", 9), 7, &bulk("?")), None);
+    }
+
+    fn says(by: u16, epoch: u64, own_epoch: u64, ranges: &[(u16, u16, u16)]) -> Told {
+        let ranges = ranges.iter().map(|(first, last, port)| (*first, *last, at("h", *port))).collect();
+        let nodes = BTreeSet::from([at("h", by)]);
+        Told { by: at("h", by), own_epoch, map: Map { epoch, ranges, nodes } }
+    }
+
+    #[test]
+    fn where_nodes_of_one_epoch_differ_a_slot_is_where_a_node_says_that_it_has_it_whoever_answers_first() {
+        // Slot 5 has gone from 1 to 2, and 3 has not heard of it.
+        let moved = [(0, 4, 1), (5, 5, 2), (6, 9, 1), (10, 19, 2), (20, 29, 3)];
+        let before = [(0, 9, 1), (10, 19, 2), (20, 29, 3)];
+        let mut told = vec![says(3, 7, 3, &before), says(2, 7, 7, &moved), says(1, 7, 1, &moved)];
+        let right = says(1, 7, 1, &moved).map;
+        for known in [None, Some(says(3, 7, 3, &before).map), Some(right.clone())] {
+            for _ in 0..3 {
+                told.rotate_left(1);
+                assert!(agreed(told.clone(), known.as_ref()).expect("a map").says_as(&right));
+            }
+        }
+        // The one that gave it away has not heard of it either: the newest of those that say so has it.
+        let told = vec![says(1, 7, 1, &before), says(2, 7, 7, &moved), says(3, 7, 3, &before)];
+        assert!(agreed(told, None).expect("a map").says_as(&right));
+        // Nobody says so of itself: what is known stays, whoever answers first.
+        let mut told = vec![says(1, 7, 1, &moved), says(2, 7, 2, &before), says(3, 7, 3, &before)];
+        for known in [says(1, 7, 1, &moved).map, says(1, 7, 1, &before).map] {
+            for _ in 0..3 {
+                told.rotate_left(1);
+                assert!(agreed(told.clone(), Some(&known)).expect("a map").says_as(&known));
+            }
+        }
+        // One that was away, and comes back with what it had, is of an earlier epoch.
+        let told = vec![says(1, 6, 1, &before), says(2, 7, 7, &moved)];
+        assert!(agreed(told, None).expect("a map").says_as(&right));
+        assert_eq!(agreed(Vec::new(), Some(&right)), None);
+    }
+
+    #[test]
+    fn a_map_that_was_asked_for_earlier_never_replaces_a_newer_one() {
+        let cluster = Cluster::new(vec![at("h", 1)]);
+        let map = |epoch| says(1, epoch, epoch, &[(0, 9, 1)]).map;
+        let first = cluster.keep(None, map(5));
+        let second = cluster.keep(Some(&first), map(7));
+        assert_eq!(cluster.keep(Some(&first), map(6)).epoch, 7, "the other one came meanwhile");
+        assert_eq!(cluster.newest().expect("a map").epoch, 7);
+        assert_eq!(
+            cluster.keep(Some(&second), map(3)).epoch,
+            3,
+            "no node has a better one: a cluster that was made anew"
+        );
     }
 }

@@ -219,10 +219,13 @@ impl Store {
         let Some(slot) = why.slot() else { return false };
         let Some(table) = self.home.upgrade() else { return false };
         let was = self.line();
-        if table.looked_anew().await {
-            self.reach = table.reach(slot);
+        // Where the right one cannot be used the call stays refused, and the next one comes here again.
+        if table.looked_anew().await
+            && let there @ Reach::Here(_) = table.reach(slot)
+        {
+            self.reach = there;
         }
-        self.line().is_some() && self.line() != was
+        self.line() != was
     }
 
     /// The number of its connection, of a cluster.

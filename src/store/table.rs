@@ -113,6 +113,8 @@ struct Live {
     on_push: OnPush,
     state: RwLock<State>,
     look: Arc<Notify>,
+    /// A call came to the wrong server: all nodes are to be asked.
+    moved: AtomicBool,
     /// How many looks began.
     begun: AtomicU64,
     /// The last look that is over.
@@ -155,6 +157,7 @@ impl Table {
                 on_push,
                 state: RwLock::default(),
                 look,
+                moved: AtomicBool::new(false),
                 begun: AtomicU64::new(0),
                 done: watch::Sender::new(0),
                 changed: watch::Sender::new(0),
@@ -244,15 +247,28 @@ impl Table {
 
     /// Every connection that can be used.
     pub(super) fn connections(&self) -> Vec<Connection> {
-        self.state().lines.values().filter_map(here).cloned().collect()
+        self.state().lines.values().filter(|reach| !reach.is_lost()).filter_map(here).cloned().collect()
+    }
+
+    /// The connection of a number is of no use any more.
+    pub(super) fn give_up(&self, number: u64) {
+        for connection in self.connections() {
+            connection.line.iter().filter(|line| line.number == number).for_each(|line| line.give_up());
+        }
     }
 
     /// A call came to the wrong server: wait until somebody has looked since. Replies whether that came to an end.
     pub(super) async fn looked_anew(&self) -> bool {
         let live = self.live_part();
         let (mut done, wanted) = (live.done.subscribe(), live.begun.load(Ordering::Relaxed) + 1);
+        live.moved.store(true, Ordering::Relaxed);
         live.look.notify_one();
         timeout(FOUND_WITHIN, done.wait_for(|done| *done >= wanted)).await.is_ok()
+    }
+
+    /// Whether every partition has a server.
+    fn is_whole(&self) -> bool {
+        self.all().iter().all(|store| matches!(store.reach, Reach::Here(_)))
     }
 
     /// One look: the map, connections to all primaries, and what follows for each partition.
@@ -265,7 +281,8 @@ impl Table {
             }
         });
         let open = self.connections().into_iter().filter_map(|one| Some((one.line.as_ref()?.node.clone(), one.calls)));
-        let asked = live.cluster.ask(&live.address, open.collect()).await;
+        let calm = !live.moved.swap(false, Ordering::Relaxed) && self.is_whole();
+        let asked = live.cluster.ask(&live.address, open.collect(), calm).await;
         let known = live.cluster.newest();
         if let Some(map) = known {
             let missing = {
@@ -363,7 +380,7 @@ pub(super) async fn open(
 ) -> Result<Connection, StoreError> {
     let number = partition.number();
     let away = |node: &str, why| StoreError::Away { partition: number, node: node.to_owned(), why };
-    let map = cluster.ask(address, Vec::new()).await.map_err(|why| away(address.shown(), why))?;
+    let map = cluster.ask(address, Vec::new(), false).await.map_err(|why| away(address.shown(), why))?;
     let slot = slot_of(partition);
     let node = map.home(slot).ok_or_else(|| away(address.shown(), nobody_has(slot)))?;
     let line = Arc::new(Line::new(node.clone(), Arc::default()));
@@ -397,8 +414,7 @@ async fn keep(table: Weak<Table>, look: Arc<Notify>) {
             if let Err(why) = table.look().await {
                 debug!(why, "no node of the cluster tells who has which slots");
             }
-            let is_whole = table.all().iter().all(|store| matches!(store.reach, Reach::Here(_)));
-            if is_whole { LOOK_EVERY } else { LOOK_AGAIN }
+            if table.is_whole() { LOOK_EVERY } else { LOOK_AGAIN }
         };
         tokio::select! { () = look.notified() => {}, () = sleep(wait) => {} }
     }

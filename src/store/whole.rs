@@ -85,35 +85,52 @@ impl Whole {
         Ok(whole)
     }
 
-    /// Refuse a system that is cut in another way than the configuration says. Who may not ask is not told, nor is anybody while the
-    /// authority is away.
+    /// Refuse a system that is cut in another way than the configuration says. Every partition has that with its record, so where the authority
+    /// is away another one tells. Who may not ask is not told.
     ///
     /// # Errors
     ///
     /// [`StoreError::OtherCut`].
     pub async fn check_cut(&self) -> Result<(), StoreError> {
-        let [whole, cut] = self.layout.records();
+        for store in self.each() {
+            let stored = match self.cut_in(store.clone()).await {
+                Err(why) if self.goes_on_without(&why) => continue,
+                stored => stored?,
+            };
+            let (address, ours) = (store.shown().to_owned(), self.layout.cut());
+            match stored {
+                Some(stored) if stored == ours => return Ok(()),
+                Some(stored) => return Err(StoreError::OtherCut { address, stored, ours }),
+                None if self.is_cluster() => {} // others may have it
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// How the system is cut, as a partition has it. On one server it is asked of the authority, and a system of one partition is seen too.
+    async fn cut_in(&self, mut store: Store) -> Result<Option<Cut>, StoreError> {
+        let [whole, authority] = self.layout.records();
         let mut pipeline = redis::pipe();
-        pipeline.cmd("HGET").arg(whole).arg("id").cmd("HGET").arg(cut).arg("cut");
-        let mut store = self.authority();
-        let replies: Vec<RedisResult<Option<String>>> = match store.call_all("HGET", pipeline.ignore_errors()).await {
-            Err(why) if self.goes_on_without(&why) => return Ok(()),
-            replies => replies?,
-        };
-        let mut replies = replies.into_iter().map(|reply| reply.ok().flatten());
-        let (is_whole, cut) = (replies.next().flatten().is_some(), replies.next().flatten());
-        let cut = cut.and_then(|text| {
+        if self.is_cluster() {
+            pipeline.cmd("HGET").arg(store.keys().policy()).arg("cut");
+        } else {
+            pipeline.cmd("HGET").arg(authority).arg("cut").cmd("HGET").arg(whole).arg("id");
+        }
+        let replies: Vec<RedisResult<Option<String>>> = store.call_all("HGET", pipeline.ignore_errors()).await?;
+        let mut told = Vec::new();
+        for reply in replies {
+            match reply.map_err(|why| StoreError::of_call(store.shown(), "HGET", &why)) {
+                Err(why) if why.stands_still() => return Err(why), // that is no answer
+                reply => told.push(reply.ok().flatten()),
+            }
+        }
+        let cut = told.first().cloned().flatten().and_then(|text| {
             let (partitions, by) = text.split_once(' ')?;
             Some(Cut { partitions: partitions.parse().ok()?, by: by.parse().ok()? })
         });
-        let stored = cut.or_else(|| is_whole.then(Cut::default));
-        let ours = self.layout.cut();
-        match stored {
-            Some(stored) if stored != ours => {
-                Err(StoreError::OtherCut { address: store.shown().to_owned(), stored, ours })
-            }
-            _ => Ok(()),
-        }
+        let is_whole = told.get(1).is_some_and(Option::is_some);
+        Ok(cut.or_else(|| is_whole.then(Cut::default)))
     }
 
     /// The server that it leads to, as it may be shown.
@@ -139,6 +156,11 @@ impl Whole {
     pub fn patient(self, until: Instant) -> Self {
         self.table.be_patient(until);
         self
+    }
+
+    /// A connection to a server of a cluster is of no use any more: another one is made in its place.
+    pub fn give_up(&self, line: u64) {
+        self.table.give_up(line);
     }
 
     /// The servers that can be reached, each with its partitions.

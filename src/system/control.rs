@@ -42,6 +42,11 @@ pub enum Answer {
         /// What is in the way.
         why: String,
     },
+    /// It is good, and will be live when Redis can be used.
+    Waits {
+        /// Why it cannot be used.
+        why: String,
+    },
     /// This daemon reads another configuration.
     NotMine {
         /// Its process.

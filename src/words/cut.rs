@@ -11,7 +11,7 @@ use serde::Serialize;
 pub const MOST: u8 = 64;
 
 /// How many key slots a cluster has.
-const SLOTS: u16 = 16_384;
+pub const SLOTS: u16 = 16_384;
 
 /// Into how many partitions a system is cut, and by what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -77,6 +77,20 @@ pub fn key_slot(key: &[u8]) -> u16 {
     slot(tag.filter(|tag| !tag.is_empty()).unwrap_or(key))
 }
 
+/// Numbers of partitions as people write them: `0-3, 7`.
+#[must_use]
+pub fn ranges(numbers: &[u8]) -> String {
+    let mut ranges: Vec<(u8, u8)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => ranges.push((*number, *number)),
+        }
+    }
+    let shown = ranges.iter().map(|(from, to)| if from == to { from.to_string() } else { format!("{from}-{to}") });
+    if numbers.is_empty() { "none".to_owned() } else { shown.collect::<Vec<_>>().join(", ") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +114,11 @@ mod tests {
         assert_eq!(by(2).tag("twilio"), "twilio");
         assert_eq!(by(1).tag(":x"), "");
         assert_eq!(by(1).number_of("twilio:a"), by(1).number_of("twilio:b"));
+    }
+
+    #[test]
+    fn numbers_in_a_row_are_a_range() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3, 7, 9-10");
+        assert_eq!(ranges(&[]), "none");
     }
 }

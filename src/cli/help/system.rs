@@ -83,6 +83,7 @@ pub(super) const NOTES: &[Notes] = &[
             (0, "the new configuration is live"),
             (1, "no daemon reads it, or it is not live yet"),
             USAGE,
+            (69, "Redis is away, or partition 0: it will be live when that is back"),
             (78, "it is bad: every problem is named, and the old one stays"),
         ],
         ..NONE

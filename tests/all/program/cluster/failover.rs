@@ -7,7 +7,7 @@ use crate::program::{Stopped, Work};
 use crate::rig::eventually;
 
 /// How often the log says that a server is served.
-fn sessions(log: &str, port: u16) -> usize {
+pub(super) fn sessions(log: &str, port: u16) -> usize {
     let at = format!("redis=\"127.0.0.1:{port}\"");
     log.lines().filter(|line| line.contains("serving a server of the cluster") && line.contains(&at)).count()
 }

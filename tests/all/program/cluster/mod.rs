@@ -10,6 +10,7 @@ use crate::rig::{Case, Daemon, Server, eventually, signal, without_door};
 
 mod doors;
 mod failover;
+mod sessions;
 mod slots;
 
 /// How many partitions the systems of these tests have.

@@ -8,24 +8,26 @@ use redis::{Connection, Value};
 
 use super::doors::curl;
 use super::{Cluster, PARTITIONS, ask, id_of, is_well, kill, meet, node};
-use crate::program::Work;
+use crate::program::{Stopped, Work};
 use crate::rig::{Server, eventually, free_port};
 
 /// A slot on its way from one server to another.
-struct Move<'a> {
+pub(super) struct Move<'a> {
     cluster: &'a Cluster,
     slot: String,
     from: &'a Server,
     to: &'a Server,
+    /// The id of the server that it goes to.
+    target: String,
 }
 
 impl<'a> Move<'a> {
     /// The slot is on its way; no key is yet.
-    fn begin(cluster: &'a Cluster, slot: u16, from: &'a Server, to: &'a Server) -> Self {
-        let slot = slot.to_string();
+    pub(super) fn begin(cluster: &'a Cluster, slot: u16, from: &'a Server, to: &'a Server) -> Self {
+        let (slot, target) = (slot.to_string(), id_of(to));
         let _: Value = ask(&mut to.connect(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id_of(from)]);
-        let _: Value = ask(&mut from.connect(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id_of(to)]);
-        Self { cluster, slot, from, to }
+        let _: Value = ask(&mut from.connect(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
+        Self { cluster, slot, from, to, target }
     }
 
     fn keys(&self, server: &Server) -> Vec<String> {
@@ -41,14 +43,32 @@ impl<'a> Move<'a> {
     }
 
     /// All of them, and everybody is told.
-    fn finish(self) {
+    pub(super) fn finish(self) {
+        self.tell_target();
+        self.tell_others();
+    }
+
+    /// The same; the server that has it now hangs from then on.
+    pub(super) fn finish_and_stop(self) -> Stopped {
+        let pid = self.to.pid();
+        self.tell_target();
+        let stopped = Stopped::stop(pid);
+        self.tell_others();
+        stopped
+    }
+
+    /// All keys go over, and the target is told that the slot is its own.
+    fn tell_target(&self) {
         while !self.keys(self.from).is_empty() {
             self.carry(usize::MAX);
         }
-        let id = id_of(self.to);
+        let _: Value = ask(&mut self.to.connect(), &["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.target]);
+    }
+
+    fn tell_others(&self) {
         let rest = self.cluster.servers.iter().filter(|one| ![self.to.port, self.from.port].contains(&one.port));
-        for server in [self.to, self.from].into_iter().chain(rest) {
-            let _: Value = ask(&mut server.connect(), &["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+        for server in [self.from].into_iter().chain(rest) {
+            let _: Value = ask(&mut server.connect(), &["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.target]);
         }
     }
 }
