@@ -67,7 +67,9 @@ fn bound(what: &str, jobs: &[Left], count: u64, period_us: u64, catch_up_us: u64
             units += job.cost;
             let most = largest + (job.at - from.at + catch_up_us + 1) * count / period_us;
             assert!(units <= most, "{what}: {units} units in {} us, {most} may leave", job.at - from.at);
-            closest = closest.min(most - units);
+            if job.at > from.at {
+                closest = closest.min(most - units);
+            }
         }
     }
     eprintln!("CLOSEST {what} {closest}");

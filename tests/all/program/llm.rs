@@ -114,10 +114,10 @@ fn configuration() -> String {
 fn side_by_side() -> Option<[u64; 3]> {
     let example = Example::start(&configuration(), 600, 60_000)?;
     assert_eq!(example.submit("small", "support", 120, 12), "120 queued at small\n");
-    assert_eq!(example.submit("small", "support", 60, 190), "60 queued at small\n");
+    assert_eq!(example.submit("small", "support", 90, 190), "90 queued at small\n");
     example.all_are_answered(100);
-    example.all_are_answered(180);
-    assert_eq!(example.figure("small", "answered"), 180);
+    example.all_are_answered(210);
+    assert_eq!(example.figure("small", "answered"), 210);
     Some(["refused", "most_requests", "most_tokens"].map(|name| example.figure("small", name)))
 }
 

@@ -66,3 +66,33 @@ fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_i
     assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
     assert_eq!(push(&[("Drip-Cost", "1")]).problem(429).0, "full");
 }
+
+#[test]
+fn an_adjustment_is_obeyed_by_a_daemon_that_starts_after_another_was_killed() {
+    let toml = "[[budget]]\nmatch = 'up'\nrate = '1000/s'\n[defaults]\nrate = '1000/s'\ncatch_up = '0s'\nwithin = 'up'\n";
+    for units in [("-8500", 1_500), ("+500", 3_000)] {
+        let (units, left_after_ms) = units;
+        let charged = if units.starts_with('-') { "10000" } else { "2500" };
+        let server = Server::start(&[]);
+        let home = server.home(toml);
+        let mut first = Daemon::start(home.path());
+        let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+        let submit = |case: &mut Case, bucket: &str, cost: &str| {
+            let _: redis::Value = case.fcall("drip_submit", &[&format!("queue:{bucket}")], &["x", "COST", cost]);
+        };
+        submit(&mut case, "a", charged);
+        let stream = case.key("ready");
+        eventually("it has left", || case.cmd::<i64>(&["XLEN", &stream]) == 1);
+        first.kill();
+        let entry = case.take("ready", 1).remove(0);
+        submit(&mut case, "b", "1");
+        assert_eq!(case.fcall::<i64>("drip_adjust", &["ready"], &[entry.id.as_str(), units]), 1);
+        let _second = Daemon::start(home.path());
+        eventually("the next one has left", || case.cmd::<i64>(&["XLEN", &stream]) == 2);
+        let next = case.stream("ready").remove(1);
+        // The budget owes what the first one took in the end, by the server's clock, whoever serves it.
+        let waited_us = next.number("due_us") - entry.number("at_us");
+        assert_eq!(waited_us, left_after_ms * 1_000, "{units}");
+        assert_eq!(case.fcall::<i64>("drip_adjust", &["ready"], &[entry.id.as_str(), units]), 0, "once");
+    }
+}
