@@ -76,8 +76,8 @@ impl Example {
         command.args([model, team]).env("LLM_MAX_TOKENS", most_tokens.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut producer = command.spawn().expect("it runs");
-        let lines: String = (0..prompts).map(|n| format!("prompt {n} {}\n", "x".repeat(n * 7 % 40))).collect();
-        producer.stdin.take().expect("its input").write_all(lines.as_bytes()).expect("written");
+        let lines: Vec<String> = (0..prompts).map(|n| format!("prompt {n} {}", "x".repeat(n * 7 % 40))).collect();
+        producer.stdin.take().expect("its input").write_all(lines.join("\n").as_bytes()).expect("written");
         let (code, out, err) = said(&producer.wait_with_output().expect("it ends"));
         assert_eq!(code, 0, "{out}{err}");
         out
@@ -155,7 +155,10 @@ fn what_waited_for_too_long_is_answered_by_another_model() {
     let Some(mut example) = Example::start(&toml, 600, 60_000) else { return };
     example.go("submit.py", &["--expired"], "expired.log");
     let out = example.submit("large", "search", 40, 190);
-    assert!(out.contains(" queued at large\n") && out.contains(" queued at small\n"), "late ones went on at once: {out}");
+    assert!(
+        out.contains(" queued at large\n") && out.contains(" queued at small\n"),
+        "late ones went on at once: {out}"
+    );
     example.all_are_answered(40);
     let (large, small) = (example.figure("big-1", "answered"), example.figure("small", "answered"));
     assert_eq!(large + small, 40);
