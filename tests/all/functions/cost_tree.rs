@@ -67,6 +67,9 @@ fn bound(what: &str, jobs: &[Left], count: u64, period_us: u64, catch_up_us: u64
             units += job.cost;
             let most = largest + (job.at - from.at + catch_up_us + 1) * count / period_us;
             assert!(units <= most, "{what}: {units} units in {} us, {most} may leave", job.at - from.at);
+            // What had left before this job is paid for, to the microsecond.
+            let paid_for = (units - job.cost) * period_us / count;
+            assert!(paid_for <= job.at - from.at + catch_up_us + 1, "{what}: {paid_for} us in {}", job.at - from.at);
             if job.at > from.at {
                 closest = closest.min(most - units);
             }
