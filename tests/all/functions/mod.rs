@@ -6,6 +6,7 @@ mod brakes;
 mod bucket;
 mod budgets;
 mod cost;
+mod cost_tree;
 mod dead;
 mod defaults;
 mod delayed;

@@ -1,5 +1,6 @@
 //! The clients of `clients/`: each does what the script asks of any client.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,16 +38,25 @@ fn skipped(what: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {what}").expect("standard error");
 }
 
-#[test]
-fn the_python_client_does_what_a_client_must() {
+/// A Python with the stock client of Redis; `None`, and said, where there is none.
+pub fn python_with_redis() -> Option<PathBuf> {
     let venv = kept("client-python");
+    // One test makes it, and others that need it wait.
+    let lock = File::create(venv.with_extension("lock")).expect("a file");
+    lock.lock().expect("a lock");
     let python = venv.join("bin/python");
     let has_it = runs(Command::new(&python).args(["-c", "import redis"]))
         || runs(Command::new("python3").args(["-m", "venv"]).arg(&venv))
             && runs(Command::new(&python).args(["-m", "pip", "install", "-q", "redis"]));
     if !has_it {
-        return skipped("the Python client: no python3 with redis");
+        skipped("what needs Python: no python3 with redis");
     }
+    has_it.then_some(python)
+}
+
+#[test]
+fn the_python_client_does_what_a_client_must() {
+    let Some(python) = python_with_redis() else { return };
     conforms(&[python.to_str().expect("a path"), "clients/python/conformance.py"]);
 }
 

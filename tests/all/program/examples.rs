@@ -31,7 +31,7 @@ fn jobs_pass_through_each_recipe() {
     for (recipe, buckets) in [
         ("sms", ["twilio:acme:1", "twilio:zen:1"]),
         ("mail", ["mail:mta1:example.org:acme", "mail:mta1:example.net:acme"]),
-        ("llm", ["llm:large:support", "llm:large:search"]),
+        ("llm/dripd", ["llm:large:support", "llm:large:search"]),
         ("webhooks", ["hook:acme:orders", "hook:zen:orders"]),
         ("scraping", ["crawl:example.org", "crawl:example.net"]),
     ] {

@@ -37,6 +37,7 @@ mod http_who;
 pub mod library;
 mod limit;
 mod link;
+mod llm;
 mod log;
 mod metrics;
 mod operate;

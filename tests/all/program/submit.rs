@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::Shell;
 use super::http::Door;
+use crate::rig::{Case, Daemon, Server, eventually};
 
 #[test]
 fn push_takes_options_and_says_what_became_of_the_job() {
@@ -65,4 +66,32 @@ fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_i
     assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
     assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
     assert_eq!(push(&[("Drip-Cost", "1")]).problem(429).0, "full");
+}
+
+#[test]
+fn an_adjustment_is_obeyed_by_a_daemon_that_starts_after_another_was_killed() {
+    let toml = "[[budget]]\nmatch = 'up'\nrate = '1000/s'\ncatch_up = '0s'\n\
+                [defaults]\nrate = '1000/s'\ncatch_up = '0s'\nwithin = 'up'\n";
+    for (charged, units, took_us) in [("60000", "-58500", 1_500_000), ("2500", "+500", 3_000_000)] {
+        let server = Server::start(&[]);
+        let home = server.home(toml);
+        let mut first = Daemon::start(home.path());
+        let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
+        let submit = |case: &mut Case, bucket: &str, cost: &str| {
+            let _: redis::Value = case.fcall("drip_submit", &[&format!("queue:{bucket}")], &["x", "COST", cost]);
+        };
+        submit(&mut case, "a", charged);
+        let stream = case.key("ready");
+        eventually("it has left", || case.cmd::<i64>(&["XLEN", &stream]) == 1);
+        first.kill();
+        let entry = case.take("ready", 1).remove(0);
+        submit(&mut case, "b", "1");
+        assert_eq!(case.fcall::<i64>("drip_adjust", &["ready"], &[entry.id.as_str(), units]), 1);
+        let _second = Daemon::start(home.path());
+        eventually("the next one has left", || case.cmd::<i64>(&["XLEN", &stream]) == 2);
+        let waited_us = case.stream("ready")[1].number("at_us") - entry.number("at_us");
+        assert!(waited_us >= took_us, "{units}: the budget owes {took_us} us, and the next one left after {waited_us}");
+        assert!(waited_us < 60_000_000, "{units}: what was given back counts no more");
+        assert_eq!(case.fcall::<i64>("drip_adjust", &["ready"], &[entry.id.as_str(), units]), 0, "once");
+    }
 }
