@@ -13,6 +13,7 @@ mod drain;
 mod explain;
 mod explain_brakes;
 mod explain_due;
+mod explain_options;
 mod explain_tree;
 mod flow;
 mod forward;
