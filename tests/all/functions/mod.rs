@@ -16,6 +16,7 @@ mod explain_due;
 mod explain_options;
 mod explain_tree;
 mod flow;
+mod foretold;
 mod forward;
 mod front;
 mod gates;
