@@ -113,7 +113,7 @@ fn a_file_with_buckets_and_ids_in_fields_waits_for_room_and_gives_up_what_would_
     let mut shell =
         Shell::new("[defaults]\nrate = '100/s'\ncapacity = 2\n[[bucket]]\nmatch = 'slow'\nrate = '1/h'\nttl = '1s'\n");
     let _daemon = crate::rig::Daemon::start(shell.home());
-    let all: String = (0..20).map(|n| format!("{{\"to\":\"fast\",\"id\":{n}}}\n")).collect();
+    let all = (0..20).map(|n| format!("{{\"to\":\"fast\",\"id\":{n}}}\n")).collect::<Vec<_>>().concat();
     let late = "{\"to\":\"slow\",\"id\":1}\n{\"to\":\"slow\",\"id\":2}\n{\"to\":\"slow\",\"id\":3}\n";
     let file = shell.file("jobs", &(late.to_owned() + &all));
     let (code, _, err) = shell.run(&["push", "--file", &file, "--bucket-from", ".to", "--id-from", ".id", "--wait"]);
