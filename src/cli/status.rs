@@ -94,7 +94,7 @@ fn describe(status: &Status, config: &Config) -> String {
     let Status { scheduled, paused, retrying, sharing, full, .. } = status;
     let some = |n: u64, what: &str| if n == 0 { String::new() } else { format!("{n} {what}, ") };
     let tree = some(*sharing, "waiting for a share") + &some(*full, "for a slot");
-    line("buckets", format!("{scheduled} scheduled, {tree}{paused} paused, {retrying} with retries"));
+    line("buckets", format!("{scheduled} scheduled, {tree}{paused} paused, {retrying} with retries or delayed jobs"));
     for route in &status.routes {
         let held =
             if route.held > 0 { format!(", {} buckets held: workers are away", route.held) } else { String::new() };
@@ -190,13 +190,18 @@ fn describe_bucket(status: &BucketStatus) -> String {
         line("PAUSED", format!("nothing leaves it{}", stopped(&status.bucket, by, status.paused_until_us, "resume")));
     }
     let due = match (status.held, status.due_in_us) {
-        _ if status.paused_by.is_some() && status.depth + status.retries > 0 => "when the pause ends".to_owned(),
+        _ if status.paused_by.is_some() && status.depth + status.retries + status.delayed > 0 => {
+            "when the pause ends".to_owned()
+        }
         (true, _) => format!("held: route {} is full", status.route),
         (_, None) => "nothing is scheduled".to_owned(),
         (_, Some(us)) => format!("in {}", ms(us)),
     };
     line("due", due);
     line("retries", status.retries.to_string());
+    if status.delayed > 0 {
+        line("delayed", status.delayed.to_string());
+    }
     line("rate", duration::show_per_period(status.count, Duration::from_micros(status.period_us)));
     if status.attempts > 0 {
         line("lease", duration::show(Duration::from_millis(status.lease_ms)));

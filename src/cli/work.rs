@@ -29,12 +29,13 @@ const HTTP_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["exec", "http", "print"])))]
 pub(super) struct Work {
-    /// Run a command for each job: the job on standard input, `DRIPD_BUCKET`, `DRIPD_ATTEMPT` and `DRIPD_ID` in the
-    /// environment; exit code 0 done, 65 dead, 75 throttled, anything else failed. Comes last: what follows is the command's. One
+    /// Run a command for each job: the job on standard input, `DRIPD_BUCKET`, `DRIPD_ATTEMPT`, `DRIPD_ID`,
+    /// `DRIPD_COST`, `DRIPD_DEADLINE_US` and `DRIPD_HEADER_<NAME>` in the environment; exit code 0 done, 65 dead, 75 throttled, anything else failed. Comes last: what follows is the command's. One
     /// word with white space in it is a line for sh
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Option<Vec<OsString>>,
-    /// Post each job, with Drip-Bucket, Drip-Attempt, Drip-Id and, unless --header says another, a Content-Type:
+    /// Post each job, with Drip-Bucket, Drip-Attempt, Drip-Id, its headers as Drip-H-<name> (traceparent, tracestate and content-type as
+    /// such) and, unless --header says another, a Content-Type:
     /// application/json where the job is JSON, else text/plain or application/octet-stream. 2xx done; 429 and 503
     /// throttled, until when Retry-After, retry-after-ms or x-ratelimit-reset-* say; 408, 409 and 425 failed; other 4xx
     /// dead; anything else failed

@@ -6,7 +6,7 @@ use super::binds::{Binding, Said};
 use super::moment::Wall;
 use super::origin::Hand;
 use super::{count, plain, shell};
-use crate::store::explain::{Level, Share, Slots};
+use crate::store::explain::{Level, Paid, Share, Slots};
 use crate::words::duration::say;
 
 /// What a level is called in a sentence.
@@ -79,7 +79,18 @@ pub(super) fn its_time_is_for(level: &Level, wall: &Wall) -> (Binding, String) {
     }
     match quota {
         Some(quota) => (Binding::Quota, format!("has used up its quota of {}", quota.shown())),
-        None => (Binding::Rate, "is at its rate".to_owned()),
+        None => (Binding::Rate, format!("is at its {}", pace(level))),
+    }
+}
+
+/// Which rate its due is for: `rate: its last job cost 40`
+fn pace(level: &Level) -> String {
+    let is_of_jobs = level.policy.rate().is_none() && level.policy.job_rate().is_some();
+    match level.paid {
+        _ if is_of_jobs => "job_rate".to_owned(),
+        Some(Paid { by_jobs: true, .. }) => "job_rate".to_owned(),
+        Some(Paid { cost: Some(cost), .. }) => format!("rate: its last job cost {cost}"),
+        _ => "rate".to_owned(),
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Binding {
     NoDaemon,
     /// Only failed jobs wait, and their back-off runs.
     BackingOff,
+    /// Only delayed jobs wait, or the first of them comes before any failed job.
+    Delayed,
     /// The other side asked for a pause.
     Slow,
     /// As many have left as may in a window of the calendar.
@@ -130,7 +132,7 @@ impl<'a> Question<'a> {
     }
 
     fn has_work(&self) -> bool {
-        self.facts.depth + self.facts.retries.waiting > 0
+        self.facts.depth + self.facts.retries.waiting + self.facts.delayed.waiting > 0
     }
 
     /// Why nothing leaves now: at least one reason.
@@ -185,10 +187,19 @@ impl<'a> Question<'a> {
 
     /// What its own time says, where that is still to come.
     fn own_time(&self) -> Option<Said> {
-        let (retries, name) = (&self.facts.retries, self.name());
+        let (retries, delayed, name) = (&self.facts.retries, &self.facts.delayed, self.name());
         let due = self.bucket().due_us.unwrap_or(0);
+        let nothing_can = self.facts.depth + retries.ended + delayed.ended == 0;
+        if let Some(next) = delayed
+            .next_us
+            .filter(|next| nothing_can && retries.next_us.is_none_or(|other| *next <= other) && *next > due)
+        {
+            let jobs = count(delayed.waiting, "delayed job waits for its time", "delayed jobs wait for their time");
+            let words = format!("the next job leaves in {}: {jobs} in {name}", us(next));
+            return Some(Said::new(Binding::Delayed, words));
+        }
         let next = retries.next_us.unwrap_or(0);
-        if self.facts.depth == 0 && retries.ended == 0 && next > due {
+        if nothing_can && next > due {
             let jobs = count(retries.waiting, "failed job waits", "failed jobs wait");
             let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
             return Some(Said::new(Binding::BackingOff, words));
@@ -279,7 +290,9 @@ impl<'a> Question<'a> {
         let (facts, level, mut found) = (self.facts, self.bucket(), Vec::new());
         let mut add = |binding, words| found.push(Said::new(binding, words));
         for wrong in facts.wrong.iter().filter(|wrong| wrong.wanted == "sorted set") {
-            add(Binding::WrongType, format!("no failed job can wait for another try: {}", holds(wrong)));
+            let what =
+                if wrong.of == "delayed" { "no job can be delayed" } else { "no failed job can wait for another try" };
+            add(Binding::WrongType, format!("{what}: {}", holds(wrong)));
         }
         if let Some(why) = &facts.bad_gate {
             add(Binding::WrongType, format!("atomic pushes are refused: {}", plain(why)));

@@ -19,7 +19,7 @@ pub use forecast::WhatIfSaid;
 pub use moment::Wall;
 pub use origin::Origin;
 
-use crate::store::explain::{Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
+use crate::store::explain::{self as facts, Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
 use crate::words::duration::say;
 use crate::words::shown::{shell, shown};
 
@@ -58,6 +58,7 @@ pub struct Explanation {
     chain: Vec<Link>,
     limits: Vec<Row>,
     retries: Retries,
+    delayed: Retries,
     route: Route,
     workers: Vec<Worker>,
     gates: Vec<Gate>,
@@ -181,11 +182,8 @@ impl Explanation {
                 Origin::of_limit(facts.into(), "max_ready"),
                 wall,
             )],
-            retries: Retries {
-                waiting: facts.retries.waiting,
-                ended: facts.retries.ended,
-                next_in_us: facts.retries.next_us,
-            },
+            retries: Retries::of(&facts.retries),
+            delayed: Retries::of(&facts.delayed),
             route: Route {
                 name: facts.route.name.clone(),
                 ready: facts.route.ready,
@@ -223,7 +221,10 @@ impl Explanation {
             line("due", due.clone());
         }
         if self.retries.waiting > 0 {
-            line("retries", self.retries.text());
+            line("retries", self.retries.text("job waits for another try", "jobs wait for another try"));
+        }
+        if self.delayed.waiting > 0 {
+            line("delayed", self.delayed.text("job waits for its time", "jobs wait for their time"));
         }
         line("ready", self.route.text());
         for worker in self.workers.iter().take(WORKERS) {
@@ -338,6 +339,9 @@ impl Link {
         if let Some(waiting) = self.waiting {
             more.push(count(waiting, "waits for a share of it", "wait for a share of it"));
         }
+        if let Some(job_rate) = self.policy.iter().find(|value| value.key == "job_rate") {
+            more.push(format!("job_rate {}", job_rate.value));
+        }
         if let Some(slots) = self.slots {
             more.push(format!("{} of {} jobs in flight", slots.taken, slots.of));
         }
@@ -362,8 +366,12 @@ impl Link {
 }
 
 impl Retries {
-    fn text(&self) -> String {
-        let waiting = count(self.waiting, "job waits for another try", "jobs wait for another try");
+    fn of(facts: &facts::Retries) -> Self {
+        Self { waiting: facts.waiting, ended: facts.ended, next_in_us: facts.next_us }
+    }
+
+    fn text(&self, one: &str, many: &str) -> String {
+        let waiting = count(self.waiting, one, many);
         match (self.ended, self.next_in_us) {
             (0, Some(next)) => format!("{waiting}, the first in {}", say(Duration::from_micros(next))),
             (ended, _) => format!("{waiting}, {ended} of them now"),

@@ -79,6 +79,7 @@ pub(super) fn why_as_json(why: &Why) -> Value {
         Why::Share(about) => ("share", about.as_str()),
         Why::Held(about) => ("held", about.as_str()),
         Why::BackingOff => ("backing-off", ""),
+        Why::Delayed => ("delayed", ""),
         Why::Due => ("due", ""),
         Why::Empty => ("empty", ""),
         Why::Other(word) => (word.as_str(), ""),

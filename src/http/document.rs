@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use utoipa::ToSchema;
 use utoipa::openapi::path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, HeaderBuilder, HttpMethod, InfoBuilder, OpenApi, OpenApiBuilder, PathItem,
@@ -67,7 +67,11 @@ impl Route {
                 Answer::Text => ("Text", "text/plain", string()),
                 Answer::Kind(kind, about) => (*about, *kind, string()),
                 Answer::Json(about) => (*about, "application/json", any()),
-                Answer::Of(name) => ("It was done", "application/json", Ref::from_schema_name(*name).into()),
+                Answer::Any(names, about) => {
+                    let any =
+                        names.iter().fold(AnyOfBuilder::new(), |any, name| any.item(Ref::from_schema_name(*name)));
+                    (*about, "application/json", RefOr::T(any.build().into()))
+                }
             };
             let content = ContentBuilder::new().schema(Some(schema)).build();
             let response = ResponseBuilder::new().description(about).content(kind, content).build();
@@ -127,7 +131,9 @@ fn problem(status: u16) -> Response {
         413 => "The body, or a line of it, is too large; nothing was changed",
         415 => "The body is of another type; nothing was changed",
         421 => "This door is not known by the name in Host: see http.hosts",
-        429 => "There is no room now",
+        429 => {
+            "There is no room now. Of a job with options `error` says why: `full`, `late` (it could not leave before its deadline) or `gated` (a limiter)"
+        }
         502 => "Redis refused it, or answered with something unexpected",
         503 => "Redis cannot be used now, and nothing was changed",
         504 => "Redis was lost: it is not known whether it was done. The door never repeats it",
@@ -202,6 +208,20 @@ mod tests {
     fn is_one_of(path: &str, documented: &str) -> bool {
         let (parts, of): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), documented.split('/').collect());
         parts.len() == of.len() && parts.iter().zip(of).all(|(part, of)| *part == of || of.starts_with('{'))
+    }
+
+    #[test]
+    fn the_push_says_which_headers_it_takes_and_what_it_answers_to_them() {
+        let document = serde_json::to_value(openapi()).expect("JSON");
+        let push = &document["paths"]["/v1/buckets/{bucket}/jobs"]["post"];
+        let parameters = push["parameters"].as_array().expect("a list").iter();
+        let headers: Vec<_> = parameters.filter(|one| one["in"] == "header").map(|one| &one["name"]).collect();
+        assert_eq!(headers, ["Drip-Id", "Drip-Delay", "Drip-Ttl", "Drip-Cost", "traceparent"]);
+        for status in ["200", "202"] {
+            let schema = &push["responses"][status]["content"]["application/json"]["schema"]["anyOf"][1];
+            assert_eq!(schema["$ref"], "#/components/schemas/SubmittedJob", "{status}");
+        }
+        assert!(push["responses"]["429"]["description"].as_str().is_some_and(|says| says.contains("`late`")));
     }
 
     #[test]

@@ -205,7 +205,7 @@ fn lateness(families: &mut Families, figures: &Figures) {
 
 /// What waits where.
 fn of_places(families: &mut Families, figures: &Figures) {
-    let help = "Buckets and budgets that wait: for their due, a share, a slot, their route, an operator, or a budget that cannot be found; and buckets with failed jobs.";
+    let help = "Buckets and budgets that wait: for their due, a share, a slot, their route, an operator, or a budget that cannot be found; and (retrying) buckets with failed jobs or delayed ones.";
     for (state, n) in &figures.waiting {
         families.gauge("dripd_buckets", help, &[("state", state)], *n as f64);
     }

@@ -34,8 +34,8 @@ pub(super) enum Answer {
     Kind(&'static str, &'static str),
     /// An object, or a list, as the documents show it.
     Json(&'static str),
-    /// A schema of the components, by its name.
-    Of(&'static str),
+    /// One of several schemas, by their names, and when which.
+    Any(&'static [&'static str], &'static str),
 }
 
 /// A request.
@@ -44,6 +44,7 @@ pub(super) struct Route {
     pub(super) path: String,
     pub(super) says: String,
     handler: Handler,
+    /// What it takes in the query, and in headers of its own.
     pub(super) query: Vec<Parameter>,
     pub(super) body: Body,
     pub(super) answers: Vec<(u16, Answer)>,
@@ -65,6 +66,11 @@ impl Route {
 
     fn query<T: IntoParams>(mut self) -> Self {
         self.query = T::into_params(|| Some(ParameterIn::Query));
+        self
+    }
+
+    fn headers(mut self, headers: impl IntoIterator<Item = Parameter>) -> Self {
+        self.query.extend(headers);
         self
     }
 
@@ -157,7 +163,10 @@ pub(super) fn all() -> Vec<Route> {
     };
     let mut routes = vec![
         Route {
-            answers: vec![(202, Answer::Of("Accepted")), (200, Answer::Of("SomeAccepted"))],
+            answers: vec![
+                (202, Answer::Any(&["Accepted", "SubmittedJob"], "The job went in; of one with options more is told")),
+                (200, Answer::Any(&["SomeAccepted", "SubmittedJob"], "How many of the lines went in; or this `Drip-Id` was accepted before, and nothing was changed")),
+            ],
             ..Route::new(
                 HttpMethod::Post,
                 "/v1/buckets/{bucket}/jobs",
@@ -167,6 +176,7 @@ pub(super) fn all() -> Vec<Route> {
             )
         }
         .query::<push::How>()
+        .headers(submit::parameters())
         .body(Body::Job)
         .problems(&[415, 429]),
         Route::new(HttpMethod::Get, "/v1/buckets/{bucket}/jobs/{id}", "How things stand with a job that was pushed with an id", get(submit::find), Answer::Json("`state`, `eta_ms`, `attempt`"))

@@ -10,6 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
+use utoipa::openapi::Required;
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
 
 use super::Door;
 use super::at::At;
@@ -42,6 +45,33 @@ pub(super) struct SubmittedJob {
 
 fn ms(time: Option<Duration>) -> i64 {
     time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The same headers, for the document.
+pub(super) fn parameters() -> Vec<Parameter> {
+    const TIME: &str = "([1-9][0-9]{0,9}|[1-9][0-9]{0,2}(ms|s|m|h))";
+    let header = |name: &str, says: &str, schema: ObjectBuilder| {
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).required(Required::False);
+        parameter.description(Some(says)).schema(Some(schema)).build()
+    };
+    let text = |pattern: String| ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
+    let cost = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(100_000));
+    let plain = || text("^[!-~]{1,200}$".to_owned());
+    vec![
+        header("Drip-Id", "Another push with the same id changes nothing", plain()),
+        header(
+            "Drip-Delay",
+            "How long the job waits first: milliseconds, or with a unit; at most 366d",
+            text(format!("^(0|{TIME})$")),
+        ),
+        header(
+            "Drip-Ttl",
+            "For how long it may wait: milliseconds, or with a unit; at most 366d",
+            text(format!("^{TIME}$")),
+        ),
+        header("Drip-Cost", "How many slots of each rate it takes", cost),
+        header("traceparent", "Handed on to the worker", plain()),
+    ]
 }
 
 /// A time in a header: a whole number of milliseconds, or one with a unit.

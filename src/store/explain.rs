@@ -12,6 +12,9 @@ use crate::words::duration::{show, show_per_period};
 use crate::words::limiter::Limiter;
 use crate::words::source::Source;
 
+/// For how long ids are remembered where no `dedup` was written: that is worth no word.
+const DEDUP_US: u64 = 600_000_000;
+
 /// Everything that says why a bucket waits.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Facts {
@@ -30,6 +33,9 @@ pub struct Facts {
     pub levels: Vec<Level>,
     /// Its failed jobs.
     pub retries: Retries,
+    /// Its delayed jobs.
+    #[serde(default)]
+    pub delayed: Retries,
     /// Where its jobs go.
     pub route: Ready,
     /// Who takes them, those with most leases first; at most a hundred.
@@ -131,6 +137,8 @@ pub struct Level {
     /// What operators have set.
     #[serde(default)]
     pub set: Vec<SetKey>,
+    /// What its due is for, where that is not one job at its rate.
+    pub paid: Option<Paid>,
     /// For how long it is slowed down.
     #[serde(default)]
     pub slow_us: u64,
@@ -139,6 +147,15 @@ pub struct Level {
     pub quotas: Vec<QuotaUsed>,
     /// What applies.
     pub policy: Applies,
+}
+
+/// What a node pays for by waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+pub struct Paid {
+    /// The cost of its last job, where that is more than 1.
+    pub cost: Option<u64>,
+    /// Whether it waits for its `job_rate`.
+    pub by_jobs: bool,
 }
 
 /// A quota, and how much of its window was used.
@@ -184,6 +201,10 @@ pub struct SetKey {
 pub struct Applies {
     count: Option<u32>,
     period_us: Option<u64>,
+    job_count: Option<u32>,
+    job_period_us: Option<u64>,
+    ttl_us: Option<u64>,
+    dedup_us: Option<u64>,
     /// 0 while it is closed.
     #[serde(default)]
     pub capacity: u64,
@@ -212,12 +233,12 @@ struct Admit {
     args: Vec<String>,
 }
 
-/// Failed jobs that wait for another try.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// Jobs that wait for a time: failed ones for another try, or delayed ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Retries {
     /// How many.
     pub waiting: u64,
-    /// How many of them have waited out their back-off.
+    /// How many of them have waited for long enough.
     pub ended: u64,
     /// Until the first of them has.
     pub next_us: Option<u64>,
@@ -353,11 +374,18 @@ impl Applies {
         Some(show_per_period(self.count?, Duration::from_micros(self.period_us?)))
     }
 
+    /// Its `job_rate`; `None`: it has none.
+    #[must_use]
+    pub fn job_rate(&self) -> Option<String> {
+        Some(show_per_period(self.job_count?, Duration::from_micros(self.job_period_us?)))
+    }
+
     /// Each key of a policy with its value as people write it, in the order of the documents; of a bucket everything that each has.
     #[must_use]
     pub fn values(&self, kind: &str) -> Vec<(&'static str, String)> {
         let us = |us: u64| show(Duration::from_micros(us));
         let mut values = vec![("rate", self.rate().unwrap_or_else(|| "none".to_owned()))];
+        values.extend(self.job_rate().map(|rate| ("job_rate", rate)));
         if kind == "bucket" {
             let gates: Vec<_> = self.admit.iter().map(Admit::shown).collect();
             values.push(("capacity", self.capacity.to_string()));
@@ -372,6 +400,8 @@ impl Applies {
         } else {
             values.extend(self.catch_up_us.map(|catch_up| ("catch_up", us(catch_up))));
         }
+        values.extend(self.dedup_us.filter(|time| *time != DEDUP_US).map(|time| ("dedup", us(time))));
+        values.extend(self.ttl_us.map(|time| ("ttl", us(time))));
         values.extend(self.within.clone().map(|within| ("within", within)));
         let weight = self.weight.filter(|weight| self.within.is_some() || *weight != 1);
         values.extend(weight.map(|weight| ("weight", weight.to_string())));

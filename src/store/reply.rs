@@ -178,6 +178,12 @@ pub struct Job {
     pub at_us: u64,
     /// How long it may be held.
     pub lease: Duration,
+    /// How many slots of each rate it took.
+    pub cost: u64,
+    /// When it should have left at the latest, microseconds since the epoch.
+    pub deadline_us: Option<u64>,
+    /// The headers that the producer gave: names of a-z, 0-9 and -, values of plain characters.
+    pub headers: Vec<(String, String)>,
 }
 
 pub(super) fn unexpected(call: &'static str, reply: &Value) -> StoreError {
@@ -349,6 +355,9 @@ fn job(entry: &Value) -> Option<Job> {
         due_us: 0,
         at_us: 0,
         lease: Duration::from_secs(60),
+        cost: 1,
+        deadline_us: None,
+        headers: Vec::new(),
     };
     for pair in list(fields).unwrap_or_default().chunks_exact(2) {
         let [Value::BulkString(name), Value::BulkString(value)] = pair else { return None };
@@ -361,15 +370,41 @@ fn job(entry: &Value) -> Option<Job> {
             b"at_us" => job.at_us = number().unwrap_or_default(),
             b"lease_ms" => job.lease = number().map_or(job.lease, Duration::from_millis),
             b"id" => job.id = String::from_utf8_lossy(value).into_owned(),
-            _ => {}
+            b"cost" => job.cost = number().unwrap_or(job.cost),
+            b"deadline_us" => job.deadline_us = number(),
+            name => job.headers.extend(header(name, value)),
         }
     }
     Some(job)
 }
 
+/// A field `h:<name>`. Entries of strangers may hold anything: what is no header of ours is passed over.
+fn header(field: &[u8], value: &[u8]) -> Option<(String, String)> {
+    let name = field.strip_prefix(b"h:").filter(|name| !name.is_empty())?;
+    let is_name = name.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-');
+    let is_value = value.iter().all(|byte| (b' '..=b'~').contains(byte));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (is_name && is_value).then(|| (text(name), text(value)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_worker_passes_on_of_an_entry_are_headers_and_nothing_else() {
+        assert_eq!(header(b"h:x-1", b"a b~"), Some(("x-1".to_owned(), "a b~".to_owned())));
+        for (field, value) in [
+            (&b"h:"[..], &b"a"[..]),
+            (b"h:X", b"a"),
+            (b"h:a_b", b"a"),
+            (b"x", b"a"),
+            (b"h:a", b"a\nb"),
+            (b"h:a", b"\xff"),
+        ] {
+            assert_eq!(header(field, value), None, "{field:?} {value:?}");
+        }
+    }
 
     fn texts(texts: &[&str]) -> Value {
         Value::Array(texts.iter().map(|text| Value::BulkString(text.as_bytes().to_vec())).collect())

@@ -41,6 +41,8 @@ pub enum Why {
     Held(String),
     /// Only failed jobs wait, and their back-off runs.
     BackingOff,
+    /// Only delayed jobs wait, or the first of them comes before any failed job.
+    Delayed,
     /// It does not: its next job may leave now.
     Due,
     /// Nothing waits.
@@ -64,6 +66,7 @@ impl Why {
             "share" => Self::Share(about),
             "held" => Self::Held(about),
             "backing-off" => Self::BackingOff,
+            "delayed" => Self::Delayed,
             "due" => Self::Due,
             "empty" => Self::Empty,
             _ => Self::Other(word),

@@ -40,7 +40,7 @@ pub struct Status {
     pub full: u64,
     /// Buckets with work that an operator stopped.
     pub paused: u64,
-    /// Buckets whose jobs wait for another try.
+    /// Buckets in which failed jobs wait for another try, or delayed jobs for their time.
     pub retrying: u64,
     /// Whether a policy record is stored.
     pub has_record: bool,

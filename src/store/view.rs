@@ -26,6 +26,8 @@ pub struct BucketStatus {
     pub held: bool,
     /// Failed jobs that wait for another try.
     pub retries: u64,
+    /// Jobs that wait for their time.
+    pub delayed: u64,
     /// Jobs in a period.
     pub count: u64,
     /// The length of a period.
@@ -68,8 +70,8 @@ pub struct GateStatus {
 /// What `drip__look` replies, in its order.
 type LookReply = (u64, u64, i64, u64, u64, u64, u64, u64, u64, String, String, LookMore);
 
-/// Its last part: the gates, what pauses the bucket and until when, what closes it and until when, and why nothing may leave it.
-type LookMore = (Vec<(String, u64, u64, u64)>, String, String, String, String, String);
+/// Its last part: the gates, what pauses the bucket and until when, what closes it and until when, why nothing may leave it, and its delayed jobs.
+type LookMore = (Vec<(String, u64, u64, u64)>, String, String, String, String, String, u64);
 
 /// How things stand with a queue that a scan found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,7 +246,7 @@ impl Store {
         let (bucket, due_in_us) = (bucket.to_string(), u64::try_from(due).ok());
         let held = held == 1;
         let gate = |(limiter, limit, remaining, wait_ms)| GateStatus { limiter, limit, remaining, wait_ms };
-        let (gates, paused_by, paused_until, closed_by, closed_until, refused) = more;
+        let (gates, paused_by, paused_until, closed_by, closed_until, refused, delayed) = more;
         let some = |text: String| (!text.is_empty()).then_some(text);
         let (paused_by, closed_by, refused) = (some(paused_by), some(closed_by), some(refused));
         let (paused_until_us, closed_until_us) = (paused_until.parse().ok(), closed_until.parse().ok());
@@ -256,6 +258,7 @@ impl Store {
             due_in_us,
             held,
             retries,
+            delayed,
             count,
             period_us,
             lease_ms,

@@ -20,6 +20,10 @@ const DEAD: i32 = 65;
 /// The exit code that says: not so fast (`EX_TEMPFAIL`).
 const THROTTLED: i32 = 75;
 
+/// When the job should have left at the latest, in the environment; and how the names of its headers begin there.
+const DEADLINE: &str = "DRIPD_DEADLINE_US";
+const HEADER: &str = "DRIPD_HEADER_";
+
 /// What is run for each job.
 #[derive(Debug, Clone)]
 pub struct Exec {
@@ -69,7 +73,9 @@ impl Exec {
         command
             .env("DRIPD_BUCKET", job.bucket.as_str())
             .env("DRIPD_ATTEMPT", job.attempt.to_string())
-            .env("DRIPD_ID", &job.id);
+            .env("DRIPD_ID", &job.id)
+            .env("DRIPD_COST", job.cost.to_string());
+        options(&mut command, job);
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(why) => {
@@ -98,6 +104,21 @@ impl Exec {
             () = limit => Outcome::Failed(format!("ran longer than {:?}", self.limit.unwrap_or_default())),
             () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
         }
+    }
+}
+
+/// What a job has beside its body, if it has it. What this worker was started with is of another job: nothing of that is passed on.
+fn options(command: &mut Command, job: &Job) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_bytes().starts_with(HEADER.as_bytes()) || name == DEADLINE {
+            command.env_remove(name);
+        }
+    }
+    if let Some(deadline_us) = job.deadline_us {
+        command.env(DEADLINE, deadline_us.to_string());
+    }
+    for (name, value) in &job.headers {
+        command.env(format!("{HEADER}{}", name.to_ascii_uppercase().replace('-', "_")), value);
     }
 }
 

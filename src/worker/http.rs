@@ -9,17 +9,24 @@ use super::webhook::Signer;
 use super::{Job, Outcome, asked};
 
 /// Headers that are the worker's own, or would break the post: nobody else sets them.
-const OWN: [&str; 9] = [
+const OWN: [&str; 11] = [
     "connection",
     "content-length",
     "drip-attempt",
     "drip-bucket",
+    "drip-cost",
+    "drip-deadline-us",
     "drip-id",
     "transfer-encoding",
     "webhook-id",
     "webhook-signature",
     "webhook-timestamp",
 ];
+
+/// Headers of a job that keep their names. All others get a prefix, so that no producer sets what a receiver believes of the worker: its
+/// passwords, its signature, its own headers.
+const BY_NAME: [&str; 3] = ["content-type", "traceparent", "tracestate"];
+const PREFIX: &str = "drip-h-";
 
 /// Where and how jobs are posted.
 #[derive(Debug, Clone)]
@@ -39,7 +46,7 @@ pub fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let parts = text.split_once(':').ok_or("write 'Name: value'")?;
     let name = HeaderName::try_from(parts.0)
         .map_err(|_| format!("{:?} is no name of a header; write 'Name: value'", parts.0))?;
-    if OWN.contains(&name.as_str()) {
+    if OWN.contains(&name.as_str()) || name.as_str().starts_with(PREFIX) {
         return Err(format!("{name} is set by dripd itself"));
     }
     let mut value =
@@ -81,8 +88,20 @@ impl Http {
 
     fn headers_of(&self, job: &Job) -> HeaderMap {
         let mut headers = self.headers.clone();
+        for (name, value) in &job.headers {
+            let name = if BY_NAME.contains(&name.as_str()) { name.clone() } else { format!("{PREFIX}{name}") };
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+                headers.entry(name).or_insert(value); // one of the user's own goes first
+            }
+        }
         headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type(&job.body)));
         headers.insert("drip-attempt", HeaderValue::from(job.attempt));
+        if job.cost != 1 {
+            headers.insert("drip-cost", HeaderValue::from(job.cost));
+        }
+        if let Some(deadline_us) = job.deadline_us {
+            headers.insert("drip-deadline-us", HeaderValue::from(deadline_us));
+        }
         let mut insert = |name, value: &str| {
             if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
                 headers.insert(name, value);

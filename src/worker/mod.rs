@@ -56,6 +56,12 @@ pub struct Job {
     pub attempt: u64,
     /// The bytes that the producer pushed.
     pub body: Vec<u8>,
+    /// How many slots of each rate it took.
+    pub cost: u64,
+    /// When it should have left at the latest, microseconds since the epoch.
+    pub deadline_us: Option<u64>,
+    /// The headers that the producer gave: names of a-z, 0-9 and -, values of plain characters.
+    pub headers: Vec<(String, String)>,
 }
 
 /// What became of a run.

@@ -48,7 +48,8 @@ impl Slot {
             let fail = Fail { dead: true, reason: "malformed".to_owned(), ..Fail::default() };
             return say_malformed(&held.entry, self.fail(&held, &fail).await);
         };
-        let job = Job { id: identity(&entry.id, &bucket), bucket, attempt: entry.attempt, body };
+        let Entry { id, attempt, cost, deadline_us, headers, .. } = entry;
+        let job = Job { id: identity(&id, &bucket), bucket, attempt, body, cost, deadline_us, headers };
         let cancel = kill.child_token();
         let outcome = tokio::select! {
             outcome = self.runner.run(&job, &cancel) => outcome,

@@ -11,6 +11,10 @@ pub(super) const NOTES: &[Notes] = &[
             ("The bucket is a field of each JSON line", "dripd push --file jobs.ndjson --bucket-from .tenant"),
             ("From a pipe of any length, waiting for room", "generate | dripd push acme --file - --wait"),
             ("Go on where an interrupted push stopped", "dripd push acme --file jobs.txt --from-line 5001"),
+            (
+                "Lines with ids and costs of their own: pushing the file again doubles nothing",
+                "dripd push acme --file jobs.ndjson --id-from .order --cost-from .tokens",
+            ),
             ("Once, however often it is sent", "dripd push acme hello --id order-7"),
             (
                 "In ten minutes, and not if it cannot leave within a minute of that",

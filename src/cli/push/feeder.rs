@@ -11,13 +11,14 @@ use futures_util::FutureExt as _;
 use indicatif::ProgressBar;
 use tokio_util::sync::CancellationToken;
 
-use super::Source;
 use super::absence::{Absence, LOOK_EVERY};
+use super::fields::Fields;
 use super::lines::{Line, Lines};
 use super::refused::Refused;
 use crate::cli::say_err;
 use crate::store::acl::Role;
 use crate::store::reply::Pushed;
+use crate::store::submit::Options;
 use crate::store::{StoreError, Whole};
 use crate::words::bucket::BucketName;
 
@@ -33,6 +34,8 @@ const MOST_NAMED: u64 = 20;
 pub(super) struct Tally {
     /// In a bucket.
     pub(super) accepted: u64,
+    /// Those of them whose id was accepted before.
+    pub(super) known: u64,
     /// Their bucket had no room.
     pub(super) rejected: u64,
     /// No job can be made of them.
@@ -41,7 +44,11 @@ pub(super) struct Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} accepted, {} rejected, {} skipped", self.accepted, self.rejected, self.skipped)
+        write!(f, "{} accepted", self.accepted)?;
+        if self.known > 0 {
+            write!(f, " ({} of them before)", self.known)?;
+        }
+        write!(f, ", {} rejected, {} skipped", self.rejected, self.skipped)
     }
 }
 
@@ -69,6 +76,22 @@ struct Waiting {
     /// How many lines began to wait before it.
     before: u64,
     job: Vec<u8>,
+    /// What is asked for it; boxed, for most lines ask for nothing.
+    options: Option<Box<Options>>,
+}
+
+/// What a call did with its lines: how many went in, the first ones, and until when the rest of them waits; none: all went in.
+struct Told {
+    accepted: usize,
+    retry_after: Option<Duration>,
+    /// It would not leave before its deadline: waiting makes it no better.
+    is_late: bool,
+}
+
+impl Told {
+    fn new(accepted: usize, retry_after: Option<Duration>) -> Self {
+        Self { accepted, retry_after, is_late: false }
+    }
 }
 
 /// The lines of one bucket that wait.
@@ -127,14 +150,14 @@ impl Feeder {
     pub(super) async fn feed(
         &mut self,
         lines: &mut Lines,
-        from: &Source,
+        fields: &Fields,
         stop: &CancellationToken,
     ) -> Result<bool, Trouble> {
         let mut input = Ok(true);
         loop {
             while matches!(input, Ok(true)) && self.has_room() {
                 let Some(line) = lines.next().now_or_never() else { break };
-                input = self.take(line, from);
+                input = self.take(line, fields);
             }
             let pause = self.flush(stop).await.map_err(Trouble::Push)?;
             let (is_open, waits) = (matches!(input, Ok(true)), self.lines > 0);
@@ -148,16 +171,16 @@ impl Feeder {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(false),
-                line = lines.next(), if is_open && self.has_room() => input = self.take(line, from),
+                line = lines.next(), if is_open && self.has_room() => input = self.take(line, fields),
                 () = pause, if waits => {}
             }
         }
     }
 
     /// Take what was read. Replies whether there may be more.
-    fn take(&mut self, line: std::io::Result<Option<Line>>, from: &Source) -> std::io::Result<bool> {
+    fn take(&mut self, line: std::io::Result<Option<Line>>, fields: &Fields) -> std::io::Result<bool> {
         match line? {
-            Some(line) => self.add(line, from),
+            Some(line) => self.add(line, fields),
             None => return Ok(false),
         }
         Ok(true)
@@ -167,20 +190,18 @@ impl Feeder {
         self.lines < MOST_LINES && self.bytes < MOST_BYTES
     }
 
-    fn add(&mut self, line: Line, from: &Source) {
+    fn add(&mut self, line: Line, fields: &Fields) {
         let (number, job) = match line {
             Line::Job(number, job) => (number, job),
             Line::TooLarge(number, bytes) => return self.skip_too_large(number, bytes),
         };
-        let bucket = match from {
-            Source::Bucket(bucket) => Ok(bucket.clone()),
-            Source::Field(field) => field.bucket(&job),
-        };
-        match bucket {
-            Ok(bucket) => {
+        match fields.of(&job) {
+            Ok((bucket, options)) => {
                 self.lines += 1;
                 self.bytes += job.len();
-                self.queues.entry(bucket).or_default().lines.push_back(Waiting { number, before: self.begun, job });
+                let options = options.is_any().then(|| Box::new(options));
+                let waiting = Waiting { number, before: self.begun, job, options };
+                self.queues.entry(bucket).or_default().lines.push_back(waiting);
                 self.begun += 1;
             }
             Err(why) => self.skip(number, &why),
@@ -231,10 +252,11 @@ impl Feeder {
     ) -> Result<(), String> {
         queue.not_before = None;
         while !queue.lines.is_empty() && queue.not_before.is_none() && !stop.is_cancelled() {
-            let n = queue.window.min(queue.lines.len());
+            let asks = queue.lines.front().is_some_and(|line| line.options.is_some());
+            let n = if asks { 1 } else { queue.window.min(queue.lines.len()) };
             let jobs: Vec<Vec<u8>> = queue.lines.iter().take(n).map(|line| line.job.clone()).collect();
             match self.push(bucket, &jobs, queue).await? {
-                Some(pushed) => self.settle(queue, n, pushed)?,
+                Some(told) => self.settle(queue, n, &told)?,
                 None if n == 1 => {
                     let number = queue.lines.front().map_or(0, |line| line.number);
                     self.refuse_front(queue, 1);
@@ -247,16 +269,21 @@ impl Feeder {
     }
 
     /// One call; `None` when a job is too large, by a record that is younger than the beginning of this push.
-    async fn push(&mut self, bucket: &BucketName, jobs: &[Vec<u8>], queue: &Queue) -> Result<Option<Pushed>, String> {
+    async fn push(&mut self, bucket: &BucketName, jobs: &[Vec<u8>], queue: &Queue) -> Result<Option<Told>, String> {
         let lines = || {
             let number = |at: usize| queue.lines.get(at).map_or(0, |line| line.number);
             let (first, last) = (number(0), number(jobs.len() - 1));
             if first == last { format!("line {first}") } else { format!("lines {first} to {last}") }
         };
-        match self.store.of(bucket).push(bucket, jobs).await {
-            Ok(pushed) => Ok(Some(pushed)),
+        let options = queue.lines.front().and_then(|line| line.options.as_deref());
+        let pushed = match options {
+            Some(options) => self.submit(bucket, &jobs[0], options).await,
+            None => self.store.of(bucket).push(bucket, jobs).await.map(|all| Told::new(all.accepted, all.retry_after)),
+        };
+        match pushed {
+            Ok(told) => Ok(Some(told)),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
-            Err(why) if self.wait && why.stands_still() => Ok(Some(Pushed::nothing_yet())),
+            Err(why) if self.wait && why.stands_still() => Ok(Some(Told::new(0, Pushed::nothing_yet().retry_after))),
             Err(why @ StoreError::Lost { .. }) => {
                 Err(format!("{}: the outcome is unknown: {}", lines(), why.in_words(Role::Submitter)))
             }
@@ -264,17 +291,25 @@ impl Feeder {
         }
     }
 
+    /// A job with options, as a push of one.
+    async fn submit(&mut self, bucket: &BucketName, job: &[u8], options: &Options) -> Result<Told, StoreError> {
+        let submitted = self.store.of(bucket).submit(bucket, job, options).await?;
+        self.tally.known += u64::from(submitted.verdict == "duplicate");
+        let told = Told::new(usize::from(submitted.is_accepted), submitted.retry_after);
+        Ok(Told { is_late: submitted.verdict == "late", ..told })
+    }
+
     /// Count what a call did with the first `n` lines; the rest of them waits, or is rejected.
-    fn settle(&mut self, queue: &mut Queue, n: usize, pushed: Pushed) -> Result<(), String> {
-        self.drop_front(queue, pushed.accepted);
-        self.tally.accepted += pushed.accepted as u64;
-        match pushed.retry_after {
-            Some(retry_after) if self.wait => {
+    fn settle(&mut self, queue: &mut Queue, n: usize, told: &Told) -> Result<(), String> {
+        self.drop_front(queue, told.accepted);
+        self.tally.accepted += told.accepted as u64;
+        match told.retry_after {
+            Some(retry_after) if self.wait && !told.is_late => {
                 queue.not_before = Some(Instant::now() + retry_after);
-                queue.window = pushed.accepted.clamp(1, MOST_LINES);
+                queue.window = told.accepted.clamp(1, MOST_LINES);
             }
             Some(_) => {
-                let rejected = n - pushed.accepted;
+                let rejected = n - told.accepted;
                 if let Some(to) = &mut self.to {
                     to.add(queue.lines.iter().take(rejected).map(|line| line.job.as_slice()))?;
                 }

@@ -33,7 +33,7 @@ pub(super) async fn push(config: &Config, order: &Order, signals: &mut Signals) 
     let mut feeder = Feeder::new(store, order.wait, refused, bar.clone());
     let stop = CancellationToken::new();
     let fed = tokio::select! {
-        fed = feeder.feed(&mut lines, &order.from, &stop) => fed,
+        fed = feeder.feed(&mut lines, &order.fields, &stop) => fed,
         () = stop_on_signal(signals, &stop) => unreachable!("it only watches"),
     };
     bar.finish_and_clear();

@@ -1,8 +1,9 @@
-//! `dripd push`: one job, or a job a line of a file or a pipe. Of a file, `lines` reads, `feeder` pushes and keeps count, and
-//! `file` joins them and says what became of it.
+//! `dripd push`: one job, or a job a line of a file or a pipe. Of a file, `lines` reads, `fields` says where each goes, `feeder` pushes and keeps
+//! count, and `file` joins them and says what became of it.
 
 mod absence;
 mod feeder;
+mod fields;
 mod file;
 mod lines;
 mod options;
@@ -12,12 +13,12 @@ mod submit;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::{ArgGroup, Args};
 
 use absence::{Absence, LOOK_EVERY};
+use fields::{Field, Fields, Source};
 
 use super::args::whole;
 use super::{Exit, Failure, connect, say, say_err};
@@ -46,6 +47,12 @@ pub(super) struct Push {
     /// Take the bucket of each JSON line from this field, as in .tenant or .to.region
     #[arg(long, value_name = ".FIELD", requires = "file")]
     bucket_from: Option<Field>,
+    /// Take the id of each JSON line from this field: a line whose id was accepted before changes nothing, so the file can be pushed again
+    #[arg(long, value_name = ".FIELD", conflicts_with = "job")]
+    id_from: Option<Field>,
+    /// Take the cost of each JSON line from this field: how many slots of each rate it takes, 1 to 100000
+    #[arg(long, value_name = ".FIELD", conflicts_with = "job")]
+    cost_from: Option<Field>,
     /// Write the lines whose bucket had no room into this file, each as it was. It is emptied first, but not with --from-line
     #[arg(long, value_name = "FILE", conflicts_with = "job")]
     rejected: Option<PathBuf>,
@@ -59,43 +66,9 @@ pub(super) struct Push {
     asked: options::Asked,
 }
 
-/// A way into a JSON object: `.a.b`.
-#[derive(Debug, Clone)]
-struct Field(Vec<String>);
-
-impl FromStr for Field {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let names: Vec<String> = text.strip_prefix('.').unwrap_or_default().split('.').map(str::to_owned).collect();
-        if names.iter().any(String::is_empty) { Err("write .field or .field.field") } else { Ok(Self(names)) }
-    }
-}
-
-impl Field {
-    /// The bucket that a line names: a string or a whole number.
-    fn bucket(&self, line: &[u8]) -> Result<BucketName, String> {
-        let json: serde_json::Value = serde_json::from_slice(line).map_err(|why| format!("is no JSON: {why}"))?;
-        let value = self.0.iter().try_fold(&json, |value, name| value.get(name));
-        let text = match value {
-            Some(serde_json::Value::String(text)) => text.clone(),
-            Some(serde_json::Value::Number(n)) if n.is_i64() || n.is_u64() => n.to_string(),
-            Some(_) => return Err(format!(".{} is neither a string nor a whole number", self.0.join("."))),
-            None => return Err(format!("has no .{}", self.0.join("."))),
-        };
-        text.parse().map_err(|why| format!("{why}"))
-    }
-}
-
-/// Where the bucket of a line comes from.
-enum Source {
-    Bucket(BucketName),
-    Field(Field),
-}
-
 /// What is to be pushed of a file, and how.
 struct Order {
-    from: Source,
+    fields: Fields,
     file: PathBuf,
     rejected: Option<PathBuf>,
     from_line: Option<u64>,
@@ -123,9 +96,10 @@ impl Push {
                 }
             }
             (bucket, _, Some(file)) => {
-                let from =
+                let bucket =
                     bucket.map_or_else(|| Source::Field(self.bucket_from.expect("clap asks for one")), Source::Bucket);
-                let order = Order { from, file, rejected: self.rejected, from_line: self.from_line, wait: self.wait };
+                let fields = Fields { bucket, id: self.id_from, cost: self.cost_from };
+                let order = Order { fields, file, rejected: self.rejected, from_line: self.from_line, wait: self.wait };
                 file::push(config, &order, &mut signals).await
             }
             _ => Err(Failure::new(Exit::Failed, "nothing to push")),

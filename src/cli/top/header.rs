@@ -106,8 +106,9 @@ impl View {
         let rejected = format!("rejected {}", pace(rejected));
         parts.push(if rejects { Span::styled(rejected, colored(Some(Color::Red))) } else { plain(rejected) });
         parts.push(plain(format!("{} dead", short(figures.count("dead")))));
-        let more = ["refused", "held", "paused", "retrying"].map(|place| (place, place));
-        for (place, what) in more.into_iter().chain([("slots", "without a slot")]) {
+        let more = ["refused", "held", "paused"].map(|place| (place, place));
+        for (place, what) in more.into_iter().chain([("retrying", "retrying or delayed"), ("slots", "without a slot")])
+        {
             let n = figures.waiting.get(place).copied().unwrap_or(0);
             parts.extend((n > 0).then(|| plain(format!("{} {what}", short(n)))));
         }

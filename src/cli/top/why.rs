@@ -43,6 +43,7 @@ fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
         Why::Share(of) => plain(about("share", " of ", of)),
         Why::Held(route) => (about("workers", ": ", route), Some(Color::Red)),
         Why::BackingOff => (timed("backs off"), Some(Color::Yellow)),
+        Why::Delayed => plain(timed("delayed")),
         Why::Due if late_us > LATE_US => (format!("late {}", us(late_us)), Some(Color::Red)),
         Why::Due => plain("at its rate".to_owned()), // between two looks its time has come
         Why::Empty => plain("empty".to_owned()),
@@ -52,7 +53,10 @@ fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
 
 /// Whether a daemon could do something about it.
 fn is_the_daemons_part(why: &Why) -> bool {
-    matches!(why, Why::Rate | Why::Share(_) | Why::Due | Why::BackingOff | Why::Slow | Why::Slowed(_) | Why::Quota)
+    matches!(
+        why,
+        Why::Rate | Why::Share(_) | Why::Due | Why::BackingOff | Why::Delayed | Why::Slow | Why::Slowed(_) | Why::Quota
+    )
 }
 
 /// Why a bucket waits; with no daemon, that comes before all that it could do.

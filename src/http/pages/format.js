@@ -66,6 +66,7 @@ const WHY = {
   share: (about) => `for its share of ${about}`,
   held: (about) => `for workers of ${about}`,
   "backing-off": () => "failed jobs wait before the next try",
+  delayed: () => "delayed jobs wait for their time",
   due: () => "due",
   empty: () => "empty",
 };

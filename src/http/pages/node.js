@@ -23,6 +23,7 @@ function tiles(kind, said) {
     ["jobs waiting", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next job leaves", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
     ["failed jobs to retry", count(explanation.retries.waiting)], ...out(),
   ] : [["waiting for a share of it", count(explanation.waiting)], ["next job leaves", due], ["rate", own.rate ?? "none"]];
+  if (explanation.delayed?.waiting > 0) all.push(["delayed jobs", count(explanation.delayed.waiting)]);
   if (own.slots) all.push(["slots taken", `${count(own.slots.taken)} of ${count(own.slots.of)}`]);
   return all.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value)));
 }

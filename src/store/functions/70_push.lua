@@ -204,7 +204,7 @@ do
   --          attempts (both 0 where its route forwards), overflow, route,
   --          { { { limiter, limit, remaining, ms until it lets one in }, ... for each gate },
   --            the name or glob that pauses it and when that ends, the one that closes it and when that ends ('' = nothing, never),
-  --            and why nothing may leave it ('' = it may) } }
+  --            why nothing may leave it ('' = it may), and how many delayed jobs wait } }
   -- errors as peek
   -- cost   O(1)
   function push.look(redis_keys, args)
@@ -216,13 +216,13 @@ do
     for i, one in ipairs(gates) do
       gates[i] = { one.name, one.p.limit, max(0, one.state.free), gate.wait_ms(one) }
     end
-    local p, waiting = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket)
+    local p, waiting, later = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket), pcall_redis('ZCARD', ctx.k.delayed .. s.bucket)
     return {
       s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, places.is_held(ctx, s.place) and 1 or 0,
       is_error(waiting) and 0 or waiting,
       p.count, p.period_us, p.forward and 0 or p.lease_ms, p.forward and 0 or p.attempts, p.overflow, p.route,
       { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '', p.closed and p.set.close.setting.till or '',
-        p.refused or '' },
+        p.refused or '', is_error(later) and 0 or later },
     }
   end
 end

@@ -43,10 +43,32 @@ do
     local r = { waiting = waiting, ended = 0 }
     if waiting > 0 then
       r.ended = call('ZCOUNT', key, '-inf', ctx.now_text)
-      local first = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
-      r.first = first and first < huge and first or ctx.now
+      r.first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0 -- the index tells of delayed jobs, too
     end
     return r
+  end
+
+  -- delayed_of: the same of its delayed jobs.
+  local function delayed_of(ctx, name)
+    local key = ctx.k.delayed .. name
+    local n = pcall_redis('ZCARD', key)
+    if is_error(n) then return { waiting = 0, ended = 0, wrong = call('TYPE', key).ok, key = key } end
+    if n == 0 then return { waiting = 0, ended = 0 } end
+    return { waiting = n, ended = call('ZCOUNT', key, '-inf', ctx.now_text), first = delayed.first_time(ctx, name) }
+  end
+
+  -- in_facts: how jobs that wait for a time stand, as it is told.
+  local function in_facts(ctx, r)
+    return { waiting = r.waiting, ended = r.ended, next_us = r.first and max(0, r.first - ctx.now) }
+  end
+
+  -- paid_of: of a node whose due is still to come what its last job cost, where that was more than one slot, and whether it is `job_rate`
+  -- that it waits for; nil where it is the plain rate.
+  local function paid_of(ctx, p, due, br)
+    local d = br and br.paid
+    if not d or not due or due <= ctx.now then return nil end
+    local by_jobs = p.job ~= nil and d.job_due > d.unit_due
+    return { by_jobs = by_jobs, cost = not by_jobs and not p.ignores_cost and d.cost > 1 and d.cost or nil }
   end
 
   -- bare: the name or glob of a node as people write it.
@@ -82,9 +104,12 @@ do
       entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
+      paid = paid_of(ctx, p, due, br),
       slow_us = br and br.slow and max(0, br.slow.till - ctx.now) or nil, quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
       policy = { -- what is forwarded has no lease and is tried once
-        count = p.count, period_us = p.period_us, capacity = p.capacity, lease_ms = not p.forward and p.lease_ms or nil,
+        count = not p.ignores_cost and p.count or nil, period_us = not p.ignores_cost and p.period_us or nil,
+        job_count = (p.job_count or 0) > 0 and p.job_count or nil, job_period_us = p.job_period_us, ttl_us = p.ttl_us,
+        dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity, lease_ms = not p.forward and p.lease_ms or nil,
         attempts = not p.forward and p.attempts or nil, backoff_initial_us = not p.forward and p.backoff_initial_us or nil,
         backoff_max_us = not p.forward and p.backoff_max_us or nil, overflow = p.overflow, route = p.route,
         catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
@@ -167,7 +192,9 @@ do
     end
     is_wrong(b.queue, b.wrong, 'list')
     local retry, r = retries_of(ctx, b.name), route.look(ctx, s.p.route)
+    local later = delayed_of(ctx, b.name)
     is_wrong(retry.key, retry.wrong, 'sorted set')
+    is_wrong(later.key, later.wrong, 'sorted set', 'delayed')
     is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream', 'route')
     local gates, refused = gate.read(ctx, s)
     for i, one in ipairs(gates or {}) do
@@ -179,7 +206,7 @@ do
       place = places.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
       has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
-      retries = { waiting = retry.waiting, ended = retry.ended, next_us = retry.first and max(0, retry.first - ctx.now) },
+      retries = in_facts(ctx, retry), delayed = in_facts(ctx, later),
       route = {
         name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0,
         workers = how_many, oldest_ms = oldest_ms(ctx, r), to = r.to,

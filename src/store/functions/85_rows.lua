@@ -10,6 +10,7 @@
 --   slots        '<taken> of <all>'             slow, quota  '' (until it is due)    slowed   what is left of its rate, in percent
 --   rate         ''                             share        the budget              held     the route
 --   backing-off  '' (only failed jobs wait)     due          ''                      empty    ''
+--   delayed      '' (only delayed jobs wait, the first one before any failed job)
 --   paused-above the budget above it that is paused
 
 local rows = {}
@@ -83,7 +84,7 @@ do
     local word, about = why(ctx, s, s.len > 0 or next_retry ~= nil)
     if queue_type then word, about = 'wrong-type', queue_type end
     if next_retry and next_retry < huge and next_retry > at and (word == 'rate' or word == 'due') then
-      word, about, at = 'backing-off', '', next_retry
+      word, about, at = next_retry < delayed.first_time(ctx, name) and 'backing-off' or 'delayed', '', next_retry
     end
     local waits = rows.waits_at(ctx, place)
     rows.add(list, ctx, s.p, name, waits, at, s.len, s.len > 0 and rate.eta_ms(s.p, at, ctx.now, s.len) or 0,

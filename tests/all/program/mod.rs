@@ -214,10 +214,14 @@ pub struct Work {
 impl Work {
     pub fn start(shell: &Shell, args: &[&str]) -> Self {
         let args: Vec<&str> = ["work"].into_iter().chain(args.iter().copied()).collect();
+        Self::spawn(shell, shell.command(&args))
+    }
+
+    /// The same, of a command that says more.
+    pub fn spawn(shell: &Shell, mut command: Command) -> Self {
         let log =
             (1..1_000).map(|n| shell.home().join(format!("work-{n}.log"))).find(|path| !path.exists()).expect("a name");
         let file = std::fs::File::create(&log).expect("a log");
-        let mut command = shell.command(&args);
         command.env("RUST_LOG", "debug").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
         Self { child: command.spawn().expect("it runs"), log }
     }

@@ -95,3 +95,62 @@ fn an_adjustment_is_obeyed_by_a_daemon_that_starts_after_another_was_killed() {
         assert_eq!(case.fcall::<i64>("drip_adjust", &["ready"], &[entry.id.as_str(), units]), 0, "once");
     }
 }
+
+#[test]
+fn lines_of_a_file_have_their_ids_and_costs_in_fields_so_that_it_can_be_pushed_again() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 3\n");
+    let lines = [
+        r#"{"n":1,"order":"a-1","tokens":40}"#,
+        r#"{"n":2,"order":2,"tokens":"7"}"#,
+        r#"{"n":3,"order":"a-1","tokens":1}"#,
+        r#"{"n":4,"tokens":1}"#,
+        r#"{"n":5,"order":"with space","tokens":1}"#,
+        r#"{"n":6,"order":"a-6","tokens":0}"#,
+        "no json",
+        r#"{"n":8,"order":"a-8","tokens":100000}"#,
+        r#"{"n":9,"order":"a-9","tokens":5}"#,
+    ];
+    let file = shell.file("jobs", &lines.join("\n"));
+    let rejected = shell.file("rejected", "");
+    let push = ["push", "b", "--file", &file, "--id-from", ".order", "--cost-from", ".tokens", "--rejected", &rejected];
+    let (code, _, err) = shell.run(&push);
+    assert_eq!(code, 1, "{err}");
+    for said in [
+        "line 4 has no .order; skipped",
+        "line 5 .order is no id: 1 to 200 bytes of ! to ~; skipped",
+        "line 6 .tokens is no cost: a whole number, 1 to 100000; skipped",
+        "line 7 is no JSON: ",
+        "4 accepted (1 of them before), 1 rejected, 4 skipped\n",
+    ] {
+        assert!(err.contains(said), "{said} is not in\n{err}");
+    }
+    assert_eq!(std::fs::read_to_string(&rejected).expect("it is there"), format!("{}\n", lines[8]));
+    let (_, _, err) = shell.run(&push);
+    assert!(err.ends_with("4 accepted (4 of them before), 1 rejected, 4 skipped\n"), "{err}");
+    assert_eq!(shell.run(&["job", "find", "b", "a-8", "--json"]).0, 0);
+    let _daemon = crate::rig::Daemon::start(shell.home());
+    let ready = shell.case.key("ready");
+    crate::rig::eventually("the first has left", || shell.case.cmd::<u64>(&["XLEN", &ready]) == 1);
+    let first = &shell.case.stream("ready")[0];
+    assert_eq!((first.text("id"), first.text("cost"), first.text("job")), ("a-1".into(), "40".into(), lines[0].into()));
+    let (code, _, err) = shell.run(&["push", "b", "x", "--id-from", ".order"]);
+    assert_eq!((code, err.contains("--id-from")), (2, true), "{err}");
+}
+
+#[test]
+fn a_file_with_buckets_and_ids_in_fields_waits_for_room_and_gives_up_what_would_be_late() {
+    let mut shell =
+        Shell::new("[defaults]\nrate = '100/s'\ncapacity = 2\n[[bucket]]\nmatch = 'slow'\nrate = '1/h'\nttl = '1s'\n");
+    let _daemon = crate::rig::Daemon::start(shell.home());
+    let all = (0..20).map(|n| format!("{{\"to\":\"fast\",\"id\":{n}}}\n")).collect::<Vec<_>>().concat();
+    let late = "{\"to\":\"slow\",\"id\":1}\n{\"to\":\"slow\",\"id\":2}\n{\"to\":\"slow\",\"id\":3}\n";
+    let file = shell.file("jobs", &(late.to_owned() + &all));
+    let (code, _, err) = shell.run(&["push", "--file", &file, "--bucket-from", ".to", "--id-from", ".id", "--wait"]);
+    assert_eq!(code, 75, "{err}");
+    assert!(err.ends_with("21 accepted, 2 rejected, 0 skipped\n"), "{err}");
+    let ready = shell.case.key("ready");
+    crate::rig::eventually("all have left", || shell.case.cmd::<u64>(&["XLEN", &ready]) == 21);
+    let ids: Vec<String> =
+        shell.case.stream("ready").iter().filter(|e| e.text("bucket") == "fast").map(|e| e.text("id")).collect();
+    assert_eq!(ids, (0..20).map(|n| n.to_string()).collect::<Vec<_>>(), "in their order");
+}

@@ -47,6 +47,44 @@ fn work_exec_runs_a_command_for_each_job_and_obeys_its_exit_code() {
 }
 
 #[test]
+fn a_command_gets_headers_cost_and_deadline_of_its_own_job_in_the_environment() {
+    let shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let script = shell.file("run.sh", "job=$(cat)\nenv | grep -E '^DRIPD_(HEADER|COST|DEADLINE)' | sort > seen.$job\n");
+    // As if the worker were itself started for a job of another worker.
+    let mut command = shell.command(&["work", "--exec", "sh", &script]);
+    command.env("DRIPD_HEADER_OTHER", "1").env("DRIPD_DEADLINE_US", "1");
+    let _worker = Work::spawn(&shell, command);
+    let push = [
+        "push",
+        "b",
+        "full",
+        "--cost",
+        "3",
+        "--ttl",
+        "1h",
+        "--header",
+        "x-a-1: $(touch bad) 'q'",
+        "--header",
+        "traceparent: 00",
+    ];
+    assert_eq!(shell.run(&push).0, 0);
+    assert_eq!(shell.run(&["push", "b", "plain"]).0, 0);
+    let seen = |job: &str| std::fs::read_to_string(shell.home().join(format!("seen.{job}"))).unwrap_or_default();
+    eventually("both have run", || !seen("plain").is_empty() && seen("full").lines().count() == 4);
+    let full = seen("full");
+    let lines: Vec<&str> = full.lines().collect();
+    assert!(lines[1].strip_prefix("DRIPD_DEADLINE_US=").is_some_and(|us| us.len() == 16), "{full}");
+    assert_eq!((lines[0], lines[2]), ("DRIPD_COST=3", "DRIPD_HEADER_TRACEPARENT=00"));
+    assert_eq!(lines[3], "DRIPD_HEADER_X_A_1=$(touch bad) 'q'");
+    assert_eq!(
+        seen("plain"),
+        "DRIPD_COST=1\n",
+        "nothing of the other job, and nothing that the worker was started with"
+    );
+}
+
+#[test]
 fn work_renews_leases_and_gives_back_what_it_cannot_finish() {
     let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nlease = '1s'\n");
     let _daemon = Daemon::start(shell.home());

@@ -120,6 +120,42 @@ fn work_http_posts_jobs_and_obeys_the_status() {
 }
 
 #[test]
+fn a_post_hands_on_headers_cost_and_deadline_and_no_producer_sets_what_the_worker_says() {
+    let shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let hook = Hook::start(|job, before| if job == "first" && before == 0 { "500 Broken" } else { "200 Fine" });
+    let _worker = Work::start(&shell, &["--http", &hook.url, "--header", "Authorization: Bearer ours"]);
+    let headers = [
+        "traceparent: 00-1-2-01",
+        "content-type: text/csv",
+        "authorization: Bearer theirs",
+        "drip-bucket: theirs",
+        "content-length: 9",
+        "x-shop: a \"b\"",
+    ];
+    let mut push = vec!["push", "b", "first", "--id", "order-7", "--cost", "3", "--ttl", "1h"];
+    push.extend(headers.iter().flat_map(|header| ["--header", header]));
+    assert_eq!(shell.run(&push).0, 0);
+    let posts = hook.take(2);
+    for post in &posts {
+        let said = |name: &str| post.head.get(name).map(String::as_str);
+        assert_eq!((said("traceparent"), said("content-type")), (Some("00-1-2-01"), Some("text/csv")));
+        assert_eq!((said("authorization"), said("drip-bucket")), (Some("Bearer ours"), Some("b")));
+        assert_eq!((said("content-length"), said("drip-cost")), (Some("5"), Some("3")));
+        assert_eq!((said("drip-h-authorization"), said("drip-h-drip-bucket")), (Some("Bearer theirs"), Some("theirs")));
+        assert_eq!((said("drip-h-x-shop"), said("x-shop")), (Some("a \"b\""), None));
+        assert!(said("drip-deadline-us").is_some_and(|us| us.parse::<u64>().is_ok()), "{:?}", post.head);
+        assert!(said("drip-id").is_some_and(|id| id.starts_with("order-7-")), "{:?}", post.head);
+    }
+    assert_eq!(posts[1].head["drip-attempt"], "2", "and again in the second try");
+    assert_eq!(shell.run(&["push", "b", "plain"]).0, 0);
+    let plain = hook.next();
+    assert!(plain.head.keys().all(|name| !name.starts_with("drip-h-") && name != "drip-cost" && name != "traceparent"));
+    let (code, _, err) = shell.run(&["work", "--http", &hook.url, "--header", "Drip-H-X: 1"]);
+    assert_eq!((code, err.contains("drip-h-x is set by dripd itself")), (2, true), "{err}");
+}
+
+#[test]
 fn a_post_says_what_the_job_is_and_where_it_comes_from() {
     let mut shell = Shell::new(WORK);
     let _daemon = Daemon::start(shell.home());
