@@ -136,7 +136,7 @@ fn the_json_has_these_fields() {
     let told = json(&shell, "acme");
     assert_eq!(
         names(&told),
-        "also binds binds_at bucket capacity chain daemons depth due_in_us file gates keeps limits over overdue_ms place retries route says \
+        "also binds binds_at bucket capacity chain daemons delayed depth due_in_us file gates keeps limits over overdue_ms place retries route says \
          spreading workers wrong_keys"
     );
     assert_eq!(
