@@ -80,6 +80,9 @@ pub fn call(redis: &mut Connection, prefix: &str, function: &str, command: &redi
     reply
 }
 
+/// What the functions try where it is allowed, and do without where it is not: it loses jobs in the wrong hands, so no role may do it.
+pub const TRIED: [&str; 2] = ["xgroup|delconsumer", "xgroup|setid"];
+
 /// What Redis refused users whose names begin so, by what was not allowed.
 pub fn refused(redis: &mut Connection, users: &str) -> Vec<String> {
     type Entry = std::collections::HashMap<String, Value>;
@@ -99,7 +102,8 @@ pub fn refused(redis: &mut Connection, users: &str) -> Vec<String> {
 /// At the end of a case: nothing was refused.
 pub fn check(redis: &mut Connection, prefix: &str) {
     if !std::thread::panicking() && CALLED.with_borrow_mut(|called| called.remove(prefix)) {
-        let refused = refused(redis, &format!("{prefix}-"));
+        let mut refused = refused(redis, &format!("{prefix}-"));
+        refused.retain(|one| !TRIED.iter().any(|tried| one.ends_with(&format!("command: {tried}"))));
         assert!(refused.is_empty(), "{refused:#?}");
     }
 }

@@ -36,12 +36,13 @@ do
     end
   end
 
-  -- mend_group: a subcommand of XGROUP that loses jobs in the wrong hands: `dripd acl` grants it to nobody, so for a daemon of that role
-  -- what follows is left undone. Once refused it is not tried again.
+  -- Two subcommands of XGROUP lose jobs in the wrong hands, so `dripd acl` grants them to nobody: for a daemon of that role what they are
+  -- for is left undone. Once refused they are not tried again.
   local may_mend = true
 
-  local function mend_group(...)
-    may_mend = may_mend and not is_error(pcall_redis('XGROUP', ...))
+  local function mended(reply)
+    local err = is_error(reply)
+    may_mend = not (err and base.is_refused(err))
   end
 
   -- forget_silent: let go of the names of workers that hold nothing and have not asked for so long: those that ended. One that waits in a
@@ -53,7 +54,8 @@ do
     for _, list in ipairs(consumers) do
       local consumer = by_name(list)
       if consumer.pending == 0 and consumer.idle > longer_than_ms and most > 0 then
-        mend_group('DELCONSUMER', stream, 'workers', consumer.name)
+        mended(pcall_redis('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name))
+        if not may_mend then return end
         most = most - 1
       end
     end
@@ -63,7 +65,7 @@ do
   function route.all_read(stream, group)
     if not may_mend then return end
     local added = by_name(call('XINFO', 'STREAM', stream))['entries-added']
-    mend_group('SETID', stream, 'workers', group['last-delivered-id'], 'ENTRIESREAD', added)
+    mended(pcall_redis('XGROUP', 'SETID', stream, 'workers', group['last-delivered-id'], 'ENTRIESREAD', added))
   end
 
   -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows it as the group's lag. But it knows

