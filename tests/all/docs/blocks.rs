@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
@@ -119,6 +119,13 @@ impl Drop for Block {
     }
 }
 
+/// A time zone where it is about noon: a time of this day is shown without its date, and what the pages show is still this day.
+fn where_it_is_noon() -> String {
+    let hour = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs() / 3_600 % 24;
+    let hour = i64::try_from(hour).expect("below 24");
+    format!("NOON{:+}", hour - 12) // POSIX: what is added to the time there to have that of Greenwich
+}
+
 /// What a page is run with.
 struct Bench {
     home: tempfile::TempDir,
@@ -163,6 +170,7 @@ impl Bench {
         }
         let url = format!("redis://127.0.0.1:{}", self.port);
         command.current_dir(self.dir()).env("PATH", &self.path).env("HOME", self.home.path()).env("REDIS_URL", url);
+        command.env("TZ", where_it_is_noon());
         command.env("RUNTIME_DIRECTORY", self.home.path().join("run"))
     }
 
