@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use redis::Value;
+
 use super::shell;
 use crate::program::{Shell, Work};
 use crate::rig::{Daemon, Server, eventually};
@@ -51,8 +53,13 @@ fn a_rotated_password_needs_no_restart_and_no_word_of_it_is_seen() {
         pushed += n;
         pushed
     };
-    push(&mut shell, 20);
-    eventually("jobs are done", || done() > 0);
+    let all = push(&mut shell, 20);
+    // And acknowledged, on the connection that the worker makes for that when it first needs it.
+    let ready = shell.case.key("ready");
+    eventually("jobs are done", || {
+        let (pending, ..): (u64, Value, Value, Value) = shell.case.cmd(&["XPENDING", &ready, "workers"]);
+        done() == all && pending == 0
+    });
 
     // Redis takes the new one alone from now on. Nobody who is connected notices.
     eventually("the daemon and both ends of the worker are connected", || connections(&mut shell).len() >= 3);
