@@ -63,7 +63,8 @@ pub(super) struct SomeAccepted {
     eta_ms: i64,
 }
 
-fn ms(time: Option<Duration>) -> i64 {
+/// A time in milliseconds; -1 for none.
+pub(super) fn ms(time: Option<Duration>) -> i64 {
     time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
 }
 

@@ -17,6 +17,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use super::Door;
 use super::at::At;
 use super::problem::Problem;
+use super::push::ms;
 use super::who::Caller;
 use crate::store::submit::{Cancelled, Options, Start, Submitted};
 use crate::words::bucket::BucketName;
@@ -41,10 +42,6 @@ pub(super) struct SubmittedJob {
     expected_ms: i64,
     /// The bucket or budget that decides `eta_ms`.
     by: String,
-}
-
-fn ms(time: Option<Duration>) -> i64 {
-    time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// The same headers, for the document.

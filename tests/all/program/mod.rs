@@ -74,6 +74,14 @@ pub struct Shell {
 }
 
 impl Shell {
+    /// Run a command that must do it; replies what it printed.
+    #[track_caller]
+    pub(crate) fn must_run(&self, args: &[&str]) -> String {
+        let (code, out, err) = self.run(args);
+        assert_eq!(code, 0, "{args:?}: {out}{err}");
+        out
+    }
+
     pub fn new(toml: &str) -> Self {
         let (case, home) = (Case::with(toml), tempfile::tempdir().expect("a directory"));
         configure(home.path(), &case, toml);

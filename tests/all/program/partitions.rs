@@ -42,9 +42,7 @@ impl System {
     /// Run a command that must do it; replies what it printed.
     #[track_caller]
     fn run(&self, args: &[&str]) -> String {
-        let (code, out, err) = self.shell.run(args);
-        assert_eq!(code, 0, "{args:?}: {out}{err}");
-        out
+        self.shell.must_run(args)
     }
 
     #[track_caller]

@@ -111,9 +111,7 @@ impl Cluster {
 
     #[track_caller]
     fn run(&self, args: &[&str]) -> String {
-        let (code, out, err) = self.shell.run(args);
-        assert_eq!(code, 0, "{args:?}: {out}{err}");
-        out
+        self.shell.must_run(args)
     }
 
     #[track_caller]
