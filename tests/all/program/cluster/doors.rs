@@ -5,7 +5,8 @@ use std::io::Read as _;
 
 use redis::Value;
 
-use super::{Cluster, PARTITIONS, ask};
+use super::{Cluster, PARTITIONS};
+use crate::cluster::ask;
 use crate::program::Work;
 use crate::rig::{eventually, free_port};
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cluster, PARTITIONS, ask, kill};
+use super::{Cluster, PARTITIONS, kill};
+use crate::cluster::ask;
 use crate::program::{Stopped, Work};
 use crate::rig::eventually;
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use super::failover::sessions;
-use super::slots::Move;
-use super::{Cluster, PARTITIONS, ask, is_well, kill, meet, node};
+use super::{Cluster, PARTITIONS, kill, node};
+use crate::cluster::{ask, is_well, meet};
 use crate::program::Stopped;
 use crate::rig::{Daemon, Server, eventually};
 
@@ -70,9 +70,9 @@ fn while_nothing_moves_one_node_is_asked_for_the_map_and_not_all_of_them() {
 fn a_partition_that_goes_where_nobody_answers_is_away_and_the_server_that_had_it_goes_on() {
     let mut cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
     let new = node("no");
-    meet(&new, &cluster.servers[0]);
+    meet(new.port, cluster.servers[0].port);
     cluster.servers.push(new);
-    eventually("they know each other", || cluster.servers.iter().all(|server| is_well(server, 4)));
+    eventually("they know each other", || cluster.servers.iter().all(|server| is_well(server.port, 4)));
     let daemon = cluster.daemon();
     let buckets = cluster.a_bucket_each();
     let (number, new) = (5, cluster.servers[3].port);
@@ -81,12 +81,12 @@ fn a_partition_that_goes_where_nobody_answers_is_away_and_the_server_that_had_it
     eventually("it is served", || sessions(&daemon.log(), old) == 1);
 
     // First to a server that can be reached: that is no fault.
-    Move::begin(&cluster, cluster.slot(number), server(&cluster, old), server(&cluster, new)).finish();
+    cluster.begin_move(number, server(&cluster, old), server(&cluster, new)).finish();
     eventually("it is served there", || sessions(&daemon.log(), new) == 1);
     let line = told(&daemon.log(), "partitions have moved to another server", old);
     assert!(line.len() == 1 && line[0].contains(" INFO ") && line[0].contains("partitions=\"5\""), "{line:?}");
     assert!(line[0].contains(&format!("to=\"127.0.0.1:{new}\"")), "{line:?}");
-    Move::begin(&cluster, cluster.slot(number), server(&cluster, new), server(&cluster, old)).finish();
+    cluster.begin_move(number, server(&cluster, new), server(&cluster, old)).finish();
     eventually("it is back", || told(&daemon.log(), "partitions=\"5\" to=", new).len() == 1);
     cluster.run(&["push", &buckets[usize::from(number)], "x"]);
     eventually("it has left", || cluster.status()["counters"]["dispatched"] == 1);
@@ -95,8 +95,8 @@ fn a_partition_that_goes_where_nobody_answers_is_away_and_the_server_that_had_it
 
     // And then to one that hangs.
     let before = sessions(&daemon.log(), old);
-    let moving = Move::begin(&cluster, cluster.slot(number), server(&cluster, old), server(&cluster, new));
-    let stopped = moving.finish_and_stop();
+    let moving = cluster.begin_move(number, server(&cluster, old), server(&cluster, new));
+    let stopped = moving.finish_and_stop(server(&cluster, new).pid());
     eventually("it is away", || !told(&daemon.log(), "partitions have left a server and are away", old).is_empty());
     cluster.run(&["push", &buckets[usize::from(beside)], "x"]);
     let status = || -> serde_json::Value {

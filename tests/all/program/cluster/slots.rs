@@ -7,71 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::{Connection, Value};
 
 use super::doors::curl;
-use super::{Cluster, PARTITIONS, ask, id_of, is_well, kill, meet, node};
-use crate::program::{Stopped, Work};
+use super::{Cluster, PARTITIONS, kill, node};
+use crate::cluster::{ask, id_of, is_well, meet};
+use crate::program::Work;
 use crate::rig::{Server, eventually, free_port};
-
-/// A slot on its way from one server to another.
-pub(super) struct Move<'a> {
-    cluster: &'a Cluster,
-    slot: String,
-    from: &'a Server,
-    to: &'a Server,
-    /// The id of the server that it goes to.
-    target: String,
-}
-
-impl<'a> Move<'a> {
-    /// The slot is on its way; no key is yet.
-    pub(super) fn begin(cluster: &'a Cluster, slot: u16, from: &'a Server, to: &'a Server) -> Self {
-        let (slot, target) = (slot.to_string(), id_of(to));
-        let _: Value = ask(&mut to.connect(), &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id_of(from)]);
-        let _: Value = ask(&mut from.connect(), &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
-        Self { cluster, slot, from, to, target }
-    }
-
-    fn keys(&self, server: &Server) -> Vec<String> {
-        ask(&mut server.connect(), &["CLUSTER", "GETKEYSINSLOT", &self.slot, "10000"])
-    }
-
-    /// So many keys go over.
-    fn carry(&self, most: usize) {
-        for key in self.keys(self.from).iter().take(most) {
-            let port = self.to.port.to_string();
-            let _: Value = ask(&mut self.from.connect(), &["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
-        }
-    }
-
-    /// All of them, and everybody is told.
-    pub(super) fn finish(self) {
-        self.tell_target();
-        self.tell_others();
-    }
-
-    /// The same; the server that has it now hangs from then on.
-    pub(super) fn finish_and_stop(self) -> Stopped {
-        let pid = self.to.pid();
-        self.tell_target();
-        let stopped = Stopped::stop(pid);
-        self.tell_others();
-        stopped
-    }
-
-    /// All keys go over, and the target is told that the slot is its own.
-    fn tell_target(&self) {
-        while !self.keys(self.from).is_empty() {
-            self.carry(usize::MAX);
-        }
-        let _: Value = ask(&mut self.to.connect(), &["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.target]);
-    }
-
-    fn tell_others(&self) {
-        let rest = self.cluster.servers.iter().filter(|one| ![self.to.port, self.from.port].contains(&one.port));
-        for server in [self.from].into_iter().chain(rest) {
-            let _: Value = ask(&mut server.connect(), &["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.target]);
-        }
-    }
-}
 
 /// What a connection is refused with.
 fn refusal(redis: &mut Connection, words: &[&str], asks: bool) -> String {
@@ -120,12 +59,12 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
     }
     eventually("some have left", || left(&cluster, number, bucket).len() > 5);
 
-    let moving = Move::begin(&cluster, cluster.slot(number), from, to);
+    let moving = cluster.begin_move(number, from, to);
     let (at_source, key) = (from.connect(), cluster.queue(bucket));
-    let keys = moving.keys(from);
+    let keys = moving.keys(from.port);
     moving.carry(keys.len() / 2);
     let stands = |server: &Server| -> Vec<(String, Vec<u8>)> {
-        let mut keys = moving.keys(server);
+        let mut keys = moving.keys(server.port);
         keys.sort();
         let dump = |key: String| {
             let mut pipeline = redis::pipe();
@@ -189,9 +128,9 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     let daemon = cluster.daemon();
     let buckets = cluster.a_bucket_each();
     let new = node("no");
-    meet(&new, &cluster.servers[0]);
+    meet(new.port, cluster.servers[0].port);
     cluster.servers.push(new);
-    eventually("they know each other", || cluster.servers.iter().all(|server| is_well(server, 4)));
+    eventually("they know each other", || cluster.servers.iter().all(|server| is_well(server.port, 4)));
     let moved = [1_u8, 2];
     let homes: Vec<u16> = moved.iter().map(|number| cluster.home(*number).port).collect();
     let find = |port: u16| cluster.servers.iter().find(|server| server.port == port).expect("one of ours");
@@ -209,7 +148,7 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     push_all(16);
     let work = Work::start(&cluster.shell, &["--concurrency", "2", "--exec", "true"]);
     for (number, port) in moved.iter().zip(&homes) {
-        Move::begin(&cluster, cluster.slot(*number), find(*port), new).finish();
+        cluster.begin_move(*number, find(*port), new).finish();
     }
     eventually("the library is there", || {
         let libraries: Vec<Value> = ask(&mut new.connect(), &["FUNCTION", "LIST"]);
@@ -218,10 +157,10 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     push_all(32);
     assert!(daemon.log().contains(&format!("redis=\"127.0.0.1:{}\" partitions=\"1-2\"", new.port)), "{}", daemon.log());
     for (number, port) in moved.iter().zip(&homes) {
-        Move::begin(&cluster, cluster.slot(*number), new, find(*port)).finish();
+        cluster.begin_move(*number, new, find(*port)).finish();
     }
     for server in &cluster.servers[..3] {
-        let _: Value = ask(&mut server.connect(), &["CLUSTER", "FORGET", &id_of(new)]);
+        let _: Value = ask(&mut server.connect(), &["CLUSTER", "FORGET", &id_of(new.port)]);
     }
     kill(new);
     push_all(48);
