@@ -1,47 +1,56 @@
-//! Who is busy on the stage: producers and workers that never give up, whoever watches the server, and what they all note.
+//! Who is busy on the stage: the producers and workers of one partition, who watches it, what they share, and what they noted at the end.
+//! Where nothing is cut the only one is all there is.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redis::{Connection, RedisResult};
+use redis::Value;
 
-use super::failover::Primaries;
-use super::history::{Answer, End, Entry, Held, Push, UNNOTICED_US};
-use super::server::connect;
-use super::stage::{BUCKETS, CAPACITIES};
-
-/// How long one of them waits before it connects again.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// How often sentinels are asked whether the primary is still the same.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
+use super::history::{Entry, Held, History, Push, stalls};
+use super::line::Way;
+use super::players::{produce, watch, work};
+use super::primaries::Kept;
+use super::stage::{BUCKETS, LEASE_US, nodes};
 
 pub fn now_us() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros()).expect("in range")
 }
 
-/// How they find the server.
-pub enum Way {
-    Port(u16),
-    Sentinels(Primaries),
+/// How the keys and the buckets of a cast are named.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// How each bucket begins, so that it lives in the partition.
+    pub root: String,
+    /// What its keys have behind their first word.
+    pub tag: String,
 }
 
-impl Way {
-    /// A connection, and the number of the primary that it is to.
-    pub fn connect(&self) -> RedisResult<(Connection, usize)> {
-        match self {
-            Self::Port(port) => Ok((connect(*port)?, 0)),
-            Self::Sentinels(primaries) => primaries.connect(),
-        }
+impl Names {
+    /// The names in a partition, of which a bucket's first part says that it lives there.
+    pub fn in_partition(number: u16, first_part: &str) -> Self {
+        Self { root: format!("{first_part}:"), tag: format!(":{{{number}}}") }
+    }
+
+    pub fn key(&self, word: &str) -> String {
+        format!("drip:{word}{}", self.tag)
+    }
+
+    pub fn bucket(&self, bucket: usize) -> String {
+        format!("{}{}", self.root, BUCKETS[bucket])
+    }
+
+    pub fn of_bucket(&self, word: &str, bucket: usize) -> String {
+        format!("{}:{}", self.key(word), self.bucket(bucket))
     }
 }
 
 /// What all of them share.
 pub struct Shared {
     pub way: Way,
+    pub names: Names,
     /// Whether the ids of entries tell no time, because the server's clock is wrong.
     pub ids_tell_no_time: bool,
     pub pushing: AtomicBool,
@@ -52,15 +61,26 @@ pub struct Shared {
     pub pushes: Mutex<Vec<Push>>,
     pub entries: Mutex<Vec<Entry>>,
     pub held: Mutex<Vec<Held>>,
-    pub stalls: Mutex<Vec<(u64, u64)>>,
+    /// When the server was asked something again and again, and when it answered.
+    pub questions: Mutex<Vec<(u64, u64)>>,
     /// The number of the last entry there was, and between which moments that was so: noted where ids tell no time.
     pub tops: Mutex<Vec<(u64, u64, u64)>>,
 }
 
-impl Shared {
-    pub fn new(way: Way, ids_tell_no_time: bool) -> Self {
-        Self {
+pub struct Cast {
+    shared: Arc<Shared>,
+    kept: Arc<Kept>,
+    producers: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+    watchers: Vec<JoinHandle<()>>,
+}
+
+impl Cast {
+    /// So many producers and workers begin.
+    pub fn start(way: Way, names: Names, ids_tell_no_time: bool, (producers, workers): (usize, usize)) -> Self {
+        let shared = Arc::new(Shared {
             way,
+            names,
             ids_tell_no_time,
             pushing: AtomicBool::new(true),
             working: AtomicBool::new(true),
@@ -69,203 +89,115 @@ impl Shared {
             pushes: Mutex::default(),
             entries: Mutex::default(),
             held: Mutex::default(),
-            stalls: Mutex::default(),
+            questions: Mutex::default(),
             tops: Mutex::default(),
+        });
+        let kept = Arc::<Kept>::default();
+        let mut watchers = vec![start(&shared, watch)];
+        if matches!(shared.way, Way::Primaries(_)) {
+            let kept = Arc::clone(&kept);
+            watchers.push(start(&shared, move |shared| kept.watch(shared)));
         }
+        let producers = (0..producers).map(|n| start(&shared, move |shared| produce(shared, n))).collect();
+        let workers = (0..workers).map(|n| start(&shared, move |shared| work(shared, n))).collect();
+        Self { shared, kept, producers, workers, watchers }
+    }
+
+    /// How many jobs have been in a worker's hands.
+    pub fn delivered(&self) -> usize {
+        self.shared.entries.lock().expect("no panic").len()
+    }
+
+    /// How often somebody asked elsewhere because a node said so.
+    pub fn asked(&self) -> usize {
+        self.shared.way.asked()
+    }
+
+    /// One of the workers dies with what it has in hand, as soon as it has something.
+    pub fn kill_a_worker(&self) {
+        self.shared.deaths.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn end_load(&self) {
+        self.shared.pushing.store(false, Ordering::Relaxed);
+    }
+
+    /// End the load, wait until all that waits has left and is finished, and reply what happened.
+    pub fn close(&mut self) -> History {
+        self.end_load();
+        self.producers.drain(..).for_each(|producer| producer.join().expect("no panic"));
+        let since = Instant::now();
+        while let Some(rest) = self.rest() {
+            assert!(since.elapsed() < Duration::from_secs(90), "something is stuck: {rest}");
+            sleep(Duration::from_millis(20));
+        }
+        self.shared.working.store(false, Ordering::Relaxed);
+        self.workers.drain(..).for_each(|worker| worker.join().expect("no panic"));
+        self.watchers.drain(..).for_each(|watcher| watcher.join().expect("no panic"));
+        let pushes = std::mem::take(&mut *self.shared.pushes.lock().expect("no panic"));
+        let stalls = stalls(&self.shared.questions.lock().expect("no panic"));
+        let mut entries = std::mem::take(&mut *self.shared.entries.lock().expect("no panic"));
+        entries.sort_by_key(|entry| entry.at);
+        if self.shared.ids_tell_no_time {
+            tell_time(&mut entries, &self.shared.tops.lock().expect("no panic"));
+        }
+        let held = std::mem::take(&mut *self.shared.held.lock().expect("no panic"));
+        let kept_until_us = self.kept.until_us(&self.shared.way);
+        History {
+            nodes: nodes(),
+            pushes,
+            entries,
+            held,
+            lease_us: LEASE_US,
+            stalls,
+            kept_until_us,
+            ..History::default()
+        }
+    }
+
+    /// What waits, is tried again or is in somebody's hands, if anything is.
+    fn rest(&self) -> Option<String> {
+        let Ok((mut redis, _)) = self.shared.way.connect() else { return Some("no server answers".to_owned()) };
+        let names = &self.shared.names;
+        let mut sum = |command: &str, word: &str| -> u64 {
+            let of = |bucket| redis::cmd(command).arg(names.of_bucket(word, bucket)).query(&mut redis).unwrap_or(1);
+            (0..BUCKETS.len()).map(of).sum()
+        };
+        let (queues, retries) = (sum("LLEN", "queue"), sum("ZCARD", "retry"));
+        // Of the entries that are left only these count: what is finished is deleted some time later, and the group's lag, which would tell
+        // of it at once, is wrong after a failover until dripd's next pass.
+        let ready = names.key("ready");
+        let group: redis::RedisResult<Vec<HashMap<String, Value>>> =
+            redis::cmd("XINFO").arg("GROUPS").arg(&ready).query(&mut redis);
+        let Ok([group]) = group.as_deref() else { return Some("there is no group".to_owned()) };
+        let last: String = redis::from_redis_value_ref(&group["last-delivered-id"]).expect("an id");
+        let pending: usize = redis::from_redis_value_ref(&group["pending"]).expect("a number");
+        let mut behind = redis::cmd("XRANGE");
+        behind.arg(&ready).arg(format!("({last}")).arg("+").arg("COUNT").arg(1);
+        let ready = behind.query::<Vec<Value>>(&mut redis).map_or(1, |entries| entries.len());
+        (queues + retries > 0 || ready + pending > 0)
+            .then(|| format!("{queues} wait, {retries} are tried again, {ready} or more are ready, {pending} taken"))
     }
 }
 
-pub fn start(shared: &Arc<Shared>, run: impl FnOnce(&Shared) + Send + 'static) -> JoinHandle<()> {
+impl Drop for Cast {
+    fn drop(&mut self) {
+        self.end_load();
+        self.shared.working.store(false, Ordering::Relaxed);
+    }
+}
+
+fn start(shared: &Arc<Shared>, run: impl FnOnce(&Shared) + Send + 'static) -> JoinHandle<()> {
     let shared = Arc::clone(shared);
     std::thread::spawn(move || run(&shared))
 }
 
-/// A connection that is made anew whenever it was lost, and the number of the primary that it is to.
-struct Line<'a> {
-    way: &'a Way,
-    connection: Option<Connection>,
-    primary: usize,
-    /// When sentinels were asked last whether it is the right one.
-    asked: Instant,
-}
-
-impl<'a> Line<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        Self { way: &shared.way, connection: None, primary: 0, asked: Instant::now() }
+/// Between which moments each entry left: after the last look at the stream without it, before the first one with it.
+fn tell_time(entries: &mut [Entry], tops: &[(u64, u64, u64)]) {
+    for entry in entries {
+        let number = entry.at & !15;
+        let first = tops.partition_point(|(top, _, _)| *top < number);
+        entry.early_us = if first == 0 { 0 } else { tops[first - 1].1 };
+        entry.left_us = tops.get(first).map_or(u64::MAX, |(_, _, answered_us)| *answered_us);
     }
-
-    /// Whether the primary is another one now, or will be.
-    fn is_lost(&mut self) -> bool {
-        let Way::Sentinels(primaries) = self.way else { return false };
-        if self.connection.is_some() && self.asked.elapsed() > ASK_AGAIN {
-            self.asked = Instant::now();
-            if !primaries.is_still(self.primary) {
-                self.connection = None;
-            }
-        }
-        self.connection.is_none()
-    }
-
-    fn query<T: redis::FromRedisValue>(&mut self, command: &redis::Cmd) -> RedisResult<T> {
-        let _ = self.is_lost();
-        if self.connection.is_none()
-            && let Ok((connection, primary)) = self.way.connect()
-        {
-            (self.connection, self.primary) = (Some(connection), primary);
-        }
-        let Some(connection) = self.connection.as_mut() else {
-            std::thread::sleep(PAUSE);
-            return Err((redis::ErrorKind::Io, "no connection").into());
-        };
-        let answer = command.query(connection);
-        // What the server refused leaves the connection as it was, if it is still the right server; anything else may have left half an
-        // answer in it.
-        if let Err(why) = &answer
-            && (why.is_io_error() || why.is_timeout() || why.code().is_none_or(|code| code == "READONLY"))
-        {
-            self.connection = None;
-        }
-        answer
-    }
-}
-
-/// Push one job after the other into any of the buckets, in turns by a plain push and by the function.
-pub fn produce(shared: &Shared, n: usize) {
-    let mut line = Line::new(shared);
-    let mut turn = n;
-    while shared.pushing.load(Ordering::Relaxed) {
-        turn += 1;
-        let bucket = usize::try_from(crate::rig::rand_u64() % 5).expect("small");
-        let job = format!("j{}", shared.next_job.fetch_add(1, Ordering::Relaxed));
-        let key = format!("drip:queue:{}", BUCKETS[bucket]);
-        let sent_us = now_us();
-        let answer = if turn.is_multiple_of(2) {
-            let said: RedisResult<i64> = line.query(redis::cmd("LPUSH").arg(&key).arg(&job));
-            said.ok().map(|length| length <= CAPACITIES[bucket])
-        } else {
-            let said: RedisResult<Vec<i64>> =
-                line.query(redis::cmd("FCALL").arg("drip_push").arg(1).arg(&key).arg(&job));
-            said.ok().map(|said| said[0] == 1)
-        };
-        let answer = match answer {
-            Some(true) => Answer::Accepted,
-            Some(false) => Answer::Rejected,
-            None => Answer::Unknown,
-        };
-        let push = Push { job, bucket, sent_us, answered_us: now_us(), answer, primary: line.primary };
-        shared.pushes.lock().expect("no panic").push(push);
-        std::thread::sleep(Duration::from_millis(4));
-    }
-}
-
-/// Ask the server something again and again: between two answers that lie far apart it may have stood still. Where ids tell no time it is
-/// asked how far the stream has come.
-pub fn watch(shared: &Shared) {
-    let mut line = Line::new(shared);
-    let mut last = now_us();
-    let mut question = redis::cmd(if shared.ids_tell_no_time { "XINFO" } else { "TIME" });
-    if shared.ids_tell_no_time {
-        question.arg("STREAM").arg("drip:ready");
-    }
-    while shared.working.load(Ordering::Relaxed) {
-        let sent = now_us();
-        let answer: RedisResult<redis::Value> = line.query(&question);
-        let now = now_us();
-        let is_answered = answer.is_ok();
-        if let Ok(answer) = answer
-            && shared.ids_tell_no_time
-            && let Ok(stream) = redis::from_redis_value::<HashMap<String, redis::Value>>(answer)
-        {
-            let id: String = redis::from_redis_value_ref(&stream["last-generated-id"]).expect("an id");
-            shared.tops.lock().expect("no panic").push((number_of(&id), sent, now));
-        }
-        if is_answered {
-            if now > last + UNNOTICED_US {
-                shared.stalls.lock().expect("no panic").push((last, now));
-            }
-            last = now;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// What a read of a stream is answered.
-type Read = Option<Vec<(String, Vec<(String, HashMap<String, String>)>)>>;
-
-/// Take jobs, hold each for a moment, and finish it in one of the ways that there are. A tenth fails.
-pub fn work(shared: &Shared, n: usize) {
-    let mut line = Line::new(shared);
-    let (mut name, mut turn) = (format!("w{n}"), 0_u64);
-    while shared.working.load(Ordering::Relaxed) {
-        let mut read = redis::cmd("XREADGROUP");
-        read.arg("GROUP").arg("workers").arg(&name).arg("COUNT").arg(4).arg("BLOCK").arg(100);
-        read.arg("STREAMS").arg("drip:ready").arg(">");
-        let Ok(reply) = line.query::<Read>(&read) else {
-            std::thread::sleep(PAUSE); // there may be no group yet
-            continue;
-        };
-        let from = line.primary;
-        let entries: Vec<_> = reply.into_iter().flatten().flat_map(|(_, entries)| entries).collect();
-        let at_of: Vec<u64> = entries.iter().map(|(id, fields)| note(shared, from, id, fields)).collect();
-        let dropped = |at| Held { at, end: End::Dropped, given_us: None, acked_us: None, primary: from };
-        let take = |deaths: usize| deaths.checked_sub(1);
-        if !entries.is_empty() && shared.deaths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
-            shared.held.lock().expect("no panic").extend(at_of.into_iter().map(dropped));
-            name.push('x'); // another one takes its place
-            line.connection = None;
-            continue;
-        }
-        for ((id, _), at) in entries.iter().zip(at_of) {
-            turn += 1;
-            std::thread::sleep(Duration::from_micros(500));
-            let given_us = now_us();
-            let (end, command) = match turn % 10 {
-                0 => (End::Failed, fcall("drip_fail", id)),
-                n if n % 2 == 0 => (End::Acked, fcall("drip_ack", id)),
-                _ => (End::Acked, redis::cmd("XACK").arg("drip:ready").arg("workers").arg(id).clone()),
-            };
-            if line.is_lost() {
-                // Another primary may know another job by this id.
-                shared.held.lock().expect("no panic").push(dropped(at));
-                continue;
-            }
-            let said: RedisResult<i64> = line.query(&command);
-            let acked_us = said.ok().filter(|said| end == End::Acked && *said == 1).map(|_| now_us());
-            let held = Held { at, end, given_us: Some(given_us), acked_us, primary: line.primary };
-            shared.held.lock().expect("no panic").push(held);
-        }
-    }
-}
-
-fn fcall(name: &str, id: &str) -> redis::Cmd {
-    redis::cmd("FCALL").arg(name).arg(1).arg("drip:ready").arg(id).clone()
-}
-
-/// The number of an id: they grow alike.
-fn number_of(id: &str) -> u64 {
-    let (ms, seq) = id.split_once('-').expect("an id");
-    let (ms, seq): (u64, u64) = (ms.parse().expect("a number"), seq.parse().expect("a number"));
-    assert!(seq < 1 << 17, "{id}");
-    ((ms << 17) + seq) << 4
-}
-
-/// Note an entry. Replies its number: one primary may know by an id another entry than the one before it.
-fn note(shared: &Shared, primary: usize, id: &str, fields: &HashMap<String, String>) -> u64 {
-    let mut entries = shared.entries.lock().expect("no panic");
-    let number = number_of(id);
-    let is_same =
-        |entry: &&mut Entry| entry.at & !15 == number && entry.job == fields["job"] && entry.primary != primary;
-    if primary > 0
-        && let Some(known) = entries.iter_mut().rev().find(is_same)
-    {
-        known.is_kept = true;
-        return known.at;
-    }
-    let bucket = BUCKETS.iter().position(|bucket| *bucket == fields["bucket"]).expect("one of them");
-    let attempt = fields["attempt"].parse().expect("a number");
-    let at = number + u64::try_from(primary).expect("small");
-    let left_us = (number >> 21) * 1_000;
-    let job = fields["job"].clone();
-    entries.push(Entry { at, left_us, early_us: left_us, job, bucket, attempt, primary, is_kept: false });
-    at
 }

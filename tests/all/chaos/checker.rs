@@ -33,18 +33,29 @@ impl Judgement {
     }
 }
 
+/// The histories of several partitions: none knows of the other ones.
+pub fn judge_all(histories: &[History]) -> Judgement {
+    let mut said = Judgement::default();
+    for history in histories {
+        judge_into(history, &mut said);
+    }
+    said
+}
+
 /// An id in a stream has milliseconds: two of them may lie this much further apart than they say.
 const ID_US: u64 = 1_000;
 
 pub fn judge(history: &History) -> Judgement {
-    let mut said = Judgement::default();
-    fates(history, &mut said);
-    order(history, &mut said);
+    judge_all(std::slice::from_ref(history))
+}
+
+fn judge_into(history: &History, said: &mut Judgement) {
+    fates(history, said);
+    order(history, said);
     for (n, node) in history.nodes.iter().enumerate() {
-        paces(history, n, node, &mut said);
-        slots(history, n, node, &mut said);
+        paces(history, n, node, said);
+        slots(history, n, node, said);
     }
-    said
 }
 
 /// Which side of the moments at which all was lost, or the clock was stepped.
@@ -171,10 +182,10 @@ fn paces(history: &History, n: usize, node: &Node, said: &mut Judgement) {
     }
 }
 
-/// The earliest moment at which it may have been decided that an entry leaves.
+/// The earliest moment at which it may have been decided that an entry leaves: of standstills that overlap the first one counts.
 fn decided_us(history: &History, entry: &Entry) -> u64 {
-    let before = history.stalls.partition_point(|(from, _)| *from <= entry.left_us + ID_US);
-    let stall = history.stalls[..before].last().filter(|(_, to)| *to >= entry.left_us);
+    let first = history.stalls.partition_point(|(_, to)| *to < entry.left_us);
+    let stall = history.stalls.get(first).filter(|(from, _)| *from <= entry.left_us + ID_US);
     stall.map_or(entry.left_us, |(from, _)| *from).min(entry.left_us - UNNOTICED_US).min(entry.early_us)
 }
 

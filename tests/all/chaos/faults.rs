@@ -6,7 +6,7 @@ use dripd::store::library::VERSION;
 
 use super::cast::now_us;
 use super::stage::{Setting, Stage};
-use super::{clock, disk, failover, proxy};
+use super::{clock, disk, failover, nodes, proxy};
 use crate::program::library::as_version;
 use crate::rig::{Daemon, eventually, signal};
 
@@ -16,7 +16,7 @@ pub struct Fault(pub &'static str, pub Setting, pub fn(&mut Stage));
 
 /// All of them, each for a stage of its own.
 #[rustfmt::skip]
-pub const FAULTS: [Fault; 29] = [
+pub const FAULTS: [Fault; 33] = [
     Fault("nothing", Setting::Plain, |_| pause(1_000)),
     Fault("kill -9 of a daemon", Setting::Plain, kill_a_daemon),
     Fault("a daemon hangs for 2 s", Setting::Plain, hang_a_daemon),
@@ -38,6 +38,10 @@ pub const FAULTS: [Fault; 29] = [
     Fault("a demoted primary for 1 s", Setting::Plain, demote),
     Fault("failover by an operator", Setting::Sentinels, failover::ask_for_a_failover),
     Fault("failover, the primary was killed", Setting::Sentinels, failover::kill_the_primary),
+    Fault("failover by an operator in a cluster", Setting::Cluster, nodes::ask_for_a_failover),
+    Fault("a primary of a cluster is killed", Setting::Cluster, nodes::kill_a_primary),
+    Fault("a primary of a cluster hangs", Setting::Cluster, nodes::hang_a_primary),
+    Fault("a loaded slot is moved and comes back", Setting::Cluster, nodes::move_a_slot),
     Fault("connections die without a word", Setting::Proxy, proxy::freeze_both),
     Fault("answers are lost without a word", Setting::Proxy, proxy::freeze_answers),
     Fault("the server's clock steps 1 h ahead", Setting::Clock, clock::an_hour_ahead),
@@ -48,7 +52,7 @@ pub const FAULTS: [Fault; 29] = [
     Fault("several at once", Setting::Plain, several),
 ];
 
-fn pause(ms: u64) {
+pub fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 

@@ -4,10 +4,18 @@
 /// A standstill of the server that is not noted: what is longer than a call and a moment's sleep beside it is.
 pub const UNNOTICED_US: u64 = 3_000;
 
+/// Between which moments a server may have stood still, from when each question was asked and answered. That it was asked before the answer is
+/// all that is known: a server works on a question, then on a call that takes long, and sends both answers after that.
+pub fn stalls(questions: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let between = questions.windows(2).map(|pair| (pair[0].0, pair[1].1));
+    between.filter(|(from, to)| *to > from + UNNOTICED_US).collect()
+}
+
 /// What a producer was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Accepted,
+    /// There was no room, or it was refused in a way that says that nothing was done.
     Rejected,
     /// The connection was lost, or Redis refused: it may have gone in or not.
     Unknown,
@@ -22,7 +30,7 @@ pub struct Push {
     pub sent_us: u64,
     pub answered_us: u64,
     pub answer: Answer,
-    /// Which primary answered, by its number: each promotion makes another one.
+    /// Which primary answered, by its number: each promotion makes another one, and so does a slot that goes elsewhere.
     pub primary: usize,
 }
 
@@ -84,6 +92,7 @@ pub struct Node {
     pub parent: Option<usize>,
 }
 
+/// What happened in one partition, to its own buckets and in its own streams. Where nothing is cut that is all.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub nodes: Vec<Node>,
@@ -93,15 +102,15 @@ pub struct History {
     pub held: Vec<Held>,
     /// How long a worker may keep an entry before it is taken back.
     pub lease_us: u64,
-    /// Between these moments the server may have stood still, in their order. What left meanwhile may have been decided at the beginning,
+    /// Between these moments the server may have stood still, in their order; they may overlap. What left meanwhile may have been decided at the beginning,
     /// and its id made at the end.
     pub stalls: Vec<(u64, u64)>,
     /// At these moments all state was lost, and what was stored with it: nothing is promised from one side of such a moment to the other.
     pub lost_all_us: Vec<u64>,
     /// Between these moments the server's clock was stepped: whatever waits or is lent out for a time may be over then, or begin anew.
     pub steps_us: Vec<(u64, u64)>,
-    /// For each primary that another one took the place of: its successor has all that happened up to this moment. It may lack anything
-    /// later, and nothing is promised of that.
+    /// For each primary: if another one took its place, that has all that happened up to this moment. It may lack anything later, and nothing
+    /// is promised of that.
     pub kept_until_us: Vec<u64>,
 }
 

@@ -16,6 +16,8 @@ pub struct Redis {
     pub through: Vec<String>,
     /// When a write is on the disk.
     pub fsync: &'static str,
+    /// More options, at every start.
+    pub options: Vec<String>,
     shell: Option<Child>,
 }
 
@@ -24,7 +26,7 @@ impl Redis {
     pub fn new() -> Self {
         let home = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(home.path().join("data")).expect("a directory");
-        Self { home, port: free_port(), through: Vec::new(), fsync: "always", shell: None }
+        Self { home, port: free_port(), through: Vec::new(), fsync: "always", options: Vec::new(), shell: None }
     }
 
     /// Where its data is.
@@ -45,7 +47,7 @@ impl Redis {
         command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
         command.args(["--appendonly", "yes", "--appendfsync", self.fsync, "--enable-debug-command", "yes"]);
         command.args(["--busy-reply-threshold", "200", "--maxmemory-policy", "noeviction"]);
-        command.args(["--repl-diskless-sync-delay", "0"]).args(options);
+        command.args(["--repl-diskless-sync-delay", "0"]).args(&self.options).args(options);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.shell = Some(child.expect("sh runs"));
         eventually("redis answers", || self.connect().is_ok());
@@ -69,6 +71,17 @@ impl Redis {
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(1))?;
         connection.set_read_timeout(Some(Duration::from_secs(3)))?;
         redis::cmd("INFO").arg(section).query(&mut connection)
+    }
+
+    /// Whether it says so.
+    pub fn says(&self, section: &str, what: &str) -> bool {
+        self.info(section).is_ok_and(|info| info.contains(what))
+    }
+
+    /// Wait until it is a primary, and another one its replica, with all that it has.
+    pub fn wait_for_office(&self, other: &Self) {
+        eventually("the replica is promoted", || self.says("replication", "role:master"));
+        eventually("the old primary has all", || other.says("replication", "master_link_status:up"));
     }
 
     pub fn pid(&self) -> u32 {
