@@ -11,6 +11,9 @@ const NOT_ALLOWED: &str = "NOPERM";
 /// The codes of calls that came while a partition stood still.
 const STAND_STILL: [&str; 4] = ["TRYAGAIN", "ASK", "MOVED", "CLUSTERDOWN"];
 
+/// Of these the ones that are answered while keys move.
+const ON_THE_MOVE: [&str; 2] = ["TRYAGAIN", "ASK"];
+
 /// Why a call or a connection failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -149,6 +152,12 @@ impl StoreError {
     #[must_use]
     pub fn stands_still(&self) -> bool {
         self.code().is_some_and(|code| STAND_STILL.contains(&code))
+    }
+
+    /// Whether a partition stands still for its slot is on the move to another server.
+    #[must_use]
+    pub fn is_on_the_move(&self) -> bool {
+        self.code().is_some_and(|code| ON_THE_MOVE.contains(&code))
     }
 
     /// The slot that a call was about which came to the wrong server.
