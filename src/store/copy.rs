@@ -54,13 +54,19 @@ impl Whole {
         let mut authority = self.authority();
         let (last, _) = authority.stands_at().await?;
         let bring_one = async |mut store: Store| {
-            if store.keys().is_authority() || store.stands_at().await?.0 == last {
-                Ok(None)
-            } else {
-                bring(self.authority(), store).await
+            let is_level = store.stands_at().await?.0 == last;
+            if is_level || store.keys().is_authority() {
+                return Ok(Brought::default());
             }
+            bring(self.authority(), store).await
         };
-        Ok(Carried { busy: self.all(bring_one).await?.into_iter().flatten().collect() })
+        let brought = self.all(bring_one).await?;
+        if brought.iter().any(|one| one.was_ahead) {
+            warn!(
+                "partition 0 has lost the last changes of what is set: the others take over what it has; look at `dripd settings`"
+            );
+        }
+        Ok(Carried { busy: brought.into_iter().filter_map(|one| one.busy).collect() })
     }
 
     /// The same, and wait for those that are busy, for a while.
@@ -94,23 +100,35 @@ impl Whole {
     }
 }
 
-/// Bring one partition what it lacks. Replies its number where an earlier change keeps it busy.
-async fn bring(mut authority: Store, mut store: Store) -> Result<Option<u8>, StoreError> {
+/// What came of one partition.
+#[derive(Default)]
+struct Brought {
+    /// Its number, where an earlier change keeps it busy.
+    busy: Option<u8>,
+    /// It had a change that the authority has lost.
+    was_ahead: bool,
+}
+
+/// Bring one partition what it lacks.
+async fn bring(mut authority: Store, mut store: Store) -> Result<Brought, StoreError> {
+    let mut brought = Brought::default();
     loop {
         let (has, began_at) = store.stands_at().await?;
         let changes = authority.changes_after(has).await?;
         if has == changes.last {
-            return Ok(None);
+            return Ok(brought);
         }
         // The authority may have lost a change that came as far as here: what it has now holds.
-        let may_have_more = has > changes.last || (has > 0 && has < changes.floor && began_at != changes.floor);
-        let is_busy = if may_have_more {
+        let is_ahead = has > changes.last;
+        brought.was_ahead |= is_ahead;
+        let is_busy = if is_ahead || (has > 0 && has < changes.floor && began_at != changes.floor) {
             begin_anew(&mut authority, &mut store, has, &changes).await?
         } else {
             store.take_changes(has, &changes).await?
         };
         if is_busy {
-            return Ok(Some(store.keys().number()));
+            brought.busy = Some(store.keys().number());
+            return Ok(brought);
         }
     }
 }
@@ -124,15 +142,10 @@ async fn begin_anew(
     changes: &Changes,
 ) -> Result<bool, StoreError> {
     let gone = store.not_set_in(authority).await?;
-    if has > changes.last || !gone.is_empty() {
+    if !gone.is_empty() {
         let (partition, count) = (store.keys().number(), gone.len());
         let first: Vec<_> = gone.iter().take(SHOWN).map(|what| String::from_utf8_lossy(what)).collect();
-        warn!(
-            partition,
-            count,
-            first = first.join(" "),
-            "partition 0 has lost the last changes of what is set: they are taken back here too; see `dripd settings`"
-        );
+        warn!(partition, count, first = first.join(" "), "what is set here and not in partition 0 is taken back");
     }
     let mut pages: Vec<&[Vec<u8>]> = gone.chunks(TAKEN_BACK).collect();
     if pages.is_empty() {
