@@ -223,9 +223,9 @@ fn refused(code: &str, message: &str) -> String {
             "a key of dripd's holds something else than it must: see the TYPE of those that belong to it, then rename or delete that one"
                 .to_owned()
         }
- "ASK" | "MOVED" => "its partition is on the move to another server; nothing was done, try again in a second".to_owned(),
+        "ASK" | "MOVED" | "TRYAGAIN" => "its partition is on the move to another server; nothing was done, try again in a second".to_owned(),
         "CLUSTERDOWN" => format!("the cluster takes no calls now ({message}); nothing was done, try again when all its key slots are served"),
-        "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "TRYAGAIN" | "WRONGTYPE" => message.to_owned(),
+        "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "WRONGTYPE" => message.to_owned(),
         code => format!("redis answers {code} {message}"),
     }
 }
