@@ -110,8 +110,14 @@ pub(super) async fn make_ready(
         primary.check_types().await?;
         None
     };
-    let is_own =
-        if primary.has_authority() { Some(settle(&mut whole, &progress, &config, must_put).await?) } else { None };
+    let mut is_own = None;
+    if primary.has_authority() {
+        is_own = match settle(&mut whole, &progress, &config, must_put).await {
+            // It had a record before its slot began to move; the other partitions of the server do not wait for it.
+            Err(why) if why.is_on_the_move() && !must_put => None,
+            settled => Some(settled?),
+        };
+    }
     drain_once(&primary, &progress).await?;
     Ok(Made { primary, server, is_own })
 }

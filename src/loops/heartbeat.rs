@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -91,36 +91,42 @@ impl Heartbeat {
                 continue;
             }
             sleep(WATCH_EVERY).await;
-            for mut primary in self.whole.primaries() {
-                match self.watch_at(&mut primary).await {
+            let looks = self.whole.primaries().into_iter().map(|primary| self.look_at(primary));
+            for (numbers, present) in join_all(looks).await {
+                match present {
                     Err(why) if self.whole.goes_on_without(&why) || matches!(why, StoreError::Refused { .. }) => {
                         debug!(%why, "who is connected is not known");
                     }
-                    watched => watched?,
+                    present => self.take_in(&numbers, present?.as_deref()),
                 }
             }
         }
         Ok(())
     }
 
-    /// One look at a server.
-    async fn watch_at(&mut self, primary: &mut Primary) -> Result<(), StoreError> {
+    /// Which of the daemons that show their presence are connected to a server that has some partitions; `None`: it does not tell in time.
+    async fn look_at(&self, mut primary: Primary) -> (Vec<u8>, Result<Option<Vec<String>>, StoreError>) {
         let numbers = primary.numbers();
         let peers = numbers.iter().filter_map(|number| self.peers.get(number)).flatten();
         let known: BTreeSet<&String> = peers.filter(|peer| peer.shows_presence).map(|peer| &peer.id).collect();
         let known: Vec<String> = known.into_iter().cloned().collect();
-        let present = primary.present(&known).await?;
+        let present = timeout(WATCH_EVERY, primary.present(&known)).await; // one that hangs delays none of the others
+        (numbers, present.map_or(Ok(None), |present| present.map(Some)))
+    }
+
+    /// What a server has told of those who are connected to it.
+    fn take_in(&mut self, numbers: &[u8], present: Option<&[String]>) {
+        let Some(present) = present else { return };
         for number in numbers {
-            let Some(peers) = self.peers.get_mut(&number) else { continue };
+            let Some(peers) = self.peers.get_mut(number) else { continue };
             let before = peers.len();
             peers.retain(|peer| !peer.shows_presence || present.contains(&peer.id));
             if peers.len() < before {
                 debug!(partition = number, "a daemon is gone");
-                let (rank, beaten) = share::rank(number, &self.identity.id, peers);
-                self.progress.set_alive(number, Alive { before: rank, beaten, ..self.progress.alive(number) });
+                let (rank, beaten) = share::rank(*number, &self.identity.id, peers);
+                self.progress.set_alive(*number, Alive { before: rank, beaten, ..self.progress.alive(*number) });
             }
         }
-        Ok(())
     }
 
     /// One beat in each partition, side by side: a server that hangs delays none of the others. What Redis refuses is no reason to stop serving.

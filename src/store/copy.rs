@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use redis::FromRedisValue as _;
+use tracing::warn;
 
 use super::ops::Put;
 use super::reply::unexpected;
@@ -14,11 +15,18 @@ use crate::words::source::Source;
 /// The wait for a change that still spreads in a partition.
 const WHILE_IT_SPREADS: Duration = Duration::from_millis(20);
 
+/// How much one call takes back, and how much of that the log names.
+const TAKEN_BACK: usize = 100;
+const SHOWN: usize = 5;
+
+/// What stands for all globs that are set.
+const GLOBS: &[u8] = b"{globs";
+
 /// Changes of the authority, as one call tells them.
 struct Changes {
     /// The number of the last one there is.
     last: u64,
-    /// What was unset up to this number may be told no more.
+    /// What was unset up to this number may be told no more, or was lost.
     floor: u64,
     /// Up to this number all are told.
     upto: u64,
@@ -44,16 +52,21 @@ impl Whole {
             return Ok(Carried { busy: Vec::new() });
         }
         let mut authority = self.authority();
-        let last = authority.number().await?;
+        let (last, _) = authority.stands_at().await?;
         let bring_one = async |mut store: Store| {
-            let number = store.number().await?;
-            if store.keys().is_authority() || number == last {
-                Ok(None)
-            } else {
-                bring(self.authority(), store, number).await
+            let is_level = store.stands_at().await?.0 == last;
+            if is_level || store.keys().is_authority() {
+                return Ok(Brought::default());
             }
+            bring(self.authority(), store).await
         };
-        Ok(Carried { busy: self.all(bring_one).await?.into_iter().flatten().collect() })
+        let brought = self.all(bring_one).await?;
+        if brought.iter().any(|one| one.was_ahead) {
+            warn!(
+                "partition 0 has lost the last changes of what is set: the others take over what it has; look at `dripd settings`"
+            );
+        }
+        Ok(Carried { busy: brought.into_iter().filter_map(|one| one.busy).collect() })
     }
 
     /// The same, and wait for those that are busy, for a while.
@@ -87,30 +100,111 @@ impl Whole {
     }
 }
 
-/// Bring one partition what it lacks. Replies its number where an earlier change keeps it busy.
-async fn bring(mut authority: Store, mut store: Store, mut has: u64) -> Result<Option<u8>, StoreError> {
+/// What came of one partition.
+#[derive(Default)]
+struct Brought {
+    /// Its number, where an earlier change keeps it busy.
+    busy: Option<u8>,
+    /// It had a change that the authority has lost.
+    was_ahead: bool,
+}
+
+/// Bring one partition what it lacks.
+async fn bring(mut authority: Store, mut store: Store) -> Result<Brought, StoreError> {
+    let mut brought = Brought::default();
     loop {
-        let mut changes = authority.changes_after(has).await?;
+        let (has, began_at) = store.stands_at().await?;
+        let changes = authority.changes_after(has).await?;
         if has == changes.last {
-            return Ok(None);
+            return Ok(brought);
         }
-        if has > changes.last {
-            // The authority has lost a change that came as far as here: all is taken back, and what it has now holds.
-            changes.floor = has + 1;
-        }
-        let (number, is_busy) = store.take_changes(has, &changes).await?;
+        // The authority may have lost a change that came as far as here: what it has now holds.
+        let is_ahead = has > changes.last;
+        brought.was_ahead |= is_ahead;
+        let is_busy = if is_ahead || (has > 0 && has < changes.floor && began_at != changes.floor) {
+            begin_anew(&mut authority, &mut store, has, &changes).await?
+        } else {
+            store.take_changes(has, &changes).await?
+        };
         if is_busy {
-            return Ok(Some(store.keys().number()));
+            brought.busy = Some(store.keys().number());
+            return Ok(brought);
         }
-        has = number;
     }
 }
 
+/// Take back in a partition what the authority does not have set; it is told all the rest again, from the first change on. What is set in
+/// both stays in force meanwhile. Replies whether an earlier change keeps it busy.
+async fn begin_anew(
+    authority: &mut Store,
+    store: &mut Store,
+    mut has: u64,
+    changes: &Changes,
+) -> Result<bool, StoreError> {
+    let gone = store.not_set_in(authority).await?;
+    if !gone.is_empty() {
+        let (partition, count) = (store.keys().number(), gone.len());
+        let first: Vec<_> = gone.iter().take(SHOWN).map(|what| String::from_utf8_lossy(what)).collect();
+        warn!(partition, count, first = first.join(" "), "what is set here and not in partition 0 is taken back");
+    }
+    let mut pages: Vec<&[Vec<u8>]> = gone.chunks(TAKEN_BACK).collect();
+    if pages.is_empty() {
+        pages.push(&[]);
+    }
+    for (n, page) in pages.iter().enumerate() {
+        let mut list = Vec::new();
+        for (what, number) in page.iter().zip(has + 1..) {
+            list.extend([number.to_string().into_bytes(), what.clone(), Vec::new(), Vec::new(), Vec::new()]);
+        }
+        let upto = if n + 1 == pages.len() { 0 } else { has + page.len() as u64 };
+        let back = Changes { last: changes.last, floor: changes.floor, upto, list };
+        if store.take_changes(has, &back).await? {
+            return Ok(true);
+        }
+        has = upto;
+    }
+    Ok(false)
+}
+
 impl Store {
-    /// Up to which change it has all.
-    async fn number(&mut self) -> Result<u64, StoreError> {
-        let number: Option<u64> = self.read("HGET", redis::cmd("HGET").arg(self.keys().policy()).arg("number")).await?;
-        Ok(number.unwrap_or(0))
+    /// Up to which change it has all, and the floor of the authority when it began to take them.
+    async fn stands_at(&mut self) -> Result<(u64, u64), StoreError> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys().policy()).arg("number").arg("began_at");
+        let (number, began_at): (Option<u64>, Option<u64>) = self.read("HMGET", &command).await?;
+        Ok((number.unwrap_or(0), began_at.unwrap_or(0)))
+    }
+
+    /// What is set here and not there: names, budgets, and globs in one.
+    async fn not_set_in(&mut self, authority: &mut Self) -> Result<Vec<Vec<u8>>, StoreError> {
+        let (mut gone, mut cursor) = (Vec::new(), 0_u64);
+        loop {
+            let mut page = redis::cmd("HSCAN");
+            page.arg(self.keys().settings()).arg(cursor).arg("COUNT").arg(TAKEN_BACK);
+            let (next, pairs): (u64, Vec<(Vec<u8>, redis::Value)>) = self.read("HSCAN", &page).await?;
+            if !pairs.is_empty() {
+                let mut there = redis::cmd("HMGET");
+                there.arg(authority.keys().settings());
+                for (what, _) in &pairs {
+                    there.arg(what);
+                }
+                let found: Vec<Option<redis::Value>> = authority.read("HMGET", &there).await?;
+                gone.extend(
+                    pairs.into_iter().zip(found).filter(|(_, there)| there.is_none()).map(|((what, _), _)| what),
+                );
+            }
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let has_globs = async |store: &mut Self| -> Result<bool, StoreError> {
+            store.read("EXISTS", redis::cmd("EXISTS").arg(store.keys().globs())).await
+        };
+        if has_globs(self).await? && !has_globs(authority).await? {
+            gone.push(GLOBS.to_vec());
+        }
+        Ok(gone)
     }
 
     async fn changes_after(&mut self, number: u64) -> Result<Changes, StoreError> {
@@ -122,13 +216,14 @@ impl Store {
         Ok(Changes { last: newest, floor, upto, list })
     }
 
-    async fn take_changes(&mut self, after: u64, changes: &Changes) -> Result<(u64, bool), StoreError> {
+    /// Take some in. Replies whether an earlier change keeps it busy. (Where somebody else was here nothing is taken.)
+    async fn take_changes(&mut self, after: u64, changes: &Changes) -> Result<bool, StoreError> {
         let head = [after, changes.floor, changes.upto].map(|number| number.to_string());
         let mut args = vec![b"".as_slice()];
         args.extend(head.iter().map(String::as_bytes));
         args.extend(changes.list.iter().map(Vec::as_slice));
         let reply = self.function("drip__copy", &[self.keys().policy()], &args).await?;
-        let (number, busy) = <(u64, u8)>::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__copy", &reply))?;
-        Ok((number, busy == 1))
+        let (_, busy) = <(u64, u8)>::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__copy", &reply))?;
+        Ok(busy == 1)
     }
 }

@@ -11,6 +11,9 @@ const NOT_ALLOWED: &str = "NOPERM";
 /// The codes of calls that came while a partition stood still.
 const STAND_STILL: [&str; 4] = ["TRYAGAIN", "ASK", "MOVED", "CLUSTERDOWN"];
 
+/// Of these the ones that are answered while keys move.
+const ON_THE_MOVE: [&str; 2] = ["TRYAGAIN", "ASK"];
+
 /// Why a call or a connection failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
@@ -151,6 +154,12 @@ impl StoreError {
         self.code().is_some_and(|code| STAND_STILL.contains(&code))
     }
 
+    /// Whether a partition stands still for its slot is on the move to another server.
+    #[must_use]
+    pub fn is_on_the_move(&self) -> bool {
+        self.code().is_some_and(|code| ON_THE_MOVE.contains(&code))
+    }
+
     /// The slot that a call was about which came to the wrong server.
     pub(super) fn slot(&self) -> Option<u16> {
         match self {
@@ -214,9 +223,9 @@ fn refused(code: &str, message: &str) -> String {
             "a key of dripd's holds something else than it must: see the TYPE of those that belong to it, then rename or delete that one"
                 .to_owned()
         }
- "ASK" | "MOVED" => "its partition is on the move to another server; nothing was done, try again in a second".to_owned(),
+        "ASK" | "MOVED" | "TRYAGAIN" => "its partition is on the move to another server; nothing was done, try again in a second".to_owned(),
         "CLUSTERDOWN" => format!("the cluster takes no calls now ({message}); nothing was done, try again when all its key slots are served"),
-        "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "TRYAGAIN" | "WRONGTYPE" => message.to_owned(),
+        "BADARG" | "BADBUCKET" | "TOOLARGE" | "TOOMANY" | "WRONGTYPE" => message.to_owned(),
         code => format!("redis answers {code} {message}"),
     }
 }

@@ -121,6 +121,18 @@ impl Partition {
         self.under("policy")
     }
 
+    /// What is set for names and budgets.
+    #[must_use]
+    pub fn settings(&self) -> String {
+        self.under("settings")
+    }
+
+    /// What is set for globs.
+    #[must_use]
+    pub fn globs(&self) -> String {
+        self.under("globs")
+    }
+
     /// What the functions write when something may happen earlier than the daemons know.
     #[must_use]
     pub fn wake(&self) -> String {

@@ -5,7 +5,7 @@
 //! how what is set in one comes into the others). `connect` makes a connection that is
 //! good for use or says why not; a lost one is never mended here: whoever owns the loops drops the store and connects anew. How that is
 //! done, with `tls`, `sentinel` and `cluster`, is the file `connect`; of a cluster `table` keeps a connection to each primary, and says which
-//! partitions are away.
+//! partitions are away, and `still` which of them stood still.
 //! `acl` lists what each role may, `server` says what the server is and lacks, `library` is the Lua source and how it is loaded, `ops` holds the calls that
 //! change something, `submit` those about jobs with options, `view` those that only read, `status` how all stands, `walk` and `top` which buckets come first, `rows` how some of them stand now, `front` what a bucket's page shows besides, `purge` and
 //! `dead` what operators do with jobs, `change` what they set, `reply` turns answers into names, `beat` says which daemons are alive, `wake` keeps what Redis reports.
@@ -37,6 +37,7 @@ mod sentinel;
 pub mod server;
 pub mod settings;
 pub mod status;
+mod still;
 pub mod submit;
 mod table;
 pub mod timing;

@@ -118,12 +118,21 @@ impl Store {
     ///
     /// [`StoreError::Lost`]: the call is safe to repeat.
     pub async fn drain(&mut self, woken: &[Arc<str>]) -> Result<Drained, StoreError> {
+        let goes_on_for = self.goes_on_for();
+        let mut args = vec![b"".as_slice(), b"1"];
+        args.extend(goes_on_for.as_deref().map(str::as_bytes));
+        let drained = self.drain_with(woken, &args).await;
+        self.note_standstill(&drained);
+        drained
+    }
+
+    async fn drain_with(&mut self, woken: &[Arc<str>], args: &[&[u8]]) -> Result<Drained, StoreError> {
         if woken.is_empty() {
-            let reply = self.function("drip__drain", &[self.keys().schedule()], &[b"", b"1"]).await?;
+            let reply = self.function("drip__drain", &[self.keys().schedule()], args).await?;
             return reply::drained("drip__drain", &reply);
         }
         let queues: Vec<String> = woken.iter().map(|name| format!("{}{name}", self.keys().queues())).collect();
-        let reply = self.function("drip__wake", &queues, &[b"", b"1"]).await?;
+        let reply = self.function("drip__wake", &queues, args).await?;
         reply::woken("drip__wake", &reply)
     }
 

@@ -17,6 +17,7 @@ use tracing::debug;
 use super::cluster::{Cluster, Map};
 use super::connect::{self, Connection, LOADING, OnPush};
 use super::partition::{Layout, Partition};
+use super::still::Still;
 use super::{ANSWER_WITHIN, Address, Store, StoreError};
 use crate::config::connection::Node;
 use crate::words::cut;
@@ -123,6 +124,8 @@ struct Live {
     changed: watch::Sender<u64>,
     /// Until then a call waits for a partition that is away.
     patience: OnceLock<Instant>,
+    /// The partitions that stood still.
+    still: Still,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -162,6 +165,7 @@ impl Table {
                 done: watch::Sender::new(0),
                 changed: watch::Sender::new(0),
                 patience: OnceLock::new(),
+                still: Still::default(),
                 _task: task,
             };
             Self { stores: RwLock::new(stores.collect()), live: Some(live) }
@@ -203,6 +207,11 @@ impl Table {
 
     pub(super) fn at(&self, number: u8) -> Store {
         self.stores.read().unwrap_or_else(PoisonError::into_inner)[usize::from(number)].clone()
+    }
+
+    /// Of a cluster: the partitions that stood still.
+    pub(super) fn still(&self) -> Option<&Still> {
+        self.live.as_ref().map(|live| &live.still)
     }
 
     fn live_part(&self) -> &Live {

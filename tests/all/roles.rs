@@ -83,6 +83,9 @@ pub fn call(redis: &mut Connection, prefix: &str, function: &str, command: &redi
 /// What the functions try where it is allowed, and do without where it is not: it loses jobs in the wrong hands, so no role may do it.
 pub const TRIED: [&str; 2] = ["xgroup|delconsumer", "xgroup|setid"];
 
+/// What clients tell their names with, asked for or not: Redis 7.2 and Valkey refuse it to users who lack it, and nobody needs the answer.
+const TELLS_NAME: &str = "client|setinfo";
+
 /// What Redis refused users whose names begin so, by what was not allowed.
 pub fn refused(redis: &mut Connection, users: &str) -> Vec<String> {
     type Entry = std::collections::HashMap<String, Value>;
@@ -95,6 +98,7 @@ pub fn refused(redis: &mut Connection, users: &str) -> Vec<String> {
     let of_them =
         entries.iter().filter(|entry| text(entry, "username").starts_with(users) && text(entry, "reason") != "auth");
     of_them
+        .filter(|entry| text(entry, "object") != TELLS_NAME)
         .map(|e| format!("{} {} {}: {}", text(e, "username"), text(e, "context"), text(e, "reason"), text(e, "object")))
         .collect()
 }

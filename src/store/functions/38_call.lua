@@ -2,6 +2,7 @@
 --
 -- The context `ctx` of a call:
 --   k          the keys of its space (14_keys)            now, now_text   its time
+--   went_on    when a partition that stood still went on, 0 where it did not: what was due by then is due then (64_drain)
 --   id, rec    the record in force; limits: rec.limits                mark  that of submitted jobs (35_element), or false
 --   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
 --              where nobody has begun to spread it
@@ -105,7 +106,7 @@ do
     ctx.mark = head[6] -- false: nothing was ever submitted
     -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
-    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls = false, false, false, false, calls
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls, ctx.went_on = false, false, false, false, calls, 0
     local rec, brakes = ctx.rec, head[5]
     local is_simple = not (rec.has_more or rec.version or ctx.prev or brakes)
     if not is_simple or not ctx.is_simple or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.brakes or ctx.braked then

@@ -10,7 +10,10 @@
 -- <prefix>:changed  zset  what is set -> the number of its last change: a name or, in braces, a budget; RECORD and GLOBS stand for those
 -- <prefix>:unset    zset  the same of names for which nothing is set any more, the last UNSET_MOST or so of them; the field `floor` is the
 --                         highest number that was dropped
--- Every other partition has in `number` up to which change it has all of them, and takes only what is newer (77_copies).
+-- Every other partition has in `number` up to which change it has all of them, and takes only what is newer (77_copies). Where the server
+-- that counts is another one than the one that counted before, it may lack the last changes, which others have: it was a replica, or lost
+-- some of its file. Then `floor` is the number of the first change that it counts. Whoever has less begins anew, and what it
+-- has beyond the authority is taken back (src/store/copy.rs).
 
 local partition = {}
 do
@@ -108,6 +111,17 @@ do
     return err ~= nil and not base.is_refused(err)
   end
 
+  -- The number that this server counted last, by policy key. A prefix has one, and the memory of a server ends with it.
+  local counted, counted_of = {}, 0
+
+  local function note_counted(k, number)
+    if not counted[k.policy] then
+      if counted_of >= 256 then counted, counted_of = {}, 0 end
+      counted_of = counted_of + 1
+    end
+    counted[k.policy] = number
+  end
+
   -- changed: the authority counts a change of what is set for a name, or of RECORD or GLOBS; is_gone: nothing is set any more.
   -- writes   at the authority the policy key, changed, unset      cost  3 calls there
   function partition.changed(k, what, is_gone)
@@ -115,14 +129,16 @@ do
     local last = call('HGET', k.policy, 'number')
     local number = base.digits(max(base.clock(), tonumber(last or 0) + 1))
     call('HSET', k.policy, 'number', number)
-    if not last then call('HSET', k.policy, 'floor', number) end -- it begins, or has lost all: so what others still have of it is taken back
+    if counted[k.policy] ~= last then call('HSET', k.policy, 'floor', number) end -- somebody else counted that, or nobody
+    note_counted(k, number)
     local from, to = k.unset, k.changed
     if is_gone then from, to = to, from end
     call('ZREM', from, what)
     call('ZADD', to, number, what)
     if is_gone and call('ZCARD', k.unset) > UNSET_MOST then
       local dropped = call('ZPOPMIN', k.unset, UNSET_DROP)
-      call('HSET', k.policy, 'floor', dropped[#dropped])
+      local floor_was = tonumber(call('HGET', k.policy, 'floor') or '0')
+      if dropped[#dropped] + 0 > floor_was then call('HSET', k.policy, 'floor', dropped[#dropped]) end
     end
   end
 end

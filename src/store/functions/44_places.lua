@@ -207,11 +207,17 @@ do
   end
 
   -- due: the buckets that are due, the longest due first, at most so many: a list of names and dues as texts; nil and the earliest
-  -- due where none is. `first` is that, where it is known.
+  -- due where none is. `first` is that, where it is known. None was due before its partition went on.
   function places.due(ctx, most, first)
     first = first or places.first_due(ctx)
     if first > ctx.now then return nil, first end
-    return call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
+    local list = call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
+    if first < ctx.went_on then
+      for i = 2, #list, 2 do
+        if list[i] + 0 < ctx.went_on then list[i] = digits(ctx.went_on) end
+      end
+    end
+    return list
   end
 
   -- page: a page of one of the sets, for the sweep: names, dues, and where it goes on.

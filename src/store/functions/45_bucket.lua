@@ -69,7 +69,8 @@ do
   -- yet, one that spreads or the end of a setting of its own, the larger of the old and the new capacity counts, and the due is
   -- re-anchored: last dispatch + the new interval. No due lies further ahead than what the last job paid: beyond that, the clock stepped
   -- back. A bucket that is paused no more, or that another route keeps from going than its own, goes on now, at its rate: that wait
-  -- counts neither as lateness nor as credit; one with a brake goes on at its end (43_brake). `p` is a policy that is not in force.
+  -- counts neither as lateness nor as credit; one with a brake goes on at its end (43_brake), and none before its partition did.
+  -- `p` is a policy that is not in force.
   -- reads   what was reached, while a change spreads      writes  nothing
   function bucket.decide(ctx, s, name, queue, len, place, due, level, p)
     local now = ctx.now
@@ -100,6 +101,7 @@ do
     if due and due <= now and place == ctx.k.rest then due = nil end
     if due and due < now and bucket.goes_on(ctx, place, p, name) then due = now end
     if br then due = brake.hold(ctx, br, p, due) end
+    if due and due < ctx.went_on then due = ctx.went_on end
     if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
     s.due, s.len = due, len
     s.level = len > p.capacity and len or nil

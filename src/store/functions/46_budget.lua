@@ -97,6 +97,11 @@ do
     if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
   end
 
+  -- stood_still: the partition of a budget went on after the due of it: that wait is no lateness of it.
+  local function stood_still(ctx, b)
+    if b.due > 0 then b.due = ctx.went_on end
+  end
+
   -- known: the budgets that are remembered. While a change spreads, after a call that only read or that raised, and under another record,
   -- nothing is believed; nor after a while without a drain (38_call).
   local function known(ctx)
@@ -131,6 +136,7 @@ do
       if b.brake and b.brake.changed then change(ctx, b) end
       put_right(ctx, b)
       hold(ctx, b)
+      if b.due < ctx.went_on then stood_still(ctx, b) end
     end
   end
 
@@ -139,6 +145,7 @@ do
   local function begin(ctx, b)
     local p = b.p
     b.call = ctx.calls
+    if b.due < ctx.went_on then stood_still(ctx, b) end
     if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then
       b.floor = ctx.now - p.catch_up_us
       return

@@ -178,7 +178,7 @@ do
   -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
   -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
-  local going, now, now_text, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
+  local going, now, now_text, went_on, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local line, policy, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
   local due_before, text_before, watched, drips, mark, mark_byte
@@ -220,7 +220,7 @@ do
   function dispatch.open(ctx)
     head_of, head = nil, nil
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
-    slowed = ctx.slowed -- of the buckets that this call was to expect
+    slowed, went_on = ctx.slowed, ctx.went_on -- of the buckets that this call was to expect
     watched, drips = m.watched and watched_in(m, now), drips_of(m)
     mark, mark_byte = ctx.mark, ctx.mark and byte(ctx.mark)
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
@@ -390,7 +390,7 @@ do
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
       return false
     end
-    local met, due = asks(ctx, line, one.due)
+    local met, due = asks(ctx, line, one.due < went_on and went_on or one.due)
     if not met then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job

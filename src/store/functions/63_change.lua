@@ -292,6 +292,7 @@ do
   -- take_name, take_globs: what the authority of a system has stored for a name, or for globs, comes into another partition: JSON, '' where
   -- nothing is set. Replies whether it did: globs wait while a change of them spreads.
   function change.take_name(ctx, name, json)
+    if json ~= '' and call('HGET', ctx.k.settings, name) == json then return true end
     local entry = json ~= '' and setting.decode(json) or setting.fresh()
     if next(entry.keys) == nil and call('HEXISTS', ctx.k.settings, name) == 0 then return true end
     routes_of(ctx, entry)
@@ -304,6 +305,7 @@ do
   end
 
   function change.take_globs(ctx, json)
+    if (call('GET', ctx.k.globs) or '') == json then return true end
     if is_spreading(ctx) then return false end
     local all = json ~= '' and setting.decode(json) or { v = 1, seq = 0, globs = {} }
     for _, entry in pairs(all.globs) do routes_of(ctx, entry) end

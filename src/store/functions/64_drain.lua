@@ -148,6 +148,16 @@ do
     return reply_of(ctx, wait_us(ctx, more, first_due))
   end
 
+  -- open: the context of a call. `ago_us` is for how long the partition is known to go on, '' or nil where it did not stand still: its slot
+  -- was on the move to another server, and no function of it did anything. What was due by then is due at that moment: the wait counts neither as
+  -- lateness nor as credit.
+  local function open(space, now_us, ago_us)
+    local ago = ago_us and ago_us ~= '' and base.whole(ago_us)
+    local ctx = context.open(space, now_us)
+    if ago then ctx.went_on = max(0, ctx.now - ago) end
+    return ctx
+  end
+
   -- without_record: the reply to a daemon where no record is stored: somebody flushed Redis, and what was pushed since must not be
   -- judged by the built-in defaults. It stores its own record and calls again.
   local function without_record()
@@ -156,14 +166,14 @@ do
 
   -- drip__drain: let out what is due.
   -- keys   <prefix>:schedule
-  -- args   now_us, "1": do nothing where no record is stored
+  -- args   now_us, "1": do nothing where no record is stored, for how long the partition goes on that stood still, us ("": it did not)
   -- reply  { wait_us (0 = call again, -1 = nothing waits), dispatched, rejected, latest_us (the latest of this call),
   --          id of the record in force ('' = none is stored), spreading 0/1, notes { kind, subject, detail, count, ... } }
   -- cost   O(batch)
   function drain.drain(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'schedule')
     if not space then return refuse('BADARG', 'drain takes the schedule key') end
-    local ctx = context.open(space, args[1])
+    local ctx = open(space, args[1], args[3])
     if args[2] == '1' and not ctx.id then return without_record() end
     begin(ctx)
     return finish(ctx)
@@ -265,14 +275,15 @@ do
 
   -- drip__wake: look at queues that changed, let out what came into buckets that may go, then drain.
   -- keys   <prefix>:queue:<bucket> ... (of one prefix, at most 1,000)
-  -- args   now_us, "1" as drain, or "look": let out nothing, and only have what was pushed by now counted by what holds now
+  -- args   now_us, "1" as drain, or "look": let out nothing, and only have what was pushed by now counted by what holds now; the
+  --        third as drain
   -- reply  as drain; an eighth number says how many of the queues were looked at: the rest is for the next call.
   --        0 where the call was spent on what settings that ended had left behind
   -- cost   O(queues + batch)
   function drain.wake(redis_keys, args)
     local space = keys.split_queue(redis_keys[1] or '')
     if not space or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
-    local ctx = context.open(space, args[1])
+    local ctx = open(space, args[1], args[3])
     if (args[2] == '1' or args[2] == 'look') and not ctx.id then return without_record() end
     begin(ctx)
     ctx.only_looks = args[2] == 'look'

@@ -62,19 +62,10 @@ do
     return change.take_name(ctx, what, a)
   end
 
-  -- forget: of what is set here a part is taken back: what was unset meanwhile is known nowhere any more. Replies whether anything is left.
-  local function forget(space, now_us)
-    local k = keys.of(space)
-    local page = call('HSCAN', k.settings, '0', 'COUNT', MOST)
-    for i = 1, #page[2], 2 do change.take_name(context.open(space, now_us), page[2][i], '') end
-    if call('EXISTS', k.globs) == 1 and not change.take_globs(context.open(space, now_us), '') then return true end
-    return call('HLEN', k.settings) > 0
-  end
-
   -- drip__copy: take in what the authority has changed.
   -- keys   <prefix>:policy of another partition
-  -- args   now_us, the number that was asked for, the floor, the number up to which all is told, then number, what, three texts of each
-  --        change, the earliest first
+  -- args   now_us, the number that was asked for, the floor, the number up to which all is told (0: it begins anew), then number, what, three
+  --        texts of each change, the earliest first
   -- reply  { the number up to which this partition has all changes now, 1 where it must wait for a change that still spreads here, else 0 }
   -- errors BADARG, and those of a record
   -- cost   O(changes), and of each bucket whose name is told a look
@@ -84,16 +75,9 @@ do
       return refuse('BADARG', 'copy takes the policy key, three numbers and changes')
     end
     local policy_key = redis_keys[1]
-    local head = call('HMGET', policy_key, 'number', 'began_at')
-    local has, began_at = tonumber(head[1] or '0'), head[2]
+    local has = tonumber(call('HGET', policy_key, 'number') or '0')
     if has ~= after then return { has, 0 } end -- somebody else was here
-    if has == 0 then
-      call('HSET', policy_key, 'began_at', args[3])
-    elseif has < bottom and began_at ~= args[3] then
-      -- Some of what was unset since then is not told any more: all is taken back, and it begins anew.
-      if not forget(space, args[1]) then call('HSET', policy_key, 'number', '0') end
-      return { tonumber(call('HGET', policy_key, 'number')), 0 }
-    end
+    if has == 0 then call('HSET', policy_key, 'began_at', args[3]) end
     for i = 5, #args, 5 do
       local number = tonumber(args[i])
       if number > has then

@@ -53,6 +53,7 @@ mod slots_limits;
 mod slots_order;
 mod slots_random;
 mod slow;
+mod standstill;
 mod submit;
 mod submit_random;
 mod told;

@@ -71,7 +71,9 @@ fn a_promoted_replica_does_not_know_what_was_read_and_the_next_pass_tells_it() {
     assert_eq!(case.cmd::<i64>(&["WAIT", "1", "10000"]), 1);
     promoted.cmd::<()>(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!((group_of(&mut case)["lag"].clone(), undelivered(&mut case)), (Value::Int(0), 0));
-    assert_eq!(group_of(&mut promoted)["lag"], Value::Int(3), "what Redis says of it");
+    // Redis 7.0 says 3; Redis 7.2 and Valkey tell their replicas what was read.
+    let told = &group_of(&mut promoted)["lag"];
+    assert!([Value::Int(3), Value::Int(0)].contains(told), "{told:?}");
     assert_eq!(undelivered(&mut promoted), 0);
     let key = promoted.key("ready");
     promoted.cmd::<i64>(&["XACK", &key, "workers", &taken[1].id]);

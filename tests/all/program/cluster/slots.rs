@@ -109,6 +109,13 @@ fn a_partition_on_the_move_stands_still_and_goes_on_in_order_with_no_credit_whil
         assert_eq!(entries.iter().map(|(job, _)| job).collect::<Vec<_>>(), jobs.iter().collect::<Vec<_>>(), "in order");
         entries.into_iter().map(|(_, at)| at).collect()
     };
+    let dues: Vec<u64> = {
+        let entries: Vec<(String, BTreeMap<String, String>)> =
+            cluster.redis(number, &["XRANGE", &format!("drip:ready:{{{number}}}"), "-", "+"]);
+        let since = entries.iter().filter(|(_, fields)| fields["at_us"].parse::<u64>().expect("a time") > stood_until);
+        since.map(|(_, fields)| fields["due_us"].parse().expect("a time")).collect()
+    };
+    assert!(!dues.is_empty() && dues.iter().all(|due| *due > stood_until), "the standstill is no lateness: {dues:?}");
     for (number, bucket) in [(number, bucket), (other, beside)] {
         let times = times(left(&cluster, number, bucket));
         for (i, first) in times.iter().enumerate() {

@@ -3,7 +3,11 @@
 use std::fs;
 
 use super::System;
+use crate::program::Stopped;
 use crate::rig::eventually;
+
+/// The keys that hold what is set, and what was when.
+const SET: [&str; 6] = ["policy", "settings", "globs", "ends", "changed", "unset"];
 
 impl System {
     fn capacity(&self, bucket: &str) -> u64 {
@@ -13,6 +17,28 @@ impl System {
     /// The number of the last change that each partition has.
     fn numbers(&self) -> Vec<String> {
         (0..super::PARTITIONS).map(|n| self.redis(&["HGET", &format!("drip:policy:{{{n}}}"), "number"])).collect()
+    }
+
+    /// What the authority has, as a replica of its server would.
+    fn copy_of_authority(&self) -> Vec<(String, Option<Vec<u8>>)> {
+        let dump = |key: String| {
+            let bytes = self.redis(&["DUMP", &key]);
+            (key, bytes)
+        };
+        SET.map(|key| dump(format!("drip:{key}:{{0}}"))).into()
+    }
+
+    /// That replica has taken its place.
+    fn promote(&self, copy: &[(String, Option<Vec<u8>>)]) {
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        for (key, bytes) in copy {
+            pipe.cmd("DEL").arg(key).ignore();
+            if let Some(bytes) = bytes {
+                pipe.cmd("RESTORE").arg(key).arg(0).arg(bytes).ignore();
+            }
+        }
+        pipe.exec(&mut self.server.connect()).expect("done");
     }
 
     fn are_level(&self) -> bool {
@@ -87,7 +113,7 @@ fn a_partition_that_lost_all_it_had_is_brought_it_again_and_what_the_authority_l
     system.run(&["set", "tenant-*", "capacity=6"]);
     system.run(&["set", &buckets[3], "capacity=4"]);
     let lost = |n: u8| {
-        for key in ["policy", "settings", "globs", "ends", "changed", "unset"] {
+        for key in SET {
             let _: u64 = system.redis(&["DEL", &format!("drip:{key}:{{{n}}}")]);
         }
     };
@@ -172,4 +198,54 @@ fn when_the_authority_has_lost_its_data_what_was_set_is_taken_back_everywhere() 
         system.run(&["push", bucket, "x"]);
     }
     eventually("nothing is paused any more", || system.status(&[])["routes"][0]["undelivered"] == super::PARTITIONS);
+}
+
+#[test]
+fn what_a_promoted_authority_lacks_is_taken_back_everywhere_and_what_it_has_is_in_force_all_the_while() {
+    // The daemons compare, or somebody sets something before they do.
+    for is_set_before in [false, true] {
+        let system = System::new("[defaults]\nrate = '1000/s'\ncapacity = 10\n");
+        let daemon = system.daemon();
+        let buckets = system.a_bucket_each();
+        system.run(&["pause", &buckets[2]]);
+        system.run(&["pause", "held-*"]);
+        let paused: Vec<String> = (0..20).map(|n| format!("held-{n}")).chain([buckets[2].clone()]).collect();
+        for bucket in &paused {
+            system.run(&["push", bucket, "x"]);
+        }
+        system.run(&["set", &buckets[4], "capacity=4"]);
+        let copy = system.copy_of_authority();
+        system.run(&["set", &buckets[5], "capacity=3"]);
+        system.run(&["unset", &buckets[4]]);
+        system.run(&["set", "other-*", "capacity=7"]);
+        assert_eq!(
+            (system.capacity(&buckets[5]), system.capacity(&buckets[4]), system.capacity("other-1")),
+            (3, 10, 7)
+        );
+
+        let stopped = Stopped::stop(daemon.child.id());
+        system.promote(&copy);
+        if is_set_before {
+            system.run(&["set", &buckets[6], "capacity=6"]);
+        }
+        drop(stopped);
+        eventually("it is the same in all partitions", || {
+            let found = [&buckets[5], &buckets[4], "other-1"].map(|bucket| system.capacity(bucket));
+            found == [10, 4, 10] && system.are_level()
+        });
+        assert_eq!(system.capacity(&buckets[6]), if is_set_before { 6 } else { 10 });
+        let globs = |n: u8| -> String { system.redis(&["GET", &format!("drip:globs:{{{n}}}")]) };
+        assert!((0..super::PARTITIONS).all(|n| !globs(n).contains("other-")), "globs too");
+        let status = system.status(&[]);
+        assert_eq!(
+            status["counters"]["dispatched"].as_u64().unwrap_or(0),
+            0,
+            "what is paused was paused all the while"
+        );
+        assert_eq!(status["paused"], paused.len());
+        assert!(system.run(&["settings"]).contains("held-*"));
+        system.run(&["resume", "held-*"]);
+        system.run(&["resume", &buckets[2]]);
+        eventually("all go on", || system.status(&[])["counters"]["dispatched"] == paused.len());
+    }
 }
