@@ -69,6 +69,19 @@ fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_i
 }
 
 #[test]
+fn a_deadline_that_an_operator_set_holds_for_single_pushes_over_http_as_one_of_the_file_does() {
+    let door = Door::open("[defaults]\nrate = '1/h'\n[[bucket]]\nmatch = 'file'\nttl = '2s'\n");
+    assert_eq!(door.push("file", b"x").json(202)["verdict"], "queued");
+    assert_eq!(door.push("set", b"x").json(202), json!({ "accepted": 1, "depth": 1, "capacity": 1000, "eta_ms": 0 }));
+    assert_eq!(door.shell.run(&["set", "set", "ttl=2s"]).0, 0);
+    assert_eq!(door.push("set", b"late").problem(429).0, "late");
+    let lines = door.ask("POST /v1/buckets/set/jobs?split=lines", &[("Content-Type", "application/x-ndjson")], b"1\n2\n");
+    assert_eq!(lines.json(200)["accepted"], 2, "lines tell no time");
+    assert_eq!(door.shell.run(&["unset", "set", "ttl"]).0, 0);
+    assert_eq!(door.push("set", b"x").status, 202);
+}
+
+#[test]
 fn an_adjustment_is_obeyed_by_a_daemon_that_starts_after_another_was_killed() {
     let toml = "[[budget]]\nmatch = 'up'\nrate = '1000/s'\ncatch_up = '0s'\n\
                 [defaults]\nrate = '1000/s'\ncatch_up = '0s'\nwithin = 'up'\n";
@@ -153,4 +166,25 @@ fn a_file_with_buckets_and_ids_in_fields_waits_for_room_and_gives_up_what_would_
     let ids: Vec<String> =
         shell.case.stream("ready").iter().filter(|e| e.text("bucket") == "fast").map(|e| e.text("id")).collect();
     assert_eq!(ids, (0..20).map(|n| n.to_string()).collect::<Vec<_>>(), "in their order");
+}
+
+#[test]
+fn lines_with_ids_take_few_calls_also_where_the_bucket_is_full() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 300\n");
+    let lines: String = (0..450).map(|n| format!("{{\"id\":{n}}}\n")).collect();
+    let file = shell.file("jobs", &lines);
+    let rejected = shell.file("rejected", "");
+    let calls = |case: &mut Case| -> u64 {
+        let stats: String = case.cmd(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_fcall:calls="));
+        line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+    };
+    let (code, _, err) = shell.run(&["push", "b", "--file", &file, "--id-from", ".id", "--rejected", &rejected]);
+    assert_eq!((code, err.ends_with("300 accepted, 150 rejected, 0 skipped\n")), (75, true), "{err}");
+    let made = calls(&mut shell.case);
+    assert!(made < 45, "{made} calls for 450 lines");
+    let back: String = lines.lines().skip(300).map(|line| line.to_owned() + "\n").collect();
+    assert_eq!(std::fs::read_to_string(&rejected).expect("it is there"), back);
+    let queue = shell.case.queue("b");
+    assert_eq!(shell.case.cmd::<u64>(&["LLEN", &queue]), 300);
 }
