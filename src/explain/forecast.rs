@@ -102,7 +102,9 @@ fn forecast(forecast: &Forecast) -> String {
     };
     let last = forecast.last_leaves_in_us.map_or_else(String::new, |last| format!(", the last leaves {}", us(last)));
     let empty = match forecast.empty_in_us {
-        Some(empty) if forecast.last_leaves_in_us != Some(empty) => format!(", with retries and delayed jobs empty {}", us(empty)),
+        Some(empty) if forecast.last_leaves_in_us != Some(empty) => {
+            format!(", with retries and delayed jobs empty {}", us(empty))
+        }
         Some(_) => ", and it is empty then".to_owned(),
         None => String::new(),
     };

@@ -347,7 +347,11 @@ fn delayed_jobs_costs_and_a_job_rate_make_a_forecast_a_lower_bound_that_says_so(
         case.submit_at(T0, "costs", job, &["COST", cost]);
     }
     let told = what_if(&mut case, T0, "costs", &[], 1);
-    assert_eq!((told.before, told.why), ((3, 6 * s, 6 * s), vec!["costs".to_owned()]), "what the last one costs is paid after it");
+    assert_eq!(
+        (told.before, told.why),
+        ((3, 6 * s, 6 * s), vec!["costs".to_owned()]),
+        "what the last one costs is paid after it"
+    );
     assert_eq!(told.after, (4, 26 * s, 26 * s));
     let now = case.settle_at(T0).dispatched;
     assert_eq!((now, run(&mut case, T0 + 1)), (1, Some(T0 + 6 * S)));

@@ -15,6 +15,10 @@ fn push_takes_options_and_says_what_became_of_the_job() {
     assert_eq!((code, out.as_str()), (0, "duplicate: 1 of 2 waiting, due in 0 ms, id order-7\n"));
     let (code, out, _) = shell.run(&["push", "b", "later", "--delay", "90s", "--cost", "3", "--id", "d"]);
     assert_eq!((code, out.starts_with("delayed: 1 of 2 waiting, due in ")), (0, true), "{out}");
+    let (_, out, _) = shell.run(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&status["delayed"], &status["retrying"]), (&json!(1), &json!(1)));
+    assert!(shell.run(&["status"]).1.contains("\ndelayed     1 jobs wait for their time\n"));
     let (code, _, err) = shell.run(&["push", "b", "late", "--ttl", "1s"]);
     assert_eq!((code, err.contains("could not let it out in time")), (75, true), "{err}");
     assert_eq!(shell.run(&["push", "b", "two"]).0, 0);
@@ -75,7 +79,8 @@ fn a_deadline_that_an_operator_set_holds_for_single_pushes_over_http_as_one_of_t
     assert_eq!(door.push("set", b"x").json(202), json!({ "accepted": 1, "depth": 1, "capacity": 1000, "eta_ms": 0 }));
     assert_eq!(door.shell.run(&["set", "set", "ttl=2s"]).0, 0);
     assert_eq!(door.push("set", b"late").problem(429).0, "late");
-    let lines = door.ask("POST /v1/buckets/set/jobs?split=lines", &[("Content-Type", "application/x-ndjson")], b"1\n2\n");
+    let lines =
+        door.ask("POST /v1/buckets/set/jobs?split=lines", &[("Content-Type", "application/x-ndjson")], b"1\n2\n");
     assert_eq!(lines.json(200)["accepted"], 2, "lines tell no time");
     assert_eq!(door.shell.run(&["unset", "set", "ttl"]).0, 0);
     assert_eq!(door.push("set", b"x").status, 202);
