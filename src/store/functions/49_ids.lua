@@ -18,6 +18,7 @@ do
   local LINE = '^(%a) (%d+) (%d+) (%d+)$'
   local KEPT_MS = 7 * 86400000 -- the lines of jobs that should have left, where the bucket was stopped for so long
   local FORGET_MOST = 100      -- ids in a call
+  local PAGES_MOST = 30        -- of as many lines, in a purge: some 4 us for each line
   local PROBES = '3'
 
   -- find: the line of a job that waits: { state, accepted_us, eta_us, attempt }, or nil.
@@ -136,7 +137,7 @@ do
   -- dropped in time (see above).
   function ids.forget_waiting(ctx, name, states)
     local key, cursor = ctx.k.jobs .. name, '0'
-    for _ = 1, FORGET_MOST do
+    for _ = 1, PAGES_MOST do
       local page, gone = call('HSCAN', key, cursor, 'COUNT', FORGET_MOST), {}
       for i = 1, #page[2], 2 do
         if states[string.lower(sub(page[2][i + 1], 1, 1))] then gone[#gone + 1] = page[2][i] end
