@@ -83,7 +83,9 @@ for n in range(12): assert drip.push(f"tenant-{n}:mail:x", str(n)).accepted == 1
 drip.work(run, signals=False)
 print(f"{len(seen)} jobs in {len({drip._queue(f'tenant-{n}:mail:x').split(':')[2] for n in range(12)})} partitions")"#;
     let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
-    finds_its_partitions(Command::new(python).args(["-c", program]).env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1"));
+    finds_its_partitions(
+        Command::new(python).args(["-c", program]).env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1"),
+    );
 }
 
 #[test]
