@@ -12,7 +12,6 @@ use crate::roles::{TRIED, rights};
 const OF_THE_DAEMON: [&str; 10] = [
     "drip__audit",
     "drip__beat",
-    "drip__post",
     "drip__drain",
     "drip__heal",
     "drip__policy",
