@@ -175,7 +175,8 @@ fn a_file_with_buckets_and_ids_in_fields_waits_for_room_and_gives_up_what_would_
 
 #[test]
 fn lines_with_ids_take_few_calls_also_where_the_bucket_is_full() {
-    let mut shell = Shell::new("[defaults]\nrate = '1/h'\ncapacity = 300\n");
+    let server = Server::start(&[]); // nobody else calls it
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 300\n");
     let lines: String = (0..450).map(|n| format!("{{\"id\":{n}}}\n")).collect();
     let file = shell.file("jobs", &lines);
     let rejected = shell.file("rejected", "");
