@@ -63,7 +63,7 @@ fn the_python_client_does_what_a_client_must() {
 /// A program of eight lines that pushes a job into each of many buckets and ends when it has worked on all of them, with a partitioned dripd.
 fn finds_its_partitions(command: &mut Command) {
     let server = Server::start(&[]);
-    let home = server.home("[redis]\npartitions = 4\npartition_by = 1\n");
+    let home = server.home("partitions = 4\npartition_by = 1\n");
     let _daemon = Daemon::start(home.path());
     let (code, out, err) = said(&command.env("REDIS_URL", server.url()).output().expect("it runs"));
     assert_eq!((code, out.as_str()), (0, "12 jobs in 4 partitions\n"), "{err}");
