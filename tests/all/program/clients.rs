@@ -91,7 +91,7 @@ print(f"{len(seen)} jobs in {len({drip._queue(f'tenant-{n}:mail:x').split(':')[2
 #[test]
 fn the_node_client_finds_the_partitions_of_buckets_and_works_in_all_of_them() {
     let Some(folder) = node_client() else { return };
-    let program = r#"
+    let program = r"
 import { Drip } from './index.js';
 const drip = new Drip(process.env.REDIS_URL, { partitions: 4, partitionBy: 1 });
 const seen = new Map();
@@ -102,7 +102,7 @@ await drip.work((job) => {
 }, { signals: false });
 await drip.close();
 console.log(`${seen.size} jobs in 4 partitions`);
-"#;
+";
     std::fs::write(folder.join("partitions.js"), program).expect("written");
     finds_its_partitions(Command::new("node").arg(folder.join("partitions.js")));
 }

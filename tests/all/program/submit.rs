@@ -177,7 +177,7 @@ fn a_file_with_buckets_and_ids_in_fields_waits_for_room_and_gives_up_what_would_
 fn lines_with_ids_take_few_calls_also_where_the_bucket_is_full() {
     let server = Server::start(&[]); // nobody else calls it
     let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 300\n");
-    let lines: String = (0..450).map(|n| format!("{{\"id\":{n}}}\n")).collect();
+    let lines = (0..450).map(|n| format!("{{\"id\":{n}}}\n")).collect::<Vec<_>>().concat();
     let file = shell.file("jobs", &lines);
     let rejected = shell.file("rejected", "");
     let calls = |case: &mut Case| -> u64 {
@@ -189,7 +189,7 @@ fn lines_with_ids_take_few_calls_also_where_the_bucket_is_full() {
     assert_eq!((code, err.ends_with("300 accepted, 150 rejected, 0 skipped\n")), (75, true), "{err}");
     let made = calls(&mut shell.case);
     assert!(made < 45, "{made} calls for 450 lines");
-    let back: String = lines.lines().skip(300).map(|line| line.to_owned() + "\n").collect();
+    let back = lines.lines().skip(300).map(|line| line.to_owned() + "\n").collect::<Vec<_>>().concat();
     assert_eq!(std::fs::read_to_string(&rejected).expect("it is there"), back);
     let queue = shell.case.queue("b");
     assert_eq!(shell.case.cmd::<u64>(&["LLEN", &queue]), 300);
