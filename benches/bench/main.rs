@@ -55,6 +55,8 @@ enum Suite {
     Settings,
     /// What budgets, quotas and slots cost a job, and buckets outside of them
     Tree,
+    /// A million delayed jobs: memory, submits, dispatches, and what others notice
+    Delayed,
     /// Pushes over HTTP, and what the door under attack costs the pacer
     Http,
     /// What TLS to Redis costs a push

@@ -1,8 +1,6 @@
 /** What became of a push: of its jobs the first `accepted` went in. */
 export interface Receipt {
-  accepted: number;
-  depth: number;
-  capacity: number;
+  accepted: number; depth: number; capacity: number;
   /** Until one place is expected to be free; -1: all went in. */
   retryAfterMs: number;
   /** Until the last accepted job is due; -1: none went in. */
@@ -12,17 +10,11 @@ export interface Receipt {
 /** What became of a job with options. */
 export interface Submitted extends Receipt {
   verdict: 'queued' | 'delayed' | 'duplicate' | 'full' | 'late' | 'gated';
-  id: string;
-  expectedMs: number;
-  by: string;
+  id: string; expectedMs: number; by: string;
 }
 
 export interface Options {
-  id?: string;
-  delayMs?: number;
-  atMs?: number;
-  ttlMs?: number;
-  cost?: number;
+  id?: string; delayMs?: number; atMs?: number; ttlMs?: number; cost?: number;
   headers?: Record<string, string>;
   /** A header of that name. */
   traceparent?: string;
@@ -30,16 +22,14 @@ export interface Options {
 
 /** A job as a worker gets it. */
 export interface Job {
-  bucket: string;
-  body: Buffer;
+  bucket: string; body: Buffer;
   /** 1 for the first try. */
   attempt: number;
   /** The same in every try, and no other job's. */
   id: string;
   /** The entry of this try in its ready stream. */
   entry: string;
-  headers: Record<string, string>;
-  traceparent?: string;
+  headers: Record<string, string>; traceparent?: string;
   /** Aborted when the lease was lost, or when the worker gave the job back: stop, somebody else may have it. */
   signal: AbortSignal;
 }
@@ -55,13 +45,12 @@ export class RetryIn extends Error { constructor(ms: number, reason?: string); m
 /** Thrown by your work: the other side said that it is too fast (429). The bucket slows down, or the budget that is named. */
 export class Throttled extends Error {
   constructor(retryAfterMs?: number, budget?: string, reason?: string);
-  retryAfterMs: number;
-  budget?: string;
+  retryAfterMs: number; budget?: string;
 }
 
-/** Buckets of one dripd, under one prefix. */
+/** Buckets of one dripd, under one prefix. `partitions` and `partitionBy` are those of its configuration. */
 export class Drip {
-  constructor(url?: string, options?: { prefix?: string });
+  constructor(url?: string, options?: { prefix?: string; partitions?: number; partitionBy?: number });
   /** Push 1 to 1,000 jobs; what does not fit is left out. A full bucket is no error: look at `accepted`. */
   push(bucket: string, ...jobs: (string | Buffer)[]): Promise<Receipt>;
   /** Push one job with options. */

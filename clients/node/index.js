@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createClient, ErrorReply, RESP_TYPES } from 'redis';
 
 const BLOCK_MS = 2000; // how long a read waits
+const BLOCK_EACH_MS = 100; // the same where a worker goes round several partitions
 const GRACE_MS = 4000; // how long the job in hand may go on after a stop
 const TRIES = 20; // of what a worker says, which may be said twice
 
@@ -30,32 +31,34 @@ export class Throttled extends Error {
 }
 
 export class Drip {
-  #url;
-  #prefix;
+  #of; // url, prefix, partitions and partitionBy
   #pushes; // a connection whose calls are never repeated
   #says; // one whose calls may be
   #stopping = false;
-  #stopped;
-  #tellStopped;
+  #stopped; #tellStopped;
 
-  constructor(url = 'redis://127.0.0.1:7379', { prefix = 'drip' } = {}) {
-    this.#url = url;
-    this.#prefix = prefix;
+  constructor(url = 'redis://127.0.0.1:7379', { prefix = 'drip', partitions = 1, partitionBy } = {}) {
+    this.#of = { url, prefix, partitions, partitionBy };
     this.#stopped = new Promise((resolve) => (this.#tellStopped = resolve));
   }
 
   // A job is bytes, so replies are too.
   async #connect(reconnectStrategy) {
-    const client = createClient({ url: this.#url, RESP: 2, socket: { reconnectStrategy } });
+    const client = createClient({ url: this.#of.url, RESP: 2, socket: { reconnectStrategy } });
     client.on('error', () => {}); // the call that meets it throws
     await client.connect();
     return client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer });
   }
 
+  #key(word, partition, name) {
+    return [this.#of.prefix, word, this.#of.partitions > 1 && `{${partition}}`, name].filter(Boolean).join(':');
+  }
+
   async #call(name, bucket, args) {
     if (!this.#pushes?.isOpen) this.#pushes = await this.#connect(false);
+    const partition = crc16(bucket.split(':').slice(0, this.#of.partitionBy).join(':')) % this.#of.partitions;
     try {
-      return await this.#pushes.sendCommand(['FCALL', name, '1', `${this.#prefix}:queue:${bucket}`, ...args]);
+      return await this.#pushes.sendCommand(['FCALL', name, '1', this.#key('queue', partition, bucket), ...args]);
     } catch (why) {
       if (why instanceof ErrorReply) throw new Refused(why);
       throw new Unknown(`cannot tell whether ${name} of ${bucket} happened: ${why.message}`, { cause: why });
@@ -79,15 +82,16 @@ export class Drip {
   async work(run, { route = 'default', name = `${hostname()}-${process.pid}`, signals = true } = {}) {
     const stop = () => this.stop();
     if (signals) for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, stop);
-    const stream = `${this.#prefix}:ready${route === 'default' ? '' : `:${route}`}`;
+    const streams = Array.from({ length: this.#of.partitions }, (_, n) => this.#key('ready', n, route === 'default' ? '' : route));
     const backOff = (tries) => Math.min(1000, 50 * 2 ** tries);
     const reads = await this.#connect(backOff);
     this.#says = await this.#connect(backOff);
-    const read = ['XREADGROUP', 'GROUP', 'workers', name, 'COUNT', '1', 'BLOCK', String(BLOCK_MS), 'STREAMS', stream, '>'];
+    const read = ['XREADGROUP', 'GROUP', 'workers', name, 'COUNT', '1', 'BLOCK', String(streams.length > 1 ? BLOCK_EACH_MS : BLOCK_MS)];
     try {
-      await this.#again(this.#says, ['FCALL', 'drip__route', '1', stream, '']);
-      while (!this.#stopping) {
-        const reply = await this.#again(reads, read);
+      for (const stream of streams) await this.#again(this.#says, ['FCALL', 'drip__route', '1', stream, '']);
+      for (let at = 0; !this.#stopping; at = (at + 1) % streams.length) {
+        const stream = streams[at];
+        const reply = await this.#again(reads, [...read, 'STREAMS', stream, '>']);
         for (const [entry, fields] of reply?.[0][1] ?? []) await this.#one(stream, name, run, String(entry), fields);
       }
     } finally {
@@ -159,9 +163,13 @@ function said(why) {
   return reason;
 }
 
-function receipt([accepted, depth, capacity, retryAfterMs, etaMs]) {
-  return { accepted, depth, capacity, retryAfterMs, etaMs };
+// The CRC16 of Redis Cluster.
+function crc16(text) {
+  const shift = (crc) => (crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1) & 0xffff;
+  return Buffer.from(text).reduce((crc, byte) => Array.from({ length: 8 }).reduce(shift, crc ^ (byte << 8)), 0);
 }
+
+const receipt = ([accepted, depth, capacity, retryAfterMs, etaMs]) => ({ accepted, depth, capacity, retryAfterMs, etaMs });
 
 function jobOf(entry, flat, signal) {
   const fields = {};

@@ -91,10 +91,13 @@ fn describe(status: &Status, config: &Config) -> String {
         let file = source.path.as_ref().map_or("the built-in defaults", String::as_str);
         line("from", format!("{file} on {}", source.host));
     }
-    let Status { scheduled, paused, retrying, sharing, full, .. } = status;
+    let Status { scheduled, paused, retrying, delayed, sharing, full, .. } = status;
     let some = |n: u64, what: &str| if n == 0 { String::new() } else { format!("{n} {what}, ") };
     let tree = some(*sharing, "waiting for a share") + &some(*full, "for a slot");
     line("buckets", format!("{scheduled} scheduled, {tree}{paused} paused, {retrying} with retries or delayed jobs"));
+    if *delayed > 0 {
+        line("delayed", format!("{delayed} jobs wait for their time"));
+    }
     for route in &status.routes {
         let held =
             if route.held > 0 { format!(", {} buckets held: workers are away", route.held) } else { String::new() };

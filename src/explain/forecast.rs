@@ -31,6 +31,11 @@ struct Push {
 fn reason(word: &str) -> &str {
     match word {
         "retries" => "failed jobs wait for another try, and may fail again",
+        "delayed" => "delayed jobs wait, and take turns with the queue when their time has come",
+        "costs" => {
+            "jobs with options may cost more than 1: reckoned with the costs of the oldest 1,000, and a worker may put them right"
+        }
+        "job-rate" => "its `job_rate` may be slower: reckoned with `rate` alone",
         "paused" => "it is paused: reckoned as if that ended now",
         "quota" => "a quota may be used up before then",
         "slots" => {
@@ -97,7 +102,9 @@ fn forecast(forecast: &Forecast) -> String {
     };
     let last = forecast.last_leaves_in_us.map_or_else(String::new, |last| format!(", the last leaves {}", us(last)));
     let empty = match forecast.empty_in_us {
-        Some(empty) if forecast.last_leaves_in_us != Some(empty) => format!(", no retry waits {}", us(empty)),
+        Some(empty) if forecast.last_leaves_in_us != Some(empty) => {
+            format!(", with retries and delayed jobs empty {}", us(empty))
+        }
         Some(_) => ", and it is empty then".to_owned(),
         None => String::new(),
     };

@@ -118,7 +118,7 @@ fn totals_event(second: &Second, now: &Figures) -> Arc<str> {
         "late_p50_us": second.lateness.map(|l| l.p50_us), "late_p99_us": second.lateness.map(|l| l.p99_us),
         "dispatched": now.counter("dispatched"), "rejected": rejected(now), "waiting": second.waiting, "due": place("due"),
         "share": place("share"), "slots": place("slots"), "held": place("held"), "paused": place("paused"),
-        "refused": place("refused"), "retrying": place("retrying"), "dead": now.count("dead"), "daemons": now.count("daemons"),
+        "refused": place("refused"), "retrying": place("retrying"), "delayed": now.count("delayed"), "dead": now.count("dead"), "daemons": now.count("daemons"),
     });
     event("totals", &data)
 }

@@ -236,6 +236,7 @@ fn of_places(families: &mut Families, figures: &Figures) {
     }
     let count = |name: &str| figures.count(name) as f64;
     families.gauge("dripd_dead_jobs", "Jobs that were given up.", &[], count("dead"));
+    families.gauge("dripd_delayed_jobs", "Delayed jobs that wait for their time.", &[], count("delayed"));
     families.gauge("dripd_daemons", "Daemons that are alive.", &[], count("daemons"));
 }
 

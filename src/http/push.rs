@@ -18,6 +18,7 @@ use super::problem::Problem;
 use super::who::Caller;
 use super::{Door, submit};
 use crate::store::reply::Pushed;
+use crate::store::submit::Posted;
 
 /// How many jobs, and how many bytes, one request may bring as lines.
 const LINES_MOST: usize = 1_000;
@@ -103,13 +104,19 @@ pub(super) async fn push(
     if is_split && options.is_any() {
         return Err(Problem::bad_request("the headers of a job are for a single one; leave split=lines out"));
     }
-    // A bucket may have a `ttl` of its own, which is for jobs that tell a time: so is every single one then.
-    if !is_split && (options.is_any() || door.config().record.has_ttl()) {
+    if is_split {
+        let pushed = door.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
+        return Ok(answer(pushed, true));
+    }
+    if options.is_any() {
         let submitted = door.call(async |whole| whole.of(&bucket).submit(&bucket, &jobs[0], &options).await).await?;
         return Ok(submit::answer(submitted));
     }
-    let pushed = door.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
-    Ok(answer(pushed, is_split))
+    // A bucket may have a `ttl`, from the file or set by an operator: then a single job has a deadline as one with options.
+    Ok(match door.call(async |whole| whole.of(&bucket).post(&bucket, &jobs[0]).await).await? {
+        Posted::Pushed(pushed) => answer(pushed, false),
+        Posted::Submitted(submitted) => submit::answer(submitted),
+    })
 }
 
 /// The jobs of a body of lines.

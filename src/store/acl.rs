@@ -120,7 +120,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             &[
                 CONNECTS,
                 Grant {
-                    may: "fcall|drip_push fcall|drip_submit fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
+                    may: "fcall|drip_push fcall|drip_submit fcall|drip__submit_all fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
                     both: "queue:*",
                     ..NONE
                 },
@@ -131,6 +131,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                     ..NONE
                 },
                 Grant { may: "incr", both: "wake", ..NONE },
+                Grant { may: "incrby del", both: "delays", ..NONE },
                 Grant { may: "fcall_ro|drip__daemons hgetall", read: "daemons", ..NONE },
                 LIMITS,
                 LIMITER,
@@ -177,6 +178,8 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 Grant { may: "get set del", both: "globs", ..NONE },
                 Grant { may: "unlink", write: "reached retry:* delayed:*", ..NONE },
                 Grant { may: "hdel", write: "turns", ..NONE },
+                Grant { may: "incrby del", both: "delays", ..NONE },
+                Grant { may: "zmscore zadd", both: "ids:*", ..NONE },
                 Grant { may: "fcall|drip_cancel hscan hset", both: "jobs:*", ..NONE },
                 Grant { may: "xdel", write: "events", ..NONE },
                 Grant { may: "xgroup|create", write: "ready ready:*", ..NONE },
@@ -201,7 +204,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             LEARNS,
             Grant { may: "function|load client|tracking scan acl|whoami", ..NONE },
             Grant {
-                may: "fcall fcall_ro exists type del unlink pexpire get set incr llen lindex lpush ltrim rpop sadd smembers srem \
+                may: "fcall fcall_ro exists type del unlink pexpire get set incr incrby llen lindex lpush ltrim rpop sadd smembers srem \
                       hget hmget hgetall hvals hrandfield hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
                       zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zpopmin zremrangebyscore zscan zscore xack xadd \
                       xclaim xdel xgroup|create xinfo|consumers xinfo|groups xinfo|stream xlen xpending xrange xrevrange xtrim",

@@ -145,6 +145,12 @@ impl Partition {
         self.under("retries")
     }
 
+    /// How many delayed jobs wait in all buckets.
+    #[must_use]
+    pub fn delays(&self) -> String {
+        self.under("delays")
+    }
+
     /// Buckets that an operator stopped.
     #[must_use]
     pub fn paused(&self) -> String {
@@ -220,6 +226,7 @@ impl Partition {
             (self.under("globs"), "string"),
             (self.under("ends"), "zset"),
             (self.under("reached"), "hash"),
+            (self.delays(), "string"),
         ]
     }
 }

@@ -42,6 +42,8 @@ pub struct Status {
     pub paused: u64,
     /// Buckets in which failed jobs wait for another try, or delayed jobs for their time.
     pub retrying: u64,
+    /// Delayed jobs that wait for their time, in all buckets.
+    pub delayed: u64,
     /// Whether a policy record is stored.
     pub has_record: bool,
     /// Whether it is the one of the configuration at hand.
@@ -191,8 +193,8 @@ struct Part {
     stats: BTreeMap<String, u64>,
     spreading: bool,
     routes: Vec<RouteStatus>,
-    /// Sizes: scheduled, sharing, full, paused, retrying, rejected, dead.
-    sizes: [u64; 7],
+    /// Sizes: scheduled, sharing, full, paused, retrying, delayed, rejected, dead.
+    sizes: [u64; 8],
 }
 
 impl Part {
@@ -239,7 +241,7 @@ impl Whole {
         let parts = self.all(async |mut store: Store| store.part().await).await?;
         let Part { stats, spreading, mut routes, sizes } = parts.into_iter().reduce(Part::add).expect("one at least");
         routes.sort_by(|a, b| (&a.route, &a.to).cmp(&(&b.route, &b.to)));
-        let [scheduled, sharing, full, paused, retrying, rejected, dead] = sizes;
+        let [scheduled, sharing, full, paused, retrying, delayed, rejected, dead] = sizes;
         let mut one = self.any();
         let same = one.has_record(record).await?;
         Ok(Status {
@@ -258,6 +260,7 @@ impl Whole {
             full,
             paused,
             retrying,
+            delayed,
             spreading,
             routes,
             rejected,
@@ -316,12 +319,14 @@ impl Store {
                 }
             }
         }
+        let delayed: Option<u64> = self.read("GET", redis::cmd("GET").arg(keys.delays())).await?;
         let sizes = [
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
             self.read("HLEN", redis::cmd("HLEN").arg(keys.waiting())).await?,
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.full())).await?,
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.paused())).await?,
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
+            delayed.unwrap_or(0),
             self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
             self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
         ];

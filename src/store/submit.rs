@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use redis::Value;
+use redis::{FromRedisValue as _, Value};
 
-use super::reply::unexpected;
+use super::reply::{self, Pushed, unexpected};
 use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
+
+/// How many jobs with options one call takes.
+pub const SUBMITS_MOST: usize = 100;
 
 /// When a submitted job may leave at the earliest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +91,15 @@ pub struct Submitted {
     pub by: String,
 }
 
+/// What became of a single job that asks for nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Posted {
+    /// Its bucket has no `ttl`: it was pushed as any other job.
+    Pushed(Pushed),
+    /// Its bucket has a `ttl`: it was submitted.
+    Submitted(Submitted),
+}
+
 /// How things stand with a submitted job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
@@ -115,6 +127,25 @@ fn time(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
+/// The nine values of a verdict.
+fn submitted(call: &'static str, reply: Value) -> Result<Submitted, StoreError> {
+    type Nine = (i64, u64, u64, i64, i64, String, String, i64, String);
+    let shown = unexpected(call, &reply);
+    let nine: Nine = redis::from_redis_value(reply).map_err(|_| shown)?;
+    let (accepted, depth, capacity, retry_after, eta, verdict, id, expected, by) = nine;
+    Ok(Submitted {
+        is_accepted: accepted == 1,
+        depth,
+        capacity,
+        retry_after: time(retry_after),
+        eta: time(eta),
+        verdict,
+        id,
+        expected: time(expected),
+        by,
+    })
+}
+
 impl Store {
     /// Put one job with options into a bucket. Never repeat a submit that was lost, unless it has an id: it may have run.
     ///
@@ -127,24 +158,55 @@ impl Store {
         job: &[u8],
         options: &Options,
     ) -> Result<Submitted, StoreError> {
-        type Nine = (i64, u64, u64, i64, i64, String, String, i64, String);
         let options = options.args();
         let args: Vec<&[u8]> = std::iter::once(job).chain(options.iter().map(String::as_bytes)).collect();
         let reply = self.function("drip_submit", &[self.keys().queue(bucket)], &args).await?;
-        let shown = unexpected("drip_submit", &reply);
-        let nine: Nine = redis::from_redis_value(reply).map_err(|_| shown)?;
-        let (accepted, depth, capacity, retry_after, eta, verdict, id, expected, by) = nine;
-        Ok(Submitted {
-            is_accepted: accepted == 1,
-            depth,
-            capacity,
-            retry_after: time(retry_after),
-            eta: time(eta),
-            verdict,
-            id,
-            expected: time(expected),
-            by,
-        })
+        submitted("drip_submit", reply)
+    }
+
+    /// Put several jobs with options into a bucket, at most [`SUBMITS_MOST`], one after the other and each judged by itself; with `stops` as far
+    /// as there is room. The first refusal ends it. Never repeat what was lost, unless every job has an id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`], where it is about all of them.
+    pub async fn submit_all(
+        &mut self,
+        bucket: &BucketName,
+        jobs: &[(&[u8], &Options)],
+        stops: bool,
+    ) -> Result<Vec<Result<Submitted, StoreError>>, StoreError> {
+        const CALL: &str = "drip__submit_all";
+        let mut args = vec![Vec::new(), if stops { b"1".to_vec() } else { b"0".to_vec() }];
+        for (job, options) in jobs {
+            let options = options.args();
+            args.extend([(options.len() + 1).to_string().into_bytes(), job.to_vec()]);
+            args.extend(options.into_iter().map(String::into_bytes));
+        }
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        let reply = self.function(CALL, &[self.keys().queue(bucket)], &args).await?;
+        let Value::Array(told) = reply else { return Err(unexpected(CALL, &reply)) };
+        let one = |reply: Value| match <[String; 1]>::from_redis_value_ref(&reply) {
+            Ok([error]) => {
+                let (code, message) = error.split_once(' ').unwrap_or((error.as_str(), ""));
+                Err(StoreError::Refused { call: CALL, code: code.to_owned(), message: message.to_owned() })
+            }
+            Err(_) => submitted(CALL, reply),
+        };
+        Ok(told.into_iter().map(one).collect())
+    }
+
+    /// Put one job that asks for nothing into a bucket: with a deadline, where the bucket has a `ttl`. Never repeat one that was lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::submit`].
+    pub async fn post(&mut self, bucket: &BucketName, job: &[u8]) -> Result<Posted, StoreError> {
+        let reply = self.function("drip__post", &[self.keys().queue(bucket)], &[b"", job]).await?;
+        match &reply {
+            Value::Array(values) if values.len() == 5 => reply::pushed("drip__post", &reply).map(Posted::Pushed),
+            _ => submitted("drip__post", reply).map(Posted::Submitted),
+        }
     }
 
     /// How things stand with a submitted job.

@@ -14,7 +14,7 @@ pub struct Forecast {
     pub jobs: u64,
     /// Until the last of them leaves; `None`: there is none.
     pub last_leaves_in_us: Option<u64>,
-    /// Until no retry waits any more either; `None`: nothing waits.
+    /// Until no retry and no delayed job waits any more either; `None`: nothing waits.
     pub empty_in_us: Option<u64>,
 }
 

@@ -35,10 +35,10 @@ pub fn rights(role: Role, user: &str, prefix: &str) -> Vec<String> {
 /// Who calls a function in the product; nobody for the audit, which is for tests, and for limiters, whose keys here are any.
 fn role_of(function: &str) -> Option<Role> {
     Some(match function.strip_prefix("drip__").or_else(|| function.strip_prefix("drip_"))? {
-        "push" | "submit" | "cancel" => Role::Submitter,
+        "push" | "submit" | "submit_all" | "cancel" => Role::Submitter,
         "ack" | "fail" | "adjust" | "slow" | "route" => Role::Worker,
         "set" | "copy" | "slow_node" | "purge" | "dead_retry" | "dead_drop" => Role::Operator,
-        "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" => Role::Daemon,
+        "drain" | "wake" | "reap" | "heal" | "policy" | "beat" | "walk" | "rank" | "post" => Role::Daemon,
         "peek" | "find" | "look" | "explain" | "explain_budget" | "what_if" | "settings" | "met" | "daemons"
         | "dead_list" | "dead_count" | "top" | "rows" | "budget_rows" | "front" | "drips" | "figures" | "forwards"
         | "changed" | "version" => Role::Observer,

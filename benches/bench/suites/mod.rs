@@ -1,6 +1,7 @@
 //! The suites, and what they share.
 
 mod cluster;
+mod delayed;
 mod dispatch;
 mod drain;
 mod http;
@@ -65,6 +66,7 @@ impl Bench {
             Suite::Cluster => cluster::run(&mut self.report),
             Suite::Settings => settings::run(&mut self.report),
             Suite::Tree => tree::run(&mut self.report),
+            Suite::Delayed => delayed::run(&mut self.report),
             Suite::Http => http::run(&mut self.report),
             Suite::Tls => tls::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),

@@ -160,7 +160,7 @@ fn paused(report: &mut Report) -> io::Result<()> {
 }
 
 /// The longest call of a function that SLOWLOG has, in milliseconds.
-fn longest_ms(wire: &mut Wire) -> io::Result<f64> {
+pub(super) fn longest_ms(wire: &mut Wire) -> io::Result<f64> {
     let log = wire.call(&["SLOWLOG", "GET", "-1"])?;
     let is_fcall = |entry: &&super::wire::Reply| {
         parts(entry).get(3).and_then(|words| super::wire::text(parts(words).first()?)) == Some("FCALL")

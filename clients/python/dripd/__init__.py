@@ -10,7 +10,9 @@ It is a thin layer: everything is a call of a function in Redis, which docs/work
 
 from __future__ import annotations
 
+import binascii
 import hashlib
+import itertools
 import os
 import queue
 import signal
@@ -29,6 +31,7 @@ from redis.retry import Retry
 __all__ = ["Dead", "Drip", "Job", "Receipt", "Refused", "RetryIn", "Submitted", "Throttled", "Unknown"]
 
 BLOCK_MS = 2000  # shorter than the time after which the client gives up on a silent connection
+BLOCK_EACH_MS = 100  # where a worker goes round several partitions
 KNOWN = {OutOfMemoryError: "OOM", TryAgainError: "TRYAGAIN", NoPermissionError: "NOPERM"}
 GRACE_S = 4.0  # how long the job in hand may go on after a stop
 
@@ -109,16 +112,21 @@ def _bytes(job: bytes | str) -> bytes:
 
 
 class Drip:
-    """Buckets of one dripd, under one prefix. It may be shared by threads."""
+    """Buckets of one dripd, under one prefix. It may be shared by threads. `partitions` and `partition_by` are those of its configuration."""
 
-    def __init__(self, url: str = "redis://127.0.0.1:7379", prefix: str = "drip") -> None:
-        self.prefix = prefix
+    def __init__(self, url: str = "redis://127.0.0.1:7379", prefix: str = "drip", partitions: int = 1, partition_by: int | None = None) -> None:
+        self.prefix, self.partitions, self.partition_by = prefix, partitions, partition_by
         # A push whose outcome is not known is not repeated; what a worker says may be.
         self._once: Any = Redis.from_url(url, retry=Retry(NoBackoff(), 0))
         self._again: Any = Redis.from_url(url, retry=Retry(ExponentialBackoff(cap=1, base=0.05), 20))
 
+    def _key(self, word: str, partition: int, name: str = "") -> str:
+        tag = [f"{{{partition}}}"] if self.partitions > 1 else []
+        return ":".join([self.prefix, word, *tag, *([name] if name else [])])
+
     def _queue(self, bucket: str) -> str:
-        return f"{self.prefix}:queue:{bucket}"
+        part = ":".join(bucket.split(":")[: self.partition_by])
+        return self._key("queue", binascii.crc_hqx(part.encode(), 0) % self.partitions, bucket)
 
     def _call(self, name: str, bucket: str, *args: bytes | str | int) -> Any:
         try:
@@ -153,11 +161,15 @@ class Drip:
         if signals:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.stop())
-        stream = f"{self.prefix}:ready" if route == "default" else f"{self.prefix}:ready:{route}"
+        streams = [self._key("ready", n, "" if route == "default" else route) for n in range(self.partitions)]
         name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self._again.fcall("drip__route", 1, stream, "")
-        while not self._stopping:
-            reply = self._again.xreadgroup("workers", name, {stream: ">"}, count=1, block=BLOCK_MS)
+        for stream in streams:
+            self._again.fcall("drip__route", 1, stream, "")
+        block = BLOCK_MS if len(streams) == 1 else BLOCK_EACH_MS
+        for stream in itertools.cycle(streams):
+            if self._stopping:
+                return
+            reply = self._again.xreadgroup("workers", name, {stream: ">"}, count=1, block=block)
             for _, entries in reply.items() if isinstance(reply, dict) else reply or []:
                 for entry, fields in entries[0] if isinstance(reply, dict) else entries:
                     self._one(stream, name, run, entry.decode(), fields)

@@ -18,7 +18,7 @@ use super::refused::Refused;
 use crate::cli::say_err;
 use crate::store::acl::Role;
 use crate::store::reply::Pushed;
-use crate::store::submit::Options;
+use crate::store::submit::{Options, SUBMITS_MOST};
 use crate::store::{StoreError, Whole};
 use crate::words::bucket::BucketName;
 
@@ -252,8 +252,12 @@ impl Feeder {
     ) -> Result<(), String> {
         queue.not_before = None;
         while !queue.lines.is_empty() && queue.not_before.is_none() && !stop.is_cancelled() {
-            let asks = queue.lines.front().is_some_and(|line| line.options.is_some());
-            let n = if asks { 1 } else { queue.window.min(queue.lines.len()) };
+            // Where lines ask for something all of them do.
+            if queue.lines.front().is_some_and(|line| line.options.is_some()) {
+                self.submit_queue(bucket, queue).await?;
+                continue;
+            }
+            let n = queue.window.min(queue.lines.len());
             let jobs: Vec<Vec<u8>> = queue.lines.iter().take(n).map(|line| line.job.clone()).collect();
             match self.push(bucket, &jobs, queue).await? {
                 Some(told) => self.settle(queue, n, &told)?,
@@ -270,33 +274,44 @@ impl Feeder {
 
     /// One call; `None` when a job is too large, by a record that is younger than the beginning of this push.
     async fn push(&mut self, bucket: &BucketName, jobs: &[Vec<u8>], queue: &Queue) -> Result<Option<Told>, String> {
-        let lines = || {
-            let number = |at: usize| queue.lines.get(at).map_or(0, |line| line.number);
-            let (first, last) = (number(0), number(jobs.len() - 1));
-            if first == last { format!("line {first}") } else { format!("lines {first} to {last}") }
-        };
-        let options = queue.lines.front().and_then(|line| line.options.as_deref());
-        let pushed = match options {
-            Some(options) => self.submit(bucket, &jobs[0], options).await,
-            None => self.store.of(bucket).push(bucket, jobs).await.map(|all| Told::new(all.accepted, all.retry_after)),
-        };
-        match pushed {
-            Ok(told) => Ok(Some(told)),
+        match self.store.of(bucket).push(bucket, jobs).await {
+            Ok(all) => Ok(Some(Told::new(all.accepted, all.retry_after))),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
             Err(why) if self.wait && why.stands_still() => Ok(Some(Told::new(0, Pushed::nothing_yet().retry_after))),
-            Err(why @ StoreError::Lost { .. }) => {
-                Err(format!("{}: the outcome is unknown: {}", lines(), why.in_words(Role::Submitter)))
-            }
-            Err(why) => Err(format!("{}: not pushed: {}", lines(), why.in_words(Role::Submitter))),
+            Err(why) => Err(failed(queue, jobs.len(), &why)),
         }
     }
 
-    /// A job with options, as a push of one.
-    async fn submit(&mut self, bucket: &BucketName, job: &[u8], options: &Options) -> Result<Told, StoreError> {
-        let submitted = self.store.of(bucket).submit(bucket, job, options).await?;
-        self.tally.known += u64::from(submitted.verdict == "duplicate");
-        let told = Told::new(usize::from(submitted.is_accepted), submitted.retry_after);
-        Ok(Told { is_late: submitted.verdict == "late", ..told })
+    /// Submit the first lines of a bucket in one call. Each is judged by itself; with `--wait` those after one that finds no room are not looked
+    /// at, so that no later line goes before it.
+    async fn submit_queue(&mut self, bucket: &BucketName, queue: &mut Queue) -> Result<(), String> {
+        let n = queue.window.min(queue.lines.len()).min(SUBMITS_MOST);
+        let asked = queue.lines.iter().take(n);
+        let jobs: Vec<(&[u8], &Options)> =
+            asked.filter_map(|line| Some((line.job.as_slice(), line.options.as_deref()?))).collect();
+        let all = match self.store.of(bucket).submit_all(bucket, &jobs, self.wait).await {
+            Ok(all) => all,
+            Err(why) if self.wait && why.stands_still() => {
+                return self.settle(queue, 1, &Told::new(0, Pushed::nothing_yet().retry_after));
+            }
+            Err(why) => return Err(failed(queue, n, &why)),
+        };
+        for told in all {
+            match told {
+                Ok(submitted) => {
+                    self.tally.known += u64::from(submitted.verdict == "duplicate");
+                    let told = Told::new(usize::from(submitted.is_accepted), submitted.retry_after);
+                    self.settle(queue, 1, &Told { is_late: submitted.verdict == "late", ..told })?;
+                }
+                Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => {
+                    let (number, bytes) = queue.lines.front().map_or((0, 0), |line| (line.number, line.job.len()));
+                    self.refuse_front(queue, 1);
+                    self.skip_too_large(number, bytes as u64);
+                }
+                Err(why) => return Err(failed(queue, 1, &why)),
+            }
+        }
+        Ok(())
     }
 
     /// Count what a call did with the first `n` lines; the rest of them waits, or is rejected.
@@ -333,4 +348,13 @@ impl Feeder {
             self.bytes -= line.job.len();
         }
     }
+}
+
+/// Why the first `n` lines of a bucket could not be pushed.
+fn failed(queue: &Queue, n: usize, why: &StoreError) -> String {
+    let number = |at: usize| queue.lines.get(at).map_or(0, |line| line.number);
+    let (first, last) = (number(0), number(n - 1));
+    let lines = if first == last { format!("line {first}") } else { format!("lines {first} to {last}") };
+    let what = if matches!(why, StoreError::Lost { .. }) { "the outcome is unknown" } else { "not pushed" };
+    format!("{lines}: {what}: {}", why.in_words(Role::Submitter))
 }

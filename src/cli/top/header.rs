@@ -112,6 +112,8 @@ impl View {
             let n = figures.waiting.get(place).copied().unwrap_or(0);
             parts.extend((n > 0).then(|| plain(format!("{} {what}", short(n)))));
         }
+        let delayed = figures.count("delayed");
+        parts.extend((delayed > 0).then(|| plain(format!("{} jobs delayed", short(delayed)))));
         side_by_side(parts, width)
     }
 }

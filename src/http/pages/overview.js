@@ -9,7 +9,7 @@ import { live } from "./live.js";
 const TILES = [
   ["dispatched_per_s", "jobs dispatched per second"], ["rejected_per_s", "jobs rejected per second", (n) => n > 0], ["waiting", "buckets with work"],
   ["share", "waiting for a share of a budget"], ["slots", "waiting for a free slot"], ["held", "waiting for workers", (n) => n > 0], ["paused", "paused"],
-  ["refused", "refused: budget not found", (n) => n > 0], ["retrying", "buckets with failed or delayed jobs"], ["dead", "dead letters"],
+  ["refused", "refused: budget not found", (n) => n > 0], ["retrying", "buckets with failed or delayed jobs"], ["delayed", "jobs delayed until their time"], ["dead", "dead letters"],
   ["daemons", "daemons running", (n) => n === 0],
 ];
 

@@ -32,6 +32,7 @@
 -- <prefix>:delayed:<bucket> zset    submitted jobs that wait for their time, by that (53_delayed)
 -- <prefix>:retries          zset    bucket -> the first of those ends and times; +inf once it is over and the bucket is scheduled
 -- <prefix>:turns            hash    buckets in which the queue has the next turn while delayed jobs wait for theirs too
+-- <prefix>:delays           string  how many delayed jobs wait in all buckets; absent: none
 -- <prefix>:jobs:<bucket>    hash    id -> what is known of a submitted job that waits (51_ids)
 -- <prefix>:ids:<bucket>     zset    ids that producers gave, by the moment of the accept
 -- <prefix>:policy           hash    the record in force, the one before it while a change spreads, the held routes
@@ -78,7 +79,7 @@ do
       k.ready = key_of(prefix, tag, 'ready')
       for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
-        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'paid', 'adjusted' }) do
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted' }) do
         k[name] = key_of(prefix, tag, name)
       end
       known[space], known_count = k, known_count + 1
@@ -143,7 +144,8 @@ do
     retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
     refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
-    slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true, paid = true, adjusted = true, jobs = true, ids = true,
+    slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true,
+    delays = true, paid = true, adjusted = true, jobs = true, ids = true,
   }
 
   -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.

@@ -1,7 +1,8 @@
 -- Ids: what is known of submitted jobs by their ids.
 --
 -- <prefix>:ids:<bucket> is sorted by the moment of the accept and holds the ids that producers gave: for the policy's `dedup` a job with
--- the same id is a duplicate. It expires with its youngest.
+-- the same id is a duplicate. It expires with its youngest. Half a microsecond more says that the job was dropped: it was cancelled, or gone
+-- before it ever left.
 -- <prefix>:jobs:<bucket> says of each submitted job that waits, whoever made up its id: "<state> <accepted_us> <eta_us> <attempt>"
 --   state   q in the queue, d delayed, r backing off; Q, D, R: the same and cancelled: it is dropped when its turn comes
 --   eta_us  when it could leave at the earliest, as it was answered at the accept; of one that backs off the end of that
@@ -17,6 +18,7 @@ do
   local LINE = '^(%a) (%d+) (%d+) (%d+)$'
   local KEPT_MS = 7 * 86400000 -- the lines of jobs that should have left, where the bucket was stopped for so long
   local FORGET_MOST = 100      -- ids in a call
+  local PAGES_MOST = 30        -- of as many lines, in a purge: some 4 us for each line
   local PROBES = '3'
 
   -- find: the line of a job that waits: { state, accepted_us, eta_us, attempt }, or nil.
@@ -33,10 +35,12 @@ do
     if base.is_error(pcall_redis('ZCARD', ctx.k.ids .. name)) then return base.wrong_type(ctx.k.ids .. name, 'sorted set') end
   end
 
-  -- is_remembered: whether a job with this id was accepted so lately that another one is a duplicate.
+  -- is_remembered: whether a job with this id was accepted so lately that another one is a duplicate; and whether it was dropped.
   function ids.is_remembered(ctx, name, p, id)
     local accepted = tonumber(call('ZSCORE', ctx.k.ids .. name, id) or nil)
-    return accepted ~= nil and accepted + p.dedup_us > ctx.now
+    if not accepted then return false, false end
+    local moment = floor(accepted)
+    return moment + p.dedup_us > ctx.now, accepted > moment
   end
 
   local function write(ctx, name, id, it)
@@ -56,7 +60,9 @@ do
     local some = call('HRANDFIELD', key, PROBES, 'WITHVALUES')
     for i = 1, #some, 2 do
       local state, _, eta = match(some[i + 1], LINE)
-      if not state or not find(state, '%u') and (not eta or eta + p.dedup_us < ctx.now) then call('HDEL', key, some[i]) end
+      -- A job that was cancelled must not leave after all: its line stays for as long as the key would.
+      local kept_us = state and find(state, '%u') and KEPT_MS * 1000 or 0
+      if not state or eta + p.dedup_us + kept_us < ctx.now then call('HDEL', key, some[i]) end
     end
   end
 
@@ -94,6 +100,18 @@ do
     if it then call('HDEL', ctx.k.jobs .. name, o.id) end
   end
 
+  -- dropped: jobs are gone and will not leave any more: what is remembered of their ids says so.
+  -- writes  ids      cost  2 calls
+  function ids.dropped(ctx, name, gone)
+    local key, changes = ctx.k.ids .. name, {}
+    local known = call('ZMSCORE', key, unpack(gone))
+    for i, id in ipairs(gone) do
+      local accepted = tonumber(known[i] or nil)
+      if accepted then changes[#changes + 1], changes[#changes + 2] = digits(floor(accepted)) .. '.5', id end
+    end
+    if changes[1] then call('ZADD', key, 'XX', unpack(changes)) end
+  end
+
   -- forget: a job was dropped for another one: nothing of its id stays.
   function ids.forget(ctx, name, id)
     call('HDEL', ctx.k.jobs .. name, id)
@@ -105,7 +123,7 @@ do
     local accepted = call('ZSCORE', ctx.k.ids .. name, id)
     local it = accepted and ids.find(ctx, name, id)
     if not accepted or it and it.state ~= 'r' then return end
-    write(ctx, name, id, { state = 'r', accepted_us = accepted + 0, eta_us = ends, attempt = attempt })
+    write(ctx, name, id, { state = 'r', accepted_us = floor(accepted + 0), eta_us = ends, attempt = attempt })
     keep(ctx.k.jobs .. name, KEPT_MS + ceil(max(0, ends - ctx.now) / 1000))
   end
 
@@ -119,12 +137,15 @@ do
   -- dropped in time (see above).
   function ids.forget_waiting(ctx, name, states)
     local key, cursor = ctx.k.jobs .. name, '0'
-    for _ = 1, FORGET_MOST do
+    for _ = 1, PAGES_MOST do
       local page, gone = call('HSCAN', key, cursor, 'COUNT', FORGET_MOST), {}
       for i = 1, #page[2], 2 do
-        if states[sub(page[2][i + 1], 1, 1)] then gone[#gone + 1] = page[2][i] end
+        if states[string.lower(sub(page[2][i + 1], 1, 1))] then gone[#gone + 1] = page[2][i] end
       end
-      if gone[1] then call('HDEL', key, unpack(gone)) end
+      if gone[1] then
+        call('HDEL', key, unpack(gone))
+        ids.dropped(ctx, name, gone)
+      end
       cursor = page[1]
       if cursor == '0' then return end
     end

@@ -3,7 +3,8 @@
 -- <prefix>:delayed:<bucket> is sorted by that time; its members are the moment of the accept in 16 digits and the element (35_element), so
 -- that of two with the same time the earlier one leaves first. The index of retries (52_retries) tells when the first one's time has
 -- come.
--- <prefix>:turns names the buckets in which a job of the queue leaves next, while jobs of both wait.
+-- <prefix>:turns names the buckets in which a job of the queue leaves next, while jobs of both wait. <prefix>:delays counts the delayed jobs
+-- of all buckets, for those who look.
 
 local delayed = {}
 do
@@ -19,6 +20,18 @@ do
     if base.is_error(pcall_redis('ZCARD', key)) then return base.wrong_type(key, 'sorted set') end
   end
 
+  -- note: so many more wait, or fewer. It is a figure, and must not keep a job from its place.
+  local function note(ctx, more)
+    local left = pcall_redis('INCRBY', ctx.k.delays, base.digits(more))
+    if type(left) == 'number' and left <= 0 then call('DEL', ctx.k.delays) end
+  end
+
+  -- in_all: how many wait in all buckets.
+  function delayed.in_all(ctx)
+    local n = pcall_redis('GET', ctx.k.delays)
+    return type(n) == 'string' and tonumber(n) or 0
+  end
+
   -- first_time: the time of the first one, or `huge`.
   function delayed.first_time(ctx, name)
     local first = call('ZRANGE', ctx.k.delayed .. name, '0', '0', 'WITHSCORES')
@@ -29,6 +42,7 @@ do
   -- writes  the bucket's delayed jobs      cost  O(log n)
   function delayed.add(ctx, name, at, job)
     call('ZADD', ctx.k.delayed .. name, base.digits(at), base.padded(ctx.now) .. job)
+    note(ctx, 1)
   end
 
   -- next_one: the job whose turn it is, of those whose time has come, as it is stored and without its stamp; or nil.
@@ -40,11 +54,14 @@ do
   -- remove: a job has left, as it is stored.
   function delayed.remove(ctx, name, text)
     call('ZREM', ctx.k.delayed .. name, text)
+    note(ctx, -1)
   end
 
   -- forget_all: throw away all delayed jobs of a bucket. The index is put right by the caller.
   function delayed.forget_all(ctx, name)
+    local waited = delayed.count(ctx, name)
     call('UNLINK', ctx.k.delayed .. name)
+    if waited > 0 then note(ctx, -waited) end
     call('HDEL', ctx.k.turns, name)
   end
 

@@ -181,6 +181,7 @@ do
       return false
     end
     ids.left(ctx, s.bucket, o, it)
+    if ids.is_cancelled(it) then ids.dropped(ctx, s.bucket, { o.id }) end
     call('ZREM', key, job.text)
     return true
   end

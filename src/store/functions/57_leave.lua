@@ -113,6 +113,7 @@ do
       if not rejected.turn_away(ctx, s, o.body, reason) then return false end
     end
     ids.left(ctx, name, o, it)
+    if it then ids.dropped(ctx, name, { o.id }) end
     return true
   end
 

@@ -175,8 +175,8 @@ do
     return min(rest, quota - 1), s.due <= ctx.now and goes_on
   end
 
-  -- The plain way. Most buckets that are due are within their capacity, have no retries and one job that may leave, and no change
-  -- spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
+  -- The plain way. Most buckets that are due are within their capacity, have no retry or delayed job that may leave, and one job that may,
+  -- and no change spreads. For them a turn is four calls and little else. What such turns share is kept in these names from `open` to
   -- `close`: a field of a table costs several times as much.
   local going, now, now_text, went_on, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
@@ -186,7 +186,7 @@ do
 
   -- is_plain: whether the buckets of this call may go the plain way.
   function dispatch.is_plain(ctx)
-    return not ctx.prev and not ctx.has_levels and not ctx.has_ended
+    return not ctx.prev and not ctx.has_levels
   end
 
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
@@ -413,13 +413,13 @@ do
   -- one has more to do than the plain way can, the reply is its next due, and how many of its jobs have left.
   function dispatch.plain_turns(ctx, work)
     local names, dues, rec, policy_of_all, share = work.names, work.due, ctx.rec, ctx.rec.plain, work.share
-    local i, quota, n = work.at + 1, work.quota, #names
+    local i, quota, n, announced = work.at + 1, work.quota, #names, work.announced
     while i <= n and quota > 0 do
       work.at = i -- whatever raises, raises at this one
       local name, due_text = names[i], dues[i + i]
       local queue = queues .. name
       local len = pcall_redis('LLEN', queue)
-      if len == 0 or len ~= 1 and type(len) ~= 'number' then break end
+      if len == 0 or announced[i] or len ~= 1 and type(len) ~= 'number' then break end
       local out, left_at, is_due = plain(ctx, name, policy_of_all or policy_of(rec, name), queue, len, schedule_key, due_text + 0,
         due_text, quota < share and quota or share)
       if out == 0 then break end

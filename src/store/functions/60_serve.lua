@@ -7,7 +7,7 @@ do
   -- bucket_turn: a bucket is picked. It lets out a job, or moves to the place in which it must wait. Replies whether one left.
   local function bucket_turn(ctx, key, one)
     ctx.picked, ctx.picked_key = one, key
-    if ctx.is_plain and dispatch.picked(ctx, key, one) then
+    if ctx.is_plain and not (ctx.has_ended and retries.has_ended(ctx, one.id)) and dispatch.picked(ctx, key, one) then
       ctx.picked = nil
       return true
     end

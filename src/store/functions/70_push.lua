@@ -145,15 +145,16 @@ do
 
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
   -- keys   <prefix>:queue:<bucket>
-  -- args   job [job ...] (1 to 1,000)
+  -- args   job [job ...] (1 to 1,000); `for_no_ttl`: nothing is done, and nothing replied, where the bucket has a `ttl`
   -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1 }
   -- errors BADBUCKET BADARG TOOMANY TOOLARGE WRONGTYPE OOM; nothing is changed
   -- cost   O(jobs)
-  function push.push(redis_keys, jobs, now_us)
+  function push.push(redis_keys, jobs, now_us, for_no_ttl)
     if #redis_keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
     if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
     local ctx, s, err = read(redis_keys, now_us)
     if err then return err end
+    if for_no_ttl and s.p.ttl_us then return nil end
     if s.p.refused then return refuse('BADBUCKET', s.bucket .. ' has no budget to leave through: ' .. s.p.refused) end
     local gates
     gates, err = gate.read(ctx, s)

@@ -7,6 +7,7 @@ do
   local LONGEST_MS = 366 * 86400000 -- of a delay and of a deadline
   local COST_MOST = 100000
   local HEADERS_MOST, HEADERS_BYTES = 8, 1024
+  local SUBMITS_MOST = 100  -- in a call
   local SIBLINGS_MOST = 100 -- children of a budget whose weights are read for an estimate
 
   local upper
@@ -247,6 +248,44 @@ do
     return queue_up(ctx, s, gates, o, job)
   end
 
+  -- drip__post: put one job into a bucket that tells a time if the bucket asks for one: with a `ttl` it is submitted, else pushed.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us, job
+  -- reply  as drip_submit, or as drip_push
+  -- errors as those
+  -- cost   that of a push, or of a push and a submit
+  function submit.post(redis_keys, args)
+    local job = { args[2] }
+    local replied = push.push(redis_keys, job, args[1], true)
+    if replied then return replied end
+    return submit.submit(redis_keys, job, args[1])
+  end
+
+  -- drip__submit_all: submit several jobs to a bucket, one after the other. Each is judged by itself.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us, "1": stop at the first that finds no room or is kept out by a gate | "0"; then of each job how many words it has, the job
+  --        and its options as drip_submit takes them; at most 100 jobs
+  -- reply  { what drip_submit replies, ... } as far as it came; the last one may be { an error, as a text }: as an error it would stand for all
+  -- errors BADARG TOOMANY; nothing is changed
+  -- cost   O(jobs log n)
+  function submit.all(redis_keys, args)
+    local stops, calls, i = args[2] == '1', {}, 3
+    while i <= #args do
+      local n = whole(args[i])
+      if not n or n < 1 or i + n > #args then return refuse('BADARG', 'of each job its number of words is needed, and so many words') end
+      if #calls == SUBMITS_MOST then return refuse('TOOMANY', 'at most ' .. SUBMITS_MOST .. ' jobs a call; split the push') end
+      calls[#calls + 1] = { unpack(args, i + 1, i + n) }
+      i = i + n + 1
+    end
+    local replies = {}
+    for at, words in ipairs(calls) do
+      local reply = submit.submit(redis_keys, words, args[1])
+      replies[at] = reply.err and { reply.err } or reply
+      if reply.err or stops and (reply[6] == 'full' or reply[6] == 'gated') then break end
+    end
+    return replies
+  end
+
   -- ---- one job, by its id ----
 
   -- read_one: the state of the bucket and the id that a call is about, or nil and the error.
@@ -261,7 +300,7 @@ do
   -- drip_cancel: a job that waits is not to leave: it is dropped when its turn comes, without a slot. Until then it takes up room.
   -- keys   <prefix>:queue:<bucket>
   -- args   id
-  -- reply  1 it is cancelled, 2 it has left already, 0 it is not known
+  -- reply  1 it will not leave: it is cancelled, or was dropped before; 2 it has left already; 0 it is not known
   -- errors BADBUCKET BADARG WRONGTYPE; nothing is changed
   -- cost   O(1)
   function submit.cancel(redis_keys, args, now_us)
@@ -272,7 +311,8 @@ do
       if not ids.is_cancelled(it) then ids.cancel(ctx, s.bucket, args[1], it) end
       return 1
     end
-    return ids.is_remembered(ctx, s.bucket, s.p, args[1]) and 2 or 0
+    local is_remembered, was_dropped = ids.is_remembered(ctx, s.bucket, s.p, args[1])
+    return is_remembered and (was_dropped and 1 or 2) or 0
   end
 
   local STATES = { q = 'queued', d = 'delayed', r = 'retrying' }

@@ -122,8 +122,8 @@ do
   -- args   now_us
   -- reply  { now_us (a text), counters, sizes, overdue in us, settings by kind (each of these: name, figure, ...),
   --          { route, undelivered, with workers, entries, ms of the oldest that is undelivered, ... },
-  --          { name, figure, ... }: rejected and dead (entries of those streams), daemons, and budgets: how
-  --          many of the nodes that wait are budgets }
+  --          { name, figure, ... }: rejected and dead (entries of those streams), delayed (jobs), daemons,
+  --          and budgets: how many of the nodes that wait are budgets }
   -- cost   O(routes, daemons, held routes)
   function figures.read(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
@@ -131,6 +131,7 @@ do
     local ctx = context.open(space, args[1])
     return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), routes(ctx),
       { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
+        'delayed', delayed.in_all(ctx),
         'daemons', daemons.count(ctx.k.daemons, ctx.now), 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }
   end
 end

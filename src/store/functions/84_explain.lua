@@ -7,6 +7,7 @@ do
 
   local CONSUMERS_MOST = 100   -- workers that are listed
   local CONSUMERS_READ = 10000 -- and read, to find those who hold most
+  local COSTS_READ = 1000      -- jobs of a queue whose cost is read for a forecast, at most, and 1 MiB of them
   local FAR = 2 ^ 53         -- what lies further ahead is as good as never
 
   -- look: the context of a call and what is stored of a bucket, or nil and an error.
@@ -242,6 +243,7 @@ do
     if p.quotas then met.quota = true end
     if p.concurrency or p.limited then met.slots = true end
     if p.parent then met.budget = true end
+    if p.job then met['job-rate'] = true end
   end
 
   -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends when it ends. `entry` is what
@@ -272,10 +274,25 @@ do
     end
   end
 
-  -- forecast: how many jobs wait, when the last of them leaves, and when no retry waits any more either, both in us from now (-1:
-  -- there is none). It counts the retries in as if each succeeded. `met` is that of `run`.
-  local function forecast(ctx, s, entry, till, retry, met)
-    local now, reply = ctx.now, { s.len, -1, -1 }
+  -- costs_of: what the oldest jobs of a queue cost beyond 1 each: a list whose n-th number is that of the first n together. What was not
+  -- read counts as 1. The second reply says whether that may be too little, or any of them costs more.
+  local function costs_of(ctx, b)
+    local sums, sum, bytes = {}, 0, 0
+    if not ctx.mark or b.len == 0 or pcall_redis('HLEN', ctx.k.jobs .. b.name) == 0 then return sums, false end
+    while #sums < min(b.len, COSTS_READ) and bytes < MIB do
+      local job = call('LINDEX', b.queue, -(#sums + 1))
+      local o = element.read(ctx.mark, job)
+      bytes, sum = bytes + #job, sum + (o and o.cost or 1) - 1
+      sums[#sums + 1] = sum
+    end
+    return sums, sum > 0 or #sums < b.len
+  end
+
+  -- forecast: how many jobs wait, when the last of them leaves, and when no retry and no delayed job waits any more either, both in us from
+  -- now (-1: there is none). It counts the retries in as if each succeeded. `aside` are those and the delayed jobs; `costs` is what the jobs
+  -- before the last cost beyond 1 each. `met` is that of `run`.
+  local function forecast(ctx, s, entry, till, aside, costs, met)
+    local now, retry, later, reply = ctx.now, aside.retry, aside.later, { s.len, -1, -1 }
     local function leaves(n)
       local state = {}
       for key, value in pairs(s) do state[key] = value end
@@ -286,22 +303,28 @@ do
       ctx.now, ctx.was = now, false
       return min(at - now, FAR)
     end
-    if s.len > 0 then reply[2] = leaves(s.len + retry.ended) end
+    -- Delayed jobs whose time has come take turns with the queue, one and one.
+    local extra = costs[min(#costs, s.len - 1)] or 0
+    if s.len > 0 then reply[2] = leaves(s.len + extra + retry.ended + min(later.ended, s.len - 1)) end
     reply[3] = reply[2]
-    if retry.waiting > 0 then
-      local last = call('ZRANGE', ctx.k.retry .. s.bucket, '-1', '-1', 'WITHSCORES')[2] + 0
-      reply[3] = max(leaves(s.len + retry.waiting), last - now)
+    if retry.waiting + later.waiting > 0 then
+      reply[3] = leaves(s.len + extra + retry.waiting + later.waiting)
+      for _, key in ipairs({ ctx.k.retry, ctx.k.delayed }) do
+        local last = pcall_redis('ZRANGE', key .. s.bucket, '-1', '-1', 'WITHSCORES')
+        if not last.err and last[2] then reply[3] = max(reply[3], last[2] - now) end
+      end
     end
     return reply
   end
 
   -- why_not_exact: what the forecast of some jobs cannot know of, a word each; `met` are those of the policies that it met.
-  local function why_not_exact(ctx, s, retry, n, met)
+  local function why_not_exact(ctx, s, aside, n, met)
     local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
-    if retry.waiting > 0 then why[#why + 1] = 'retries' end
+    if aside.retry.waiting > 0 then why[#why + 1] = 'retries' end
+    if aside.later.waiting > 0 then why[#why + 1] = 'delayed' end
     if s.brake and brake.factor(s.brake, s.p) < 1 then met.slow = true end
     note_limits(met, s.p)
-    for _, word in ipairs({ 'paused', 'quota', 'slots', 'slow', 'budget' }) do
+    for _, word in ipairs({ 'costs', 'job-rate', 'paused', 'quota', 'slots', 'slow', 'budget' }) do
       if met[word] then why[#why + 1] = word end
     end
     local left = ctx.limits.max_ready - r.ready
@@ -328,12 +351,12 @@ do
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us, the change (JSON, as drip__set takes it), how many jobs are pushed
   -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
-  --          { jobs that wait, us until the last leaves, us until no retry waits any more } as things stand,
+  --          { jobs that wait, us until the last leaves, us until nothing waits aside any more } as things stand,
   --          the same with the change and the push,
-  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, paused, quota, slots, slow,
-  --          budget, held, room, no-daemon, wrong-type }
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, delayed, costs, job-rate, paused, quota,
+  --          slots, slow, budget, held, room, no-daemon, wrong-type }
   -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
-  -- cost   O(settings that apply to the bucket), and the bytes of one job
+  -- cost   O(settings that apply to the bucket), and the bytes of one job; where jobs with options wait, of as many as are read for their costs
   function explain.what_if(redis_keys, args)
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end
@@ -343,11 +366,12 @@ do
     local entry, p, till
     entry, p, till, err = change_of(ctx, b, args[2])
     if err then return err end
-    local s, retry = decide(ctx, b), retries_of(ctx, b.name)
+    local s, aside = decide(ctx, b), { retry = retries_of(ctx, b.name), later = delayed_of(ctx, b.name) }
+    local costs, may_cost = costs_of(ctx, b)
     local prev, was, own = ctx.prev, bucket.was(ctx, b.name), settings.of_name(ctx, b.name)
     local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)
-    local met = {}
-    local before = forecast(ctx, s, own, own_till, retry, met)
+    local met = { costs = may_cost }
+    local before = forecast(ctx, s, own, own_till, aside, costs, met)
     ctx.prev, ctx.was = prev, { [b.name] = was }
     s = decide(ctx, b, p)
     ctx.was = false
@@ -361,11 +385,12 @@ do
         push.begins(ctx, s)
         local level = push.level_of(s)
         dropped = max(0, s.len + accepted - level)
+        if dropped > 0 then costs = {} end -- those that are dropped are the oldest
         s.len = s.len + accepted - dropped
       end
       verdict = push.verdict(ctx, s, gates, n, accepted)
     end
-    local after = forecast(ctx, s, entry, till, retry, met)
-    return { verdict, dropped, before, after, why_not_exact(ctx, s, retry, s.len, met) }
+    local after = forecast(ctx, s, entry, till, aside, costs, met)
+    return { verdict, dropped, before, after, why_not_exact(ctx, s, aside, s.len, met) }
   end
 end

@@ -122,13 +122,16 @@ do
         found(name .. ' has a retry that was announced and stands ' .. (place and 'at rest' or 'nowhere'))
       end
     end
+    local waiting_aside, counted = 0, call('GET', k.delays)
     for _, key in ipairs(call('KEYS', k.delayed .. '*')) do
+      waiting_aside = waiting_aside + call('ZCARD', key)
       local name = sub(key, #k.delayed + 1)
       local ends, first = tonumber(call('ZSCORE', k.retries, name) or nil), call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0
       if not ends or ends ~= huge and ends > first and call('EXISTS', k.retry .. name) == 0 then
         found(name .. ' has a delayed job that nobody knows of')
       end
     end
+    if tonumber(counted or 0) ~= waiting_aside then found(waiting_aside .. ' delayed jobs wait, and delays says ' .. tostring(counted)) end
     for _, name in ipairs(call('HKEYS', k.turns)) do
       if call('EXISTS', k.delayed .. name) == 0 then found(name .. ' has a turn and no delayed job') end
     end

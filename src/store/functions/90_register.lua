@@ -58,6 +58,8 @@ do
   limit('token_bucket', limiter.door(kinds['token-bucket']))
   limit('leaky_meter', limiter.door(kinds['leaky-meter']))
   limit('throttle', limiter.throttle_door())
+  internal('post', submit.post, {})
+  internal('submit_all', submit.all, {})
   internal('drain', drain.drain)
   internal('wake', drain.wake)
   internal('reap', reap.reap)

@@ -9,12 +9,13 @@ use crate::rig::partition;
 use crate::roles::{TRIED, rights};
 
 /// Functions that only the daemon calls, and the audit, which is for tests.
-const OF_THE_DAEMON: [&str; 9] = [
+const OF_THE_DAEMON: [&str; 10] = [
     "drip__audit",
     "drip__beat",
     "drip__drain",
     "drip__heal",
     "drip__policy",
+    "drip__post",
     "drip__rank",
     "drip__reap",
     "drip__walk",

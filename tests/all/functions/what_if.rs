@@ -336,3 +336,42 @@ fn slots_of_a_bucket_or_of_a_budget_above_it_make_a_forecast_a_lower_bound_that_
     let left = case.stream("ready").iter().filter(|entry| entry.text("bucket") == "own").count();
     assert_eq!(left, 1, "which it is not");
 }
+
+#[test]
+fn delayed_jobs_costs_and_a_job_rate_make_a_forecast_a_lower_bound_that_says_so() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n[[bucket]]\nmatch = 'paced'\njob_rate = '1/m'\n");
+    case.settle_at(T0);
+    beat(&mut case, T0);
+    let s = S as i64;
+    for (job, cost) in [("1", "1"), ("2", "5"), ("3", "20")] {
+        case.submit_at(T0, "costs", job, &["COST", cost]);
+    }
+    let told = what_if(&mut case, T0, "costs", &[], 1);
+    assert_eq!(
+        (told.before, told.why),
+        ((3, 6 * s, 6 * s), vec!["costs".to_owned()]),
+        "what the last one costs is paid after it"
+    );
+    assert_eq!(told.after, (4, 26 * s, 26 * s));
+    let now = case.settle_at(T0).dispatched;
+    assert_eq!((now, run(&mut case, T0 + 1)), (1, Some(T0 + 6 * S)));
+
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n[[bucket]]\nmatch = 'paced'\njob_rate = '1/m'\n");
+    case.settle_at(T0);
+    beat(&mut case, T0);
+    case.push_at(T0, "aside", &["1", "2", "3"]);
+    for delay in ["1", "1000", "60000"] {
+        case.submit_at(T0, "aside", delay, &["DELAY", delay]);
+    }
+    case.submit_at(T0, "plain", "1", &[]);
+    case.submit_at(T0, "plain", "2", &[]);
+    assert_eq!(what_if(&mut case, T0, "plain", &[], 0).why, [""; 0], "jobs with options that cost 1 are as any other");
+    let told = what_if(&mut case, T0, "aside", &[], 0);
+    assert_eq!((told.before, told.why), ((3, 2 * s, 60 * s), vec!["delayed".to_owned()]));
+    let told = what_if(&mut case, T0 + 2 * MS, "aside", &[], 0);
+    assert_eq!(told.before.1, 3 * s - 2 * MS as i64, "one whose time has come takes turns");
+    case.push_at(T0, "paced", &["1", "2"]);
+    assert_eq!(what_if(&mut case, T0, "paced", &[], 0).why, ["job-rate"]);
+    let end = run(&mut case, T0).expect("they left");
+    assert!(end >= T0 + 60 * S, "{end}");
+}

@@ -60,19 +60,76 @@ fn the_python_client_does_what_a_client_must() {
     conforms(&[python.to_str().expect("a path"), "clients/python/conformance.py"]);
 }
 
+/// A program of eight lines that pushes a job into each of many buckets and ends when it has worked on all of them, with a partitioned dripd.
+fn finds_its_partitions(command: &mut Command) {
+    let server = Server::start(&[]);
+    let home = server.home("partitions = 4\npartition_by = 1\n");
+    let _daemon = Daemon::start(home.path());
+    let (code, out, err) = said(&command.env("REDIS_URL", server.url()).output().expect("it runs"));
+    assert_eq!((code, out.as_str()), (0, "12 jobs in 4 partitions\n"), "{err}");
+}
+
 #[test]
-fn the_node_client_does_what_a_client_must() {
+fn the_python_client_finds_the_partitions_of_buckets_and_works_in_all_of_them() {
+    let Some(python) = python_with_redis() else { return };
+    let program = r#"
+import os
+from dripd import Drip
+drip, seen = Drip(os.environ["REDIS_URL"], partitions=4, partition_by=1), set()
+def run(job):
+    seen.add(job.body)
+    if len(seen) == 12: drip.stop()
+for n in range(12): assert drip.push(f"tenant-{n}:mail:x", str(n)).accepted == 1
+drip.work(run, signals=False)
+print(f"{len(seen)} jobs in {len({drip._queue(f'tenant-{n}:mail:x').split(':')[2] for n in range(12)})} partitions")"#;
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
+    finds_its_partitions(
+        Command::new(python).args(["-c", program]).env("PYTHONPATH", client).env("PYTHONDONTWRITEBYTECODE", "1"),
+    );
+}
+
+#[test]
+fn the_node_client_finds_the_partitions_of_buckets_and_works_in_all_of_them() {
+    let Some(folder) = node_client() else { return };
+    let program = r"
+import { Drip } from './index.js';
+const drip = new Drip(process.env.REDIS_URL, { partitions: 4, partitionBy: 1 });
+const seen = new Map();
+for (let n = 0; n < 12; n += 1) if ((await drip.push(`tenant-${n}:mail:x`, String(n))).accepted !== 1) process.exit(3);
+await drip.work((job) => {
+  seen.set(String(job.body), job.bucket);
+  if (seen.size === 12) drip.stop();
+}, { signals: false });
+await drip.close();
+console.log(`${seen.size} jobs in 4 partitions`);
+";
+    std::fs::write(folder.join("partitions.js"), program).expect("written");
+    finds_its_partitions(Command::new("node").arg(folder.join("partitions.js")));
+}
+
+/// A folder with the Node client and what it needs; `None`, and said, where that cannot be had.
+fn node_client() -> Option<PathBuf> {
     let folder = kept("client-node");
+    // One test makes it, and others that need it wait.
+    let lock = File::create(folder.with_extension("lock")).expect("a file");
+    lock.lock().expect("a lock");
     // Node looks for packages beside the file that imports them, so the client is copied there.
     let installed = folder.join("node_modules/redis").is_dir()
         || runs(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(&folder).arg("redis"));
     if !installed || !runs(Command::new("python3").arg("--version")) {
-        return skipped("the Node client: no node and npm with redis, or no python3 for the script");
+        skipped("the Node client: no node and npm with redis, or no python3 for the script");
+        return None;
     }
     std::fs::write(folder.join("package.json"), "{\"type\":\"module\"}").expect("written");
     for file in ["index.js", "conformance.js"] {
         std::fs::copy(Path::new("clients/node").join(file), folder.join(file)).expect("copied");
     }
+    Some(folder)
+}
+
+#[test]
+fn the_node_client_does_what_a_client_must() {
+    let Some(folder) = node_client() else { return };
     let adapter = folder.join("conformance.js");
     conforms(&["node", adapter.to_str().expect("a path")]);
 }

@@ -135,6 +135,7 @@ fn after_100_000_jobs_the_figures_are_those_of_the_streams() {
     assert_eq!(figure("dripd_in_flight{route=\"default\"}"), 17);
     assert_eq!(figure("dripd_ready_undelivered{route=\"default\"}"), left + 2);
     assert_eq!(figure("dripd_dead_jobs"), case.cmd::<u64>(&["XLEN", "drip:dead"]));
+    assert_eq!(figure("dripd_delayed_jobs"), 0);
     let rejected = case.stream("rejected");
     let of = |reason: &str| {
         let entries = rejected.iter().filter(|entry| entry.text("reason") == reason);

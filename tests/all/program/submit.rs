@@ -15,6 +15,10 @@ fn push_takes_options_and_says_what_became_of_the_job() {
     assert_eq!((code, out.as_str()), (0, "duplicate: 1 of 2 waiting, due in 0 ms, id order-7\n"));
     let (code, out, _) = shell.run(&["push", "b", "later", "--delay", "90s", "--cost", "3", "--id", "d"]);
     assert_eq!((code, out.starts_with("delayed: 1 of 2 waiting, due in ")), (0, true), "{out}");
+    let (_, out, _) = shell.run(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((&status["delayed"], &status["retrying"]), (&json!(1), &json!(1)));
+    assert!(shell.run(&["status"]).1.contains("\ndelayed     1 jobs wait for their time\n"));
     let (code, _, err) = shell.run(&["push", "b", "late", "--ttl", "1s"]);
     assert_eq!((code, err.contains("could not let it out in time")), (75, true), "{err}");
     assert_eq!(shell.run(&["push", "b", "two"]).0, 0);
@@ -66,6 +70,20 @@ fn headers_of_a_push_over_http_are_options_and_a_job_is_found_and_cancelled_by_i
     assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
     assert_eq!(push(&[("Drip-Cost", "1")]).status, 202);
     assert_eq!(push(&[("Drip-Cost", "1")]).problem(429).0, "full");
+}
+
+#[test]
+fn a_deadline_that_an_operator_set_holds_for_single_pushes_over_http_as_one_of_the_file_does() {
+    let door = Door::open("[defaults]\nrate = '1/h'\n[[bucket]]\nmatch = 'file'\nttl = '2s'\n");
+    assert_eq!(door.push("file", b"x").json(202)["verdict"], "queued");
+    assert_eq!(door.push("set", b"x").json(202), json!({ "accepted": 1, "depth": 1, "capacity": 1000, "eta_ms": 0 }));
+    assert_eq!(door.shell.run(&["set", "set", "ttl=2s"]).0, 0);
+    assert_eq!(door.push("set", b"late").problem(429).0, "late");
+    let lines =
+        door.ask("POST /v1/buckets/set/jobs?split=lines", &[("Content-Type", "application/x-ndjson")], b"1\n2\n");
+    assert_eq!(lines.json(200)["accepted"], 2, "lines tell no time");
+    assert_eq!(door.shell.run(&["unset", "set", "ttl"]).0, 0);
+    assert_eq!(door.push("set", b"x").status, 202);
 }
 
 #[test]
@@ -153,4 +171,26 @@ fn a_file_with_buckets_and_ids_in_fields_waits_for_room_and_gives_up_what_would_
     let ids: Vec<String> =
         shell.case.stream("ready").iter().filter(|e| e.text("bucket") == "fast").map(|e| e.text("id")).collect();
     assert_eq!(ids, (0..20).map(|n| n.to_string()).collect::<Vec<_>>(), "in their order");
+}
+
+#[test]
+fn lines_with_ids_take_few_calls_also_where_the_bucket_is_full() {
+    let server = Server::start(&[]); // nobody else calls it
+    let mut shell = Shell::on(&server, "[defaults]\nrate = '1/h'\ncapacity = 300\n");
+    let lines = (0..450).map(|n| format!("{{\"id\":{n}}}\n")).collect::<Vec<_>>().concat();
+    let file = shell.file("jobs", &lines);
+    let rejected = shell.file("rejected", "");
+    let calls = |case: &mut Case| -> u64 {
+        let stats: String = case.cmd(&["INFO", "commandstats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_fcall:calls="));
+        line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+    };
+    let (code, _, err) = shell.run(&["push", "b", "--file", &file, "--id-from", ".id", "--rejected", &rejected]);
+    assert_eq!((code, err.ends_with("300 accepted, 150 rejected, 0 skipped\n")), (75, true), "{err}");
+    let made = calls(&mut shell.case);
+    assert!(made < 45, "{made} calls for 450 lines");
+    let back = lines.lines().skip(300).map(|line| line.to_owned() + "\n").collect::<Vec<_>>().concat();
+    assert_eq!(std::fs::read_to_string(&rejected).expect("it is there"), back);
+    let queue = shell.case.queue("b");
+    assert_eq!(shell.case.cmd::<u64>(&["LLEN", &queue]), 300);
 }
