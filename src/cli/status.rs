@@ -9,6 +9,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::columns::{self, COLUMNS, labelled};
 use super::{Exit, Failure, connect_now, print};
 use crate::config::Config;
+use crate::explain::count;
 use crate::operate::moment;
 use crate::store::beat::WakeUp;
 use crate::store::status::{AwayPartition, DaemonStatus, Status, StatusTop};
@@ -96,7 +97,7 @@ fn describe(status: &Status, config: &Config) -> String {
     let tree = some(*sharing, "waiting for a share") + &some(*full, "for a slot");
     line("buckets", format!("{scheduled} scheduled, {tree}{paused} paused, {retrying} with retries or delayed jobs"));
     if *delayed > 0 {
-        line("delayed", format!("{delayed} jobs wait for their time"));
+        line("delayed", count(*delayed, "job waits for its time", "jobs wait for their time"));
     }
     for route in &status.routes {
         let held =

@@ -138,7 +138,7 @@ fn plain(text: &str) -> String {
 }
 
 /// `1 job is ready`, `3 jobs are ready`.
-fn count(n: u64, one: &str, many: &str) -> String {
+pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
