@@ -1,0 +1,124 @@
+//! What jobs pay, as the model knows it: a job of cost n takes n slots of the rate, and one of `job_rate`.
+
+use super::policy::{Policy, Rate};
+use super::reference::Model;
+use crate::rig::S;
+
+/// What one job pays at most.
+const LONGEST: u64 = 366 * 86_400 * S;
+
+/// "Owes at most an hour."
+const OWES: u64 = 3_600 * S;
+
+/// What the last job of a bucket paid, where that was not one interval of its rate.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Paid {
+    pub(super) cost: u64,
+    /// When the next job may leave by the rate, and by `job_rate`; 0: not known.
+    pub(super) unit: u64,
+    pub(super) job: u64,
+    /// From then on nobody needs to know.
+    pub(super) over: u64,
+}
+
+impl Paid {
+    const NOTHING: Self = Self { cost: 1, unit: 0, job: 0, over: 0 };
+
+    /// Both dues of a bucket that meets this one.
+    fn dues(&self, due: u64) -> (u64, u64) {
+        if due > self.unit.max(self.job) { (due, due) } else { (self.unit.min(due), self.job.min(due)) }
+    }
+}
+
+impl Rate {
+    /// So many intervals later.
+    pub(in crate::functions) fn after_cost(self, t: u64, cost: u64) -> u64 {
+        (0..cost).fold(t, |t, _| self.after(t)).min(t + LONGEST)
+    }
+
+    /// A whole interval, its fraction of a microsecond left out.
+    pub(in crate::functions) fn step(self) -> u64 {
+        (self.period / self.count) as u64
+    }
+}
+
+impl Policy {
+    /// "No pace due may lie further ahead than what its last job paid."
+    pub(super) fn reach(&self, paid: Option<&Paid>) -> u64 {
+        let reach = paid.map_or(self.rate.interval(), |paid| LONGEST.min(paid.cost * self.rate.interval()));
+        reach.max(self.job.map_or(0, Rate::interval))
+    }
+
+    /// When the n-th waiting job may leave at the earliest: by the rate and by `job_rate`, the later of both.
+    pub(super) fn eta_ms(&self, due: u64, now: u64, n: usize) -> i64 {
+        self.job.map_or(0, |job| job.eta_ms(due, now, n)).max(self.rate.eta_ms(due, now, n))
+    }
+
+    /// A due that followed this policy follows another one: last job + what it pays now, with no credit.
+    pub(super) fn re_anchored(&self, to: &Self, paid: Option<&Paid>, due: u64, now: u64) -> u64 {
+        let (unit, by_job) = match (paid, self.job) {
+            (Some(paid), Some(_)) => paid.dues(due),
+            _ => (due, due),
+        };
+        let cost = paid.map_or(1, |paid| paid.cost);
+        let mut new = to.rate.after_cost(unit - cost * self.rate.step(), cost);
+        if let (Some(_), Some(old), Some(job)) = (paid, self.job, to.job) {
+            new = new.max(job.after(by_job - old.step()));
+        }
+        new.max(due.min(now))
+    }
+}
+
+impl Model {
+    /// A job of this cost has left in return for `due`: "paid after: the next due is n intervals later". Replies that.
+    pub(super) fn pay(&mut self, now: u64, bucket: &str, p: &Policy, due: u64, cost: u64) -> u64 {
+        let from = now - p.catch_up;
+        let due = due.max(from);
+        let known = self.paid.remove(bucket);
+        if known.is_none() && cost == 1 && p.job.is_none() {
+            return p.rate.after(due);
+        }
+        let mut paid = known.filter(|paid| paid.over > now).unwrap_or(Paid::NOTHING);
+        let mut next = p.rate.after_cost(due, cost);
+        if let Some(job) = p.job {
+            let (unit, by_job) = paid.dues(due);
+            (paid.unit, paid.job) = (p.rate.after_cost(unit.max(from), cost), job.after(by_job.max(from)));
+            next = paid.unit.max(paid.job);
+        }
+        (paid.cost, paid.over) = (cost, next + p.catch_up);
+        if cost > 1 || p.job.is_some() {
+            self.paid.insert(bucket.into(), paid);
+        }
+        next
+    }
+
+    /// What the job of the n-th entry really cost: `units` more, or less, "once". It "gives back no more than was charged and makes
+    /// nothing due before now". Replies whether it is told for the first time.
+    pub(super) fn adjust(&mut self, now: u64, n: usize, units: i64) -> bool {
+        let entry = self.ready[n].clone();
+        if !self.adjusted.insert(format!("{} {}", entry.route, entry.id)) {
+            return false;
+        }
+        let units = units.max(-(entry.cost as i64));
+        if units == 0 {
+            return true;
+        }
+        let state = self.look(now, &entry.bucket);
+        let (p, interval) = (&state.policy, state.policy.rate.interval());
+        let mut paid = self.paid.get(&entry.bucket).cloned().unwrap_or(Paid::NOTHING);
+        let by_rate = if p.job.is_some() && self.paid.contains_key(&entry.bucket) { Some(paid.unit) } else { state.due };
+        // Where the due is over it is reckoned from when the job left.
+        let was = by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(entry.at + entry.cost * interval));
+        let moved = (was as i64 + units * interval as i64).min(was.max(now + OWES) as i64);
+        let mut due = (moved.max(now as i64)) as u64;
+        paid.cost = paid.cost.max((due - now).div_ceil(interval));
+        if p.job.is_some() {
+            (paid.unit, due) = (due, due.max(paid.job));
+        }
+        paid.over = paid.over.max(due + p.catch_up);
+        self.paid.insert(entry.bucket.clone(), paid);
+        self.settle(&entry.bucket, &state);
+        self.place(now, &entry.bucket, due);
+        true
+    }
+}
