@@ -36,6 +36,7 @@ mod purge;
 mod quotas;
 mod rate;
 mod ready;
+mod regressions;
 mod roles;
 mod rows;
 mod settings;

@@ -67,7 +67,8 @@ impl Model {
             self.place(now, bucket, due);
         }
         let gone = |is: bool, n: usize| if is { n } else { 0 };
-        let (jobs, retries, later) = (gone(with_queue, state.keeps), gone(with_retries, waiting), gone(with_delayed, aside));
+        let (jobs, retries, later) =
+            (gone(with_queue, state.keeps), gone(with_retries, waiting), gone(with_delayed, aside));
         [jobs, retries, waiting - retries, over, later, aside - later].map(|n| n as i64)
     }
 

@@ -103,7 +103,8 @@ impl Pair {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let now = self.now;
         if body.len() > self.model.record.limit("max_job_bytes") {
-            let args: Vec<String> = [now.to_string(), body.clone()].into_iter().chain(words.iter().map(|w| (*w).into())).collect();
+            let args: Vec<String> =
+                [now.to_string(), body.clone()].into_iter().chain(words.iter().map(|w| (*w).into())).collect();
             prop_assert_eq!(self.case.refusal("drip__submit", &[&format!("queue:{bucket}")], &args), "TOOLARGE");
             prop_assert_eq!(self.model.submit(now, bucket, &body, &asked, ""), None);
             return Ok(());

@@ -63,7 +63,7 @@ impl Policy {
         let cost = paid.map_or(1, |paid| paid.cost);
         let mut new = to.rate.after_cost(unit - cost * self.rate.step(), cost);
         if let (Some(_), Some(old), Some(job)) = (paid, self.job, to.job) {
-            new = new.max(job.after(by_job - old.step()));
+            new = new.max(job.after(by_job.saturating_sub(old.step())));
         }
         new.max(due.min(now))
     }
@@ -104,11 +104,14 @@ impl Model {
             return true;
         }
         let state = self.look(now, &entry.bucket);
+        self.settle(&entry.bucket, &state);
         let (p, interval) = (&state.policy, state.policy.rate.interval());
         let mut paid = self.paid.get(&entry.bucket).cloned().unwrap_or(Paid::NOTHING);
-        let by_rate = if p.job.is_some() && self.paid.contains_key(&entry.bucket) { Some(paid.unit) } else { state.due };
+        let by_rate =
+            if p.job.is_some() && self.paid.contains_key(&entry.bucket) { Some(paid.unit) } else { state.due };
         // Where the due is over it is reckoned from when the job left.
-        let was = by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(entry.at + entry.cost * interval));
+        let was =
+            by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(entry.at + entry.cost * interval));
         let moved = (was as i64 + units * interval as i64).min(was.max(now + OWES) as i64);
         let mut due = (moved.max(now as i64)) as u64;
         paid.cost = paid.cost.max((due - now).div_ceil(interval));
@@ -117,7 +120,6 @@ impl Model {
         }
         paid.over = paid.over.max(due + p.catch_up);
         self.paid.insert(entry.bucket.clone(), paid);
-        self.settle(&entry.bucket, &state);
         self.place(now, &entry.bucket, due);
         true
     }

@@ -47,6 +47,8 @@ pub(super) struct State {
     pub(super) fresh: bool,
     pub(super) due: Option<u64>,
     pub(super) keeps: usize,
+    /// Until when it is to be known what its last job paid.
+    pub(super) paid_till: u64,
 }
 
 impl Model {
@@ -85,18 +87,19 @@ impl Model {
         let mut due = self.schedule.get(bucket).copied().or(self.held.get(bucket).map(|(_, due)| *due));
         due = due.or(self.rest.get(bucket).copied());
         let mut bound = policy.capacity.max(self.levels.get(bucket).copied().unwrap_or(0));
-        let mut fresh = false;
+        let (mut fresh, mut paid_till) = (false, 0);
         if let Some(prev) = self.prev.as_ref().filter(|_| !self.spread.contains(bucket)) {
             let old = prev.policy(bucket);
             fresh = true;
             bound = bound.max(old.capacity);
             if (old.rate, old.job) != (policy.rate, policy.job) {
                 due = due.map(|due| old.re_anchored(&policy, self.paid.get(bucket), due, now));
+                paid_till = due.map_or(0, |due| due + policy.catch_up);
             }
         }
         due = due.map(|due| due.min(now + policy.reach(self.paid.get(bucket))));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
-        State { policy, fresh, due, keeps: self.len(bucket).min(bound) }
+        State { policy, fresh, due, keeps: self.len(bucket).min(bound), paid_till }
     }
 
     pub(super) fn set_level(&mut self, bucket: &str, capacity: usize) {
@@ -111,8 +114,7 @@ impl Model {
     pub(super) fn cut(&mut self, bucket: &str, keeps: usize, drop_oldest: bool) {
         let queue = self.queues.entry(bucket.into()).or_default();
         let over = queue.len() - keeps;
-        let gone: Vec<Job> =
-            if drop_oldest { queue.drain(..over).collect() } else { queue.drain(keeps..).collect() };
+        let gone: Vec<Job> = if drop_oldest { queue.drain(..over).collect() } else { queue.drain(keeps..).collect() };
         let reason = if drop_oldest { "dropped" } else { "full" };
         for job in gone {
             let is_known = self.line_of(bucket, &job).is_some();
@@ -129,6 +131,9 @@ impl Model {
         self.set_level(bucket, state.policy.capacity);
         if state.fresh {
             self.spread.insert(bucket.into());
+            if let Some(paid) = self.paid.get_mut(bucket) {
+                paid.over = paid.over.max(state.paid_till);
+            }
         }
     }
 
@@ -181,9 +186,12 @@ impl Model {
 
     /// The same after a push. One that is at rest stays so, and one without work that is due stays where it is.
     pub(super) fn stand(&mut self, now: u64, bucket: &str, due: Option<u64>) {
-        let stands = self.schedule.contains_key(bucket) || self.held.contains_key(bucket) || self.rest.contains_key(bucket);
+        let stands =
+            self.schedule.contains_key(bucket) || self.held.contains_key(bucket) || self.rest.contains_key(bucket);
         match due {
-            Some(due) if self.len(bucket) > 0 || stands && self.is_working(now, bucket) => self.store_due(now, bucket, due),
+            Some(due) if self.len(bucket) > 0 || stands && self.is_working(now, bucket) => {
+                self.store_due(now, bucket, due)
+            }
             Some(due) if due > now => self.place(now, bucket, due),
             Some(due) => drop(self.schedule.get_mut(bucket).map(|stored| *stored = due)),
             // By a new rate it rested for long enough.

@@ -171,7 +171,8 @@ impl Model {
     /// How many more the gate of a bucket lets in, and when its window began.
     pub(super) fn gate(&self, now: u64, bucket: &str, p: &Policy) -> (usize, u64) {
         let Some(gate) = p.gate else { return (usize::MAX, now) };
-        let known = self.gates.get(bucket).filter(|(begin, _)| now < begin + gate.period && *begin <= now + gate.period);
+        let known =
+            self.gates.get(bucket).filter(|(begin, _)| now < begin + gate.period && *begin <= now + gate.period);
         let (begin, count) = known.copied().unwrap_or((now, 0));
         (gate.limit.saturating_sub(count), begin)
     }

@@ -167,7 +167,11 @@ impl Model {
         }
         if announced {
             let waits = self.delayed.get(bucket).is_some_and(|jobs| !jobs.is_empty());
-            if is_queue && waits { self.turns.insert(bucket.into()) } else { self.turns.remove(bucket) };
+            if is_queue && waits {
+                self.turns.insert(bucket.into())
+            } else {
+                self.turns.remove(bucket)
+            };
         }
     }
 
