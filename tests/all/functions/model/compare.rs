@@ -3,71 +3,100 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use redis::{FromRedisValue, Value};
 
 use super::jobs::{Dead, Options, Ready};
 use super::{BUCKETS, Pair, stream};
 use crate::rig::{Case, Entry};
 
+/// What Redis holds, streams aside: key by key.
+struct Stored(BTreeMap<String, Value>);
+
+impl Stored {
+    /// All of it in one trip.
+    fn read(case: &mut Case) -> Self {
+        let one = |command: &str, name: &str, args: &[&str]| {
+            let words = [command].into_iter().chain(args.iter().copied());
+            (name.to_owned(), words.map(str::to_owned).collect::<Vec<_>>())
+        };
+        let sorted = |name: &str| one("ZRANGE", name, &["0", "-1", "WITHSCORES"]);
+        let mut reads = vec![one("HGET", "policy", &["mark"]), one("HKEYS", "turns", &[])];
+        reads.extend(["schedule", "rest", "held:default", "held:mail", "retries", "adjusted"].map(sorted));
+        reads.extend(["level", "paid"].map(|name| one("HGETALL", name, &[])));
+        for bucket in BUCKETS {
+            reads.push(one("LRANGE", &format!("queue:{bucket}"), &["0", "-1"]));
+            reads.extend(["delayed", "retry", "ids"].map(|kind| sorted(&format!("{kind}:{bucket}"))));
+            reads.push(one("HGETALL", &format!("jobs:{bucket}"), &[]));
+        }
+        let mut pipe = redis::pipe();
+        for (name, words) in &reads {
+            pipe.cmd(&words[0]).arg(case.key(name)).arg(&words[1..]);
+        }
+        let values: Vec<Value> = pipe.query(&mut case.redis).expect("read");
+        Self(reads.into_iter().map(|(name, _)| name).zip(values).collect())
+    }
+
+    fn get<T: FromRedisValue>(&self, name: &str) -> T {
+        redis::from_redis_value_ref(&self.0[name]).unwrap_or_else(|why| panic!("{name}: {why}"))
+    }
+
+    fn sorted(&self, name: &str) -> BTreeMap<String, f64> {
+        self.get::<Vec<(String, f64)>>(name).into_iter().collect()
+    }
+}
+
 impl Pair {
     /// The whole state: and the ids of new entries, which Redis chose.
     pub(super) fn compare(&mut self) -> Result<(), TestCaseError> {
-        self.compare_waiting()?;
-        self.compare_places()?;
-        self.compare_ids()?;
+        let stored = Stored::read(&mut self.case);
+        self.compare_waiting(&stored)?;
+        self.compare_places(&stored)?;
+        self.compare_ids(&stored)?;
         self.compare_streams()
     }
 
     /// Jobs that wait: what is stored of each, and in which order.
-    fn compare_waiting(&mut self) -> Result<(), TestCaseError> {
-        let mark: Option<Vec<u8>> = {
-            let key = self.case.key("policy");
-            self.case.cmd(&["HGET", &key, "mark"])
-        };
+    fn compare_waiting(&self, stored: &Stored) -> Result<(), TestCaseError> {
+        let mark: Option<Vec<u8>> = stored.get("policy");
         for bucket in BUCKETS {
-            let queue = self.case.queue(bucket);
-            let found: Vec<Vec<u8>> = self.case.cmd(&["LRANGE", &queue, "0", "-1"]);
+            let found: Vec<Vec<u8>> = stored.get(&format!("queue:{bucket}"));
             let found: Vec<String> = found.iter().rev().map(|job| readable(job, mark.as_ref())).collect();
             let expect = self.model.queues.get(bucket).into_iter().flatten().map(super::Job::stored);
             prop_assert_eq!(found, expect.collect::<Vec<_>>(), "the queue of {}", bucket);
-            let key = self.case.key(&format!("delayed:{bucket}"));
-            let found: Vec<(Vec<u8>, f64)> = self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+            let found: Vec<(Vec<u8>, f64)> = stored.get(&format!("delayed:{bucket}"));
             let found = found.iter().map(|(job, at)| (*at as u64, readable(job, mark.as_ref())));
             let expect = self.model.delayed.get(bucket).into_iter().flat_map(BTreeMap::keys).cloned();
             prop_assert_eq!(found.collect::<Vec<_>>(), expect.collect::<Vec<_>>(), "the delayed jobs of {}", bucket);
-            let key = self.case.key(&format!("retry:{bucket}"));
-            let found: Vec<(String, f64)> = self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+            let found: Vec<(String, f64)> = stored.get(&format!("retry:{bucket}"));
             let found: Vec<(u64, String)> = found.into_iter().map(|(member, ends)| (ends as u64, member)).collect();
             let retries = self.model.retries.get(bucket).into_iter().flatten();
             let expect: Vec<(u64, String)> = retries.map(|retry| (retry.ends, retry.member.clone())).collect();
             prop_assert_eq!(found, expect, "the retries of {}", bucket);
         }
-        let key = self.case.key("turns");
-        let found: BTreeSet<String> = self.case.cmd(&["HKEYS", &key]);
+        let found: BTreeSet<String> = stored.get("turns");
         prop_assert_eq!(&found, &self.model.turns, "where a job of the queue is next");
         Ok(())
     }
 
     /// Where buckets wait, and from when on they may go.
-    fn compare_places(&mut self) -> Result<(), TestCaseError> {
+    fn compare_places(&self, stored: &Stored) -> Result<(), TestCaseError> {
         let expect: BTreeMap<String, f64> =
             self.model.schedule.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
-        prop_assert_eq!(sorted(&mut self.case, "schedule"), expect, "the schedule");
+        prop_assert_eq!(stored.sorted("schedule"), expect, "the schedule");
         let expect: BTreeMap<String, f64> = self.model.rest.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
-        prop_assert_eq!(sorted(&mut self.case, "rest"), expect, "at rest");
+        prop_assert_eq!(stored.sorted("rest"), expect, "at rest");
         for route in ["default", "mail"] {
             let held = self.model.held.iter().filter(|(_, (r, _))| r == route);
             let expect: BTreeMap<String, f64> = held.map(|(b, (_, due))| (b.clone(), *due as f64)).collect();
-            prop_assert_eq!(sorted(&mut self.case, &format!("held:{route}")), expect, "held by {}", route);
+            prop_assert_eq!(stored.sorted(&format!("held:{route}")), expect, "held by {}", route);
         }
         let ends = |ends: &Option<u64>| ends.map_or(f64::INFINITY, |ends| ends as f64);
         let expect: BTreeMap<String, f64> = self.model.index.iter().map(|(b, at)| (b.clone(), ends(at))).collect();
-        prop_assert_eq!(sorted(&mut self.case, "retries"), expect, "the index of retries and delayed jobs");
-        let level = self.case.key("level");
-        let found: BTreeMap<String, usize> = self.case.cmd(&["HGETALL", &level]);
+        prop_assert_eq!(stored.sorted("retries"), expect, "the index of retries and delayed jobs");
+        let found: BTreeMap<String, usize> = stored.get("level");
         prop_assert_eq!(&found, &self.model.levels, "levels");
         // Payments; those that are over may be forgotten at any time.
-        let key = self.case.key("paid");
-        let found: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
+        let found: BTreeMap<String, String> = stored.get("paid");
         let found = found.into_iter().filter_map(|(bucket, text)| {
             let words: Vec<u64> = text.split([' ', '/']).map(|word| word.parse().expect("a number")).collect();
             (words[8] > self.now).then(|| (bucket, [words[3], words[4], words[5], words[8]]))
@@ -79,21 +108,19 @@ impl Pair {
     }
 
     /// What is known of jobs by their ids.
-    fn compare_ids(&mut self) -> Result<(), TestCaseError> {
+    fn compare_ids(&self, stored: &Stored) -> Result<(), TestCaseError> {
         for bucket in BUCKETS {
-            let found = sorted(&mut self.case, &format!("ids:{bucket}"));
+            let found = stored.sorted(&format!("ids:{bucket}"));
             let found: BTreeMap<String, u64> = found.into_iter().map(|(id, at)| (id, at as u64)).collect();
             let expect = self.model.ids.get(bucket).cloned().unwrap_or_default();
             prop_assert_eq!(found, expect, "the ids that {} remembers", bucket);
-            let key = self.case.key(&format!("jobs:{bucket}"));
-            let found: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
+            let found: BTreeMap<String, String> = stored.get(&format!("jobs:{bucket}"));
             let lines = self.model.lines.get(bucket).into_iter().flatten();
             let expect = lines.map(|(id, line)| (id.clone(), line.text())).collect();
             prop_assert_eq!(found, expect, "what is known of the jobs of {}", bucket);
         }
         // The name of one that a plain XACK finished may stay.
-        let key = self.case.key("adjusted");
-        let found: BTreeSet<String> = self.case.cmd(&["ZRANGE", &key, "0", "-1"]);
+        let found: BTreeSet<String> = stored.sorted("adjusted").into_keys().collect();
         prop_assert!(found.is_superset(&self.model.adjusted), "adjusted: {:?} {:?}", found, self.model.adjusted);
         Ok(())
     }
@@ -149,11 +176,6 @@ fn readable(stored: &[u8], mark: Option<&Vec<u8>>) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
     let at = mark.and_then(|mark| stored.windows(mark.len()).position(|part| part == mark).map(|at| (at, mark.len())));
     at.map_or_else(|| text(stored), |(at, n)| text(&stored[..at]) + "@" + &text(&stored[at + n..]))
-}
-
-fn sorted(case: &mut Case, name: &str) -> BTreeMap<String, f64> {
-    let key = case.key(name);
-    case.cmd::<Vec<(String, f64)>>(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).into_iter().collect()
 }
 
 fn if_there(entry: &Entry, field: &str) -> Option<u64> {
