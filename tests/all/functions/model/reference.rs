@@ -49,6 +49,7 @@ pub(super) struct State {
     pub(super) keeps: usize,
     /// Until when it is to be known what its last job paid.
     pub(super) paid_till: u64,
+    pub(super) now: u64,
 }
 
 impl Model {
@@ -99,7 +100,11 @@ impl Model {
         }
         due = due.map(|due| due.min(now + policy.reach(self.paid.get(bucket))));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
-        State { policy, fresh, due, keeps: self.len(bucket).min(bound), paid_till }
+        // One that another route holds than its own goes on now.
+        if self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
+            due = due.map(|due| due.max(now));
+        }
+        State { policy, fresh, due, keeps: self.len(bucket).min(bound), paid_till, now }
     }
 
     pub(super) fn set_level(&mut self, bucket: &str, capacity: usize) {
@@ -131,8 +136,11 @@ impl Model {
         self.set_level(bucket, state.policy.capacity);
         if state.fresh {
             self.spread.insert(bucket.into());
-            if let Some(paid) = self.paid.get_mut(bucket) {
-                paid.over = paid.over.max(state.paid_till);
+            if let Some(paid) = self.paid.get_mut(bucket).filter(|paid| paid.over < state.paid_till) {
+                paid.over = state.paid_till;
+                if paid.over <= state.now {
+                    self.paid.remove(bucket);
+                }
             }
         }
     }
