@@ -86,3 +86,17 @@ fn jobs_above_a_lowered_capacity_stay_known() {
         assert_eq!(case.find_at(now + S, "b", &n.to_string()).0, "queued", "{n}");
     }
 }
+
+#[test]
+fn what_a_job_really_cost_brings_back_no_due_from_before_the_clock_was_set_back() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\njob_rate = '1/s'\n");
+    case.settle_at(T0 + 3_600 * S);
+    case.push_at(T0 + 3_600 * S, "b", &["1", "2"]);
+    case.settle_at(T0 + 3_600 * S);
+    case.settle_at(T0);
+    assert_eq!(case.due("b"), Some(T0 + S));
+    let entry = case.take("ready", 1).remove(0);
+    let args = [T0.to_string(), entry.id, "+1".to_owned()];
+    assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
+    assert_eq!(case.due("b"), Some(T0 + S + MS), "one unit later than it was");
+}
