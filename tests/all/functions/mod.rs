@@ -57,6 +57,7 @@ mod slow;
 mod submit;
 mod submit_random;
 mod told;
+mod tree_costs;
 mod tree_faults;
 mod tree_model;
 mod tree_reference;

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use jobs::Job;
+pub(super) use pace::{Pace, Paid};
 use policy::Record;
 pub(super) use policy::{Policy, Rate};
 use reference::Model;
@@ -32,7 +33,7 @@ const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 const CONFIGS: [&str; 5] = [
     "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
     "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
-     dedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 6\n\
+     dedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\n\
      [[bucket]]\nmatch = 'mail'\nroute = 'mail'\noverflow = 'drop-oldest'\ncapacity = 3\n\
      admit = { limiter = 'fixed-window', limit = 4, period = '3s' }\n[limits]\nmax_ready = 4\n",
     "[defaults]\nrate = '1000/s'\ncapacity = 6\nlease = '1s'\ncatch_up = '50ms'\njob_rate = '3/s'\nttl = '2s'\n\
@@ -269,8 +270,13 @@ pub(super) fn stream(route: &str) -> String {
     if route == "default" { "ready".to_owned() } else { format!("ready:{route}") }
 }
 
+/// So many sequences take some ten seconds; `PROPTEST_CASES` asks for others.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
     fn the_functions_do_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {

@@ -93,8 +93,8 @@ impl Pair {
 
     /// One that a producer gave, or the last ones that were made up in this bucket.
     fn id(&self, bucket: usize, n: usize) -> String {
-        let made = self.made.iter().rev().filter(|(b, _)| *b == bucket).map(|(_, id)| id.clone());
-        if n < IDS { format!("id{n}") } else { made.skip(n - IDS).next().unwrap_or("nobody's".into()) }
+        let mut made = self.made.iter().rev().filter(|(b, _)| *b == bucket).map(|(_, id)| id.clone());
+        if n < IDS { format!("id{n}") } else { made.nth(n - IDS).unwrap_or("nobody's".into()) }
     }
 
     fn submit(&mut self, submit: &Submit) -> Result<(), TestCaseError> {

@@ -12,13 +12,13 @@ const OWES: u64 = 3_600 * S;
 
 /// What the last job of a bucket paid, where that was not one interval of its rate.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Paid {
-    pub(super) cost: u64,
+pub(in crate::functions) struct Paid {
+    pub(in crate::functions) cost: u64,
     /// When the next job may leave by the rate, and by `job_rate`; 0: not known.
-    pub(super) unit: u64,
-    pub(super) job: u64,
+    pub(in crate::functions) unit: u64,
+    pub(in crate::functions) job: u64,
     /// From then on nobody needs to know.
-    pub(super) over: u64,
+    pub(in crate::functions) over: u64,
 }
 
 impl Paid {
@@ -42,20 +42,29 @@ impl Rate {
     }
 }
 
-impl Policy {
+/// At which pace a node lets jobs out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::functions) struct Pace {
+    pub(in crate::functions) rate: Rate,
+    /// `job_rate`: it paces jobs whatever they cost.
+    pub(in crate::functions) job: Option<Rate>,
+    pub(in crate::functions) catch_up: u64,
+}
+
+impl Pace {
     /// "No pace due may lie further ahead than what its last job paid."
-    pub(super) fn reach(&self, paid: Option<&Paid>) -> u64 {
+    pub(in crate::functions) fn reach(self, paid: Option<&Paid>) -> u64 {
         let reach = paid.map_or(self.rate.interval(), |paid| LONGEST.min(paid.cost * self.rate.interval()));
         reach.max(self.job.map_or(0, Rate::interval))
     }
 
     /// When the n-th waiting job may leave at the earliest: by the rate and by `job_rate`, the later of both.
-    pub(super) fn eta_ms(&self, due: u64, now: u64, n: usize) -> i64 {
+    pub(in crate::functions) fn eta_ms(self, due: u64, now: u64, n: usize) -> i64 {
         self.job.map_or(0, |job| job.eta_ms(due, now, n)).max(self.rate.eta_ms(due, now, n))
     }
 
-    /// A due that followed this policy follows another one: last job + what it pays now, with no credit.
-    pub(super) fn re_anchored(&self, to: &Self, paid: Option<&Paid>, due: u64, now: u64) -> u64 {
+    /// A due that followed this pace follows another one: last job + what it pays now, with no credit.
+    pub(in crate::functions) fn re_anchored(self, to: Self, paid: Option<&Paid>, due: u64, now: u64) -> u64 {
         let (unit, by_job) = match (paid, self.job) {
             (Some(paid), Some(_)) => paid.dues(due),
             _ => (due, due),
@@ -67,26 +76,40 @@ impl Policy {
         }
         new.max(due.min(now))
     }
+
+    /// A job of this cost leaves in return for `due`: "paid after: the next due is n intervals later". Replies that, and what is to be known
+    /// of the payment.
+    pub(in crate::functions) fn pay(self, known: Option<Paid>, due: u64, cost: u64, now: u64) -> (u64, Option<Paid>) {
+        let from = now - self.catch_up;
+        let due = due.max(from);
+        if known.is_none() && cost == 1 && self.job.is_none() {
+            return (self.rate.after(due), None);
+        }
+        let mut paid = known.filter(|paid| paid.over > now).unwrap_or(Paid::NOTHING);
+        let mut next = self.rate.after_cost(due, cost);
+        if let Some(job) = self.job {
+            let (unit, by_job) = paid.dues(due);
+            (paid.unit, paid.job) = (self.rate.after_cost(unit.max(from), cost), job.after(by_job.max(from)));
+            next = paid.unit.max(paid.job);
+        }
+        (paid.cost, paid.over) = (cost, next + self.catch_up);
+        (next, Some(paid))
+    }
+}
+
+impl Policy {
+    pub(super) fn pace(&self) -> Pace {
+        Pace { rate: self.rate, job: self.job, catch_up: self.catch_up }
+    }
 }
 
 impl Model {
-    /// A job of this cost has left in return for `due`: "paid after: the next due is n intervals later". Replies that.
+    /// A job of a bucket has left. Replies when the next one may.
     pub(super) fn pay(&mut self, now: u64, bucket: &str, p: &Policy, due: u64, cost: u64) -> u64 {
-        let from = now - p.catch_up;
-        let due = due.max(from);
         let known = self.paid.remove(bucket);
-        if known.is_none() && cost == 1 && p.job.is_none() {
-            return p.rate.after(due);
-        }
-        let mut paid = known.filter(|paid| paid.over > now).unwrap_or(Paid::NOTHING);
-        let mut next = p.rate.after_cost(due, cost);
-        if let Some(job) = p.job {
-            let (unit, by_job) = paid.dues(due);
-            (paid.unit, paid.job) = (p.rate.after_cost(unit.max(from), cost), job.after(by_job.max(from)));
-            next = paid.unit.max(paid.job);
-        }
-        (paid.cost, paid.over) = (cost, next + p.catch_up);
-        if cost > 1 || p.job.is_some() {
+        let (next, paid) = p.pace().pay(known, due, cost, now);
+        // Of a job that paid one interval nothing needs to be known.
+        if let Some(paid) = paid.filter(|_| cost > 1 || p.job.is_some()) {
             self.paid.insert(bucket.into(), paid);
         }
         next
@@ -107,8 +130,10 @@ impl Model {
         self.settle(&entry.bucket, &state);
         let (p, interval) = (&state.policy, state.policy.rate.interval());
         let mut paid = self.paid.get(&entry.bucket).cloned().unwrap_or(Paid::NOTHING);
-        let by_rate =
-            if p.job.is_some() && self.paid.contains_key(&entry.bucket) { Some(paid.unit) } else { state.due };
+        // What is known of a payment may lie too far ahead, where the clock stepped back since: the due was put right.
+        let latest = state.due.unwrap_or(now);
+        let is_known = p.job.is_some() && self.paid.contains_key(&entry.bucket);
+        let by_rate = if is_known { Some(paid.unit.min(latest)) } else { state.due };
         // Where the due is over it is reckoned from when the job left.
         let was =
             by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(entry.at + entry.cost * interval));
@@ -116,7 +141,7 @@ impl Model {
         let mut due = (moved.max(now as i64)) as u64;
         paid.cost = paid.cost.max((due - now).div_ceil(interval));
         if p.job.is_some() {
-            (paid.unit, due) = (due, due.max(paid.job));
+            (paid.unit, due) = (due, due.max(paid.job.min(latest)));
         }
         paid.over = paid.over.max(due + p.catch_up);
         self.paid.insert(entry.bucket.clone(), paid);

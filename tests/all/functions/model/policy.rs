@@ -110,12 +110,6 @@ impl Rate {
         self.period.div_ceil(self.count) as u64
     }
 
-    /// A due that followed this rate follows another one: last job + the new interval, but no earlier than now, unless it was due
-    /// before.
-    pub(in crate::functions) fn re_anchored(self, to: Self, due: u64, now: u64) -> u64 {
-        to.after(due - (self.period / self.count) as u64).max(due.min(now))
-    }
-
     pub(in crate::functions) fn eta_ms(self, due: u64, now: u64, n: usize) -> i64 {
         let scaled = (i128::from(due) - i128::from(now)) * self.count as i128 + (n as i128 - 1) * self.period as i128;
         let unit = 1_000 * self.count as i128;

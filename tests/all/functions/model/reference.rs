@@ -94,11 +94,11 @@ impl Model {
             fresh = true;
             bound = bound.max(old.capacity);
             if (old.rate, old.job) != (policy.rate, policy.job) {
-                due = due.map(|due| old.re_anchored(&policy, self.paid.get(bucket), due, now));
+                due = due.map(|due| old.pace().re_anchored(policy.pace(), self.paid.get(bucket), due, now));
                 paid_till = due.map_or(0, |due| due + policy.catch_up);
             }
         }
-        due = due.map(|due| due.min(now + policy.reach(self.paid.get(bucket))));
+        due = due.map(|due| due.min(now + policy.pace().reach(self.paid.get(bucket))));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
         // One that another route holds than its own goes on now.
         if self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
@@ -253,7 +253,7 @@ impl Model {
                 retry = retry.max(retry_ms(now, due));
             }
         }
-        let eta = if accepted == 0 { -1 } else { p.eta_ms(due, now, depth) };
+        let eta = if accepted == 0 { -1 } else { p.pace().eta_ms(due, now, depth) };
         Some([accepted as i64, depth as i64, p.capacity as i64, retry, eta])
     }
 
@@ -261,7 +261,7 @@ impl Model {
         let state = self.look(now, bucket);
         let (p, depth, due) = (&state.policy, state.keeps, self.reckoned(now, bucket, state.due));
         let full = depth >= p.capacity && !p.drop_oldest;
-        let eta = if depth == 0 { -1 } else { p.eta_ms(due, now, 1) };
+        let eta = if depth == 0 { -1 } else { p.pace().eta_ms(due, now, 1) };
         [0, depth as i64, p.capacity as i64, if full { retry_ms(now, due) } else { -1 }, eta]
     }
 

@@ -1,5 +1,7 @@
 //! The door with options, as the model knows it: what becomes of a submit, and what is known of a job by its id.
 
+use std::collections::BTreeMap;
+
 use super::jobs::{Job, Line, Options};
 use super::policy::Policy;
 use super::reference::{Model, State, retry_ms};
@@ -44,8 +46,8 @@ impl Model {
             return Some(Told { five, verdict: "duplicate", id: id.clone(), by: bucket.into() });
         }
         let due = self.begun(now, bucket, &state);
-        let depth = at.map_or(state.keeps, |_| self.delayed.get(bucket).map_or(0, |jobs| jobs.len()));
-        let refusal = self.refusal(now, bucket, &state, asked.ttl.or(p.ttl.map(|us| us / MS)), at, due, depth);
+        let depth = at.map_or(state.keeps, |_| self.delayed.get(bucket).map_or(0, BTreeMap::len));
+        let refusal = self.refusal(now, bucket, &state, asked.ttl.or(p.ttl.map(|us| us / MS)), at, depth);
         self.settle(bucket, &state);
         if let Some((verdict, retry, by)) = refusal {
             self.stand(now, bucket, state.due);
@@ -64,10 +66,10 @@ impl Model {
             self.delayed.entry(bucket.into()).or_default().insert((at, member), job);
             self.expect(bucket, at);
             self.stand(now, bucket, state.due);
-            ("delayed", depth + 1, p.eta_ms(at.max(due), now, 1))
+            ("delayed", depth + 1, p.pace().eta_ms(at.max(due), now, 1))
         } else {
             let due = self.queue_up(now, bucket, &state, vec![job]);
-            ("queued", self.len(bucket), p.eta_ms(due, now, self.len(bucket)))
+            ("queued", self.len(bucket), p.pace().eta_ms(due, now, self.len(bucket)))
         };
         let state = if at.is_some() { 'd' } else { 'q' };
         let line = Line { state, accepted: now, eta: now + eta as u64 * MS, attempt: 1 };
@@ -88,10 +90,10 @@ impl Model {
         state: &State,
         ttl: Option<u64>,
         at: Option<u64>,
-        due: u64,
         depth: usize,
     ) -> Option<(&'static str, i64, String)> {
         let (p, gate_wait) = (&state.policy, self.gate_wait(now, bucket, &state.policy));
+        let due = self.begun(now, bucket, state);
         // "Delayed jobs have a bound of their own, as large as the capacity." A list with drop-oldest is never full.
         if depth >= p.capacity && (at.is_some() || !p.drop_oldest) {
             let first = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value()).map_or(0, |(at, _)| at.0);
@@ -100,8 +102,8 @@ impl Model {
         }
         // "As things stand it could not leave before its deadline; before that long the same submit is late again."
         let eta = at.map_or_else(
-            || p.eta_ms(self.reckoned(now, bucket, Some(due)), now, (state.keeps + 1).min(p.capacity)),
-            |at| p.eta_ms(at.max(due), now, 1) - ms_until(now, at),
+            || p.pace().eta_ms(self.reckoned(now, bucket, Some(due)), now, (state.keeps + 1).min(p.capacity)),
+            |at| p.pace().eta_ms(at.max(due), now, 1) - ms_until(now, at),
         );
         let late = ttl.map_or(0, |ttl| eta - ttl as i64);
         if late > 0 {

@@ -139,9 +139,8 @@ impl Model {
                 self.bury(bucket, retry.body, attempt, "expired", retry.options);
                 continue;
             }
-            let first = Some(retry.options.id.clone());
             let job = Job { body: retry.body, options: Some(retry.options) };
-            self.dispatch(now, bucket, p, due, job, (retry.attempt, retry.kept), first);
+            self.dispatch(now, bucket, p, due, job, (retry.attempt, retry.kept));
         }
     }
 
@@ -181,13 +180,14 @@ impl Model {
         self.left_line(bucket, &job);
         let deadline = job.options.as_ref().and_then(|options| options.deadline);
         if is_cancelled {
-        } else if job.body.len() > self.record.limit("max_job_bytes") {
+            return;
+        }
+        if job.body.len() > self.record.limit("max_job_bytes") {
             self.rejected.push((bucket.into(), job.body, "too_large"));
         } else if deadline.is_some_and(|deadline| deadline < now) {
             self.rejected.push((bucket.into(), job.body, "expired"));
         } else {
-            let first = job.options.as_ref().map(|options| options.id.clone());
-            self.dispatch(now, bucket, p, due, job, (1, 0), first);
+            self.dispatch(now, bucket, p, due, job, (1, 0));
         }
     }
 
@@ -216,16 +216,8 @@ impl Model {
         *first = first.map(|first| first.min(ends));
     }
 
-    fn dispatch(
-        &mut self,
-        now: u64,
-        bucket: &str,
-        p: &Policy,
-        due: &mut u64,
-        job: Job,
-        tries: (u64, u64),
-        first: Option<String>,
-    ) {
+    fn dispatch(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job, tries: (u64, u64)) {
+        let first = job.options.as_ref().map(|options| options.id.clone());
         let options = job.options.unwrap_or_else(|| Options::bare(String::new()));
         self.ready.push(Ready {
             id: String::new(),
