@@ -195,20 +195,7 @@ impl Pair {
                     prop_assert_eq!(reply, self.model.fail(now, *at, *wait, *keep, *dead, "failed"));
                 }
             }
-            Op::Reap => {
-                self.reap_real(true);
-                self.model.forget(now);
-                for route in ["default", "mail"] {
-                    let now_ms = now / MS;
-                    while let Some(at) = self.model.pending().into_iter().find(|at| {
-                        let entry = &self.model.ready[*at];
-                        let idle = now_ms.saturating_sub(entry.taken_ms.expect("pending"));
-                        entry.route == route && idle >= entry.lease_ms.max(1_000)
-                    }) {
-                        self.model.fail(now, at, None, false, false, "lease expired");
-                    }
-                }
-            }
+            Op::Reap => self.reap(),
             Op::Advance(ms) => self.now += ms * MS,
             Op::StepBack(ms) => self.now -= ms * MS,
             Op::Operate(op) => self.operate(op)?,
@@ -219,6 +206,23 @@ impl Pair {
             }
         }
         self.compare()
+    }
+
+    /// A whole pass: leases that ran out are failures.
+    fn reap(&mut self) {
+        let now = self.now;
+        self.reap_real(true);
+        self.model.forget(now);
+        for route in ["default", "mail"] {
+            let now_ms = now / MS;
+            while let Some(at) = self.model.pending().into_iter().find(|at| {
+                let entry = &self.model.ready[*at];
+                let idle = now_ms.saturating_sub(entry.taken_ms.expect("pending"));
+                entry.route == route && idle >= entry.lease_ms.max(1_000)
+            }) {
+                self.model.fail(now, at, None, false, false, "lease expired");
+            }
+        }
     }
 
     /// Drain until nothing moves any more: a call is bounded, and a full route is released a part at a time.

@@ -25,8 +25,11 @@ impl Options {
 
     /// As they are stored in front of the body.
     fn text(&self) -> String {
-        let headers: String = self.headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
-        format!("{} {} {} {}\n{headers}\n", self.cost, self.deadline.unwrap_or(0), self.accepted, self.id)
+        let mut text = format!("{} {} {} {}\n", self.cost, self.deadline.unwrap_or(0), self.accepted, self.id);
+        for (name, value) in &self.headers {
+            text += &format!("{name}:{value}\n");
+        }
+        text + "\n"
     }
 }
 

@@ -198,7 +198,7 @@ impl Model {
             self.schedule.contains_key(bucket) || self.held.contains_key(bucket) || self.rest.contains_key(bucket);
         match due {
             Some(due) if self.len(bucket) > 0 || stands && self.is_working(now, bucket) => {
-                self.store_due(now, bucket, due)
+                self.store_due(now, bucket, due);
             }
             Some(due) if due > now => self.place(now, bucket, due),
             Some(due) => drop(self.schedule.get_mut(bucket).map(|stored| *stored = due)),

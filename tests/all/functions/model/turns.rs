@@ -100,7 +100,7 @@ impl Model {
         let mut due = state.due.expect("scheduled");
         let announced = self.index.get(bucket) == Some(&None);
         if announced {
-            self.from_retries(now, bucket, &p, &mut due);
+            self.let_retries_out(now, bucket, &p, &mut due);
         }
         self.by_turns(now, bucket, &p, &mut due, announced);
         let working = announced && self.announce(now, bucket, true);
@@ -121,7 +121,7 @@ impl Model {
 
     /// "Retries leave in the order in which their back-offs ended." One that was cancelled is gone "at its turn, without a rate slot", and
     /// one whose deadline is over is dead.
-    fn from_retries(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64) {
+    fn let_retries_out(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64) {
         while self.may_go(now, p, *due) {
             let Some(retries) = self.retries.get_mut(bucket) else { break };
             let Some(retry) = retries.first().filter(|retry| retry.ends <= now).cloned() else { break };
