@@ -127,12 +127,13 @@ impl Model {
             return true;
         }
         let state = self.look(now, &entry.bucket);
+        let known = self.paid.get(&entry.bucket).cloned();
         self.settle(&entry.bucket, &state);
         let (p, interval) = (&state.policy, state.policy.rate.interval());
-        let mut paid = self.paid.get(&entry.bucket).cloned().unwrap_or(Paid::NOTHING);
+        let is_known = p.job.is_some() && known.is_some();
+        let mut paid = known.map_or(Paid::NOTHING, |paid| Paid { over: paid.over.max(state.paid_till), ..paid });
         // What is known of a payment may lie too far ahead, where the clock stepped back since: the due was put right.
         let latest = state.due.unwrap_or(now);
-        let is_known = p.job.is_some() && self.paid.contains_key(&entry.bucket);
         let by_rate = if is_known { Some(paid.unit.min(latest)) } else { state.due };
         // Where the due is over it is reckoned from when the job left.
         let was =
