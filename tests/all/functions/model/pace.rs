@@ -145,7 +145,10 @@ impl Model {
             (paid.unit, due) = (due, due.max(paid.job.min(latest)));
         }
         paid.over = paid.over.max(due + p.catch_up);
-        self.paid.insert(entry.bucket.clone(), paid);
+        self.paid.remove(&entry.bucket);
+        if paid.over > now {
+            self.paid.insert(entry.bucket.clone(), paid);
+        }
         self.place(now, &entry.bucket, due);
         true
     }
