@@ -255,6 +255,14 @@ do
     return d and old.job and p.job and max(new_due, rate.after(p.job, job_due - old.job.step)) or new_due
   end
 
+  -- keep_paid: a due was re-anchored: what was paid is known as long as that counts, for it says how far ahead the due may lie.
+  function brake.keep_paid(ctx, br, p, due)
+    local d = br and br.paid
+    if not d or d.over >= due + p.catch_up_us then return end
+    d.over = due + p.catch_up_us
+    change(ctx, br)
+  end
+
   -- charge: a job of the node has left, of this cost. `more` says whether another one waits now; nil: nobody knows, so none is taken to have waited for
   -- longer than an interval.
   -- Replies when the last of its windows ends that are used up by now; 0: none is.

@@ -95,6 +95,7 @@ do
       if due and brake.is_other_pace(old, p) then
         -- No earlier than now, unless it was due before: a faster rate makes up for nothing that was not promised then.
         due = max(brake.re_anchor(br, old, p, due), min(due, now))
+        brake.keep_paid(ctx, br, p, due)
       end
     end
     if due and due > now + reach_us then due = now + reach_us end

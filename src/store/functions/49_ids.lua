@@ -54,9 +54,9 @@ do
 
   -- drop_stale: of a key with more lines than jobs can wait some are looked at, and those of jobs that should have left long ago dropped.
   local function drop_stale(ctx, name, p)
-    local key = ctx.k.jobs .. name
-    local most = p.capacity + call('ZCARD', ctx.k.delayed .. name) + call('ZCARD', ctx.k.retry .. name)
-    if call('HLEN', key) <= most then return end
+    local key, aside = ctx.k.jobs .. name, call('ZCARD', ctx.k.delayed .. name) + call('ZCARD', ctx.k.retry .. name)
+    local known = call('HLEN', key) - aside
+    if known <= p.capacity or known <= call('LLEN', ctx.k.queues .. name) then return end -- a queue may hold more than its capacity
     local some = call('HRANDFIELD', key, PROBES, 'WITHVALUES')
     for i = 1, #some, 2 do
       local state, _, eta = match(some[i + 1], LINE)
@@ -133,7 +133,7 @@ do
     write(ctx, name, id, it)
   end
 
-  -- forget_waiting: all that waited in these states is gone: 'q', 'd', 'r'. A bounded part of it is looked at: what is left over is
+  -- forget_waiting: all that waited in these states, cancelled or not, is gone: 'q', 'd', 'r'. A bounded part of it is looked at: what is left over is
   -- dropped in time (see above).
   function ids.forget_waiting(ctx, name, states)
     local key, cursor = ctx.k.jobs .. name, '0'

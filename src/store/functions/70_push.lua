@@ -66,12 +66,14 @@ do
     return s.len > s.p.capacity and s.len or s.p.capacity
   end
 
-  -- reckoned_due: the due that a reply reckons with: of a held or paused bucket, or one without a free slot, as if
-  -- that ended now.
-  function push.reckoned_due(ctx, s)
-    if s.due and (s.p.paused or s.place == ctx.k.full or places.is_held(ctx, s.place)) then return max(s.due, ctx.now) end
-    return s.due or ctx.now
+  -- reckoned: a due of a bucket as a reply reckons with it: of a held or paused bucket, or one without a free slot, as if that ended now.
+  function push.reckoned(ctx, s, due)
+    if s.p.paused or s.place == ctx.k.full or places.is_held(ctx, s.place) then return max(due, ctx.now) end
+    return due
   end
+
+  -- reckoned_due: the one that it has.
+  function push.reckoned_due(ctx, s) return push.reckoned(ctx, s, s.due or ctx.now) end
 
   local reckoned_due = push.reckoned_due
 

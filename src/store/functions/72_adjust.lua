@@ -28,11 +28,19 @@ do
     return max(ctx.now, min(was + units * interval_us, max(was, ctx.now + OWES_US)))
   end
 
-  -- charge: what is known of the last payment of a node follows: its due, by the rate, is `due` now. Replies the due by both rates.
-  local function charge(ctx, br, p, due)
+  -- by_rate: the due of a node by its rate alone, of the one by both. What is known of a payment may lie too far ahead, where the clock
+  -- stepped back since: the due of the node was put right then.
+  local function by_rate(ctx, br, p, due)
+    if p.job and br.paid then return min(br.paid.unit_due, due or ctx.now) end
+    return due
+  end
+
+  -- charge: what is known of the last payment of a node follows: its due, by the rate, is `due` now, and was `before` by both. Replies the due
+  -- by both rates.
+  local function charge(ctx, br, p, due, before)
     local d = br.paid or paid.fresh()
     d.cost = max(d.cost, ceil((due - ctx.now) / max(1, brake.interval_us(br, p))))
-    if p.job then d.unit_due, due = due, max(due, d.job_due) end
+    if p.job then d.unit_due, due = due, max(due, min(d.job_due, before or ctx.now)) end
     d.over = max(d.over, due + p.catch_up_us)
     br.paid = d
     brake.change(ctx, br)
@@ -52,8 +60,8 @@ do
       end
       b.brake, b.is_open = b.brake or brake.fresh(b.id), nil
       if b.p.count and not b.p.ignores_cost then
-        local due = b.p.job and b.brake.paid and b.brake.paid.unit_due or b.due
-        b.due = charge(ctx, b.brake, b.p, moved(ctx, b.brake, b.p, due, units, left_us, charged))
+        local due = by_rate(ctx, b.brake, b.p, b.due)
+        b.due = charge(ctx, b.brake, b.p, moved(ctx, b.brake, b.p, due, units, left_us, charged), b.due)
       end
       if b.p.quotas and b.brake.windows then quota.adjust(b.brake.windows, b.p.quotas, left_us, units) end
       budget.brake_changed(ctx, b)
@@ -76,8 +84,8 @@ do
     s.brake = br
     if p.parent and not p.refused then of_budgets(ctx, s, units, left_us, charged) end
     if p.quotas and br.windows then quota.adjust(br.windows, p.quotas, left_us, units) end
-    local due = p.job and br.paid and br.paid.unit_due or s.due
-    s.due = brake.hold(ctx, br, p, charge(ctx, br, p, moved(ctx, br, p, due, units, left_us, charged)))
+    local due = moved(ctx, br, p, by_rate(ctx, br, p, s.due), units, left_us, charged)
+    s.due = brake.hold(ctx, br, p, charge(ctx, br, p, due, s.due))
     s.retry_ready = retries.has_ended(ctx, name)
     if not rejected.settle(ctx, s) then bucket.stick(ctx, s) else places.commit(ctx, s, bucket.place(ctx, s)) end
     memory.drop(ctx.memory, name)

@@ -238,7 +238,7 @@ do
     if err then return err end
     o.ttl_ms = o.ttl_ms or p.ttl_us and p.ttl_us / 1000
     if o.id and ids.is_remembered(ctx, name, p, o.id) then return duplicate(ctx, s, o) end
-    local due, depth = push.begun_due(ctx, s), at and delayed.count(ctx, name) or s.len
+    local due, depth = push.reckoned(ctx, s, push.begun_due(ctx, s)), at and delayed.count(ctx, name) or s.len
     local verdict, told = refusal(ctx, s, gates, o, at, due, depth)
     -- checks end here
     rejected.settle(ctx, s)

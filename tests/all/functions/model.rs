@@ -1,19 +1,26 @@
-//! The functions against a small reference model: random sequences of pushes through both doors, wakes, drains, takes,
-//! acks, fails, reaps, clock steps and policy changes. Every reply and the whole state are compared after every step.
+//! The functions against a small reference model: random sequences of pushes through both doors, submits with all options, wakes, drains,
+//! takes, acks, fails, reaps, what operators do, clock steps and policy changes. Every reply and the whole state are compared after every step.
 //!
 //! The model is written from the contract, with exact arithmetic and no thought for speed: one call of it does what any
 //! number of bounded calls of the functions do in the end.
 
+mod compare;
+mod fates;
 mod jobs;
 mod operators;
+mod options;
+mod pace;
 mod policy;
 mod reference;
+mod submit;
+mod turns;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use jobs::{Ready, Retry};
+use jobs::Job;
+pub(super) use pace::{Pace, Paid};
 use policy::Record;
 pub(super) use policy::{Policy, Rate};
 use reference::Model;
@@ -23,14 +30,18 @@ use crate::rig::{Case, MS, S};
 const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 
 /// The policies that a sequence changes between, in the words of `config.toml`.
-const CONFIGS: [&str; 4] = [
+const CONFIGS: [&str; 5] = [
     "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
     "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
-     [[bucket]]\nmatch = 's*'\nrate = '1/10s'\ncapacity = 6\n[[bucket]]\nmatch = 'mail'\nroute = 'mail'\noverflow = 'drop-oldest'\ncapacity = 3\n\
-     [limits]\nmax_ready = 4\n",
-    "[defaults]\nrate = '1000/s'\ncapacity = 6\nlease = '1s'\ncatch_up = '50ms'\n[[bucket]]\nmatch = '*l*'\nrate = '1/s'\ncapacity = 1\n\
-     [limits]\nmax_ready = 3\nmax_job_bytes = 3\n",
+     dedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\n\
+     [[bucket]]\nmatch = 'mail'\nroute = 'mail'\noverflow = 'drop-oldest'\ncapacity = 3\n\
+     admit = { limiter = 'fixed-window', limit = 4, period = '3s' }\n[limits]\nmax_ready = 4\n",
+    "[defaults]\nrate = '1000/s'\ncapacity = 6\nlease = '1s'\ncatch_up = '50ms'\njob_rate = '3/s'\nttl = '2s'\n\
+     [[bucket]]\nmatch = '*l*'\nrate = '1/s'\ncapacity = 1\ndedup = '1s'\n[limits]\nmax_ready = 3\nmax_job_bytes = 3\n",
     "[defaults]\nrate = '333/s'\ncapacity = 8\noverflow = 'drop-oldest'\nroute = 'mail'\nlease = '3s'\n[limits]\nmax_ready = 5\n",
+    "[defaults]\nrate = '30/s'\njob_rate = '8/s'\ncapacity = 5\nlease = '4s'\ndedup = '20s'\n\
+     admit = { limiter = 'fixed-window', limit = 6, period = '2s' }\n\
+     [[bucket]]\nmatch = 's*'\nttl = '30s'\njob_rate = '11/10s'\nadmit = []\n",
 ];
 
 #[derive(Debug, Clone)]
@@ -48,6 +59,7 @@ enum Op {
     StepBack(u64),
     Configure(usize),
     Operate(operators::Op),
+    WithOptions(options::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -67,6 +79,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => prop_oneof![Just(50), Just(2_000), Just(3_600_000)].prop_map(Op::StepBack),
         2 => (0..CONFIGS.len()).prop_map(Op::Configure),
         3 => operators::op().prop_map(Op::Operate),
+        16 => options::op().prop_map(Op::WithOptions),
     ]
 }
 
@@ -76,6 +89,8 @@ struct Pair {
     model: Model,
     now: u64,
     pushed: u64,
+    /// Ids that were made up, with their buckets.
+    made: Vec<(usize, String)>,
 }
 
 impl Pair {
@@ -85,7 +100,7 @@ impl Pair {
         // Some days ago, so that however far a sequence goes no delivery lies in the server's future.
         let now = (seconds - 40 * 86_400) * S;
         case.settle_at(now);
-        Self { case, model: Model::new(Record::new(CONFIGS[0])), now, pushed: 0 }
+        Self { case, model: Model::new(Record::new(CONFIGS[0])), now, pushed: 0, made: Vec::new() }
     }
 
     /// Jobs no two of which are the same, save every fifth; some are longer than the smallest limit.
@@ -100,13 +115,14 @@ impl Pair {
     }
 
     fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        self.now += 1; // so that no two jobs are accepted at the same moment
         let now = self.now;
         match op {
             Op::Plain(b, n) => {
                 let jobs = self.jobs(*n);
                 let refs: Vec<&str> = jobs.iter().map(String::as_str).collect();
                 let length = self.case.lpush(BUCKETS[*b], &refs);
-                self.model.queues.entry(BUCKETS[*b].into()).or_default().extend(jobs);
+                self.model.queues.entry(BUCKETS[*b].into()).or_default().extend(jobs.iter().map(|job| Job::plain(job)));
                 prop_assert_eq!(length as usize, self.model.len(BUCKETS[*b]));
             }
             Op::Atomic(b, n) => {
@@ -115,6 +131,7 @@ impl Pair {
                 let refs: Vec<&str> = jobs.iter().map(String::as_str).collect();
                 if let Some(expect) = expect {
                     prop_assert_eq!(self.case.push_at(now, BUCKETS[*b], &refs), expect);
+                    self.keep_gate(BUCKETS[*b], expect[0] > 0)?;
                 } else {
                     let args: Vec<String> = [now.to_string()].into_iter().chain(jobs.clone()).collect();
                     let code = self.case.refusal("drip__push", &[&format!("queue:{}", BUCKETS[*b])], &args);
@@ -146,7 +163,7 @@ impl Pair {
             Op::Ack(n) => {
                 let pending = self.model.pending();
                 if let Some(at) = pending.get(*n) {
-                    let entry = self.model.ready.remove(*at);
+                    let entry = self.model.finish(*at);
                     let stream = stream(&entry.route);
                     if n % 2 == 0 {
                         prop_assert_eq!(self.case.fcall::<i64>("drip_ack", &[&stream], &[&entry.id]), 1);
@@ -178,29 +195,34 @@ impl Pair {
                     prop_assert_eq!(reply, self.model.fail(now, *at, *wait, *keep, *dead, "failed"));
                 }
             }
-            Op::Reap => {
-                self.reap_real(true);
-                self.model.forget(now);
-                for route in ["default", "mail"] {
-                    let now_ms = now / MS;
-                    while let Some(at) = self.model.pending().into_iter().find(|at| {
-                        let entry = &self.model.ready[*at];
-                        let idle = now_ms.saturating_sub(entry.taken_ms.expect("pending"));
-                        entry.route == route && idle >= entry.lease_ms.max(1_000)
-                    }) {
-                        self.model.fail(now, at, None, false, false, "lease expired");
-                    }
-                }
-            }
+            Op::Reap => self.reap(),
             Op::Advance(ms) => self.now += ms * MS,
             Op::StepBack(ms) => self.now -= ms * MS,
             Op::Operate(op) => self.operate(op)?,
+            Op::WithOptions(op) => self.with_options(op)?,
             Op::Configure(n) => {
                 let reply = self.case.configure_at(&now.to_string(), CONFIGS[*n]);
                 prop_assert_eq!(reply, self.model.configure(now, Record::new(CONFIGS[*n])));
             }
         }
         self.compare()
+    }
+
+    /// A whole pass: leases that ran out are failures.
+    fn reap(&mut self) {
+        let now = self.now;
+        self.reap_real(true);
+        self.model.forget(now);
+        for route in ["default", "mail"] {
+            let now_ms = now / MS;
+            while let Some(at) = self.model.pending().into_iter().find(|at| {
+                let entry = &self.model.ready[*at];
+                let idle = now_ms.saturating_sub(entry.taken_ms.expect("pending"));
+                entry.route == route && idle >= entry.lease_ms.max(1_000)
+            }) {
+                self.model.fail(now, at, None, false, false, "lease expired");
+            }
+        }
     }
 
     /// Drain until nothing moves any more: a call is bounded, and a full route is released a part at a time.
@@ -246,97 +268,19 @@ impl Pair {
             }
         }
     }
-
-    /// The whole state: and the ids of new entries, which Redis chose.
-    fn compare(&mut self) -> Result<(), TestCaseError> {
-        for bucket in BUCKETS {
-            let expect: Vec<String> =
-                self.model.queues.get(bucket).map(|q| q.iter().cloned().collect()).unwrap_or_default();
-            prop_assert_eq!(self.case.waiting(bucket), expect, "the queue of {}", bucket);
-            let retry = self.case.key(&format!("retry:{bucket}"));
-            let found: Vec<(String, f64)> = self.case.cmd(&["ZRANGE", &retry, "0", "-1", "WITHSCORES"]);
-            let found: Vec<(u64, String)> = found.into_iter().map(|(member, ends)| (ends as u64, member)).collect();
-            let retries = self.model.retries.get(bucket).into_iter().flatten();
-            let expect: Vec<(u64, String)> = retries.map(|retry| (retry.ends, retry.member.clone())).collect();
-            prop_assert_eq!(found, expect, "the retries of {}", bucket);
-        }
-        let sorted = |case: &mut Case, name: &str| -> BTreeMap<String, f64> {
-            let key = case.key(name);
-            case.cmd::<Vec<(String, f64)>>(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]).into_iter().collect()
-        };
-        let expect: BTreeMap<String, f64> =
-            self.model.schedule.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
-        prop_assert_eq!(sorted(&mut self.case, "schedule"), expect, "the schedule");
-        let expect: BTreeMap<String, f64> = self.model.rest.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
-        prop_assert_eq!(sorted(&mut self.case, "rest"), expect, "at rest");
-        for route in ["default", "mail"] {
-            let held = self.model.held.iter().filter(|(_, (r, _))| r == route);
-            let expect: BTreeMap<String, f64> = held.map(|(b, (_, due))| (b.clone(), *due as f64)).collect();
-            prop_assert_eq!(sorted(&mut self.case, &format!("held:{route}")), expect, "held by {}", route);
-        }
-        let expect: BTreeMap<String, f64> = self
-            .model
-            .index
-            .iter()
-            .map(|(b, ends)| (b.clone(), ends.map_or(f64::INFINITY, |ends| ends as f64)))
-            .collect();
-        prop_assert_eq!(sorted(&mut self.case, "retries"), expect, "the index of retries");
-        let level = self.case.key("level");
-        prop_assert_eq!(
-            self.case.cmd::<BTreeMap<String, usize>>(&["HGETALL", &level]),
-            self.model.levels.clone(),
-            "levels"
-        );
-
-        // By bucket: in which order a sweep comes by the buckets is Redis' own affair.
-        let mut rejected: Vec<_> =
-            self.case.stream("rejected").iter().map(|e| (e.text("bucket"), e.text("job"), e.text("reason"))).collect();
-        let mut expect: Vec<_> =
-            self.model.rejected.iter().map(|(b, job, why)| (b.clone(), job.clone(), (*why).to_owned())).collect();
-        rejected.sort_by(|a, b| a.0.cmp(&b.0));
-        expect.sort_by(|a, b| a.0.cmp(&b.0));
-        prop_assert_eq!(rejected, expect, "rejected");
-        for route in ["default", "mail"] {
-            let entries = self.case.stream(&stream(route));
-            let mut known: Vec<&mut Ready> = self.model.ready.iter_mut().filter(|entry| entry.route == route).collect();
-            prop_assert_eq!(entries.len(), known.len(), "{} {:?} {:?}", route, entries, known);
-            for (found, expect) in entries.iter().zip(&mut known) {
-                if expect.id.is_empty() {
-                    expect.id.clone_from(&found.id);
-                }
-                let found = Ready {
-                    id: found.id.clone(),
-                    route: route.into(),
-                    bucket: found.text("bucket"),
-                    job: found.text("job"),
-                    attempt: found.number("attempt"),
-                    kept: if found.fields.contains_key("kept") { found.number("kept") } else { 0 },
-                    due: found.number("due_us"),
-                    at: found.number("at_us"),
-                    lease_ms: found.number("lease_ms"),
-                    first: found.fields.contains_key("id").then(|| found.text("id")),
-                    taken_ms: expect.taken_ms,
-                };
-                prop_assert_eq!(&found, &**expect);
-            }
-        }
-        let dead: Vec<_> = self
-            .case
-            .stream("dead")
-            .iter()
-            .map(|e| (e.text("bucket"), e.text("job"), e.number("attempt"), e.text("id"), e.text("reason")))
-            .collect();
-        prop_assert_eq!(&dead, &self.model.dead, "dead");
-        Ok(())
-    }
 }
 
 pub(super) fn stream(route: &str) -> String {
     if route == "default" { "ready".to_owned() } else { format!("ready:{route}") }
 }
 
+/// So many sequences take some ten seconds; `PROPTEST_CASES` asks for others.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
     fn the_functions_do_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {
@@ -345,6 +289,7 @@ proptest! {
         for (n, op) in ops.iter().enumerate() {
             pair.step(op).map_err(|why| TestCaseError::fail(format!("step {n}, {op:?}: {why}")))?;
         }
+        pair.audit()?;
         let names = pair.case.keys();
         let keys: Vec<String> = names.iter().map(|name| pair.case.key(name)).collect();
         let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();

@@ -1,6 +1,6 @@
-//! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors,
-//! drains in time and late, rates, weights and pauses that change. Every reply, every entry and the whole state are compared after
-//! every step, with the clock passed in, and the audit finds nothing.
+//! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
+//! in time and late, rates, weights and pauses that change; in every second tree `job_rate`, and submits with costs and deadlines. Every
+//! reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds nothing.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::flow::{audit, set_at, unset_at};
 use super::model::Rate;
-use super::tree_reference::{Left, Node, Place, Tree};
+use super::tree_reference::{Job, Left, Node, Place, Tree};
 use crate::rig::{Case, MS, S, Server, T0};
 
 /// Ends are sums of fractions.
@@ -26,6 +26,8 @@ struct Pair {
     now: u64,
     rng: Rng,
     pushed: u64,
+    /// Jobs are submitted, with costs and deadlines.
+    has_costs: bool,
     /// What was done, for whoever reads a failure.
     story: Vec<String>,
 }
@@ -36,7 +38,7 @@ fn random_rate(rng: &mut Rng) -> Rate {
 }
 
 /// A tree: budgets first, each behind its parent, then buckets.
-fn random_tree(rng: &mut Rng) -> Tree {
+fn random_tree(rng: &mut Rng, has_costs: bool) -> Tree {
     let mut nodes: Vec<Node> = Vec::new();
     let (budgets, buckets) = (rng.usize(1..6), rng.usize(2..9));
     let level = |nodes: &[Node], n: usize| std::iter::successors(nodes[n].parent, |n| nodes[*n].parent).count() + 1;
@@ -49,7 +51,10 @@ fn random_tree(rng: &mut Rng) -> Tree {
             id: if is_budget { format!("{{b{n}}}") } else { format!("q{n}") },
             parent: if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) },
             rate: random_rate(rng),
-            catch_up: [None, None, Some(0), Some(90 * MS)][rng.usize(0..4)],
+            // With costs what a node makes up for by default changes with each job: there it is said.
+            job_rate: (has_costs && rng.u8(0..3) == 0).then(|| random_rate(rng)),
+            catch_up: [Some(90 * MS), Some(20 * MS), Some(0), None, None, None]
+                [rng.usize(0..if has_costs { 3 } else { 6 })],
             weight: rng.u32(1..5),
             is_paused: false,
             queue: (!is_budget).then(Default::default),
@@ -58,6 +63,8 @@ fn random_tree(rng: &mut Rng) -> Tree {
             went_on: 0,
             tag: None,
             clock: 0.0,
+            largest: 1.0,
+            paid: None,
         });
     }
     Tree::new(nodes, CAPACITY)
@@ -80,6 +87,9 @@ fn toml(tree: &Tree) -> String {
         if let Some(parent) = node.parent {
             text += &format!("within = '{}'\n", name(&tree.nodes[parent].id));
         }
+        if let Some(Rate { count, period }) = node.job_rate {
+            text += &format!("job_rate = '{count}/{}ms'\n", period / 1_000);
+        }
         if let Some(us) = node.catch_up {
             text += &format!("catch_up = '{}ms'\n", us / 1_000);
         }
@@ -91,12 +101,13 @@ fn toml(tree: &Tree) -> String {
 impl Pair {
     fn new(server: &Server, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let tree = random_tree(&mut rng);
+        let has_costs = seed % 2 == 1;
+        let tree = random_tree(&mut rng, has_costs);
         let mut flush = Case { redis: server.connect(), prefix: String::new() };
         let _: Value = flush.cmd(&["FLUSHALL"]);
         let toml = toml(&tree);
         let case = Case::on(server, &toml);
-        Self { case, tree, now: T0 + 1, rng, pushed: 0, story: vec![format!("seed {seed}\n{toml}")] }
+        Self { case, tree, now: T0 + 1, rng, pushed: 0, has_costs, story: vec![format!("seed {seed}\n{toml}")] }
     }
 
     fn any(&mut self, of: impl Fn(&Node) -> bool) -> usize {
@@ -118,12 +129,14 @@ impl Pair {
     fn step(&mut self) {
         self.now += 1 + self.rng.u64(0..50);
         match self.rng.u8(0..20) {
+            0..5 if self.has_costs => self.submit(),
             0..5 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
                 let id = self.tree.nodes[n].id.clone();
                 self.story.push(format!("{} push {id} {jobs:?}", self.now - T0));
                 let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
-                let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &jobs, self.now));
+                let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
+                let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
                 assert_eq!(told, expected, "{}", self.story.join("\n"));
             }
             5..8 => {
@@ -188,9 +201,34 @@ impl Pair {
         self.compare();
     }
 
+    fn submit(&mut self) {
+        let (n, job) = (self.any(|node| node.queue.is_some()), self.jobs().remove(0));
+        let (id, cost) = (self.tree.nodes[n].id.clone(), [1, 1, 2, 5, 30][self.rng.usize(0..5)]);
+        let ttl = [None, None, Some(5), Some(300), Some(4_000)][self.rng.usize(0..5)];
+        self.story.push(format!("{} submit {id} {job} cost {cost} ttl {ttl:?}", self.now - T0));
+        let (cost_text, ttl_text) = (cost.to_string(), ttl.unwrap_or(0).to_string());
+        let words = ["COST", &cost_text, "TTL", &ttl_text];
+        let told = self.case.submit_at(self.now, &id, &job, &words[..if ttl.is_some() { 4 } else { 2 }]);
+        let (five, verdict, by) = self.tree.submit(n, &job, cost, ttl, self.now);
+        let by = name(&self.tree.nodes[by].id);
+        let story = || self.story.join("\n");
+        assert_eq!((told.five, told.verdict.as_str(), told.by.as_str()), (five, verdict, by), "{}", story());
+        assert!(told.expected_ms >= told.five[4], "{told:?}\n{}", story());
+    }
+
     fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
         let key = self.case.key(key);
         self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"])
+    }
+
+    /// The bodies of the jobs of a bucket, the next one to leave first: jobs are numbers, and stand at the end of what is stored.
+    fn waiting(&mut self, bucket: &str) -> Vec<String> {
+        let queue = self.case.queue(bucket);
+        let found: Vec<Vec<u8>> = self.case.cmd(&["LRANGE", &queue, "0", "-1"]);
+        let body = |job: &Vec<u8>| {
+            job.rsplit(|byte| *byte == b'\n').next().map(|body| String::from_utf8_lossy(body).into_owned())
+        };
+        found.iter().rev().filter_map(body).collect()
     }
 
     fn compare(&mut self) {
@@ -201,6 +239,7 @@ impl Pair {
             .map(|entry| Left {
                 bucket: entry.text("bucket"),
                 job: entry.text("job"),
+                cost: if entry.fields.contains_key("cost") { entry.number("cost") } else { 1 },
                 due: entry.number("due_us"),
                 at: entry.number("at_us"),
             })
@@ -215,6 +254,9 @@ impl Pair {
                 self.tree.nodes,
             );
         }
+        let expired = self.case.stream("rejected").into_iter().filter(|entry| entry.text("reason") == "expired");
+        let expired: Vec<_> = expired.map(|entry| (entry.text("bucket"), entry.text("job"))).collect();
+        assert_eq!(expired, self.tree.expired, "expired\n{}", self.story.join("\n"));
         let places = |tree: &Tree, pick: &dyn Fn(&Node) -> Option<u64>| -> BTreeMap<String, u64> {
             tree.nodes.iter().filter_map(|node| Some((node.id.clone(), pick(node)?))).collect()
         };
@@ -238,8 +280,13 @@ impl Pair {
         for n in 0..self.tree.nodes.len() {
             let node = self.tree.nodes[n].clone();
             if let Some(queue) = &node.queue {
-                let waiting = self.case.waiting(&node.id);
-                assert!(queue.iter().eq(&waiting), "the jobs of {}\n{}", node.id, self.story.join("\n"));
+                let waiting = self.waiting(&node.id);
+                assert!(
+                    queue.iter().map(|job| &job.body).eq(&waiting),
+                    "the jobs of {}\n{}",
+                    node.id,
+                    self.story.join("\n")
+                );
                 continue;
             }
             let found = self.scores(&format!("wait:{}", name(&node.id)));

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::model::Rate;
+use super::model::{Paid, Rate};
 
 /// Where a node with work waits, or what is known of one without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,12 +23,15 @@ pub(super) struct Node {
     pub(super) id: String,
     pub(super) parent: Option<usize>,
     pub(super) rate: Rate,
+    pub(super) job_rate: Option<Rate>,
     /// As configured.
     pub(super) catch_up: Option<u64>,
     pub(super) weight: u32,
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
-    pub(super) queue: Option<VecDeque<String>>,
+    pub(super) queue: Option<VecDeque<Job>>,
+    /// What its last job paid, where that was not one interval.
+    pub(super) paid: Option<Paid>,
     pub(super) place: Place,
     /// When its next job may leave; 0: at once.
     pub(super) due: u64,
@@ -38,6 +41,22 @@ pub(super) struct Node {
     pub(super) tag: Option<f64>,
     /// Of its children: the highest end that was served.
     pub(super) clock: f64,
+    /// Of its children: the largest step of a tag so far.
+    pub(super) largest: f64,
+}
+
+/// A job that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Job {
+    pub(super) body: String,
+    pub(super) cost: u64,
+    pub(super) deadline: Option<u64>,
+}
+
+impl Job {
+    pub(super) fn plain(body: &str) -> Self {
+        Self { body: body.into(), cost: 1, deadline: None }
+    }
 }
 
 /// A job that left its bucket.
@@ -45,6 +64,7 @@ pub(super) struct Node {
 pub(super) struct Left {
     pub(super) bucket: String,
     pub(super) job: String,
+    pub(super) cost: u64,
     pub(super) due: u64,
     pub(super) at: u64,
 }
@@ -55,6 +75,8 @@ pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     pub(super) capacity: usize,
     pub(super) left: Vec<Left>,
+    /// Jobs whose deadline was over when their turn came, with their buckets.
+    pub(super) expired: Vec<(String, String)>,
     /// The budgets whose turn it is, from the one on the schedule down.
     serving: Vec<usize>,
     /// With which end each of them, and the bucket, was picked.
@@ -67,7 +89,7 @@ const BATCH: usize = 100;
 
 impl Tree {
     pub(super) fn new(nodes: Vec<Node>, capacity: usize) -> Self {
-        Self { nodes, capacity, left: Vec::new(), serving: Vec::new(), picked: Vec::new() }
+        Self { nodes, capacity, left: Vec::new(), expired: Vec::new(), serving: Vec::new(), picked: Vec::new() }
     }
 
     /// What a node may make up for: as configured, else 20 ms, or inside a budget its own interval or two of its parent's.
@@ -78,7 +100,7 @@ impl Tree {
     }
 
     /// The budgets above a node, the nearest first.
-    fn above(&self, n: usize) -> Vec<usize> {
+    pub(super) fn above(&self, n: usize) -> Vec<usize> {
         std::iter::successors(self.nodes[n].parent, |n| self.nodes[*n].parent).collect()
     }
 
@@ -89,7 +111,7 @@ impl Tree {
     }
 
     /// The due that a job meets at a budget.
-    fn met(&self, n: usize, now: u64) -> u64 {
+    pub(super) fn met(&self, n: usize, now: u64) -> u64 {
         self.nodes[n].due.max(self.went_on(n)).max(now - self.catch_up(n))
     }
 
@@ -124,13 +146,13 @@ impl Tree {
     fn end_of(&self, n: usize) -> f64 {
         let (node, parent) = (&self.nodes[n], &self.nodes[self.nodes[n].parent.expect("it is a child")]);
         let step = 1.0 / f64::from(node.weight);
-        node.tag.map_or(parent.clock - 1.0 + 2.0 * step, |tag| tag.max(parent.clock - 1.0) + step)
+        node.tag.map_or(parent.clock - 1.0 + 2.0 * step, |tag| tag.max(parent.clock - parent.largest) + step)
     }
 
     /// A bucket without work gets some: one that was away for long enough is as good as new.
     fn arrives(&mut self, n: usize) {
         let Some(parent) = self.nodes[n].parent else { return };
-        if self.nodes[n].tag.is_some_and(|tag| self.nodes[parent].clock - tag > 1.0) {
+        if self.nodes[n].tag.is_some_and(|tag| self.nodes[parent].clock - tag > self.nodes[parent].largest) {
             self.nodes[n].tag = None;
         }
     }
@@ -186,23 +208,32 @@ impl Tree {
         if !self.has_jobs(n) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
             return false;
         }
+        self.nodes[n].due = due;
         let above = self.above(n);
-        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b))).fold(self.nodes[n].due, u64::max);
+        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b))).fold(due, u64::max);
         let job = self.nodes[n].queue.as_mut().and_then(VecDeque::pop_front).expect("it has jobs");
-        self.left.push(Left { bucket: self.nodes[n].id.clone(), job, due: met, at: now });
-        for b in &above {
-            let due = self.nodes[*b].due.max(self.went_on(*b)).max(now - self.catch_up(*b));
-            self.nodes[*b].due = self.nodes[*b].rate.after(due);
+        // "In the queue it is noticed when its turn comes: without a rate slot."
+        if job.deadline.is_some_and(|deadline| deadline < now) {
+            self.expired.push((self.nodes[n].id.clone(), job.body));
+            return true;
         }
-        let due = due.max(now - self.catch_up(n));
-        self.nodes[n].due = self.nodes[n].rate.after(due);
+        let Job { body, cost, .. } = job;
+        self.left.push(Left { bucket: self.nodes[n].id.clone(), job: body, cost, due: met, at: now });
+        for b in &above {
+            let due = self.nodes[*b].due.max(self.went_on(*b));
+            self.pay(*b, due, cost, now);
+        }
+        self.pay(n, due, cost, now);
         // Shares: each node of the chain at its parent, from the bucket up, with the end by which it was picked.
         let mut picked = self.picked.iter().rev().copied();
         for child in std::iter::once(n).chain(above) {
             let Some(parent) = self.nodes[child].parent else { break };
             let ends = picked.next().unwrap_or_else(|| self.end_of(child));
-            self.nodes[child].tag = Some(ends);
-            self.nodes[parent].clock = self.nodes[parent].clock.max(ends);
+            let more = (self.units(parent, cost) - 1.0) / f64::from(self.nodes[child].weight);
+            self.nodes[child].tag = Some(ends + more);
+            let step = more + 1.0 / f64::from(self.nodes[child].weight);
+            let up = &mut self.nodes[parent];
+            (up.clock, up.largest) = (up.clock.max(ends), up.largest.max(step));
         }
         true
     }
@@ -305,14 +336,12 @@ impl Tree {
     }
 
     /// When the n-th job of a bucket could leave, in milliseconds from now, siblings left out.
-    fn eta_ms(&self, n: usize, due: u64, now: u64, jobs: usize) -> i64 {
-        let above = self.above(n).into_iter();
-        let etas = above.map(|b| self.nodes[b].rate.eta_ms(self.met(b, now).max(now), now, jobs));
-        etas.fold(self.nodes[n].rate.eta_ms(due, now, jobs), i64::max)
+    pub(super) fn eta_ms(&self, n: usize, due: u64, now: u64, jobs: usize) -> i64 {
+        self.leaves(n, due, now, jobs).0
     }
 
     /// An atomic push: what it replies.
-    pub(super) fn push(&mut self, n: usize, jobs: &[String], now: u64) -> [i64; 5] {
+    pub(super) fn push(&mut self, n: usize, jobs: &[Job], now: u64) -> [i64; 5] {
         let (capacity, before) = (self.capacity, self.nodes[n].queue.as_ref().map_or(0, VecDeque::len));
         let accepted = jobs.len().min(capacity - before);
         if accepted > 0 {
@@ -341,7 +370,7 @@ impl Tree {
         let capacity = self.capacity;
         let queue = self.nodes[n].queue.as_mut().expect("a bucket");
         let was_empty = queue.is_empty();
-        queue.extend(jobs.iter().cloned());
+        queue.extend(jobs.iter().map(|job| Job::plain(job)));
         queue.truncate(capacity);
         if was_empty {
             self.nodes[n].due = self.nodes[n].due.max(now);
@@ -372,17 +401,6 @@ impl Tree {
                 && !(self.is_over(b, now) && after.is_over(b, now))
         };
         self.children(n).any(|b| rests(b) && after.catch_up(b) != self.catch_up(b))
-    }
-
-    /// A new rate: the due follows it.
-    pub(super) fn set_rate(&mut self, n: usize, rate: Rate, now: u64) {
-        let (old, due) = (self.nodes[n].rate, self.nodes[n].due);
-        if !self.is_over(n, now) && due > 0 && old != rate {
-            // No due lies further ahead than one interval.
-            self.nodes[n].due = old.re_anchored(rate, due, now).min(now + rate.interval());
-        }
-        self.nodes[n].rate = rate;
-        self.put_right(n, now);
     }
 
     /// An operator stops a node, or lets it go on: that wait is no lateness of it, nor of anything below it.

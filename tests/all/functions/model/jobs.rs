@@ -1,12 +1,105 @@
-//! Jobs that have left their queue, as the model knows them.
+//! Jobs as the model knows them: where they wait, and after they have left. What Redis holds of one is text, and is compared as such;
+//! `@` stands for the mark of submitted jobs.
 
+/// What was asked for with a job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Options {
+    pub(super) id: String,
+    pub(super) cost: u64,
+    /// Microseconds since the epoch.
+    pub(super) deadline: Option<u64>,
+    /// Known as long as the job has not left for the first time.
+    pub(super) accepted: u64,
+    pub(super) headers: Vec<(String, String)>,
+}
+
+impl Options {
+    /// Of a job that has an identity and nothing else.
+    pub(super) fn bare(id: String) -> Self {
+        Self { id, cost: 1, deadline: None, accepted: 0, headers: Vec::new() }
+    }
+
+    pub(super) fn without_deadline(self) -> Self {
+        Self { deadline: None, ..self }
+    }
+
+    /// As they are stored in front of the body.
+    fn text(&self) -> String {
+        let mut text = format!("{} {} {} {}\n", self.cost, self.deadline.unwrap_or(0), self.accepted, self.id);
+        for (name, value) in &self.headers {
+            text += &format!("{name}:{value}\n");
+        }
+        text + "\n"
+    }
+}
+
+/// A job that waits for the first time.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Job {
+    pub(super) body: String,
+    /// None: it was pushed without any.
+    pub(super) options: Option<Options>,
+}
+
+impl Job {
+    pub(super) fn plain(body: &str) -> Self {
+        Self { body: body.into(), options: None }
+    }
+
+    /// One element of the list, or of the set of delayed jobs.
+    pub(super) fn stored(&self) -> String {
+        let text = |options: &Options| format!("@1 {}{}", options.text(), self.body);
+        self.options.as_ref().map_or_else(|| self.body.clone(), text)
+    }
+}
+
+/// What is known of a submitted job that waits, by its id.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    /// q, d or r: in the queue, delayed, backing off; the same in capitals: and cancelled.
+    pub(super) state: char,
+    pub(super) accepted: u64,
+    pub(super) eta: u64,
+    pub(super) attempt: u64,
+}
+
+impl Line {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.state.is_ascii_uppercase()
+    }
+
+    pub(super) fn text(&self) -> String {
+        format!("{} {} {} {}", self.state, self.accepted, self.eta, self.attempt)
+    }
+}
+
+/// A job that backs off. They leave in the order of the ends; Redis sorts equal ones by what is stored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Retry {
     pub(super) ends: u64,
     pub(super) member: String,
     pub(super) delay: u64,
+    pub(super) attempt: u64,
+    pub(super) kept: u64,
+    pub(super) options: Options,
+    pub(super) body: String,
 }
 
+impl Retry {
+    /// `from` is the entry and the route that it comes from.
+    pub(super) fn new(ends: u64, delay: u64, from: &str, tries: (u64, u64), options: Options, body: String) -> Self {
+        let (attempt, kept) = tries;
+        let Options { id, cost, deadline, headers, .. } = &options;
+        let member = if *cost == 1 && deadline.is_none() && headers.is_empty() {
+            format!("2 {from} {delay} {attempt} {kept} {id} {body}")
+        } else {
+            format!("4 - {from} {delay} {attempt} {kept} {}{body}", options.text())
+        };
+        Self { ends, member, delay, attempt, kept, options, body }
+    }
+}
+
+/// An entry of a ready stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ready {
     pub(super) id: String,
@@ -18,6 +111,29 @@ pub(super) struct Ready {
     pub(super) due: u64,
     pub(super) at: u64,
     pub(super) lease_ms: u64,
+    /// The identity, where it is not the entry's own.
     pub(super) first: Option<String>,
+    pub(super) cost: u64,
+    pub(super) deadline: Option<u64>,
+    pub(super) headers: Vec<(String, String)>,
     pub(super) taken_ms: Option<u64>,
+}
+
+impl Ready {
+    pub(super) fn options(&self) -> Options {
+        let id = self.first.clone().unwrap_or(self.id.clone());
+        let (cost, deadline, headers) = (self.cost, self.deadline, self.headers.clone());
+        Options { id, cost, deadline, accepted: 0, headers }
+    }
+}
+
+/// An entry of the dead stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Dead {
+    pub(super) bucket: String,
+    pub(super) job: String,
+    pub(super) attempt: u64,
+    pub(super) reason: String,
+    /// With its identity.
+    pub(super) options: Options,
 }

@@ -2,65 +2,87 @@
 
 use proptest::prelude::*;
 
-use super::{BUCKETS, Model, Pair, Retry};
+use super::jobs::Retry;
+use super::{BUCKETS, Model, Pair};
 
 #[derive(Debug, Clone)]
 pub enum Op {
-    /// A bucket, with its retries or without.
-    Purge(usize, bool),
+    /// A bucket, with its retries or without, and what of its delayed jobs.
+    Purge(usize, bool, Delayed),
     /// So many dead jobs at most, the oldest.
     PutBack(u64),
     Drop(usize),
 }
 
+/// What a purge does with delayed jobs: nothing, as earlier versions asked; nothing; they too; nothing but them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Delayed {
+    Unsaid,
+    Stay,
+    Too,
+    Only,
+}
+
 pub fn op() -> impl Strategy<Value = Op> {
+    let delayed = prop_oneof![Just(Delayed::Unsaid), Just(Delayed::Stay), Just(Delayed::Too), Just(Delayed::Only)];
     prop_oneof![
-        4 => (0..BUCKETS.len(), any::<bool>()).prop_map(|(bucket, retries)| Op::Purge(bucket, retries)),
+        4 => (0..BUCKETS.len(), any::<bool>(), delayed).prop_map(|(bucket, retries, delayed)| Op::Purge(bucket, retries, delayed)),
         4 => (1..6_u64).prop_map(Op::PutBack),
         1 => (1..3_usize).prop_map(Op::Drop),
     ]
 }
 
 impl Model {
-    /// Replies what a purge replies: jobs and retries thrown away, retries that stay, jobs that were cut.
-    fn purge(&mut self, now: u64, bucket: &str, with_retries: bool) -> [i64; 4] {
+    /// Replies what a purge replies: jobs and retries thrown away, retries that stay, jobs that were cut; delayed jobs thrown away,
+    /// and those that stay.
+    fn purge(&mut self, now: u64, bucket: &str, with_retries: bool, delayed: Delayed) -> [i64; 6] {
         let state = self.look(now, bucket);
-        let over = self.len(bucket) - state.keeps;
+        let (over, with_queue) = (self.len(bucket) - state.keeps, delayed != Delayed::Only);
+        let with_delayed = matches!(delayed, Delayed::Too | Delayed::Only);
         self.settle(bucket, &state);
-        self.queues.remove(bucket);
-        self.levels.remove(bucket);
         let waiting = self.retries.get(bucket).map_or(0, std::collections::BTreeSet::len);
+        let aside = self.delayed.get(bucket).map_or(0, std::collections::BTreeMap::len);
+        if with_queue {
+            self.queues.remove(bucket);
+            self.levels.remove(bucket);
+        }
         if with_retries {
             self.retries.remove(bucket);
-            self.index.remove(bucket);
         }
-        let is_working = self.index.get(bucket).is_some_and(|ends| ends.is_none_or(|ends| ends <= now));
-        match state.due {
-            Some(due) if is_working => self.store_due(now, bucket, due),
-            Some(due) => {
-                self.schedule.remove(bucket);
-                self.held.remove(bucket);
-                self.rest.remove(bucket);
-                if due > now {
-                    self.rest.insert(bucket.into(), due);
-                }
-            }
-            None => {}
+        if with_delayed {
+            self.delayed.remove(bucket);
+            self.turns.remove(bucket);
         }
-        let gone = if with_retries { waiting } else { 0 };
-        [state.keeps, gone, waiting - gone, over].map(|n| n as i64)
+        if with_retries || with_delayed {
+            self.announce(now, bucket, true);
+        }
+        // Nothing is known any more of what is gone, be it cancelled or not. "It stays remembered when its job is purged."
+        let is_gone = |state: char| match state.to_ascii_lowercase() {
+            'q' => with_queue,
+            'd' => with_delayed,
+            _ => with_retries,
+        };
+        self.lines.entry(bucket.into()).or_default().retain(|_, line| !is_gone(line.state));
+        if let Some(due) = state.due {
+            self.place(now, bucket, due);
+        }
+        let gone = |is: bool, n: usize| if is { n } else { 0 };
+        let (jobs, retries, later) =
+            (gone(with_queue, state.keeps), gone(with_retries, waiting), gone(with_delayed, aside));
+        [jobs, retries, waiting - retries, over, later, aside - later].map(|n| n as i64)
     }
 
     /// The oldest dead jobs go back, `most` of them at most; `entries` are their ids in the dead stream. Replies how many.
     fn put_back(&mut self, now: u64, most: u64, entries: &[String]) -> u64 {
         let n = most.min(self.dead.len() as u64);
         let gone: Vec<_> = self.dead.drain(..n as usize).collect();
-        for (at, ((bucket, job, _, id, _), entry)) in gone.into_iter().zip(entries).enumerate() {
-            let (route, ends) = (self.record.policy(&bucket).route, now - (most - at as u64));
-            let member = format!("2 {entry} {route} 0 1 0 {id} {job}");
-            self.retries.entry(bucket.clone()).or_default().insert(Retry { ends, member, delay: 0 });
-            let first = self.index.entry(bucket).or_insert(Some(ends));
-            *first = first.map(|first| first.min(ends));
+        for (at, (gone, entry)) in gone.into_iter().zip(entries).enumerate() {
+            let (route, ends) = (self.record.policy(&gone.bucket).route, now - (most - at as u64));
+            // "`dead retry` restores them, without the deadline."
+            let (from, options) = (format!("{entry} {route}"), gone.options.without_deadline());
+            let retry = Retry::new(ends, 0, &from, (1, 0), options, gone.job);
+            self.retries.entry(gone.bucket.clone()).or_default().insert(retry);
+            self.expect(&gone.bucket, ends);
         }
         n
     }
@@ -70,10 +92,17 @@ impl Pair {
     pub fn operate(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let now = self.now.to_string();
         match op {
-            Op::Purge(b, with_retries) => {
-                let args = [now.as_str(), if *with_retries { "1" } else { "0" }, "", "", ""];
+            Op::Purge(b, with_retries, delayed) => {
+                let mut args = vec![now.as_str(), if *with_retries { "1" } else { "0" }, "", "", ""];
+                args.extend(match delayed {
+                    Delayed::Unsaid => None,
+                    Delayed::Stay => Some("0"),
+                    Delayed::Too => Some("1"),
+                    Delayed::Only => Some("only"),
+                });
                 let reply: Vec<i64> = self.case.fcall("drip__purge", &[&format!("queue:{}", BUCKETS[*b])], &args);
-                prop_assert_eq!(reply, self.model.purge(self.now, BUCKETS[*b], *with_retries));
+                let told = self.model.purge(self.now, BUCKETS[*b], *with_retries, *delayed);
+                prop_assert_eq!(&reply[..], &told[..if *delayed == Delayed::Unsaid { 4 } else { 6 }]);
             }
             Op::PutBack(most) => {
                 let entries: Vec<String> = self.case.stream("dead").into_iter().map(|entry| entry.id).collect();

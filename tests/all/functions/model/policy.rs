@@ -1,5 +1,7 @@
 //! What applies to a bucket, as the references read it from a record: with exact arithmetic.
 
+use crate::rig::{MS, S};
+
 /// So many in a period of so many microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::functions) struct Rate {
@@ -17,6 +19,17 @@ pub(in crate::functions) struct Policy {
     pub(in crate::functions) drop_oldest: bool,
     pub(in crate::functions) route: String,
     pub(in crate::functions) catch_up: u64,
+    pub(super) job: Option<Rate>,
+    pub(super) dedup: u64,
+    pub(super) ttl: Option<u64>,
+    pub(super) gate: Option<Window>,
+}
+
+/// A gate of the kind `fixed-window`: so many in each window of so many microseconds, which begins with the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::functions) struct Window {
+    pub(super) limit: usize,
+    pub(super) period: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -54,7 +67,19 @@ impl Policy {
     /// From its fields as a record holds them.
     pub(in crate::functions) fn read<'a>(field: impl Fn(&str) -> &'a serde_json::Value) -> Self {
         let n = |name: &str| field(name).as_u64().expect("a number");
+        // A record leaves out what is as always.
+        let more = |name: &str, otherwise: u64| field(name).as_u64().unwrap_or(otherwise);
+        let arg = |gate: &serde_json::Value, n: usize| gate["args"][n].as_str()?.parse::<u64>().ok();
+        let gate = field("admit").as_array().and_then(|gates| gates.first());
         Self {
+            job: (more("job_count", 0) > 0)
+                .then(|| Rate { count: n("job_count").into(), period: n("job_period_us").into() }),
+            dedup: more("dedup_us", 600 * S),
+            ttl: Some(more("ttl_us", 0)).filter(|us| *us > 0),
+            gate: gate.map(|gate| Window {
+                limit: arg(gate, 0).expect("a limit") as usize,
+                period: arg(gate, 1).expect("a period") * MS,
+            }),
             rate: Rate { count: n("count").into(), period: n("period_us").into() },
             capacity: n("capacity") as usize,
             lease_ms: n("lease_ms"),
@@ -83,12 +108,6 @@ impl Rate {
     /// The longest interval.
     pub(in crate::functions) fn interval(self) -> u64 {
         self.period.div_ceil(self.count) as u64
-    }
-
-    /// A due that followed this rate follows another one: last job + the new interval, but no earlier than now, unless it was due
-    /// before.
-    pub(in crate::functions) fn re_anchored(self, to: Self, due: u64, now: u64) -> u64 {
-        to.after(due - (self.period / self.count) as u64).max(due.min(now))
     }
 
     pub(in crate::functions) fn eta_ms(self, due: u64, now: u64, n: usize) -> i64 {

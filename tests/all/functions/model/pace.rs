@@ -1,0 +1,155 @@
+//! What jobs pay, as the model knows it: a job of cost n takes n slots of the rate, and one of `job_rate`.
+
+use super::policy::{Policy, Rate};
+use super::reference::Model;
+use crate::rig::S;
+
+/// What one job pays at most.
+const LONGEST: u64 = 366 * 86_400 * S;
+
+/// "Owes at most an hour."
+const OWES: u64 = 3_600 * S;
+
+/// What the last job of a bucket paid, where that was not one interval of its rate.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::functions) struct Paid {
+    pub(in crate::functions) cost: u64,
+    /// When the next job may leave by the rate, and by `job_rate`; 0: not known.
+    pub(in crate::functions) unit: u64,
+    pub(in crate::functions) job: u64,
+    /// From then on nobody needs to know.
+    pub(in crate::functions) over: u64,
+}
+
+impl Paid {
+    const NOTHING: Self = Self { cost: 1, unit: 0, job: 0, over: 0 };
+
+    /// Both dues of a bucket that meets this one.
+    fn dues(&self, due: u64) -> (u64, u64) {
+        if due > self.unit.max(self.job) { (due, due) } else { (self.unit.min(due), self.job.min(due)) }
+    }
+}
+
+impl Rate {
+    /// So many intervals later.
+    pub(in crate::functions) fn after_cost(self, t: u64, cost: u64) -> u64 {
+        (0..cost).fold(t, |t, _| self.after(t)).min(t + LONGEST)
+    }
+
+    /// A whole interval, its fraction of a microsecond left out.
+    pub(in crate::functions) fn step(self) -> u64 {
+        (self.period / self.count) as u64
+    }
+}
+
+/// At which pace a node lets jobs out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::functions) struct Pace {
+    pub(in crate::functions) rate: Rate,
+    /// `job_rate`: it paces jobs whatever they cost.
+    pub(in crate::functions) job: Option<Rate>,
+    pub(in crate::functions) catch_up: u64,
+}
+
+impl Pace {
+    /// "No pace due may lie further ahead than what its last job paid."
+    pub(in crate::functions) fn reach(self, paid: Option<&Paid>) -> u64 {
+        let reach = paid.map_or(self.rate.interval(), |paid| LONGEST.min(paid.cost * self.rate.interval()));
+        reach.max(self.job.map_or(0, Rate::interval))
+    }
+
+    /// When the n-th waiting job may leave at the earliest: by the rate and by `job_rate`, the later of both.
+    pub(in crate::functions) fn eta_ms(self, due: u64, now: u64, n: usize) -> i64 {
+        self.job.map_or(0, |job| job.eta_ms(due, now, n)).max(self.rate.eta_ms(due, now, n))
+    }
+
+    /// A due that followed this pace follows another one: last job + what it pays now, with no credit.
+    pub(in crate::functions) fn re_anchored(self, to: Self, paid: Option<&Paid>, due: u64, now: u64) -> u64 {
+        let (unit, by_job) = match (paid, self.job) {
+            (Some(paid), Some(_)) => paid.dues(due),
+            _ => (due, due),
+        };
+        let cost = paid.map_or(1, |paid| paid.cost);
+        let mut new = to.rate.after_cost(unit - cost * self.rate.step(), cost);
+        if let (Some(_), Some(old), Some(job)) = (paid, self.job, to.job) {
+            new = new.max(job.after(by_job.saturating_sub(old.step())));
+        }
+        new.max(due.min(now))
+    }
+
+    /// A job of this cost leaves in return for `due`: "paid after: the next due is n intervals later". Replies that, and what is to be known
+    /// of the payment.
+    pub(in crate::functions) fn pay(self, known: Option<Paid>, due: u64, cost: u64, now: u64) -> (u64, Option<Paid>) {
+        let from = now - self.catch_up;
+        let due = due.max(from);
+        if known.is_none() && cost == 1 && self.job.is_none() {
+            return (self.rate.after(due), None);
+        }
+        let mut paid = known.filter(|paid| paid.over > now).unwrap_or(Paid::NOTHING);
+        let mut next = self.rate.after_cost(due, cost);
+        if let Some(job) = self.job {
+            let (unit, by_job) = paid.dues(due);
+            (paid.unit, paid.job) = (self.rate.after_cost(unit.max(from), cost), job.after(by_job.max(from)));
+            next = paid.unit.max(paid.job);
+        }
+        (paid.cost, paid.over) = (cost, next + self.catch_up);
+        (next, Some(paid))
+    }
+}
+
+impl Policy {
+    pub(super) fn pace(&self) -> Pace {
+        Pace { rate: self.rate, job: self.job, catch_up: self.catch_up }
+    }
+}
+
+impl Model {
+    /// A job of a bucket has left. Replies when the next one may.
+    pub(super) fn pay(&mut self, now: u64, bucket: &str, p: &Policy, due: u64, cost: u64) -> u64 {
+        let known = self.paid.remove(bucket);
+        let (next, paid) = p.pace().pay(known, due, cost, now);
+        // Of a job that paid one interval nothing needs to be known.
+        if let Some(paid) = paid.filter(|_| cost > 1 || p.job.is_some()) {
+            self.paid.insert(bucket.into(), paid);
+        }
+        next
+    }
+
+    /// What the job of the n-th entry really cost: `units` more, or less, "once". It "gives back no more than was charged and makes
+    /// nothing due before now". Replies whether it is told for the first time.
+    pub(super) fn adjust(&mut self, now: u64, n: usize, units: i64) -> bool {
+        let entry = self.ready[n].clone();
+        if !self.adjusted.insert(format!("{} {}", entry.route, entry.id)) {
+            return false;
+        }
+        let units = units.max(-(entry.cost as i64));
+        if units == 0 {
+            return true;
+        }
+        let state = self.look(now, &entry.bucket);
+        let known = self.paid.get(&entry.bucket).cloned();
+        self.settle(&entry.bucket, &state);
+        let (p, interval) = (&state.policy, state.policy.rate.interval());
+        let is_known = p.job.is_some() && known.is_some();
+        let mut paid = known.map_or(Paid::NOTHING, |paid| Paid { over: paid.over.max(state.paid_till), ..paid });
+        // What is known of a payment may lie too far ahead, where the clock stepped back since: the due was put right.
+        let latest = state.due.unwrap_or(now);
+        let by_rate = if is_known { Some(paid.unit.min(latest)) } else { state.due };
+        // Where the due is over it is reckoned from when the job left.
+        let was =
+            by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(entry.at + entry.cost * interval));
+        let moved = (was as i64 + units * interval as i64).min(was.max(now + OWES) as i64);
+        let mut due = (moved.max(now as i64)) as u64;
+        paid.cost = paid.cost.max((due - now).div_ceil(interval));
+        if p.job.is_some() {
+            (paid.unit, due) = (due, due.max(paid.job.min(latest)));
+        }
+        paid.over = paid.over.max(due + p.catch_up);
+        self.paid.remove(&entry.bucket);
+        if paid.over > now {
+            self.paid.insert(entry.bucket.clone(), paid);
+        }
+        self.place(now, &entry.bucket, due);
+        true
+    }
+}

@@ -1,0 +1,290 @@
+//! What a wake and a drain do, as the model knows it: the turns of buckets, and the sweep that carries a change.
+
+use std::collections::BTreeSet;
+
+use super::jobs::{Job, Options, Ready, Retry};
+use super::policy::Policy;
+use super::reference::{Model, State};
+
+impl Model {
+    /// Replies how many jobs left: those that came into buckets without work that may go. A bucket on the schedule keeps its turn.
+    pub(super) fn wake(&mut self, now: u64, buckets: &[&str]) -> usize {
+        self.begin(now);
+        let mut left = 0;
+        for bucket in buckets {
+            if self.len(bucket) > 0 {
+                let mut state = self.look(now, bucket);
+                if let Some(due) = state.due {
+                    self.settle(bucket, &state);
+                    self.store_due(now, bucket, due);
+                } else {
+                    self.rest.remove(*bucket);
+                    state.due = Some(now);
+                    left += self.visit(now, bucket, state);
+                }
+            }
+        }
+        left
+    }
+
+    /// What every call does first: held buckets go on where there is room, and back-offs end.
+    pub(super) fn begin(&mut self, now: u64) {
+        for route in ["default", "mail"] {
+            let held = self.held.iter().filter(|(_, (name, _))| name == route);
+            let mut held: Vec<(u64, String)> = held.map(|(bucket, (_, due))| (*due, bucket.clone())).collect();
+            held.sort();
+            for (due, bucket) in held.into_iter().take(self.room(route)) {
+                self.held.remove(&bucket);
+                self.schedule.insert(bucket, due.max(now));
+            }
+        }
+        let ended = self.index.iter().filter(|(_, announced)| announced.is_some_and(|ends| ends <= now));
+        for bucket in ended.map(|(bucket, _)| bucket.clone()).collect::<Vec<_>>() {
+            self.index.insert(bucket.clone(), None);
+            if !self.held.contains_key(&bucket) && !self.schedule.contains_key(&bucket) {
+                let state = self.look(now, &bucket);
+                if state.fresh {
+                    self.settle(&bucket, &state); // what changed reaches it before its due becomes now
+                }
+                self.schedule(&bucket, state.due.unwrap_or(now).max(now));
+            }
+        }
+    }
+
+    pub(super) fn room(&self, route: &str) -> usize {
+        let undelivered = self.ready.iter().filter(|entry| entry.route == route && entry.taken_ms.is_none()).count();
+        self.record.limit("max_ready").saturating_sub(undelivered)
+    }
+
+    /// Everything that drains do at one moment, however many it takes. Replies how many jobs left.
+    pub(super) fn drain(&mut self, now: u64) -> usize {
+        self.begin(now);
+        self.drain_begun(now)
+    }
+
+    /// The same in a call that has begun already.
+    pub(super) fn drain_begun(&mut self, now: u64) -> usize {
+        let mut left = 0;
+        loop {
+            let before = (left, self.prev.is_some(), self.schedule.clone(), self.held.clone(), self.index.clone());
+            // A sweep takes the held buckets first and those on the schedule last, and what has become due in between leaves in between.
+            for part in [Self::sweep_held, Self::sweep_rest, Self::sweep_schedule] {
+                left += self.turns(now);
+                self.forget(now);
+                part(self, now);
+                self.begin(now);
+            }
+            if before == (left, false, self.schedule.clone(), self.held.clone(), self.index.clone()) {
+                return left;
+            }
+        }
+    }
+
+    /// The turns of the buckets that are due, the longest due first. Replies how many jobs left.
+    pub(super) fn turns(&mut self, now: u64) -> usize {
+        let due = self.schedule.iter().map(|(bucket, due)| (*due, bucket.clone()));
+        let mut due: Vec<(u64, String)> = due.filter(|(due, _)| *due <= now).collect();
+        due.sort();
+        let mut left = 0;
+        for (_, bucket) in due {
+            let state = self.look(now, &bucket);
+            left += self.visit(now, &bucket, state);
+        }
+        left
+    }
+
+    /// The turn of a bucket: retries first, then delayed jobs and the queue. Replies how many jobs left.
+    pub(super) fn visit(&mut self, now: u64, bucket: &str, state: State) -> usize {
+        self.settle(bucket, &state);
+        let (p, before) = (state.policy, self.ready.len());
+        let mut due = state.due.expect("scheduled");
+        let announced = self.index.get(bucket) == Some(&None);
+        if announced {
+            self.let_retries_out(now, bucket, &p, &mut due);
+        }
+        self.by_turns(now, bucket, &p, &mut due, announced);
+        let working = announced && self.announce(now, bucket, true);
+        self.set_level(bucket, p.capacity);
+        self.schedule.remove(bucket);
+        match (due > now, self.len(bucket) > 0 || working) {
+            (true, true) => drop(self.schedule.insert(bucket.into(), due)),
+            (true, false) => drop(self.rest.insert(bucket.into(), due)),
+            (false, true) => drop(self.held.insert(bucket.into(), (p.route.clone(), due))),
+            (false, false) => {}
+        }
+        self.ready.len() - before
+    }
+
+    fn may_go(&self, now: u64, p: &Policy, due: u64) -> bool {
+        due <= now && self.room(&p.route) > 0
+    }
+
+    /// "Retries leave in the order in which their back-offs ended." One that was cancelled is gone "at its turn, without a rate slot", and
+    /// one whose deadline is over is dead.
+    fn let_retries_out(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64) {
+        while self.may_go(now, p, *due) {
+            let Some(retries) = self.retries.get_mut(bucket) else { break };
+            let Some(retry) = retries.first().filter(|retry| retry.ends <= now).cloned() else { break };
+            retries.remove(&retry);
+            let line = self.lines.get(bucket).and_then(|lines| lines.get(&retry.options.id));
+            let is_cancelled = line.is_some_and(|line| line.state == 'R');
+            if line.is_some_and(|line| "rR".contains(line.state)) {
+                self.lines.get_mut(bucket).expect("some").remove(&retry.options.id);
+            }
+            if is_cancelled {
+                continue;
+            }
+            if retry.options.deadline.is_some_and(|deadline| deadline < now) {
+                let attempt = (retry.attempt - 1).max(1);
+                self.bury(bucket, retry.body, attempt, "expired", retry.options);
+                continue;
+            }
+            let job = Job { body: retry.body, options: Some(retry.options) };
+            self.dispatch(now, bucket, p, due, job, (retry.attempt, retry.kept));
+        }
+    }
+
+    /// A delayed job, "when its time has come, takes turns with the queue, one and one, in the order of times".
+    fn by_turns(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, announced: bool) {
+        let mut is_queue = self.turns.contains(bucket);
+        loop {
+            let first = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value());
+            let next = first.map(|(at, _)| at.clone()).filter(|at| announced && at.0 <= now);
+            is_queue = is_queue && next.is_some();
+            if !self.may_go(now, p, *due) {
+                break;
+            }
+            let takes_queue = next.is_none() || is_queue && self.len(bucket) > 0;
+            let job = if takes_queue {
+                self.queues.get_mut(bucket).and_then(std::collections::VecDeque::pop_front)
+            } else {
+                next.as_ref().and_then(|at| self.delayed.get_mut(bucket).and_then(|jobs| jobs.remove(at)))
+            };
+            let Some(job) = job else { break };
+            self.first_turn(now, bucket, p, due, job);
+            is_queue = next.is_some() && !takes_queue;
+        }
+        if announced {
+            let waits = self.delayed.get(bucket).is_some_and(|jobs| !jobs.is_empty());
+            if is_queue && waits {
+                self.turns.insert(bucket.into())
+            } else {
+                self.turns.remove(bucket)
+            };
+        }
+    }
+
+    /// The turn of a job that has not left before. Cancelled, too large, or past its deadline: it is gone "without a rate slot".
+    fn first_turn(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job) {
+        let is_cancelled = self.line_of(bucket, &job).is_some_and(super::jobs::Line::is_cancelled);
+        self.left_line(bucket, &job);
+        let deadline = job.options.as_ref().and_then(|options| options.deadline);
+        if is_cancelled {
+            return;
+        }
+        if job.body.len() > self.record.limit("max_job_bytes") {
+            self.rejected.push((bucket.into(), job.body, "too_large"));
+        } else if deadline.is_some_and(|deadline| deadline < now) {
+            self.rejected.push((bucket.into(), job.body, "expired"));
+        } else {
+            self.dispatch(now, bucket, p, due, job, (1, 0));
+        }
+    }
+
+    /// The index says when the first back-off of a bucket ends, or the time of its first delayed job comes; what has ended and was announced
+    /// stays so. Replies whether one has ended.
+    pub(super) fn announce(&mut self, now: u64, bucket: &str, announced: bool) -> bool {
+        let retry = self.retries.get(bucket).and_then(|retries| retries.first()).map(|retry| retry.ends);
+        let delayed = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value()).map(|(at, _)| at.0);
+        match retry.into_iter().chain(delayed).min() {
+            None => {
+                self.index.remove(bucket);
+                false
+            }
+            Some(ends) => {
+                if ends > now || !announced {
+                    self.index.insert(bucket.into(), Some(ends));
+                }
+                ends <= now
+            }
+        }
+    }
+
+    /// Something of a bucket may leave at `ends`.
+    pub(super) fn expect(&mut self, bucket: &str, ends: u64) {
+        let first = self.index.entry(bucket.into()).or_insert(Some(ends));
+        *first = first.map(|first| first.min(ends));
+    }
+
+    fn dispatch(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job, tries: (u64, u64)) {
+        let first = job.options.as_ref().map(|options| options.id.clone());
+        let options = job.options.unwrap_or_else(|| Options::bare(String::new()));
+        self.ready.push(Ready {
+            id: String::new(),
+            route: p.route.clone(),
+            bucket: bucket.into(),
+            job: job.body,
+            attempt: tries.0,
+            kept: tries.1,
+            due: *due,
+            at: now,
+            lease_ms: p.lease_ms,
+            first,
+            cost: options.cost,
+            deadline: options.deadline,
+            headers: options.headers,
+            taken_ms: None,
+        });
+        *due = self.pay(now, bucket, p, *due, options.cost);
+    }
+
+    /// What a sweep does to the buckets that wait with work.
+    pub(super) fn sweep_all(&mut self, now: u64, names: Vec<String>) {
+        for bucket in names {
+            let state = self.look(now, &bucket);
+            if self.prev.is_some() {
+                self.settle(&bucket, &state);
+            }
+            self.store_due(now, &bucket, state.due.expect("scheduled"));
+        }
+    }
+
+    pub(super) fn sweep_held(&mut self, now: u64) {
+        self.sweep_all(now, self.held.keys().cloned().collect());
+    }
+
+    pub(super) fn sweep_rest(&mut self, now: u64) {
+        for bucket in self.rest.keys().cloned().collect::<Vec<_>>() {
+            let state = self.look(now, &bucket);
+            if self.prev.is_some() {
+                self.settle(&bucket, &state);
+            }
+            match state.due {
+                Some(due) => drop(self.rest.insert(bucket, due)),
+                None if self.prev.is_some() => drop(self.rest.remove(&bucket)),
+                None => {}
+            }
+        }
+    }
+
+    /// Then the change that spread is over; and it looks at the back-offs.
+    pub(super) fn sweep_schedule(&mut self, now: u64) {
+        self.sweep_all(now, self.schedule.keys().cloned().collect());
+        self.prev = None;
+        self.spread.clear();
+        let mut changed = Vec::new();
+        for (bucket, retries) in &mut self.retries {
+            let clamped: BTreeSet<Retry> =
+                retries.iter().map(|r| Retry { ends: r.ends.min(now + r.delay), ..r.clone() }).collect();
+            if clamped != *retries {
+                *retries = clamped;
+                changed.push(bucket.clone());
+            }
+        }
+        for bucket in changed {
+            if self.index.get(&bucket) != Some(&None) {
+                self.announce(now, &bucket, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What the reference models found wrong, each with the shortest sequence that shows it.
+
+use crate::rig::{Case, MS, S, T0};
+
+#[test]
+fn a_dear_job_that_is_paid_at_a_new_rate_is_paid_in_full() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncatch_up = '0s'\n");
+    case.settle_at(T0);
+    case.submit_at(T0, "b", "dear", &["COST", "3"]);
+    case.settle_at(T0);
+    // By the old rate it has paid after 300 ms, by the new one after 30 s.
+    case.configure_at(&T0.to_string(), "[defaults]\nrate = '1/10s'\ncatch_up = '0s'\n");
+    case.settle_at(T0);
+    assert_eq!(case.due("b"), Some(T0 + 30 * S));
+    case.settle_at(T0 + S);
+    assert_eq!(case.push_at(T0 + S, "b", &["next"])[4], 29_000);
+    assert_eq!(case.settle_at(T0 + 29 * S).dispatched, 0);
+    assert_eq!(case.settle_at(T0 + 30 * S).dispatched, 1);
+}
+
+#[test]
+fn a_budget_that_a_dear_job_left_is_paid_in_full_at_a_new_rate() {
+    let toml = |rate: &str| {
+        format!(
+            "[defaults]\nrate = '1000/s'\nwithin = 'up'\n[[budget]]\nmatch = 'up'\nrate = '{rate}'\ncatch_up = '0s'\n"
+        )
+    };
+    let mut case = Case::with(&toml("10/s"));
+    case.settle_at(T0);
+    case.submit_at(T0, "b", "dear", &["COST", "3"]);
+    case.settle_at(T0);
+    case.configure_at(&T0.to_string(), &toml("1/10s"));
+    case.settle_at(T0);
+    case.settle_at(T0 + S);
+    case.push_at(T0 + S, "b", &["next"]);
+    assert_eq!(case.settle_at(T0 + 29 * S).dispatched, 0);
+    assert_eq!(case.settle_at(T0 + 30 * S).dispatched, 1);
+}
+
+#[test]
+fn a_deadline_is_judged_by_the_same_time_that_the_verdict_tells() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n[limits]\nmax_ready = 1\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["1", "2", "3"]);
+    case.settle_at(T0);
+    case.settle_at(T0 + 5 * S); // its route has no room: it is held, and due since four seconds
+    assert_eq!(case.submit_at(T0 + 5 * S, "b", "4", &[]).five[4], 2_000);
+    let late = case.submit_at(T0 + 5 * S, "b", "5", &["TTL", "2000"]);
+    assert_eq!((late.verdict.as_str(), late.five), ("late", [0, 3, 1_000, 1_000, -1]));
+    assert_eq!(case.submit_at(T0 + 5 * S, "b", "5", &["TTL", "3000"]).verdict, "queued");
+}
+
+#[test]
+fn a_purge_takes_what_was_cancelled_with_it() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n");
+    case.settle_at(T0);
+    for (id, delay) in [("queued", "0"), ("delayed", "900")] {
+        case.submit_at(T0, "b", id, &["ID", id, "DELAY", delay]);
+        assert_eq!(case.cancel_at(T0, "b", id), 1);
+    }
+    let args = [T0.to_string(), "1".into(), String::new(), String::new(), String::new(), "1".into()];
+    assert_eq!(case.fcall::<Vec<i64>>("drip__purge", &["queue:b"], &args), [1, 0, 0, 0, 1, 0]);
+    assert_eq!(case.cancel_at(T0, "b", "queued"), 2, "it does not wait any more");
+    assert!(!case.keys().contains(&"jobs:b".to_owned()), "{:?}", case.keys());
+}
+
+#[test]
+fn jobs_above_a_lowered_capacity_stay_known() {
+    let toml = |capacity: u64| {
+        format!("[defaults]\nrate = '1/s'\ncapacity = {capacity}\ndedup = '1s'\n[limits]\nmax_ready = 1\n")
+    };
+    let mut case = Case::with(&toml(20));
+    case.settle_at(T0);
+    for n in 0..20 {
+        case.submit_at(T0, "b", "x", &["ID", &n.to_string()]);
+    }
+    case.settle_at(T0); // the first one leaves, and the route is full from now on
+    let now = T0 + 60 * S;
+    case.configure_at(&now.to_string(), &toml(10));
+    case.settle_at(now);
+    for n in 0..10 {
+        let told = case.submit_at(now + n * MS, "b", "x", &["DELAY", "1000"]);
+        assert_eq!(told.verdict, "delayed");
+    }
+    for n in 1..20 {
+        assert_eq!(case.find_at(now + S, "b", &n.to_string()).0, "queued", "{n}");
+    }
+}
+
+#[test]
+fn what_a_job_really_cost_brings_back_no_due_from_before_the_clock_was_set_back() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\njob_rate = '1/s'\n");
+    case.settle_at(T0 + 3_600 * S);
+    case.push_at(T0 + 3_600 * S, "b", &["1", "2"]);
+    case.settle_at(T0 + 3_600 * S);
+    case.settle_at(T0);
+    assert_eq!(case.due("b"), Some(T0 + S));
+    let entry = case.take("ready", 1).remove(0);
+    let args = [T0.to_string(), entry.id, "+1".to_owned()];
+    assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
+    assert_eq!(case.due("b"), Some(T0 + S + MS), "one unit later than it was");
+}
