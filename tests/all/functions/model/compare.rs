@@ -111,8 +111,9 @@ impl Pair {
     fn compare_ids(&self, stored: &Stored) -> Result<(), TestCaseError> {
         for bucket in BUCKETS {
             let found = stored.sorted(&format!("ids:{bucket}"));
-            let found: BTreeMap<String, u64> = found.into_iter().map(|(id, at)| (id, at as u64)).collect();
-            let expect = self.model.ids.get(bucket).cloned().unwrap_or_default();
+            let is_dropped = |id: &String| self.model.dropped.contains(&(bucket.to_owned(), id.clone()));
+            let score = |(id, at): (&String, &u64)| (id.clone(), *at as f64 + if is_dropped(id) { 0.5 } else { 0.0 });
+            let expect: BTreeMap<_, _> = self.model.ids.get(bucket).into_iter().flatten().map(score).collect();
             prop_assert_eq!(found, expect, "the ids that {} remembers", bucket);
             let found: BTreeMap<String, String> = stored.get(&format!("jobs:{bucket}"));
             let lines = self.model.lines.get(bucket).into_iter().flatten();

@@ -56,13 +56,18 @@ impl Model {
         if with_retries || with_delayed {
             self.announce(now, bucket, true);
         }
-        // Nothing is known any more of what is gone, be it cancelled or not. "It stays remembered when its job is purged."
+        // What is gone does not wait any more, be it cancelled or not. "It stays remembered when its job is purged."
         let is_gone = |state: char| match state.to_ascii_lowercase() {
             'q' => with_queue,
             'd' => with_delayed,
             _ => with_retries,
         };
-        self.lines.entry(bucket.into()).or_default().retain(|_, line| !is_gone(line.state));
+        let lines = self.lines.entry(bucket.into()).or_default();
+        let gone = lines.iter().filter(|(_, line)| is_gone(line.state)).map(|(id, _)| id.clone()).collect::<Vec<_>>();
+        lines.retain(|id, _| !gone.contains(id));
+        for id in gone {
+            self.drops(bucket, &id);
+        }
         if let Some(due) = state.due {
             self.place(now, bucket, due);
         }

@@ -21,6 +21,8 @@ pub(super) struct Model {
     pub(super) turns: BTreeSet<String>,
     /// The ids that producers gave, with the moment of the accept.
     pub(super) ids: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Those of them whose jobs will not leave any more: cancelled, or gone before their turn or at it.
+    pub(super) dropped: BTreeSet<(String, String)>,
     /// What is known of submitted jobs that wait.
     pub(super) lines: BTreeMap<String, BTreeMap<String, Line>>,
     pub(super) paid: BTreeMap<String, Paid>,
@@ -62,6 +64,7 @@ impl Model {
             delayed: BTreeMap::new(),
             turns: BTreeSet::new(),
             ids: BTreeMap::new(),
+            dropped: BTreeSet::new(),
             lines: BTreeMap::new(),
             paid: BTreeMap::new(),
             adjusted: BTreeSet::new(),

@@ -119,13 +119,15 @@ impl Model {
 
     /// "At most capacity + dedup / interval of one bucket, the oldest forgotten first."
     fn remember(&mut self, now: u64, bucket: &str, p: &Policy, id: &str) {
+        self.dropped.remove(&(bucket.to_owned(), id.to_owned()));
         let ids = self.ids.entry(bucket.into()).or_default();
         ids.insert(id.into(), now);
         let most = p.capacity + (p.dedup / p.rate.step().max(1)) as usize;
         let old = ids.values().filter(|accepted| **accepted + p.dedup <= now).count();
-        let mut by_age: Vec<(u64, String)> = ids.iter().map(|(id, accepted)| (*accepted, id.clone())).collect();
+        let is_dropped = |id: &str| self.dropped.contains(&(bucket.to_owned(), id.to_owned()));
+        let mut by_age: Vec<_> = ids.iter().map(|(id, accepted)| (*accepted, is_dropped(id), id.clone())).collect();
         by_age.sort();
-        for (_, id) in by_age.iter().take(old.max(ids.len().saturating_sub(most))) {
+        for (_, _, id) in by_age.iter().take(old.max(ids.len().saturating_sub(most))) {
             ids.remove(id);
         }
     }
@@ -145,14 +147,26 @@ impl Model {
         }
     }
 
-    /// "1 cancelled (its place frees at its turn), 2 dispatched already, 0 not known."
+    /// A job is gone and will not leave any more: as long as its id is remembered, that is known too.
+    pub(super) fn drops(&mut self, bucket: &str, id: &str) {
+        if self.ids.get(bucket).is_some_and(|ids| ids.contains_key(id)) {
+            self.dropped.insert((bucket.to_owned(), id.to_owned()));
+        }
+    }
+
+    /// "1 cancelled (its place frees at its turn), 2 dispatched already, 0 not known." 1 also where it was dropped before.
     pub(super) fn cancel(&mut self, now: u64, bucket: &str, id: &str) -> i64 {
         let p = self.record.policy(bucket);
         if let Some(line) = self.lines.get_mut(bucket).and_then(|lines| lines.get_mut(id)) {
             line.state = line.state.to_ascii_uppercase();
             return 1;
         }
-        if self.is_remembered(now, bucket, &p, id) { 2 } else { 0 }
+        let was_dropped = self.dropped.contains(&(bucket.to_owned(), id.to_owned()));
+        match self.is_remembered(now, bucket, &p, id) {
+            true if was_dropped => 1,
+            true => 2,
+            false => 0,
+        }
     }
 
     /// "`left` = dispatched or gone, while the id is remembered"; "what was answered at the accept, less the time since".

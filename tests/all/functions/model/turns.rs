@@ -132,6 +132,7 @@ impl Model {
                 self.lines.get_mut(bucket).expect("some").remove(&retry.options.id);
             }
             if is_cancelled {
+                self.drops(bucket, &retry.options.id);
                 continue;
             }
             if retry.options.deadline.is_some_and(|deadline| deadline < now) {
@@ -176,18 +177,21 @@ impl Model {
 
     /// The turn of a job that has not left before. Cancelled, too large, or past its deadline: it is gone "without a rate slot".
     fn first_turn(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job) {
-        let is_cancelled = self.line_of(bucket, &job).is_some_and(super::jobs::Line::is_cancelled);
+        let line = self.line_of(bucket, &job);
+        let (is_known, is_cancelled) = (line.is_some(), line.is_some_and(super::jobs::Line::is_cancelled));
         self.left_line(bucket, &job);
+        let id = job.options.as_ref().filter(|_| is_known).map(|options| options.id.clone());
         let deadline = job.options.as_ref().and_then(|options| options.deadline);
         if is_cancelled {
-            return;
-        }
-        if job.body.len() > self.record.limit("max_job_bytes") {
+        } else if job.body.len() > self.record.limit("max_job_bytes") {
             self.rejected.push((bucket.into(), job.body, "too_large"));
         } else if deadline.is_some_and(|deadline| deadline < now) {
             self.rejected.push((bucket.into(), job.body, "expired"));
         } else {
-            self.dispatch(now, bucket, p, due, job, (1, 0));
+            return self.dispatch(now, bucket, p, due, job, (1, 0));
+        }
+        if let Some(id) = id {
+            self.drops(bucket, &id);
         }
     }
 
