@@ -99,9 +99,7 @@ do
   end
 
   -- stood_still: the partition of a budget went on after the due of it: that wait is no lateness of it.
-  local function stood_still(ctx, b)
-    if b.due > 0 then b.due = ctx.went_on end
-  end
+  local function stood_still(ctx, b) if b.due > 0 then b.due = ctx.went_on end end
 
   -- known: the budgets that are remembered. While a change spreads, after a call that only read or that raised, and under another record,
   -- nothing is believed; nor after a while without a drain (38_call).
