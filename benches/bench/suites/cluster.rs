@@ -1,9 +1,11 @@
 //! cluster: what partitions and a Redis Cluster cost, and what they carry where all its primaries share the cores of this machine: 30,000
-//! buckets due at once in sixteen partitions, on one Redis and on clusters of one to three primaries, beside one Redis without partitions.
+//! buckets due at once in sixteen partitions, on one Redis and on clusters of one to three primaries, beside one Redis without partitions;
+//! and how late the jobs of two primaries leave while the third is killed.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
+use std::time::Duration;
 
 use dripd::store::Layout;
 use dripd::words::bucket::BucketName;
@@ -12,14 +14,21 @@ use dripd::words::policy::Route;
 
 use super::drain::{dispatch_times, rate_of};
 use super::lab::{Daemon, Server, spent, wait_for};
-use super::measure::{Costs, PAIRS, Pairs};
-use super::report::{Report, Row};
-use super::wire::{Load, Wire};
+use super::measure::{Costs, PAIRS, Pairs, Times};
+use super::pace::now_us;
+use super::report::{Bound, Report, Row};
+use super::taken::{Dispatch, lateness};
+use super::wire::{Load, Wire, parts};
 use super::{JOB, SLOW};
 
 const BUCKETS: usize = 30_000;
 const PARTITIONS: u8 = 16;
 const SLOTS: u16 = 16_384;
+
+/// Of each partition one bucket drips while a primary is killed; so long before, and after.
+const STEADY: &str = "[defaults]\nrate = \"20/s\"\ncapacity = 10000\n";
+const STEADY_JOBS: usize = 1_000;
+const WATCHED: Duration = Duration::from_secs(10);
 
 /// Servers, and how a system lies on them.
 struct System {
@@ -34,12 +43,18 @@ impl System {
         Ok(Self { servers: vec![Server::start()?], layout, is_cluster: false })
     }
 
+    /// A server that can be a node of a cluster, and the port of its bus. The slots of a primary that is away concern nobody else.
+    fn node() -> io::Result<(Server, String)> {
+        let bus = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string();
+        let options = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-require-full-coverage", "no"];
+        let more = ["--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
+        Ok((Server::start_with(&[&options[..], &more].concat())?, bus))
+    }
+
     /// Primaries without replicas, the partitions dealt out in turns.
     fn cluster(primaries: u16) -> io::Result<Self> {
-        let bus = || Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string());
-        let buses = (0..primaries).map(|_| bus()).collect::<io::Result<Vec<_>>>()?;
-        let server = |bus: &String| Server::start_with(&["--cluster-enabled", "yes", "--cluster-port", bus]);
-        let servers = buses.iter().map(server).collect::<io::Result<Vec<_>>>()?;
+        let nodes = (0..primaries).map(|_| Self::node()).collect::<io::Result<Vec<_>>>()?;
+        let (servers, buses): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
         let layout = Layout::new("drip", Cut { partitions: PARTITIONS, by: 0 });
         let mut slots = vec![Vec::new(); servers.len()];
         let of_partitions: BTreeMap<u16, u16> =
@@ -67,11 +82,23 @@ impl System {
         Ok(Self { servers, layout, is_cluster: true })
     }
 
+    /// A replica of one of the primaries, which has all that it has.
+    fn replica_of(&self, primary: usize) -> io::Result<Server> {
+        let (replica, bus) = Self::node()?;
+        let (id, mut wire) = (self.servers[primary].wire()?.text(&["CLUSTER", "MYID"])?, replica.wire()?);
+        self.servers[0].wire()?.call(&["CLUSTER", "MEET", "127.0.0.1", &replica.port.to_string(), &bus])?;
+        wait_for("the replica to know its primary", || Ok(wire.call(&["CLUSTER", "REPLICATE", &id]).is_ok()))?;
+        wait_for("the replica to have everything", || {
+            Ok(wire.text(&["INFO", "replication"])?.contains("master_link_status:up"))
+        })?;
+        Ok(replica)
+    }
+
     fn server_of(&self, partition: u8) -> &Server {
         &self.servers[usize::from(partition) % self.servers.len()]
     }
 
-    fn daemon(&self) -> io::Result<Daemon> {
+    fn daemon(&self, policies: &str) -> io::Result<Daemon> {
         let places: Vec<String> = self.servers.iter().map(|server| format!("'127.0.0.1:{}'", server.port)).collect();
         let place = if self.is_cluster {
             format!("cluster = [{}]", places.join(", "))
@@ -80,7 +107,7 @@ impl System {
         };
         let partitions = self.layout.cut().partitions;
         let cut = if partitions > 1 { format!("partitions = {partitions}") } else { String::new() };
-        let daemon = self.servers[0].daemon_of(&format!("{place}\n{cut}"), SLOW)?;
+        let daemon = self.servers[0].daemon_of(&format!("{place}\n{cut}"), policies)?;
         daemon.wait_until_it_serves()?;
         if self.is_cluster {
             daemon.wait_until_it_says("serving a server of the cluster", self.servers.len())?;
@@ -108,7 +135,7 @@ impl System {
         for server in &self.servers {
             server.wire()?.call(&["FLUSHALL"])?;
         }
-        let daemon = self.daemon()?;
+        let daemon = self.daemon(SLOW)?;
         daemon.freeze(true)?;
         self.schedule()?;
         let before = self.spent(&daemon)?;
@@ -134,7 +161,55 @@ impl System {
     }
 }
 
+/// How late the jobs of two primaries leave in the ten seconds before the third is killed, and in those after.
+fn lateness_of_the_others() -> io::Result<(Times, Times)> {
+    const KILLED: usize = 1;
+    let mut system = System::cluster(3)?;
+    let _replica = system.replica_of(KILLED)?;
+    let _daemon = system.daemon(STEADY)?;
+    let mut others = Vec::new();
+    for keys in system.layout.all() {
+        let mut names = (0..).filter_map(|n| BucketName::parse(format!("steady-{n}").as_bytes()).ok());
+        let bucket = names.find(|name| system.layout.number_of(name) == keys.number()).expect("some name of so many");
+        let (queue, mut wire) = (keys.queue(&bucket), system.server_of(keys.number()).wire()?);
+        wire.run(&mut Load::of([vec!["LPUSH", queue.as_str(), JOB]].into_iter()), STEADY_JOBS, 64)?;
+        if usize::from(keys.number()) % system.servers.len() != KILLED {
+            others.push((wire, keys.ready(&Route::default())));
+        }
+    }
+    std::thread::sleep(WATCHED);
+    drop(system.servers.remove(KILLED));
+    let killed_us = now_us(&mut others[0].0)?;
+    std::thread::sleep(WATCHED);
+    let mut left = Vec::new();
+    for (wire, ready) in &mut others {
+        left.extend(parts(&wire.call(&["XRANGE", ready, "-", "+"])?).iter().filter_map(Dispatch::of));
+    }
+    let (before, after): (Vec<_>, Vec<_>) = left.iter().partition(|job| job.at_us < killed_us);
+    Ok((lateness(before.into_iter()), lateness(after.into_iter())))
+}
+
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
+    throughput(report)?;
+    let seen = (0..PAIRS).map(|_| lateness_of_the_others()).collect::<io::Result<Vec<_>>>()?;
+    let pairs: Vec<_> = seen.iter().map(|(before, after)| (after.ms(99.0), before.ms(99.0))).collect();
+    let pairs = Pairs::of(&pairs);
+    report.add(
+        Row::of(
+            "cluster",
+            "lateness p99 of the jobs of two primaries, ten seconds from the kill of the third",
+            pairs.mine,
+            "ms",
+        )
+        .beside("the ten seconds before", pairs.beside.median)
+        .ratio(pairs.ratio)
+        .ratio_goal(Bound::AtMost(2.0)),
+    );
+    Ok(())
+}
+
+/// What partitions and clusters carry.
+fn throughput(report: &mut Report) -> io::Result<()> {
     let plain = System::one(1)?;
     let systems = [
         ("16 partitions on one Redis", System::one(PARTITIONS)?),

@@ -28,7 +28,8 @@ pub(super) struct Dispatch {
 }
 
 impl Dispatch {
-    fn of(entry: &Reply) -> Option<Self> {
+    /// An entry of a stream, as XRANGE and XREADGROUP reply it.
+    pub(super) fn of(entry: &Reply) -> Option<Self> {
         let [_, fields] = parts(entry) else { return None };
         let field = |name: &str| {
             parts(fields).chunks(2).find(|pair| text(&pair[0]) == Some(name)).and_then(|pair| text(&pair[1]))
