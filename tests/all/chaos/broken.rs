@@ -240,6 +240,15 @@ fn nothing_is_promised_of_what_a_primary_did_after_its_successor_heard_of_it_las
     };
     assert_eq!(objections(|history| again(history, 2_099 * MS)), [0; 6]);
     assert_eq!(objections(|history| again(history, 3_000 * MS))[1], 10, "it knew that they had left");
+    // And one that was replaced while it hung gives out once more what its successor gave out before.
+    let woken = |history: &mut History, until_us| {
+        again(history, until_us);
+        history.kept_until_us.push(u64::MAX);
+        history.entries[10..].iter_mut().for_each(|entry| entry.primary = 1 - entry.primary);
+        history.held[10..].iter_mut().for_each(|held| held.primary = 1 - held.primary);
+    };
+    assert_eq!(objections(|history| woken(history, 2_099 * MS)), [0; 6]);
+    assert_eq!(objections(|history| woken(history, 3_000 * MS))[1], 10, "its successor knew that they had left again");
     // An entry that it knows, and not that it was acknowledged.
     let redelivered = |history: &mut History, until_us| {
         history.kept_until_us.push(until_us);

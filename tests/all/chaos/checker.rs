@@ -110,6 +110,11 @@ fn fates(history: &History, said: &mut Judgement) {
             }
             said.again += all.len().saturating_sub(1);
             let Some(before) = n.checked_sub(1).map(|n| entries[n]) else { continue };
+            // One that was replaced while it hung may work on what it had been asked for before: its successor knows nothing of that.
+            if !is_kept(history, entry) {
+                said.again += 1;
+                continue;
+            }
             let done_us = held(before).iter().filter(|one| was_acked(one)).filter_map(|one| one.acked_us).min();
             if entry.attempt == 1 && before.attempt == 1 && is_kept(history, before) {
                 said.twice.push(format!("{job} left twice as a first attempt"));

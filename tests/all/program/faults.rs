@@ -29,7 +29,8 @@ fn pass_on(mut client: TcpStream, mut server: TcpStream, pushes: &AtomicU64) {
     std::thread::spawn(move || std::io::copy(&mut back, &mut to_client));
     let mut buffer = vec![0; 65_536];
     while let Ok(n @ 1..) = client.read(&mut buffer) {
-        let is_push = String::from_utf8_lossy(&buffer[..n]).contains("drip_push");
+        let sent = String::from_utf8_lossy(&buffer[..n]);
+        let is_push = ["drip_push", "drip__post"].iter().any(|function| sent.contains(function));
         if is_push {
             pushes.fetch_add(1, Ordering::Relaxed);
             let _ = client.shutdown(std::net::Shutdown::Both);

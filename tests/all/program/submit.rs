@@ -18,7 +18,7 @@ fn push_takes_options_and_says_what_became_of_the_job() {
     let (_, out, _) = shell.run(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((&status["delayed"], &status["retrying"]), (&json!(1), &json!(1)));
-    assert!(shell.run(&["status"]).1.contains("\ndelayed     1 jobs wait for their time\n"));
+    assert!(shell.run(&["status"]).1.contains("\ndelayed     1 job waits for its time\n"));
     let (code, _, err) = shell.run(&["push", "b", "late", "--ttl", "1s"]);
     assert_eq!((code, err.contains("could not let it out in time")), (75, true), "{err}");
     assert_eq!(shell.run(&["push", "b", "two"]).0, 0);
