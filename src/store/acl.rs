@@ -176,7 +176,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                 Grant { may: "fcall|drip__purge fcall|drip__wake unlink", both: "queue:*", ..NONE },
                 Grant { may: "fcall|drip__dead_retry fcall|drip__dead_drop xdel", both: "dead", ..NONE },
                 Grant { may: "get set del", both: "globs", ..NONE },
-                Grant { may: "unlink", write: "reached retry:* delayed:*", ..NONE },
+                Grant { may: "unlink", write: "reached retry:* delayed:* jobs:*", ..NONE },
                 Grant { may: "hdel", write: "turns", ..NONE },
                 Grant { may: "incrby del", both: "delays", ..NONE },
                 Grant { may: "zmscore zadd", both: "ids:*", ..NONE },

@@ -239,28 +239,31 @@ do
     return old.period_us ~= p.period_us or old.count ~= p.count or old.job_count ~= p.job_count or old.job_period_us ~= p.job_period_us
   end
 
-  -- re_anchor: a due that followed the rate of `old` follows that of `p`: last job + what that pays now.
-  function brake.re_anchor(br, old, p, due)
-    local factor, d = br and brake.factor(br, p) or 1, br and br.paid
+  -- re_anchor: a due that followed the rate of `old` follows that of `p`: last job + what that pays now, but no earlier than now, unless it
+  -- was due before: a faster rate makes up for nothing that was not promised then. So do both dues of a payment, and what was paid is known
+  -- as long as that counts, for it says how far ahead the due may lie.
+  function brake.re_anchor(ctx, br, old, p, due)
+    local factor, d, least = br and brake.factor(br, p) or 1, br and br.paid, min(due, ctx.now)
+    if d and d.follows == p and d.followed == ctx.calls then return max(d.unit_due, d.job_due, least) end -- for the second time in a call
     local cost = d and d.cost or 1
-    local unit_due, job_due, new_due = due, due, nil
+    local unit_due, job_due = due, due
     if d and old.job then unit_due, job_due = paid.dues(d, due) end
     if factor < 1 then
-      new_due = unit_due - cost * slow.interval_us(old, factor) + cost * slow.interval_us(p, factor)
+      due = unit_due - cost * slow.interval_us(old, factor) + cost * slow.interval_us(p, factor)
     elseif cost == 1 then
-      new_due = rate.after(p, unit_due - old.step)
+      due = rate.after(p, unit_due - old.step)
     else
-      new_due = paid.after(p, unit_due - cost * old.step, cost)
+      due = paid.after(p, unit_due - cost * old.step, cost)
     end
-    return d and old.job and p.job and max(new_due, rate.after(p.job, job_due - old.job.step)) or new_due
-  end
-
-  -- keep_paid: a due was re-anchored: what was paid is known as long as that counts, for it says how far ahead the due may lie.
-  function brake.keep_paid(ctx, br, p, due)
-    local d = br and br.paid
-    if not d or d.over >= due + p.catch_up_us then return end
-    d.over = due + p.catch_up_us
+    if not d then return max(due, least) end
+    if old.job and p.job then
+      d.unit_due, d.job_due, d.follows, d.followed = due, rate.after(p.job, job_due - old.job.step), p, ctx.calls
+      due = max(d.unit_due, d.job_due)
+    end
+    due = max(due, least)
+    d.over = max(d.over, due + p.catch_up_us)
     change(ctx, br)
+    return due
   end
 
   -- charge: a job of the node has left, of this cost. `more` says whether another one waits now; nil: nobody knows, so none is taken to have waited for

@@ -92,11 +92,7 @@ do
     if old then
       s.fresh = true
       keeps = max(keeps, old.capacity)
-      if due and brake.is_other_pace(old, p) then
-        -- No earlier than now, unless it was due before: a faster rate makes up for nothing that was not promised then.
-        due = max(brake.re_anchor(br, old, p, due), min(due, now))
-        brake.keep_paid(ctx, br, p, due)
-      end
+      if due and brake.is_other_pace(old, p) then due = brake.re_anchor(ctx, br, old, p, due) end
     end
     if due and due > now + reach_us then due = now + reach_us end
     if due and due <= now and place == ctx.k.rest then due = nil end

@@ -80,8 +80,7 @@ do
       if not p.count then
         b.due = 0
       elseif b.due > 0 and brake.is_other_pace(old, p) then
-        b.due = max(old.count and brake.re_anchor(b.brake, old, p, b.due) or 0, min(b.due, ctx.now))
-        brake.keep_paid(ctx, b.brake, p, b.due)
+        b.due = old.count and brake.re_anchor(ctx, b.brake, old, p, b.due) or min(b.due, ctx.now)
       end
     end
     local reach_us = brake.reach_us(b.brake, p)

@@ -133,6 +133,9 @@ do
     write(ctx, name, id, it)
   end
 
+  -- forget_lines: nothing waits any more, so no line is about a job that does.
+  function ids.forget_lines(ctx, name) call('UNLINK', ctx.k.jobs .. name) end
+
   -- forget_waiting: all that waited in these states, cancelled or not, is gone: 'q', 'd', 'r'. A bounded part of it is looked at: what is left over is
   -- dropped in time (see above).
   function ids.forget_waiting(ctx, name, states)

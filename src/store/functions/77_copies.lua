@@ -77,6 +77,8 @@ do
     local policy_key = redis_keys[1]
     local has = tonumber(call('HGET', policy_key, 'number') or '0')
     if has ~= after then return { has, 0 } end -- somebody else was here
+    -- A daemon of an earlier version raises the number of a partition that is ahead, and leaves there what the authority has lost.
+    if has > tonumber(args[4]) and args[4] ~= '0' then return { has, 1 } end
     if has == 0 then call('HSET', policy_key, 'began_at', args[3]) end
     for i = 5, #args, 5 do
       local number = tonumber(args[i])

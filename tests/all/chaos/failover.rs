@@ -20,9 +20,10 @@ impl Watched {
         let mut replica = Redis::new();
         replica.start_with(&["--replicaof", "127.0.0.1", &primary.port.to_string()]);
         eventually("the replica has all", || replica.says("replication", "master_link_status:up"));
+        // On a busy machine a shorter time makes them replace a primary that is well.
         let lines = format!(
             "sentinel monitor mymaster 127.0.0.1 {} 2\n\
-             sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 5000\n",
+             sentinel down-after-milliseconds mymaster 2000\nsentinel failover-timeout mymaster 5000\n",
             primary.port
         );
         let watched = Self { replica, sentinels: (0..3).map(|_| Server::sentinel(&lines)).collect() };

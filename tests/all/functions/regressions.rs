@@ -37,6 +37,31 @@ fn a_budget_that_a_dear_job_left_is_paid_in_full_at_a_new_rate() {
     assert_eq!(case.settle_at(T0 + 30 * S).dispatched, 1);
 }
 
+/// Two rates, of which the first is lowered while a dear job is in flight; then that job turns out to have cost one unit less.
+fn adjusted_after_a_slower_rate(toml: impl Fn(&str) -> String) -> i64 {
+    let mut case = Case::with(&toml("10/s"));
+    case.settle_at(T0);
+    case.submit_at(T0, "b", "dear", &["COST", "50"]);
+    case.settle_at(T0);
+    let entry = case.take("ready", 1).remove(0).id;
+    case.configure_at(&T0.to_string(), &toml("1/s"));
+    case.settle_at(T0);
+    assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &[T0.to_string().as_str(), &entry, "-1"]), 1);
+    case.push_at(T0, "b", &["next"])[4]
+}
+
+#[test]
+fn what_a_dear_job_really_cost_is_reckoned_at_the_rate_of_now_beside_a_job_rate() {
+    let bucket = |rate: &str| format!("[defaults]\nrate = '{rate}'\njob_rate = '100/s'\n");
+    assert_eq!(adjusted_after_a_slower_rate(bucket), 49_000);
+    let budget = |rate: &str| {
+        format!(
+            "[defaults]\nrate = '1000/s'\nwithin = 'up'\n[[budget]]\nmatch = 'up'\nrate = '{rate}'\njob_rate = '100/s'\ncatch_up = '0s'\n"
+        )
+    };
+    assert_eq!(adjusted_after_a_slower_rate(budget), 49_000);
+}
+
 #[test]
 fn a_deadline_is_judged_by_the_same_time_that_the_verdict_tells() {
     let mut case = Case::with("[defaults]\nrate = '1/s'\n[limits]\nmax_ready = 1\n");
@@ -99,4 +124,16 @@ fn what_a_job_really_cost_brings_back_no_due_from_before_the_clock_was_set_back(
     let args = [T0.to_string(), entry.id, "+1".to_owned()];
     assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
     assert_eq!(case.due("b"), Some(T0 + S + MS), "one unit later than it was");
+}
+
+#[test]
+fn a_purge_of_more_jobs_than_it_looks_at_leaves_no_line_behind() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\ncapacity = 10000\n");
+    case.settle_at(T0);
+    for n in 0..5_000 {
+        case.submit_at(T0, "b", "x", &["ID", &n.to_string()]);
+    }
+    let args = [T0.to_string(), "1".into(), String::new(), String::new(), String::new(), "1".into()];
+    assert_eq!(case.fcall::<Vec<i64>>("drip__purge", &["queue:b"], &args)[0], 5_000);
+    assert!(!case.keys().contains(&"jobs:b".to_owned()), "{:?}", case.keys());
 }

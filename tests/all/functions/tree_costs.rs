@@ -77,10 +77,7 @@ impl Tree {
             let node = &mut self.nodes[n];
             // What nobody needs to know any more is forgotten.
             let mut paid = node.paid.take().filter(|paid| paid.over > now);
-            let due = was.re_anchored(is, paid.as_ref(), due, now);
-            if let Some(paid) = &mut paid {
-                paid.over = paid.over.max(due + is.catch_up);
-            }
+            let due = was.re_anchored(is, paid.as_mut(), due, now);
             // No due lies further ahead than what the last job pays.
             (node.due, node.paid) = (due.min(now + is.reach(paid.as_ref())), paid);
         }

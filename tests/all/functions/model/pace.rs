@@ -63,18 +63,22 @@ impl Pace {
         self.job.map_or(0, |job| job.eta_ms(due, now, n)).max(self.rate.eta_ms(due, now, n))
     }
 
-    /// A due that followed this pace follows another one: last job + what it pays now, with no credit.
-    pub(in crate::functions) fn re_anchored(self, to: Self, paid: Option<&Paid>, due: u64, now: u64) -> u64 {
-        let (unit, by_job) = match (paid, self.job) {
+    /// A due that followed this pace follows another one: last job + what it pays now, with no credit. So do both dues of what it paid.
+    pub(in crate::functions) fn re_anchored(self, to: Self, paid: Option<&mut Paid>, due: u64, now: u64) -> u64 {
+        let (unit, by_job) = match (&paid, self.job) {
             (Some(paid), Some(_)) => paid.dues(due),
             _ => (due, due),
         };
-        let cost = paid.map_or(1, |paid| paid.cost);
+        let cost = paid.as_ref().map_or(1, |paid| paid.cost);
         let mut new = to.rate.after_cost(unit - cost * self.rate.step(), cost);
-        if let (Some(_), Some(old), Some(job)) = (paid, self.job, to.job) {
-            new = new.max(job.after(by_job.saturating_sub(old.step())));
+        let Some(paid) = paid else { return new.max(due.min(now)) };
+        if let (Some(old), Some(job)) = (self.job, to.job) {
+            (paid.unit, paid.job) = (new, job.after(by_job.saturating_sub(old.step())));
+            new = new.max(paid.job);
         }
-        new.max(due.min(now))
+        new = new.max(due.min(now));
+        paid.over = paid.over.max(new + to.catch_up);
+        new
     }
 
     /// A job of this cost leaves in return for `due`: "paid after: the next due is n intervals later". Replies that, and what is to be known
@@ -127,11 +131,11 @@ impl Model {
             return true;
         }
         let state = self.look(now, &entry.bucket);
-        let known = self.paid.get(&entry.bucket).cloned();
+        let known = state.paid.clone();
         self.settle(&entry.bucket, &state);
         let (p, interval) = (&state.policy, state.policy.rate.interval());
         let is_known = p.job.is_some() && known.is_some();
-        let mut paid = known.map_or(Paid::NOTHING, |paid| Paid { over: paid.over.max(state.paid_till), ..paid });
+        let mut paid = known.unwrap_or(Paid::NOTHING);
         // What is known of a payment may lie too far ahead, where the clock stepped back since: the due was put right.
         let latest = state.due.unwrap_or(now);
         let by_rate = if is_known { Some(paid.unit.min(latest)) } else { state.due };

@@ -49,8 +49,8 @@ pub(super) struct State {
     pub(super) fresh: bool,
     pub(super) due: Option<u64>,
     pub(super) keeps: usize,
-    /// Until when it is to be known what its last job paid.
-    pub(super) paid_till: u64,
+    /// What its last job paid, as the policy has it now.
+    pub(super) paid: Option<Paid>,
     pub(super) now: u64,
 }
 
@@ -91,23 +91,22 @@ impl Model {
         let mut due = self.schedule.get(bucket).copied().or(self.held.get(bucket).map(|(_, due)| *due));
         due = due.or(self.rest.get(bucket).copied());
         let mut bound = policy.capacity.max(self.levels.get(bucket).copied().unwrap_or(0));
-        let (mut fresh, mut paid_till) = (false, 0);
+        let (mut fresh, mut paid) = (false, self.paid.get(bucket).cloned());
         if let Some(prev) = self.prev.as_ref().filter(|_| !self.spread.contains(bucket)) {
             let old = prev.policy(bucket);
             fresh = true;
             bound = bound.max(old.capacity);
             if (old.rate, old.job) != (policy.rate, policy.job) {
-                due = due.map(|due| old.pace().re_anchored(policy.pace(), self.paid.get(bucket), due, now));
-                paid_till = due.map_or(0, |due| due + policy.catch_up);
+                due = due.map(|due| old.pace().re_anchored(policy.pace(), paid.as_mut(), due, now));
             }
         }
-        due = due.map(|due| due.min(now + policy.pace().reach(self.paid.get(bucket))));
+        due = due.map(|due| due.min(now + policy.pace().reach(paid.as_ref())));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
         // One that another route holds than its own goes on now.
         if self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
             due = due.map(|due| due.max(now));
         }
-        State { policy, fresh, due, keeps: self.len(bucket).min(bound), paid_till, now }
+        State { policy, fresh, due, keeps: self.len(bucket).min(bound), paid, now }
     }
 
     pub(super) fn set_level(&mut self, bucket: &str, capacity: usize) {
@@ -139,11 +138,10 @@ impl Model {
         self.set_level(bucket, state.policy.capacity);
         if state.fresh {
             self.spread.insert(bucket.into());
-            if let Some(paid) = self.paid.get_mut(bucket).filter(|paid| paid.over < state.paid_till) {
-                paid.over = state.paid_till;
-                if paid.over <= state.now {
-                    self.paid.remove(bucket);
-                }
+            match &state.paid {
+                Some(paid) if self.paid.get(bucket) == Some(paid) => {}
+                Some(paid) if paid.over > state.now => drop(self.paid.insert(bucket.into(), paid.clone())),
+                _ => drop(self.paid.remove(bucket)),
             }
         }
     }
