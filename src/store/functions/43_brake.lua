@@ -257,12 +257,16 @@ do
     end
     if not d then return max(due, least) end
     if old.job and p.job then
-      d.unit_due, d.job_due, d.follows, d.followed = due, rate.after(p.job, job_due - old.job.step), p, ctx.calls
+      local job_is_known = job_due > old.job.step
+      d.unit_due, d.job_due = max(due, 0), job_is_known and rate.after(p.job, job_due - old.job.step) or 0
+      d.follows, d.followed = p, ctx.calls
       due = max(d.unit_due, d.job_due)
     end
     due = max(due, least)
-    d.over = max(d.over, due + p.catch_up_us)
-    change(ctx, br)
+    if d.followed == ctx.calls or d.over < due + p.catch_up_us then
+      d.over = max(d.over, due + p.catch_up_us)
+      change(ctx, br)
+    end
     return due
   end
 

@@ -73,7 +73,8 @@ impl Pace {
         let mut new = to.rate.after_cost(unit - cost * self.rate.step(), cost);
         let Some(paid) = paid else { return new.max(due.min(now)) };
         if let (Some(old), Some(job)) = (self.job, to.job) {
-            (paid.unit, paid.job) = (new, job.after(by_job.saturating_sub(old.step())));
+            let is_known = by_job > old.step();
+            (paid.unit, paid.job) = (new, if is_known { job.after(by_job - old.step()) } else { 0 });
             new = new.max(paid.job);
         }
         new = new.max(due.min(now));
