@@ -61,6 +61,8 @@ mod submit;
 mod submit_random;
 mod told;
 mod tree_costs;
+mod tree_delayed;
+mod tree_doors;
 mod tree_faults;
 mod tree_model;
 mod tree_reference;

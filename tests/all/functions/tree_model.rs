@@ -1,5 +1,5 @@
 //! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
-//! in time and late, rates, weights and pauses that change; in every second tree `job_rate`, and submits with costs and deadlines. Every
+//! in time and late, rates, weights and pauses that change; in every second tree `job_rate`, and submits with costs, deadlines and delays, and cancels. Every
 //! reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds nothing.
 
 use std::collections::BTreeMap;
@@ -9,6 +9,8 @@ use redis::Value;
 
 use super::flow::{audit, set_at, unset_at};
 use super::model::Rate;
+use super::tree_delayed::{ANNOUNCED, Later};
+use super::tree_doors::Asked;
 use super::tree_reference::{Job, Left, Node, Place, Tree};
 use crate::rig::{Case, MS, S, Server, T0};
 
@@ -28,6 +30,8 @@ struct Pair {
     pushed: u64,
     /// Jobs are submitted, with costs and deadlines.
     has_costs: bool,
+    /// The jobs that were submitted, with their buckets.
+    submitted: Vec<(usize, String)>,
     /// What was done, for whoever reads a failure.
     story: Vec<String>,
 }
@@ -64,10 +68,11 @@ fn random_tree(rng: &mut Rng, has_costs: bool) -> Tree {
             tag: None,
             clock: 0.0,
             largest: 1.0,
+            later: Later::default(),
             paid: None,
         });
     }
-    Tree::new(nodes, CAPACITY)
+    Tree::new(nodes, if has_costs { rng.usize(2..7) } else { CAPACITY })
 }
 
 fn name(id: &str) -> &str {
@@ -95,7 +100,11 @@ fn toml(tree: &Tree) -> String {
         }
         text
     };
-    format!("[defaults]\ncapacity = {CAPACITY}\n{}", tree.nodes.iter().map(entry).collect::<String>())
+    format!(
+        "[defaults]\ncapacity = {}\ndedup = '7d'\n{}",
+        tree.capacity,
+        tree.nodes.iter().map(entry).collect::<String>()
+    )
 }
 
 impl Pair {
@@ -107,7 +116,16 @@ impl Pair {
         let _: Value = flush.cmd(&["FLUSHALL"]);
         let toml = toml(&tree);
         let case = Case::on(server, &toml);
-        Self { case, tree, now: T0 + 1, rng, pushed: 0, has_costs, story: vec![format!("seed {seed}\n{toml}")] }
+        Self {
+            case,
+            tree,
+            now: T0 + 1,
+            rng,
+            pushed: 0,
+            has_costs,
+            submitted: Vec::new(),
+            story: vec![format!("seed {seed}\n{toml}")],
+        }
     }
 
     fn any(&mut self, of: impl Fn(&Node) -> bool) -> usize {
@@ -129,7 +147,14 @@ impl Pair {
     fn step(&mut self) {
         self.now += 1 + self.rng.u64(0..50);
         match self.rng.u8(0..20) {
-            0..5 if self.has_costs => self.submit(),
+            0 if self.has_costs && !self.submitted.is_empty() => self.cancel(),
+            0..5 if self.has_costs => {
+                let n = self.any(|node| node.queue.is_some());
+                for _ in 0..self.rng.usize(1..5) {
+                    self.now += 1; // so that no two jobs are accepted at the same moment
+                    self.submit(n);
+                }
+            }
             0..5 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
                 let id = self.tree.nodes[n].id.clone();
@@ -164,6 +189,7 @@ impl Pair {
                 self.settle();
             }
             18 => {
+                self.settle_what_came();
                 let (n, is_rate) = (self.any(|_| true), self.rng.bool());
                 let id = self.tree.nodes[n].id.clone();
                 if is_rate {
@@ -187,6 +213,7 @@ impl Pair {
                 }
             }
             _ => {
+                self.settle_what_came();
                 let n = self.any(|_| true);
                 let (id, is_paused) = (self.tree.nodes[n].id.clone(), !self.tree.nodes[n].is_paused);
                 self.story.push(format!("{} pause {id} {is_paused}", self.now - T0));
@@ -201,19 +228,44 @@ impl Pair {
         self.compare();
     }
 
-    fn submit(&mut self) {
-        let (n, job) = (self.any(|node| node.queue.is_some()), self.jobs().remove(0));
+    /// What operators change finds no delayed job whose time has come and that no call has seen.
+    fn settle_what_came(&mut self) {
+        let look = self.tree.nodes.iter().filter_map(|node| node.later.next_look()).min();
+        if look.is_some_and(|look| look <= self.now) {
+            self.story.push(format!("{} settle", self.now - T0));
+            self.settle();
+        }
+    }
+
+    fn submit(&mut self, n: usize) {
+        let job = self.jobs().remove(0);
         let (id, cost) = (self.tree.nodes[n].id.clone(), [1, 1, 2, 5, 30][self.rng.usize(0..5)]);
         let ttl = [None, None, Some(5), Some(300), Some(4_000)][self.rng.usize(0..5)];
-        self.story.push(format!("{} submit {id} {job} cost {cost} ttl {ttl:?}", self.now - T0));
-        let (cost_text, ttl_text) = (cost.to_string(), ttl.unwrap_or(0).to_string());
-        let words = ["COST", &cost_text, "TTL", &ttl_text];
-        let told = self.case.submit_at(self.now, &id, &job, &words[..if ttl.is_some() { 4 } else { 2 }]);
-        let (five, verdict, by) = self.tree.submit(n, &job, cost, ttl, self.now);
+        let delay = [None, None, None, Some(1), Some(40), Some(300), Some(4_000)][self.rng.usize(0..7)];
+        let asked = Asked { cost, ttl, delay };
+        self.story.push(format!("{} submit {id} {job} {asked:?}", self.now - T0));
+        let mut words = vec!["ID".to_owned(), job.clone(), "COST".into(), cost.to_string()];
+        for (option, value) in [("TTL", ttl), ("DELAY", delay)] {
+            words.extend(value.into_iter().flat_map(|ms| [option.to_owned(), ms.to_string()]));
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let told = self.case.submit_at(self.now, &id, &job, &words);
+        let (five, verdict, by) = self.tree.submit(n, &job, asked, self.now);
         let by = name(&self.tree.nodes[by].id);
         let story = || self.story.join("\n");
         assert_eq!((told.five, told.verdict.as_str(), told.by.as_str()), (five, verdict, by), "{}", story());
         assert!(told.expected_ms >= told.five[4], "{told:?}\n{}", story());
+        if five[0] == 1 {
+            self.submitted.push((n, job));
+        }
+    }
+
+    fn cancel(&mut self) {
+        let (n, job) = self.submitted[self.rng.usize(0..self.submitted.len())].clone();
+        let id = self.tree.nodes[n].id.clone();
+        self.story.push(format!("{} cancel {id} {job}", self.now - T0));
+        let told = self.case.cancel_at(self.now, &id, &job);
+        assert_eq!(told, self.tree.cancel(n, &job), "{}", self.story.join("\n"));
     }
 
     fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
@@ -231,7 +283,31 @@ impl Pair {
         found.iter().rev().filter_map(body).collect()
     }
 
+    /// The delayed jobs, whose turn is next, and when somebody looks.
+    fn compare_delayed(&mut self) {
+        let looks: BTreeMap<String, f64> = self.scores("retries").into_iter().collect();
+        let key = self.case.key("turns");
+        let turns: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
+        for node in self.tree.nodes.clone().into_iter().filter(|node| node.queue.is_some()) {
+            let body = |member: &[u8]| member.rsplit(|byte| *byte == b'\n').next().map(<[u8]>::to_vec);
+            let key = self.case.key(&format!("delayed:{}", node.id));
+            let found: Vec<(Vec<u8>, f64)> = self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+            let found: Vec<_> = found.iter().map(|(member, at)| (*at as u64, body(member).expect("a body"))).collect();
+            let later = &node.later;
+            let jobs = later.jobs.iter().map(|((at, _), job)| (*at, job.body.clone().into_bytes()));
+            let look = later.look.map(|look| if look == ANNOUNCED { f64::INFINITY } else { look as f64 });
+            assert!(
+                jobs.eq(found.clone())
+                    && later.is_queue_next == turns.contains_key(&node.id)
+                    && look == looks.get(&node.id).copied(),
+                "the delayed jobs of {node:?}: {found:?}, {turns:?}, {looks:?}\n{}",
+                self.story.join("\n")
+            );
+        }
+    }
+
     fn compare(&mut self) {
+        self.compare_delayed();
         let left: Vec<Left> = self
             .case
             .stream("ready")

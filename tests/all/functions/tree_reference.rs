@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::model::{Paid, Rate};
+use super::tree_delayed::Later;
 
 /// Where a node with work waits, or what is known of one without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,6 +31,8 @@ pub(super) struct Node {
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
     pub(super) queue: Option<VecDeque<Job>>,
+    /// The jobs of a bucket that wait for their time.
+    pub(super) later: Later,
     /// What its last job paid, where that was not one interval.
     pub(super) paid: Option<Paid>,
     pub(super) place: Place,
@@ -51,11 +54,13 @@ pub(super) struct Job {
     pub(super) body: String,
     pub(super) cost: u64,
     pub(super) deadline: Option<u64>,
+    /// Somebody took it back.
+    pub(super) is_cancelled: bool,
 }
 
 impl Job {
     pub(super) fn plain(body: &str) -> Self {
-        Self { body: body.into(), cost: 1, deadline: None }
+        Self { body: body.into(), cost: 1, deadline: None, is_cancelled: false }
     }
 }
 
@@ -84,7 +89,7 @@ pub(super) struct Tree {
 }
 
 /// As many jobs as a call lets out of one node while others are due, and of one that is alone: of a batch of 100.
-const QUARTER: usize = 25;
+pub(super) const QUARTER: usize = 25;
 const BATCH: usize = 100;
 
 impl Tree {
@@ -150,7 +155,7 @@ impl Tree {
     }
 
     /// A bucket without work gets some: one that was away for long enough is as good as new.
-    fn arrives(&mut self, n: usize) {
+    pub(super) fn arrives(&mut self, n: usize) {
         let Some(parent) = self.nodes[n].parent else { return };
         if self.nodes[n].tag.is_some_and(|tag| self.nodes[parent].clock - tag > self.nodes[parent].largest) {
             self.nodes[n].tag = None;
@@ -198,20 +203,20 @@ impl Tree {
         node.went_on = 0;
     }
 
-    fn has_jobs(&self, n: usize) -> bool {
-        self.nodes[n].queue.as_ref().is_some_and(|queue| !queue.is_empty())
-    }
-
     /// Let one job out of a bucket, if it and everything above let it.
     fn let_out(&mut self, n: usize, now: u64) -> bool {
         let due = self.nodes[n].due.max(self.went_on(n).min(now));
-        if !self.has_jobs(n) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
+        if !self.has_jobs(n, now) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
             return false;
         }
         self.nodes[n].due = due;
         let above = self.above(n);
         let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b))).fold(due, u64::max);
-        let job = self.nodes[n].queue.as_mut().and_then(VecDeque::pop_front).expect("it has jobs");
+        let job = self.take_next(n, now).expect("it has jobs");
+        // "Its place frees at its turn, without a rate slot."
+        if job.is_cancelled {
+            return true;
+        }
         // "In the queue it is noticed when its turn comes: without a rate slot."
         if job.deadline.is_some_and(|deadline| deadline < now) {
             self.expired.push((self.nodes[n].id.clone(), job.body));
@@ -239,14 +244,15 @@ impl Tree {
     }
 
     /// The turn of a bucket that is due.
-    fn bucket_turn(&mut self, n: usize, most: usize, now: u64) {
+    pub(super) fn bucket_turn(&mut self, n: usize, most: usize, now: u64) {
         let is_picked = !self.serving.is_empty();
         let mut out = 0;
         while out < most && self.let_out(n, now) {
             out += 1;
         }
+        self.look_ahead(n, now);
         let due = self.nodes[n].due;
-        self.nodes[n].place = if !self.has_jobs(n) {
+        self.nodes[n].place = if !self.has_jobs(n, now) {
             Place::Nowhere
         } else if self.nodes[n].is_paused {
             Place::Paused
@@ -300,15 +306,16 @@ impl Tree {
         self.settle_budget(n, now);
     }
 
-    /// The earliest time at which something is due.
+    /// The earliest time at which something is due, or the time of a delayed job comes.
     pub(super) fn first_due(&self) -> Option<u64> {
         let due = |node: &Node| if let Place::Schedule(due) = node.place { Some(due) } else { None };
-        self.nodes.iter().filter_map(due).min()
+        self.nodes.iter().filter_map(due).chain(self.nodes.iter().filter_map(|node| node.later.next_look())).min()
     }
 
     /// Calls at one time until nothing is due then.
     pub(super) fn settle(&mut self, now: u64) {
         while self.first_due().is_some_and(|due| due <= now) {
+            self.times_come(now);
             self.drain(now);
         }
     }
@@ -323,7 +330,7 @@ impl Tree {
         let mut turns: Vec<_> = all.iter().filter_map(due).collect();
         turns.sort();
         let (mut quota, many) = (BATCH, turns.len());
-        let share = if many == 1 { BATCH } else { QUARTER.min((BATCH / many).max(1)) };
+        let share = if many == 1 { BATCH } else { QUARTER.min(BATCH / many.max(1)).max(1) };
         for (_, _, n) in turns {
             let before = self.left.len();
             if self.nodes[n].queue.is_some() {
@@ -338,49 +345,6 @@ impl Tree {
     /// When the n-th job of a bucket could leave, in milliseconds from now, siblings left out.
     pub(super) fn eta_ms(&self, n: usize, due: u64, now: u64, jobs: usize) -> i64 {
         self.leaves(n, due, now, jobs).0
-    }
-
-    /// An atomic push: what it replies.
-    pub(super) fn push(&mut self, n: usize, jobs: &[Job], now: u64) -> [i64; 5] {
-        let (capacity, before) = (self.capacity, self.nodes[n].queue.as_ref().map_or(0, VecDeque::len));
-        let accepted = jobs.len().min(capacity - before);
-        if accepted > 0 {
-            if before == 0 {
-                self.nodes[n].due = self.nodes[n].due.max(now);
-                self.arrives(n);
-            }
-            let queue = self.nodes[n].queue.as_mut().expect("a bucket");
-            queue.extend(jobs[..accepted].iter().cloned());
-            if self.nodes[n].place == Place::Nowhere {
-                let due = self.nodes[n].due;
-                self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
-            }
-        }
-        let node = &self.nodes[n];
-        let due = if node.is_paused { node.due.max(now) } else { node.due };
-        let depth = before + accepted;
-        let wait = if accepted < jobs.len() { self.eta_ms(n, due, now, 1).max(1) } else { -1 };
-        let eta = if accepted == 0 { -1 } else { self.eta_ms(n, due, now, depth) };
-        [accepted as i64, depth as i64, capacity as i64, wait, eta]
-    }
-
-    /// A plain push, and the look at its queue that follows: what is over is cut, and what came into an empty bucket that may go
-    /// goes before all that is due.
-    pub(super) fn wake(&mut self, n: usize, jobs: &[String], now: u64) {
-        let capacity = self.capacity;
-        let queue = self.nodes[n].queue.as_mut().expect("a bucket");
-        let was_empty = queue.is_empty();
-        queue.extend(jobs.iter().map(|job| Job::plain(job)));
-        queue.truncate(capacity);
-        if was_empty {
-            self.nodes[n].due = self.nodes[n].due.max(now);
-            self.arrives(n);
-            let due = self.nodes[n].due;
-            self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
-            if due <= now && !self.nodes[n].is_paused {
-                self.bucket_turn(n, QUARTER, now);
-            }
-        }
     }
 
     /// Whether nothing that is known of a node without work makes a difference.
