@@ -50,7 +50,7 @@ impl Tree {
         if self.nodes[n].place != Place::Nowhere {
             return;
         }
-        self.nodes[n].due = self.nodes[n].due.max(now);
+        self.nodes[n].due = self.due(n).max(now);
         self.arrives(n);
         let node = &mut self.nodes[n];
         node.place = if node.is_paused { Place::Paused } else { Place::Schedule(node.due) };
@@ -61,23 +61,35 @@ impl Tree {
         self.nodes[n].queue.as_ref().is_some_and(|queue| !queue.is_empty()) || self.nodes[n].later.is_seen(now)
     }
 
-    /// The job whose turn it is is taken out of its bucket: "when its time has come it takes turns with the queue, one and one".
+    /// Whether a job of the queue is next: "when its time has come it takes turns with the queue, one and one".
+    fn is_queue_next(&self, n: usize, now: u64) -> bool {
+        let node = &self.nodes[n];
+        !node.later.is_seen(now)
+            || node.later.is_queue_next && node.queue.as_ref().is_some_and(|queue| !queue.is_empty())
+    }
+
+    /// The job whose turn it is.
+    pub(super) fn next(&self, n: usize, now: u64) -> Option<&Job> {
+        let node = &self.nodes[n];
+        if self.is_queue_next(n, now) { node.queue.as_ref()?.front() } else { node.later.jobs.values().next() }
+    }
+
+    /// It is taken out of its bucket.
     pub(super) fn take_next(&mut self, n: usize, now: u64) -> Option<Job> {
+        let is_queue_next = self.is_queue_next(n, now);
         let node = &mut self.nodes[n];
-        let queue = node.queue.as_mut().expect("a bucket");
-        if !node.later.is_seen(now) || node.later.is_queue_next && !queue.is_empty() {
-            node.later.is_queue_next = false;
-            return queue.pop_front();
-        }
-        node.later.is_queue_next = true;
-        node.later.jobs.pop_first().map(|(_, job)| job)
+        node.later.is_queue_next = !is_queue_next;
+        if is_queue_next { node.queue.as_mut()?.pop_front() } else { node.later.jobs.pop_first().map(|(_, job)| job) }
     }
 
     /// After the turn of a bucket: when to look at it next for the sake of its delayed jobs.
     pub(super) fn look_ahead(&mut self, n: usize, now: u64) {
         let later = &mut self.nodes[n].later;
-        if later.look == Some(ANNOUNCED) && !later.is_seen(now) {
-            (later.look, later.is_queue_next) = (later.first(), false);
+        if !later.is_seen(now) {
+            later.is_queue_next = false;
+            if later.look == Some(ANNOUNCED) {
+                later.look = later.first();
+            }
         }
     }
 

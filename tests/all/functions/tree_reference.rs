@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use super::model::{Paid, Rate};
 use super::tree_delayed::Later;
+use super::tree_gates::Gate;
+use super::tree_quotas::Quota;
 
 /// Where a node with work waits, or what is known of one without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,6 +27,9 @@ pub(super) struct Node {
     pub(super) parent: Option<usize>,
     pub(super) rate: Rate,
     pub(super) job_rate: Option<Rate>,
+    pub(super) quota: Option<Quota>,
+    /// Of a bucket: before its doors that run code.
+    pub(super) gate: Option<Gate>,
     /// As configured.
     pub(super) catch_up: Option<u64>,
     pub(super) weight: u32,
@@ -38,7 +43,7 @@ pub(super) struct Node {
     pub(super) place: Place,
     /// When its next job may leave; 0: at once.
     pub(super) due: u64,
-    /// When it last went on after a pause.
+    /// When it last went on after a pause, or will when the window of its quota ends. Of a bucket the latter alone.
     pub(super) went_on: u64,
     /// Its place among the children of its parent, as long as it is known.
     pub(super) tag: Option<f64>,
@@ -109,15 +114,21 @@ impl Tree {
         std::iter::successors(self.nodes[n].parent, |n| self.nodes[*n].parent).collect()
     }
 
-    /// When a node, or anything above it, last went on: what it waited until then was no lateness.
-    fn went_on(&self, n: usize) -> u64 {
+    /// When a node, or anything above it, last went on: what it waited until then was no lateness. What is still to come above is the
+    /// place of that one.
+    fn went_on(&self, n: usize, now: u64) -> u64 {
         let above = self.above(n).into_iter().map(|b| self.nodes[b].went_on).max().unwrap_or(0);
-        above.max(self.nodes[n].went_on)
+        above.min(now).max(self.nodes[n].went_on)
+    }
+
+    /// When a bucket may go: "the node waits until the window's end".
+    pub(super) fn due(&self, n: usize) -> u64 {
+        self.nodes[n].due.max(self.nodes[n].went_on)
     }
 
     /// The due that a job meets at a budget.
     pub(super) fn met(&self, n: usize, now: u64) -> u64 {
-        self.nodes[n].due.max(self.went_on(n)).max(now - self.catch_up(n))
+        self.nodes[n].due.max(self.went_on(n, now)).max(now - self.catch_up(n))
     }
 
     fn children(&self, n: usize) -> impl Iterator<Item = usize> {
@@ -199,19 +210,23 @@ impl Tree {
     fn rest(&mut self, n: usize, now: u64) {
         let node = &mut self.nodes[n];
         node.place = Place::Nowhere;
-        node.due = node.due.max(node.went_on.min(now));
-        node.went_on = 0;
+        if node.went_on <= now {
+            (node.due, node.went_on) = (node.due.max(node.went_on), 0);
+        }
     }
 
     /// Let one job out of a bucket, if it and everything above let it.
     fn let_out(&mut self, n: usize, now: u64) -> bool {
-        let due = self.nodes[n].due.max(self.went_on(n).min(now));
+        let due = self.nodes[n].due.max(self.went_on(n, now));
         if !self.has_jobs(n, now) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
             return false;
         }
         self.nodes[n].due = due;
+        if !self.has_room(n, now) {
+            return false;
+        }
         let above = self.above(n);
-        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b))).fold(due, u64::max);
+        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b, now))).fold(due, u64::max);
         let job = self.take_next(n, now).expect("it has jobs");
         // "Its place frees at its turn, without a rate slot."
         if job.is_cancelled {
@@ -225,10 +240,12 @@ impl Tree {
         let Job { body, cost, .. } = job;
         self.left.push(Left { bucket: self.nodes[n].id.clone(), job: body, cost, due: met, at: now });
         for b in &above {
-            let due = self.nodes[*b].due.max(self.went_on(*b));
+            let due = self.nodes[*b].due.max(self.went_on(*b, now));
             self.pay(*b, due, cost, now);
+            self.uses(*b, cost, now);
         }
         self.pay(n, due, cost, now);
+        self.uses(n, cost, now);
         // Shares: each node of the chain at its parent, from the bucket up, with the end by which it was picked.
         let mut picked = self.picked.iter().rev().copied();
         for child in std::iter::once(n).chain(above) {
@@ -245,13 +262,14 @@ impl Tree {
 
     /// The turn of a bucket that is due.
     pub(super) fn bucket_turn(&mut self, n: usize, most: usize, now: u64) {
+        self.looks_at(n, now);
         let is_picked = !self.serving.is_empty();
         let mut out = 0;
         while out < most && self.let_out(n, now) {
             out += 1;
         }
         self.look_ahead(n, now);
-        let due = self.nodes[n].due;
+        let due = self.due(n);
         self.nodes[n].place = if !self.has_jobs(n, now) {
             Place::Nowhere
         } else if self.nodes[n].is_paused {
@@ -351,7 +369,7 @@ impl Tree {
     pub(super) fn is_over(&self, n: usize, now: u64) -> bool {
         let node = &self.nodes[n];
         let makes_up = if node.queue.is_some() { 0 } else { self.catch_up(n) };
-        node.place == Place::Nowhere && node.due + makes_up <= now
+        node.place == Place::Nowhere && if node.queue.is_some() { self.due(n) } else { node.due } + makes_up <= now
     }
 
     /// Whether a new rate of a node would change what a budget below it may make up for that is at rest: what is stored of that one is
@@ -374,7 +392,7 @@ impl Tree {
             if self.nodes[n].queue.is_some() {
                 self.nodes[n].due = self.nodes[n].due.max(now);
             } else {
-                self.nodes[n].went_on = now;
+                self.nodes[n].went_on = self.nodes[n].went_on.max(now);
             }
         }
         self.put_right(n, now);
@@ -382,6 +400,7 @@ impl Tree {
 
     /// A node of which something changed stands where it must.
     pub(super) fn put_right(&mut self, n: usize, now: u64) {
+        self.looks_at(n, now);
         if self.nodes[n].place == Place::Nowhere {
             return;
         }
@@ -392,10 +411,10 @@ impl Tree {
             }
         } else if self.nodes[n].is_paused {
             self.nodes[n].place = Place::Paused;
-        } else if !is_waiting || self.nodes[n].due > now {
-            self.nodes[n].place = Place::Schedule(self.nodes[n].due);
+        } else if !is_waiting || self.due(n) > now {
+            self.nodes[n].place = Place::Schedule(self.due(n));
         } else if let Place::Share(ends, _) = self.nodes[n].place {
-            self.nodes[n].place = Place::Share(ends, self.nodes[n].due);
+            self.nodes[n].place = Place::Share(ends, self.due(n));
         }
     }
 }
