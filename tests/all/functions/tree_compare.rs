@@ -55,7 +55,7 @@ impl Pair {
         let stored: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
         for node in &self.tree.nodes {
             let window = stored.get(&node.id).and_then(|text| text.rsplit(' ').next());
-            let mut figures = window.into_iter().flat_map(|text| text.split(':').skip(1)).map(|n| n.parse::<u64>());
+            let mut figures = window.into_iter().flat_map(|text| text.split(':').skip(1)).map(str::parse::<u64>);
             let found =
                 figures.next().zip(figures.next()).map(|(ends, used)| (ends.expect("when"), used.expect("units")));
             let found = found.filter(|(ends, _)| *ends > self.now);
