@@ -117,8 +117,15 @@ impl Tree {
     /// When a node, or anything above it, last went on: what it waited until then was no lateness. What is still to come above is the
     /// place of that one.
     fn went_on(&self, n: usize, now: u64) -> u64 {
-        let above = self.above(n).into_iter().map(|b| self.nodes[b].went_on).max().unwrap_or(0);
-        above.min(now).max(self.nodes[n].went_on)
+        let above = self.above(n).into_iter().map(|b| self.ended(b, now)).max().unwrap_or(0);
+        above.min(now).max(self.ended(n, now))
+    }
+
+    /// The same of one node. A budget without work waits for nothing: a window that ends meanwhile is nothing after which it goes on.
+    fn ended(&self, n: usize, now: u64) -> u64 {
+        let node = &self.nodes[n];
+        let is_at_rest = node.queue.is_none() && node.place == Place::Nowhere;
+        if is_at_rest && node.went_on <= now { 0 } else { node.went_on }
     }
 
     /// When a bucket may go: "the node waits until the window's end".
@@ -181,6 +188,7 @@ impl Tree {
             if self.is_over(parent, now) {
                 self.nodes[parent].due = 0;
             }
+            self.nodes[parent].went_on = self.ended(parent, now);
             self.arrives(parent);
             self.stand(parent, now);
         }
