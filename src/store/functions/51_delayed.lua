@@ -3,7 +3,7 @@
 -- <prefix>:delayed:<bucket> is sorted by that time; its members are the moment of the accept in 16 digits and the element (35_element), so
 -- that of two with the same time the earlier one leaves first. The index of retries (52_retries) tells when the first one's time has
 -- come.
--- <prefix>:turns names the buckets in which a job of the queue leaves next, while jobs of both wait. <prefix>:delays counts the delayed jobs
+-- <prefix>:turns names the buckets in which a job of the queue leaves next, while a delayed one could. <prefix>:delays counts the delayed jobs
 -- of all buckets, for those who look.
 
 local delayed = {}

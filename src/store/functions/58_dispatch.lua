@@ -115,7 +115,7 @@ do
       if quota == before then break end
       is_queue = not takes_queue
     end
-    delayed.note_next(ctx, name, was_queue, is_queue and delayed.count(ctx, name) > 0)
+    delayed.note_next(ctx, name, was_queue, is_queue and delayed.next_one(ctx, name) ~= nil)
     return quota
   end
 

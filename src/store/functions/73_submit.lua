@@ -158,7 +158,7 @@ do
   local function refusal(ctx, s, gates, o, at, due, depth)
     local p, own = s.p, at and depth or nil
     if depth >= p.capacity and (at or not p.drop_oldest) then
-      local wait = at and max(1, ceil((max(delayed.first_time(ctx, s.bucket), due) - ctx.now) / 1000)) or push.wait_for_room(ctx, p, due)
+      local wait = push.wait_for_room(ctx, p, at and max(delayed.first_time(ctx, s.bucket), due) or due)
       return 'full', { depth = own, retry = max(wait, gate.longest_wait_ms(gates)) }
     end
     if o.ttl_ms then

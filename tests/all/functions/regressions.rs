@@ -137,3 +137,36 @@ fn a_purge_of_more_jobs_than_it_looks_at_leaves_no_line_behind() {
     assert_eq!(case.fcall::<Vec<i64>>("drip__purge", &["queue:b"], &args)[0], 5_000);
     assert!(!case.keys().contains(&"jobs:b".to_owned()), "{:?}", case.keys());
 }
+
+#[test]
+fn a_delayed_job_is_next_after_jobs_of_the_queue_that_left_while_none_could() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '10/s'\nwithin = 'up'\n[[budget]]\nmatch = 'up'\nrate = '1/s'\ncatch_up = '0s'\n",
+    );
+    case.settle_at(T0);
+    case.push_at(T0, "a", &["first"]);
+    case.settle_at(T0);
+    case.submit_at(T0, "b", "delayed", &["DELAY", "40"]);
+    case.submit_at(T0, "b", "later", &["DELAY", "5000"]);
+    case.settle_at(T0 + 40 * MS); // it waits for its share
+    case.settle_at(T0 + S);
+    case.push_at(T0 + S, "b", &["1", "2", "3", "4"]);
+    for second in 2..7 {
+        case.settle_at(T0 + second * S);
+    }
+    let left: Vec<String> = case.stream("ready").iter().map(|entry| entry.text("job")).collect();
+    assert_eq!(left, ["first", "delayed", "1", "2", "3", "later", "4"]);
+}
+
+#[test]
+fn the_wait_for_room_among_delayed_jobs_counts_the_budgets_above() {
+    let toml = "[defaults]\nrate = '10/s'\ncapacity = 1\nwithin = 'up'\n[[budget]]\nmatch = 'up'\nrate = '1/10s'\ncatch_up = '0s'\n";
+    let mut case = Case::with(toml);
+    case.settle_at(T0);
+    case.push_at(T0, "a", &["first"]);
+    case.settle_at(T0);
+    let told = case.submit_at(T0, "b", "1", &["DELAY", "40"]);
+    assert_eq!((told.verdict.as_str(), told.five), ("delayed", [1, 1, 1, -1, 10_000]));
+    let told = case.submit_at(T0, "b", "2", &["DELAY", "40"]);
+    assert_eq!((told.verdict.as_str(), told.five), ("full", [0, 1, 1, 10_000, -1]));
+}

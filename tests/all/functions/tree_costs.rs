@@ -1,9 +1,7 @@
-//! The reference model of `tree_model`: what jobs with a cost pay on each node, and what a submit is answered.
-
-use std::collections::VecDeque;
+//! The reference model of `tree_model`: what jobs with a cost pay on each node, and when one can leave.
 
 use super::model::{Pace, Rate};
-use super::tree_reference::{Job, Tree};
+use super::tree_reference::Tree;
 
 impl Tree {
     fn pace(&self, n: usize) -> Pace {
@@ -37,36 +35,6 @@ impl Tree {
             }
         }
         latest
-    }
-
-    /// A submit: the five values, the verdict, and who decides.
-    pub(super) fn submit(
-        &mut self,
-        n: usize,
-        body: &str,
-        cost: u64,
-        ttl: Option<u64>,
-        now: u64,
-    ) -> ([i64; 5], &'static str, usize) {
-        let (capacity, depth) = (self.capacity, self.nodes[n].queue.as_ref().map_or(0, VecDeque::len));
-        if depth < capacity {
-            let due =
-                if depth == 0 || self.nodes[n].is_paused { self.nodes[n].due.max(now) } else { self.nodes[n].due };
-            let (eta, by) = self.leaves(n, due, now, depth + 1);
-            // "late: as things stand it could not leave before its deadline."
-            let late = ttl.map_or(0, |ttl| eta - ttl as i64);
-            if late > 0 {
-                return ([0, depth as i64, capacity as i64, late, -1], "late", by);
-            }
-        }
-        let job = Job { body: body.into(), cost, deadline: ttl.map(|ttl| now + ttl * 1_000) };
-        let five = self.push(n, &[job], now);
-        if five[0] == 0 {
-            return (five, "full", n);
-        }
-        let node = &self.nodes[n];
-        let due = if node.is_paused { node.due.max(now) } else { node.due };
-        (five, "queued", self.leaves(n, due, now, depth + 1).1)
     }
 
     /// A new rate: the due follows it.

@@ -1,35 +1,36 @@
 //! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
-//! in time and late, rates, weights and pauses that change; in every second tree `job_rate`, and submits with costs and deadlines. Every
+//! in time and late, rates, weights and pauses that change; in some trees quotas and gates; in every second tree `job_rate`, and submits with costs, deadlines and delays, and cancels. Every
 //! reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds nothing.
-
-use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use redis::Value;
 
-use super::flow::{audit, set_at, unset_at};
+use super::flow::{set_at, unset_at};
 use super::model::Rate;
-use super::tree_reference::{Job, Left, Node, Place, Tree};
+use super::tree_delayed::Later;
+use super::tree_doors::Asked;
+use super::tree_gates::Gate;
+use super::tree_quotas::Quota;
+use super::tree_reference::{Job, Node, Place, Tree};
 use crate::rig::{Case, MS, S, Server, T0};
-
-/// Ends are sums of fractions.
-const ENDS_OFF: f64 = 1e-9;
 
 const CAPACITY: usize = 6;
 
 /// What is over of a node without work is forgotten by calls, one every 100 ms: until then a new rate may find it.
 const FORGOTTEN_IN: u64 = 200 * MS;
 
-struct Pair {
-    case: Case,
-    tree: Tree,
-    now: u64,
+pub(super) struct Pair {
+    pub(super) case: Case,
+    pub(super) tree: Tree,
+    pub(super) now: u64,
     rng: Rng,
     pushed: u64,
     /// Jobs are submitted, with costs and deadlines.
     has_costs: bool,
+    /// The jobs that were submitted, with their buckets.
+    submitted: Vec<(usize, String)>,
     /// What was done, for whoever reads a failure.
-    story: Vec<String>,
+    pub(super) story: Vec<String>,
 }
 
 fn random_rate(rng: &mut Rng) -> Rate {
@@ -38,7 +39,7 @@ fn random_rate(rng: &mut Rng) -> Rate {
 }
 
 /// A tree: budgets first, each behind its parent, then buckets.
-fn random_tree(rng: &mut Rng, has_costs: bool) -> Tree {
+fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool) -> Tree {
     let mut nodes: Vec<Node> = Vec::new();
     let (budgets, buckets) = (rng.usize(1..6), rng.usize(2..9));
     let level = |nodes: &[Node], n: usize| std::iter::successors(nodes[n].parent, |n| nodes[*n].parent).count() + 1;
@@ -51,6 +52,10 @@ fn random_tree(rng: &mut Rng, has_costs: bool) -> Tree {
             id: if is_budget { format!("{{b{n}}}") } else { format!("q{n}") },
             parent: if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) },
             rate: random_rate(rng),
+            quota: (has_quotas && rng.u8(0..3) == 0)
+                .then(|| Quota::new(rng.u64(1..40), [S, 5 * S, 60 * S][rng.usize(0..3)])),
+            gate: (has_gates && !is_budget && rng.bool())
+                .then(|| Gate::new(rng.usize(1..6), [3 * S, 20 * S][rng.usize(0..2)])),
             // With costs what a node makes up for by default changes with each job: there it is said.
             job_rate: (has_costs && rng.u8(0..3) == 0).then(|| random_rate(rng)),
             catch_up: [Some(90 * MS), Some(20 * MS), Some(0), None, None, None]
@@ -64,13 +69,14 @@ fn random_tree(rng: &mut Rng, has_costs: bool) -> Tree {
             tag: None,
             clock: 0.0,
             largest: 1.0,
+            later: Later::default(),
             paid: None,
         });
     }
-    Tree::new(nodes, CAPACITY)
+    Tree::new(nodes, if has_costs { rng.usize(2..7) } else { CAPACITY })
 }
 
-fn name(id: &str) -> &str {
+pub(super) fn name(id: &str) -> &str {
     id.trim_matches(['{', '}'])
 }
 
@@ -90,24 +96,44 @@ fn toml(tree: &Tree) -> String {
         if let Some(Rate { count, period }) = node.job_rate {
             text += &format!("job_rate = '{count}/{}ms'\n", period / 1_000);
         }
+        if let Some(Quota { count, period, .. }) = node.quota {
+            text += &format!("quota = '{count}/{}s'\n", period / S);
+        }
+        if let Some(gate) = node.gate {
+            let (limit, s) = (gate.limit, gate.period / S);
+            text += &format!("admit = {{ limiter = 'fixed-window', limit = {limit}, period = '{s}s' }}\n");
+        }
         if let Some(us) = node.catch_up {
             text += &format!("catch_up = '{}ms'\n", us / 1_000);
         }
         text
     };
-    format!("[defaults]\ncapacity = {CAPACITY}\n{}", tree.nodes.iter().map(entry).collect::<String>())
+    format!(
+        "[defaults]\ncapacity = {}\ndedup = '7d'\n{}",
+        tree.capacity,
+        tree.nodes.iter().map(entry).collect::<String>()
+    )
 }
 
 impl Pair {
     fn new(server: &Server, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let has_costs = seed % 2 == 1;
-        let tree = random_tree(&mut rng, has_costs);
+        let tree = random_tree(&mut rng, has_costs, seed % 4 >= 2, seed % 3 == 1);
         let mut flush = Case { redis: server.connect(), prefix: String::new() };
         let _: Value = flush.cmd(&["FLUSHALL"]);
         let toml = toml(&tree);
         let case = Case::on(server, &toml);
-        Self { case, tree, now: T0 + 1, rng, pushed: 0, has_costs, story: vec![format!("seed {seed}\n{toml}")] }
+        Self {
+            case,
+            tree,
+            now: T0 + 1,
+            rng,
+            pushed: 0,
+            has_costs,
+            submitted: Vec::new(),
+            story: vec![format!("seed {seed}\n{toml}")],
+        }
     }
 
     fn any(&mut self, of: impl Fn(&Node) -> bool) -> usize {
@@ -129,7 +155,14 @@ impl Pair {
     fn step(&mut self) {
         self.now += 1 + self.rng.u64(0..50);
         match self.rng.u8(0..20) {
-            0..5 if self.has_costs => self.submit(),
+            0 if self.has_costs && !self.submitted.is_empty() => self.cancel(),
+            0..5 if self.has_costs => {
+                let n = self.any(|node| node.queue.is_some());
+                for _ in 0..self.rng.usize(1..5) {
+                    self.now += 1; // so that no two jobs are accepted at the same moment
+                    self.submit(n);
+                }
+            }
             0..5 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
                 let id = self.tree.nodes[n].id.clone();
@@ -138,6 +171,7 @@ impl Pair {
                 let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
                 let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
                 assert_eq!(told, expected, "{}", self.story.join("\n"));
+                self.keep_gate(&id);
             }
             5..8 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
@@ -164,6 +198,7 @@ impl Pair {
                 self.settle();
             }
             18 => {
+                self.settle_what_came();
                 let (n, is_rate) = (self.any(|_| true), self.rng.bool());
                 let id = self.tree.nodes[n].id.clone();
                 if is_rate {
@@ -187,6 +222,7 @@ impl Pair {
                 }
             }
             _ => {
+                self.settle_what_came();
                 let n = self.any(|_| true);
                 let (id, is_paused) = (self.tree.nodes[n].id.clone(), !self.tree.nodes[n].is_paused);
                 self.story.push(format!("{} pause {id} {is_paused}", self.now - T0));
@@ -201,134 +237,50 @@ impl Pair {
         self.compare();
     }
 
-    fn submit(&mut self) {
-        let (n, job) = (self.any(|node| node.queue.is_some()), self.jobs().remove(0));
+    /// What operators change finds no delayed job whose time has come and that no call has seen.
+    fn settle_what_came(&mut self) {
+        let look = self.tree.nodes.iter().filter_map(|node| node.later.next_look()).min();
+        if look.is_some_and(|look| look <= self.now) {
+            self.story.push(format!("{} settle", self.now - T0));
+            self.settle();
+        }
+    }
+
+    fn submit(&mut self, n: usize) {
+        let job = self.jobs().remove(0);
         let (id, cost) = (self.tree.nodes[n].id.clone(), [1, 1, 2, 5, 30][self.rng.usize(0..5)]);
         let ttl = [None, None, Some(5), Some(300), Some(4_000)][self.rng.usize(0..5)];
-        self.story.push(format!("{} submit {id} {job} cost {cost} ttl {ttl:?}", self.now - T0));
-        let (cost_text, ttl_text) = (cost.to_string(), ttl.unwrap_or(0).to_string());
-        let words = ["COST", &cost_text, "TTL", &ttl_text];
-        let told = self.case.submit_at(self.now, &id, &job, &words[..if ttl.is_some() { 4 } else { 2 }]);
-        let (five, verdict, by) = self.tree.submit(n, &job, cost, ttl, self.now);
-        let by = name(&self.tree.nodes[by].id);
+        let delay = [None, None, None, Some(1), Some(40), Some(300), Some(4_000)][self.rng.usize(0..7)];
+        let asked = Asked { cost, ttl, delay };
+        self.story.push(format!("{} submit {id} {job} {asked:?}", self.now - T0));
+        let mut words = vec!["ID".to_owned(), job.clone(), "COST".into(), cost.to_string()];
+        for (option, value) in [("TTL", ttl), ("DELAY", delay)] {
+            words.extend(value.into_iter().flat_map(|ms| [option.to_owned(), ms.to_string()]));
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let told = self.case.submit_at(self.now, &id, &job, &words);
+        let (five, verdict, by) = self.tree.submit(n, &job, asked, self.now);
         let story = || self.story.join("\n");
-        assert_eq!((told.five, told.verdict.as_str(), told.by.as_str()), (five, verdict, by), "{}", story());
+        assert_eq!((told.five, told.verdict.as_str(), &told.by), (five, verdict, &by), "{}", story());
         assert!(told.expected_ms >= told.five[4], "{told:?}\n{}", story());
-    }
-
-    fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
-        let key = self.case.key(key);
-        self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"])
-    }
-
-    /// The bodies of the jobs of a bucket, the next one to leave first: jobs are numbers, and stand at the end of what is stored.
-    fn waiting(&mut self, bucket: &str) -> Vec<String> {
-        let queue = self.case.queue(bucket);
-        let found: Vec<Vec<u8>> = self.case.cmd(&["LRANGE", &queue, "0", "-1"]);
-        let body = |job: &Vec<u8>| {
-            job.rsplit(|byte| *byte == b'\n').next().map(|body| String::from_utf8_lossy(body).into_owned())
-        };
-        found.iter().rev().filter_map(body).collect()
-    }
-
-    fn compare(&mut self) {
-        let left: Vec<Left> = self
-            .case
-            .stream("ready")
-            .into_iter()
-            .map(|entry| Left {
-                bucket: entry.text("bucket"),
-                job: entry.text("job"),
-                cost: if entry.fields.contains_key("cost") { entry.number("cost") } else { 1 },
-                due: entry.number("due_us"),
-                at: entry.number("at_us"),
-            })
-            .collect();
-        if left != self.tree.left {
-            let at = left.iter().zip(&self.tree.left).take_while(|(a, b)| a == b).count();
-            panic!(
-                "the {at}th job: {:?} instead of {:?}\n{}\n{:?}",
-                left.get(at),
-                self.tree.left.get(at),
-                self.story.join("\n"),
-                self.tree.nodes,
-            );
+        self.keep_gate(&id);
+        if five[0] == 1 {
+            self.submitted.push((n, job));
         }
-        let expired = self.case.stream("rejected").into_iter().filter(|entry| entry.text("reason") == "expired");
-        let expired: Vec<_> = expired.map(|entry| (entry.text("bucket"), entry.text("job"))).collect();
-        assert_eq!(expired, self.tree.expired, "expired\n{}", self.story.join("\n"));
-        let places = |tree: &Tree, pick: &dyn Fn(&Node) -> Option<u64>| -> BTreeMap<String, u64> {
-            tree.nodes.iter().filter_map(|node| Some((node.id.clone(), pick(node)?))).collect()
-        };
-        let found: BTreeMap<String, u64> =
-            self.scores("schedule").into_iter().map(|(id, due)| (id, due as u64)).collect();
-        let expected = places(&self.tree, &|node| match node.place {
-            Place::Schedule(due) => Some(due),
-            _ => None,
-        });
-        let story = || self.story.join("\n");
-        assert_eq!(found, expected, "the schedule\n{}", story());
-        let paused: Vec<String> = self.scores("paused").into_iter().map(|(id, _)| id).collect();
-        let mut expected: Vec<String> =
-            places(&self.tree, &|node| (node.place == Place::Paused).then_some(0)).into_keys().collect();
-        expected.sort();
-        let sorted = |mut list: Vec<String>| {
-            list.sort();
-            list
-        };
-        assert_eq!(sorted(paused), expected, "paused\n{}", self.story.join("\n"));
-        for n in 0..self.tree.nodes.len() {
-            let node = self.tree.nodes[n].clone();
-            if let Some(queue) = &node.queue {
-                let waiting = self.waiting(&node.id);
-                assert!(
-                    queue.iter().map(|job| &job.body).eq(&waiting),
-                    "the jobs of {}\n{}",
-                    node.id,
-                    self.story.join("\n")
-                );
-                continue;
-            }
-            let found = self.scores(&format!("wait:{}", name(&node.id)));
-            let mut expected: Vec<(f64, u64, String)> = self
-                .tree
-                .nodes
-                .iter()
-                .filter(|child| child.parent == Some(n))
-                .filter_map(|child| match child.place {
-                    Place::Share(ends, due) => Some((ends, due, child.id.clone())),
-                    _ => None,
-                })
-                .collect();
-            expected.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
-            let same = found.len() == expected.len()
-                && found.iter().zip(&expected).all(|((member, score), (ends, due, id))| {
-                    (score - ends).abs() < ENDS_OFF && *member == format!("{due:016}{id}")
-                });
-            assert!(same, "who waits for {}: {found:?} instead of {expected:?}\n{}", node.id, self.story.join("\n"));
-            let key = self.case.key("budgets");
-            let stored: Option<String> = self.case.cmd(&["HGET", &key, &node.id]);
-            assert_eq!(
-                stored.is_some(),
-                node.place != Place::Nowhere,
-                "{} has work\n{}",
-                node.id,
-                self.story.join("\n")
-            );
-            if let Some(stored) = stored {
-                let due: u64 = stored.split(' ').next().and_then(|due| due.parse().ok()).expect("a due");
-                // What is over by more than may be made up for is forgotten.
-                let least = self.now - self.tree.catch_up(n);
-                assert_eq!(
-                    due.max(least),
-                    node.due.max(least),
-                    "the due of {}: {stored}\n{}",
-                    node.id,
-                    self.story.join("\n")
-                );
-            }
-        }
-        audit(&mut self.case);
+    }
+
+    /// Its key expires by the clock of the server: here that is another one.
+    fn keep_gate(&mut self, bucket: &str) {
+        let key = self.case.key(&format!("gate:fixed-window:1:{bucket}"));
+        let _: i64 = self.case.cmd(&["PERSIST", &key]);
+    }
+
+    fn cancel(&mut self) {
+        let (n, job) = self.submitted[self.rng.usize(0..self.submitted.len())].clone();
+        let id = self.tree.nodes[n].id.clone();
+        self.story.push(format!("{} cancel {id} {job}", self.now - T0));
+        let told = self.case.cancel_at(self.now, &id, &job);
+        assert_eq!(told, self.tree.cancel(n, &job), "{}", self.story.join("\n"));
     }
 }
 

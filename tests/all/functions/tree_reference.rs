@@ -4,6 +4,9 @@
 use std::collections::VecDeque;
 
 use super::model::{Paid, Rate};
+use super::tree_delayed::Later;
+use super::tree_gates::Gate;
+use super::tree_quotas::Quota;
 
 /// Where a node with work waits, or what is known of one without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,18 +27,23 @@ pub(super) struct Node {
     pub(super) parent: Option<usize>,
     pub(super) rate: Rate,
     pub(super) job_rate: Option<Rate>,
+    pub(super) quota: Option<Quota>,
+    /// Of a bucket: before its doors that run code.
+    pub(super) gate: Option<Gate>,
     /// As configured.
     pub(super) catch_up: Option<u64>,
     pub(super) weight: u32,
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
     pub(super) queue: Option<VecDeque<Job>>,
+    /// The jobs of a bucket that wait for their time.
+    pub(super) later: Later,
     /// What its last job paid, where that was not one interval.
     pub(super) paid: Option<Paid>,
     pub(super) place: Place,
     /// When its next job may leave; 0: at once.
     pub(super) due: u64,
-    /// When it last went on after a pause.
+    /// When it last went on after a pause, or will when the window of its quota ends. Of a bucket the latter alone.
     pub(super) went_on: u64,
     /// Its place among the children of its parent, as long as it is known.
     pub(super) tag: Option<f64>,
@@ -51,11 +59,13 @@ pub(super) struct Job {
     pub(super) body: String,
     pub(super) cost: u64,
     pub(super) deadline: Option<u64>,
+    /// Somebody took it back.
+    pub(super) is_cancelled: bool,
 }
 
 impl Job {
     pub(super) fn plain(body: &str) -> Self {
-        Self { body: body.into(), cost: 1, deadline: None }
+        Self { body: body.into(), cost: 1, deadline: None, is_cancelled: false }
     }
 }
 
@@ -84,7 +94,7 @@ pub(super) struct Tree {
 }
 
 /// As many jobs as a call lets out of one node while others are due, and of one that is alone: of a batch of 100.
-const QUARTER: usize = 25;
+pub(super) const QUARTER: usize = 25;
 const BATCH: usize = 100;
 
 impl Tree {
@@ -104,15 +114,28 @@ impl Tree {
         std::iter::successors(self.nodes[n].parent, |n| self.nodes[*n].parent).collect()
     }
 
-    /// When a node, or anything above it, last went on: what it waited until then was no lateness.
-    fn went_on(&self, n: usize) -> u64 {
-        let above = self.above(n).into_iter().map(|b| self.nodes[b].went_on).max().unwrap_or(0);
-        above.max(self.nodes[n].went_on)
+    /// When a node, or anything above it, last went on: what it waited until then was no lateness. What is still to come above is the
+    /// place of that one.
+    fn went_on(&self, n: usize, now: u64) -> u64 {
+        let above = self.above(n).into_iter().map(|b| self.ended(b, now)).max().unwrap_or(0);
+        above.min(now).max(self.ended(n, now))
+    }
+
+    /// The same of one node. A budget without work waits for nothing: a window that ends meanwhile is nothing after which it goes on.
+    fn ended(&self, n: usize, now: u64) -> u64 {
+        let node = &self.nodes[n];
+        let is_at_rest = node.queue.is_none() && node.place == Place::Nowhere;
+        if is_at_rest && node.went_on <= now { 0 } else { node.went_on }
+    }
+
+    /// When a bucket may go: "the node waits until the window's end".
+    pub(super) fn due(&self, n: usize) -> u64 {
+        self.nodes[n].due.max(self.nodes[n].went_on)
     }
 
     /// The due that a job meets at a budget.
     pub(super) fn met(&self, n: usize, now: u64) -> u64 {
-        self.nodes[n].due.max(self.went_on(n)).max(now - self.catch_up(n))
+        self.nodes[n].due.max(self.went_on(n, now)).max(now - self.catch_up(n))
     }
 
     fn children(&self, n: usize) -> impl Iterator<Item = usize> {
@@ -150,7 +173,7 @@ impl Tree {
     }
 
     /// A bucket without work gets some: one that was away for long enough is as good as new.
-    fn arrives(&mut self, n: usize) {
+    pub(super) fn arrives(&mut self, n: usize) {
         let Some(parent) = self.nodes[n].parent else { return };
         if self.nodes[n].tag.is_some_and(|tag| self.nodes[parent].clock - tag > self.nodes[parent].largest) {
             self.nodes[n].tag = None;
@@ -165,6 +188,7 @@ impl Tree {
             if self.is_over(parent, now) {
                 self.nodes[parent].due = 0;
             }
+            self.nodes[parent].went_on = self.ended(parent, now);
             self.arrives(parent);
             self.stand(parent, now);
         }
@@ -194,24 +218,28 @@ impl Tree {
     fn rest(&mut self, n: usize, now: u64) {
         let node = &mut self.nodes[n];
         node.place = Place::Nowhere;
-        node.due = node.due.max(node.went_on.min(now));
-        node.went_on = 0;
-    }
-
-    fn has_jobs(&self, n: usize) -> bool {
-        self.nodes[n].queue.as_ref().is_some_and(|queue| !queue.is_empty())
+        if node.went_on <= now {
+            (node.due, node.went_on) = (node.due.max(node.went_on), 0);
+        }
     }
 
     /// Let one job out of a bucket, if it and everything above let it.
     fn let_out(&mut self, n: usize, now: u64) -> bool {
-        let due = self.nodes[n].due.max(self.went_on(n).min(now));
-        if !self.has_jobs(n) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
+        let due = self.nodes[n].due.max(self.went_on(n, now));
+        if !self.has_jobs(n, now) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
             return false;
         }
         self.nodes[n].due = due;
+        if !self.has_room(n, now) {
+            return false;
+        }
         let above = self.above(n);
-        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b))).fold(due, u64::max);
-        let job = self.nodes[n].queue.as_mut().and_then(VecDeque::pop_front).expect("it has jobs");
+        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b, now))).fold(due, u64::max);
+        let job = self.take_next(n, now).expect("it has jobs");
+        // "Its place frees at its turn, without a rate slot."
+        if job.is_cancelled {
+            return true;
+        }
         // "In the queue it is noticed when its turn comes: without a rate slot."
         if job.deadline.is_some_and(|deadline| deadline < now) {
             self.expired.push((self.nodes[n].id.clone(), job.body));
@@ -220,10 +248,12 @@ impl Tree {
         let Job { body, cost, .. } = job;
         self.left.push(Left { bucket: self.nodes[n].id.clone(), job: body, cost, due: met, at: now });
         for b in &above {
-            let due = self.nodes[*b].due.max(self.went_on(*b));
+            let due = self.nodes[*b].due.max(self.went_on(*b, now));
             self.pay(*b, due, cost, now);
+            self.uses(*b, cost, now);
         }
         self.pay(n, due, cost, now);
+        self.uses(n, cost, now);
         // Shares: each node of the chain at its parent, from the bucket up, with the end by which it was picked.
         let mut picked = self.picked.iter().rev().copied();
         for child in std::iter::once(n).chain(above) {
@@ -239,14 +269,16 @@ impl Tree {
     }
 
     /// The turn of a bucket that is due.
-    fn bucket_turn(&mut self, n: usize, most: usize, now: u64) {
+    pub(super) fn bucket_turn(&mut self, n: usize, most: usize, now: u64) {
+        self.looks_at(n, now);
         let is_picked = !self.serving.is_empty();
         let mut out = 0;
         while out < most && self.let_out(n, now) {
             out += 1;
         }
-        let due = self.nodes[n].due;
-        self.nodes[n].place = if !self.has_jobs(n) {
+        self.look_ahead(n, now);
+        let due = self.due(n);
+        self.nodes[n].place = if !self.has_jobs(n, now) {
             Place::Nowhere
         } else if self.nodes[n].is_paused {
             Place::Paused
@@ -300,15 +332,16 @@ impl Tree {
         self.settle_budget(n, now);
     }
 
-    /// The earliest time at which something is due.
+    /// The earliest time at which something is due, or the time of a delayed job comes.
     pub(super) fn first_due(&self) -> Option<u64> {
         let due = |node: &Node| if let Place::Schedule(due) = node.place { Some(due) } else { None };
-        self.nodes.iter().filter_map(due).min()
+        self.nodes.iter().filter_map(due).chain(self.nodes.iter().filter_map(|node| node.later.next_look())).min()
     }
 
     /// Calls at one time until nothing is due then.
     pub(super) fn settle(&mut self, now: u64) {
         while self.first_due().is_some_and(|due| due <= now) {
+            self.times_come(now);
             self.drain(now);
         }
     }
@@ -323,7 +356,7 @@ impl Tree {
         let mut turns: Vec<_> = all.iter().filter_map(due).collect();
         turns.sort();
         let (mut quota, many) = (BATCH, turns.len());
-        let share = if many == 1 { BATCH } else { QUARTER.min((BATCH / many).max(1)) };
+        let share = if many == 1 { BATCH } else { QUARTER.min(BATCH / many.max(1)).max(1) };
         for (_, _, n) in turns {
             let before = self.left.len();
             if self.nodes[n].queue.is_some() {
@@ -340,54 +373,11 @@ impl Tree {
         self.leaves(n, due, now, jobs).0
     }
 
-    /// An atomic push: what it replies.
-    pub(super) fn push(&mut self, n: usize, jobs: &[Job], now: u64) -> [i64; 5] {
-        let (capacity, before) = (self.capacity, self.nodes[n].queue.as_ref().map_or(0, VecDeque::len));
-        let accepted = jobs.len().min(capacity - before);
-        if accepted > 0 {
-            if before == 0 {
-                self.nodes[n].due = self.nodes[n].due.max(now);
-                self.arrives(n);
-            }
-            let queue = self.nodes[n].queue.as_mut().expect("a bucket");
-            queue.extend(jobs[..accepted].iter().cloned());
-            if self.nodes[n].place == Place::Nowhere {
-                let due = self.nodes[n].due;
-                self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
-            }
-        }
-        let node = &self.nodes[n];
-        let due = if node.is_paused { node.due.max(now) } else { node.due };
-        let depth = before + accepted;
-        let wait = if accepted < jobs.len() { self.eta_ms(n, due, now, 1).max(1) } else { -1 };
-        let eta = if accepted == 0 { -1 } else { self.eta_ms(n, due, now, depth) };
-        [accepted as i64, depth as i64, capacity as i64, wait, eta]
-    }
-
-    /// A plain push, and the look at its queue that follows: what is over is cut, and what came into an empty bucket that may go
-    /// goes before all that is due.
-    pub(super) fn wake(&mut self, n: usize, jobs: &[String], now: u64) {
-        let capacity = self.capacity;
-        let queue = self.nodes[n].queue.as_mut().expect("a bucket");
-        let was_empty = queue.is_empty();
-        queue.extend(jobs.iter().map(|job| Job::plain(job)));
-        queue.truncate(capacity);
-        if was_empty {
-            self.nodes[n].due = self.nodes[n].due.max(now);
-            self.arrives(n);
-            let due = self.nodes[n].due;
-            self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
-            if due <= now && !self.nodes[n].is_paused {
-                self.bucket_turn(n, QUARTER, now);
-            }
-        }
-    }
-
     /// Whether nothing that is known of a node without work makes a difference.
     pub(super) fn is_over(&self, n: usize, now: u64) -> bool {
         let node = &self.nodes[n];
         let makes_up = if node.queue.is_some() { 0 } else { self.catch_up(n) };
-        node.place == Place::Nowhere && node.due + makes_up <= now
+        node.place == Place::Nowhere && if node.queue.is_some() { self.due(n) } else { node.due } + makes_up <= now
     }
 
     /// Whether a new rate of a node would change what a budget below it may make up for that is at rest: what is stored of that one is
@@ -410,7 +400,7 @@ impl Tree {
             if self.nodes[n].queue.is_some() {
                 self.nodes[n].due = self.nodes[n].due.max(now);
             } else {
-                self.nodes[n].went_on = now;
+                self.nodes[n].went_on = self.nodes[n].went_on.max(now);
             }
         }
         self.put_right(n, now);
@@ -418,6 +408,7 @@ impl Tree {
 
     /// A node of which something changed stands where it must.
     pub(super) fn put_right(&mut self, n: usize, now: u64) {
+        self.looks_at(n, now);
         if self.nodes[n].place == Place::Nowhere {
             return;
         }
@@ -428,10 +419,10 @@ impl Tree {
             }
         } else if self.nodes[n].is_paused {
             self.nodes[n].place = Place::Paused;
-        } else if !is_waiting || self.nodes[n].due > now {
-            self.nodes[n].place = Place::Schedule(self.nodes[n].due);
+        } else if !is_waiting || self.due(n) > now {
+            self.nodes[n].place = Place::Schedule(self.due(n));
         } else if let Place::Share(ends, _) = self.nodes[n].place {
-            self.nodes[n].place = Place::Share(ends, self.nodes[n].due);
+            self.nodes[n].place = Place::Share(ends, self.due(n));
         }
     }
 }

@@ -1,0 +1,168 @@
+//! What `tree_model` compares after every step: all that has left and all that waits, in the functions' keys and in the reference.
+
+use std::collections::BTreeMap;
+
+use super::flow::audit;
+use super::tree_delayed::ANNOUNCED;
+use super::tree_model::{Pair, name};
+use super::tree_reference::{Left, Node, Place, Tree};
+
+/// Ends are sums of fractions.
+const ENDS_OFF: f64 = 1e-9;
+
+impl Pair {
+    fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
+        let key = self.case.key(key);
+        self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"])
+    }
+
+    /// The bodies of the jobs of a bucket, the next one to leave first: jobs are numbers, and stand at the end of what is stored.
+    fn waiting(&mut self, bucket: &str) -> Vec<String> {
+        let queue = self.case.queue(bucket);
+        let found: Vec<Vec<u8>> = self.case.cmd(&["LRANGE", &queue, "0", "-1"]);
+        let body = |job: &Vec<u8>| {
+            job.rsplit(|byte| *byte == b'\n').next().map(|body| String::from_utf8_lossy(body).into_owned())
+        };
+        found.iter().rev().filter_map(body).collect()
+    }
+
+    /// The delayed jobs, whose turn is next, and when somebody looks.
+    fn compare_delayed(&mut self) {
+        let looks: BTreeMap<String, f64> = self.scores("retries").into_iter().collect();
+        let key = self.case.key("turns");
+        let turns: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
+        for node in self.tree.nodes.clone().into_iter().filter(|node| node.queue.is_some()) {
+            let body = |member: &[u8]| member.rsplit(|byte| *byte == b'\n').next().map(<[u8]>::to_vec);
+            let key = self.case.key(&format!("delayed:{}", node.id));
+            let found: Vec<(Vec<u8>, f64)> = self.case.cmd(&["ZRANGE", &key, "0", "-1", "WITHSCORES"]);
+            let found: Vec<_> = found.iter().map(|(member, at)| (*at as u64, body(member).expect("a body"))).collect();
+            let later = &node.later;
+            let jobs = later.jobs.iter().map(|((at, _), job)| (*at, job.body.clone().into_bytes()));
+            let look = later.look.map(|look| if look == ANNOUNCED { f64::INFINITY } else { look as f64 });
+            assert!(
+                jobs.eq(found.clone())
+                    && later.is_queue_next == turns.contains_key(&node.id)
+                    && look == looks.get(&node.id).copied(),
+                "the delayed jobs of {node:?}: {found:?}, {turns:?}, {looks:?}\n{}",
+                self.story.join("\n")
+            );
+        }
+    }
+
+    /// What was used of the windows that have not ended.
+    fn compare_quotas(&mut self) {
+        let key = self.case.key("windows");
+        let stored: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
+        for node in &self.tree.nodes {
+            let window = stored.get(&node.id).and_then(|text| text.rsplit(' ').next());
+            let mut figures = window.into_iter().flat_map(|text| text.split(':').skip(1)).map(str::parse::<u64>);
+            let found =
+                figures.next().zip(figures.next()).map(|(ends, used)| (ends.expect("when"), used.expect("units")));
+            let found = found.filter(|(ends, _)| *ends > self.now);
+            let used = node.quota.filter(|quota| quota.ends > self.now).map(|quota| (quota.ends, quota.used));
+            assert_eq!(found, used, "the window of {}\n{}", node.id, self.story.join("\n"));
+        }
+    }
+
+    pub(super) fn compare(&mut self) {
+        self.compare_delayed();
+        self.compare_quotas();
+        let left: Vec<Left> = self
+            .case
+            .stream("ready")
+            .into_iter()
+            .map(|entry| Left {
+                bucket: entry.text("bucket"),
+                job: entry.text("job"),
+                cost: if entry.fields.contains_key("cost") { entry.number("cost") } else { 1 },
+                due: entry.number("due_us"),
+                at: entry.number("at_us"),
+            })
+            .collect();
+        if left != self.tree.left {
+            let at = left.iter().zip(&self.tree.left).take_while(|(a, b)| a == b).count();
+            panic!(
+                "the {at}th job: {:?} instead of {:?}\n{}\n{:?}",
+                left.get(at),
+                self.tree.left.get(at),
+                self.story.join("\n"),
+                self.tree.nodes,
+            );
+        }
+        let expired = self.case.stream("rejected").into_iter().filter(|entry| entry.text("reason") == "expired");
+        let expired: Vec<_> = expired.map(|entry| (entry.text("bucket"), entry.text("job"))).collect();
+        assert_eq!(expired, self.tree.expired, "expired\n{}", self.story.join("\n"));
+        let places = |tree: &Tree, pick: &dyn Fn(&Node) -> Option<u64>| -> BTreeMap<String, u64> {
+            tree.nodes.iter().filter_map(|node| Some((node.id.clone(), pick(node)?))).collect()
+        };
+        let found: BTreeMap<String, u64> =
+            self.scores("schedule").into_iter().map(|(id, due)| (id, due as u64)).collect();
+        let expected = places(&self.tree, &|node| match node.place {
+            Place::Schedule(due) => Some(due),
+            _ => None,
+        });
+        let story = || self.story.join("\n");
+        assert_eq!(found, expected, "the schedule\n{}", story());
+        let paused: Vec<String> = self.scores("paused").into_iter().map(|(id, _)| id).collect();
+        let mut expected: Vec<String> =
+            places(&self.tree, &|node| (node.place == Place::Paused).then_some(0)).into_keys().collect();
+        expected.sort();
+        let sorted = |mut list: Vec<String>| {
+            list.sort();
+            list
+        };
+        assert_eq!(sorted(paused), expected, "paused\n{}", self.story.join("\n"));
+        for n in 0..self.tree.nodes.len() {
+            let node = self.tree.nodes[n].clone();
+            if let Some(queue) = &node.queue {
+                let waiting = self.waiting(&node.id);
+                assert!(
+                    queue.iter().map(|job| &job.body).eq(&waiting),
+                    "the jobs of {}\n{}",
+                    node.id,
+                    self.story.join("\n")
+                );
+                continue;
+            }
+            let found = self.scores(&format!("wait:{}", name(&node.id)));
+            let mut expected: Vec<(f64, u64, String)> = self
+                .tree
+                .nodes
+                .iter()
+                .filter(|child| child.parent == Some(n))
+                .filter_map(|child| match child.place {
+                    Place::Share(ends, due) => Some((ends, due, child.id.clone())),
+                    _ => None,
+                })
+                .collect();
+            expected.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
+            let same = found.len() == expected.len()
+                && found.iter().zip(&expected).all(|((member, score), (ends, due, id))| {
+                    (score - ends).abs() < ENDS_OFF && *member == format!("{due:016}{id}")
+                });
+            assert!(same, "who waits for {}: {found:?} instead of {expected:?}\n{}", node.id, self.story.join("\n"));
+            let key = self.case.key("budgets");
+            let stored: Option<String> = self.case.cmd(&["HGET", &key, &node.id]);
+            assert_eq!(
+                stored.is_some(),
+                node.place != Place::Nowhere,
+                "{} has work\n{}",
+                node.id,
+                self.story.join("\n")
+            );
+            if let Some(stored) = stored {
+                let due: u64 = stored.split(' ').next().and_then(|due| due.parse().ok()).expect("a due");
+                // What is over by more than may be made up for is forgotten.
+                let least = self.now - self.tree.catch_up(n);
+                assert_eq!(
+                    due.max(least),
+                    node.due.max(least),
+                    "the due of {}: {stored}\n{}",
+                    node.id,
+                    self.story.join("\n")
+                );
+            }
+        }
+        audit(&mut self.case);
+    }
+}
