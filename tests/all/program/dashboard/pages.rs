@@ -147,6 +147,7 @@ fn of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_chang
         door.case().lpush(&format!("deep{n:02}"), &["x"; 50]);
     }
     browser.select("Order", "most jobs waiting");
+    browser.sees("deep00"); // the page in that order is there
     browser.fill("Filter", "eep0");
     browser.sees("Among the first 1,000: 10 of 5,012 buckets with work.");
     browser.fill("Filter", "deep?1");
