@@ -413,13 +413,13 @@ do
   -- one has more to do than the plain way can, the reply is its next due, and how many of its jobs have left.
   function dispatch.plain_turns(ctx, work)
     local names, dues, rec, policy_of_all, share = work.names, work.due, ctx.rec, ctx.rec.plain, work.share
-    local i, quota, n, announced = work.at + 1, work.quota, #names, work.announced
+    local i, quota, n, announced = work.at + 1, work.quota, #names, ctx.has_ended and work.announced
     while i <= n and quota > 0 do
       work.at = i -- whatever raises, raises at this one
       local name, due_text = names[i], dues[i + i]
       local queue = queues .. name
       local len = pcall_redis('LLEN', queue)
-      if len == 0 or announced[i] or len ~= 1 and type(len) ~= 'number' then break end
+      if len == 0 or announced and announced[i] or len ~= 1 and type(len) ~= 'number' then break end
       local out, left_at, is_due = plain(ctx, name, policy_of_all or policy_of(rec, name), queue, len, schedule_key, due_text + 0,
         due_text, quota < share and quota or share)
       if out == 0 then break end
