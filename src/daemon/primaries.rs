@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::ready::{Made, make_ready};
 use super::{Daemon, End, Ended, SAY_AGAIN, Serves};
 use crate::store::acl::Role;
+use crate::store::partition::AUTHORITY;
 use crate::store::server::Server;
 use crate::store::{StoreError, Whole};
 use crate::system::systemd;
@@ -19,6 +20,10 @@ use crate::words::cut::ranges;
 
 /// The wait before a server that could not be served is tried again.
 const AGAIN: Duration = Duration::from_millis(250);
+
+/// What is said where the record waits for the authority.
+const AUTHORITY_MOVES: &str = "partition 0 is on the move to another server: it is served, and the configuration of this daemon comes into force, when it \
+                               has arrived; until then the other partitions go on with the configuration that they have, and where there is none yet nothing leaves them";
 
 /// The sessions with the servers of a cluster, by the number of their connections.
 #[derive(Default)]
@@ -40,6 +45,16 @@ impl Primaries {
     fn rests(&self, shown: &str) -> bool {
         self.failed.get(shown).is_some_and(|at| at.elapsed() < AGAIN)
     }
+
+    /// Whether something is to be said of a server: it is new, or was said a minute ago. From now on it was said.
+    fn is_news(&mut self, shown: &str, why: &str) -> bool {
+        let said = self.said.get(shown);
+        let is_news = said.is_none_or(|(said, at)| *said != why || at.elapsed() >= SAY_AGAIN);
+        if is_news {
+            self.said.insert(shown.to_owned(), (why.to_owned(), Instant::now()));
+        }
+        is_news
+    }
 }
 
 /// A session with one server. It has a connection of its own, which ends with it: so what comes back late is of no other session.
@@ -53,6 +68,8 @@ struct Serving {
     is_busy: bool,
     /// The record is put into force meanwhile.
     puts: bool,
+    /// It could not be, for the authority is on the move: until then that is not asked again.
+    authority_rests: Option<Instant>,
     /// Whether Redis reports changes; not known before it was made ready.
     tracking: Option<bool>,
 }
@@ -85,7 +102,9 @@ impl Daemon {
             }
             say_where(&serving.shown, &gone, whole);
             let is_new = serving.tracking.is_none();
-            let added = primary.only(|number| !serving.partitions.contains_key(&number));
+            let rests = serving.authority_rests.is_some_and(|until| Instant::now() < until);
+            let stays = |number| serving.partitions.contains_key(&number) || rests && number == AUTHORITY;
+            let added = primary.only(|number| !stays(number));
             // One that is being made ready takes what has come to it meanwhile when it is.
             if serving.is_busy || (!is_new && added.numbers().is_empty()) {
                 continue;
@@ -121,9 +140,20 @@ impl Daemon {
             self.say_whose_record(is_own);
         }
         let serving = of.known.get_mut(&line)?; // it was lost meanwhile
-        serving.puts = false;
-        if of.said.remove(&serving.shown).is_some() {
+        let (put, shown) = (std::mem::take(&mut serving.puts), serving.shown.clone());
+        if made.puts_later {
+            self.must_put |= put;
+            serving.wait_for_authority(tasks);
+            if of.is_news(&shown, AUTHORITY_MOVES) {
+                warn!(redis = shown, "{AUTHORITY_MOVES}");
+            }
+        } else if of.said.remove(&shown).is_some() {
             self.progress.serving(); // once more
+        }
+        let serving = of.known.get_mut(&line)?;
+        if made.puts_later && made.primary.numbers().is_empty() && serving.tracking.is_some() {
+            serving.is_busy = false;
+            return None; // it was asked for that alone, and nothing has changed
         }
         let tracking = made.server.as_ref().map_or(serving.tracking.unwrap_or(true), |server| server.tracking);
         (serving.tracking, serving.is_busy) = (Some(tracking), false);
@@ -136,9 +166,17 @@ impl Daemon {
         serving.reconciler.cancel();
         serving.reconciler = serving.stop.child_token();
         if let Some(all) = whole.primaries().into_iter().find(|primary| primary.line() == line) {
+            let all = all.only(|number| serving.partitions.contains_key(&number));
             let (numbers, reconciler) = (all.numbers(), serving.reconciler.clone());
-            info!(redis = serving.shown, partitions = ranges(&numbers), tracking, "serving a server of the cluster");
-            self.start_reconciler(tasks, all, Some(line), tracking, &reconciler);
+            if !numbers.is_empty() {
+                info!(
+                    redis = serving.shown,
+                    partitions = ranges(&numbers),
+                    tracking,
+                    "serving a server of the cluster"
+                );
+                self.start_reconciler(tasks, all, Some(line), tracking, &reconciler);
+            }
         }
         if !made.primary.numbers().is_empty() {
             self.has_begun_to_serve(whole, made.server.as_ref(), tracking);
@@ -161,10 +199,7 @@ impl Daemon {
         }
         self.end_primary(of, line, Some(&why), whole);
         whole.give_up(line);
-        tasks.spawn(async {
-            tokio::time::sleep(AGAIN).await;
-            Ended::Again
-        });
+        again(tasks);
         None
     }
 
@@ -191,15 +226,13 @@ impl Daemon {
                 return;
             }
         };
-        let said = of.said.get(&serving.shown);
-        if said.is_none_or(|(said, at)| *said != why || at.elapsed() >= SAY_AGAIN) {
+        if of.is_news(&serving.shown, &why) {
             warn!(
                 redis = serving.shown,
                 partitions = ranges(&numbers),
                 why,
                 "a server of the cluster is not served now; the others go on"
             );
-            of.said.insert(serving.shown, (why, Instant::now()));
         }
     }
 
@@ -220,8 +253,32 @@ impl Serving {
     fn new(shown: &str, stop: &CancellationToken) -> Self {
         let shown = shown.to_owned();
         let (stop, reconciler) = (stop.child_token(), stop.child_token());
-        Self { shown, stop, partitions: BTreeMap::new(), reconciler, is_busy: false, puts: false, tracking: None }
+        Self {
+            shown,
+            stop,
+            partitions: BTreeMap::new(),
+            reconciler,
+            is_busy: false,
+            puts: false,
+            authority_rests: None,
+            tracking: None,
+        }
     }
+
+    /// The record cannot be put into force yet, for the authority is on the move: that is tried again in a moment.
+    fn wait_for_authority(&mut self, tasks: &mut JoinSet<Ended>) {
+        self.partitions.remove(&AUTHORITY);
+        self.authority_rests = Some(Instant::now() + AGAIN);
+        again(tasks);
+    }
+}
+
+/// What could not be done is tried again in a moment.
+fn again(tasks: &mut JoinSet<Ended>) {
+    tasks.spawn(async {
+        tokio::time::sleep(AGAIN).await;
+        Ended::Again
+    });
 }
 
 /// Say where partitions of a server have gone. Those that are away are named with the reason; those that are there again are no news.

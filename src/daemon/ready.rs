@@ -8,6 +8,7 @@ use super::{BEAT, Daemon, next_request};
 use crate::config::Config;
 use crate::loops::progress::Progress;
 use crate::store::ops::Put;
+use crate::store::partition::AUTHORITY;
 use crate::store::primary::Primary;
 use crate::store::server::Server;
 use crate::store::wake::Reports;
@@ -91,6 +92,8 @@ pub(super) struct Made {
     pub(super) server: Option<Server>,
     /// Whether the record in force is this daemon's own, as far as the server could tell: one that has the authority.
     pub(super) is_own: Option<bool>,
+    /// The record was to be put into force, and the authority is on the move: it is left out.
+    pub(super) puts_later: bool,
 }
 
 /// Make a server ready; where it has the authority, see that a record is in force, in every partition: that of `config` where it is to be
@@ -110,16 +113,19 @@ pub(super) async fn make_ready(
         primary.check_types().await?;
         None
     };
-    let mut is_own = None;
+    let (mut is_own, mut puts_later) = (None, false);
     if primary.has_authority() {
-        is_own = match settle(&mut whole, &progress, &config, must_put).await {
-            // It had a record before its slot began to move; the other partitions of the server do not wait for it.
-            Err(why) if why.is_on_the_move() && !must_put => None,
-            settled => Some(settled?),
-        };
+        match settle(&mut whole, &progress, &config, must_put).await {
+            // The other partitions of the server do not wait for it. Without a record to put it goes on with the one that it has.
+            Err(why) if why.is_on_the_move() => puts_later = must_put,
+            settled => is_own = Some(settled?),
+        }
+    }
+    if puts_later {
+        primary = primary.only(|number| number != AUTHORITY);
     }
     drain_once(&primary, &progress).await?;
-    Ok(Made { primary, server, is_own })
+    Ok(Made { primary, server, is_own, puts_later })
 }
 
 /// What has become due in each partition of a server, before its pacers begin.

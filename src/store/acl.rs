@@ -120,7 +120,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
             &[
                 CONNECTS,
                 Grant {
-                    may: "fcall|drip_push fcall|drip_submit fcall|drip__submit_all fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
+                    may: "fcall|drip_push fcall|drip_submit fcall|drip_submit_all fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
                     both: "queue:*",
                     ..NONE
                 },

@@ -4,11 +4,15 @@
 //! failover and with most slots that move, and an answer of an earlier epoch than the one that is known is taken only where no node has a
 //! better one. Nodes of one epoch may still differ: then a slot is where a node says of itself that it has it. While nothing moves one node
 //! is asked, each time another one; all of them are when it says something new, or when a call came to the wrong server.
+//!
+//! The slots themselves can be a long list: where they were dealt out one by one, a server needs 4 ms to write it, and a daemon more than
+//! that to read it. So a node is asked for its state first, a few numbers, and for the slots when those changed, or five seconds later; one
+//! second while a partition is away.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -28,11 +32,21 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const ANSWER_ANEW_WITHIN: Duration = Duration::from_secs(3);
 const OTHERS_WITHIN: Duration = Duration::from_millis(250);
 
+/// How long what a node said of the slots stands while its state is the same: a slot may move without a new epoch; and while a partition is
+/// away, for its server may come back under another address.
+const STANDS_FOR: Duration = Duration::from_secs(5);
+const STANDS_FOR_WHILE_AWAY: Duration = Duration::from_secs(1);
+
+/// What a node counts of its own messages: no part of the state of the cluster.
+const COUNTED: [&str; 2] = ["cluster_stats_", "total_cluster_links_"];
+
 /// The nodes of an address, and the newest map that any of them told.
 #[derive(Debug)]
 pub(super) struct Cluster {
     seeds: Vec<Node>,
     newest: Mutex<Option<Arc<Map>>>,
+    /// What each node said last.
+    said: Mutex<BTreeMap<Node, Said>>,
     /// Whose turn it is to be asked while nothing moves.
     turn: AtomicUsize,
 }
@@ -53,7 +67,15 @@ struct Told {
     by: Node,
     /// The epoch of what it says of itself; that of the cluster is in the map.
     own_epoch: u64,
-    map: Map,
+    map: Arc<Map>,
+}
+
+/// What a node said, and with which state of the cluster.
+#[derive(Debug)]
+struct Said {
+    at: Instant,
+    state: String,
+    told: Told,
 }
 
 /// As errors name it.
@@ -83,7 +105,7 @@ impl Map {
 
 impl Cluster {
     pub(super) fn new(seeds: Vec<Node>) -> Self {
-        Self { seeds, newest: Mutex::default(), turn: AtomicUsize::new(0) }
+        Self { seeds, newest: Mutex::default(), said: Mutex::default(), turn: AtomicUsize::new(0) }
     }
 
     /// The newest map so far.
@@ -92,7 +114,8 @@ impl Cluster {
     }
 
     /// Ask for the map: on connections that are there, and where none of them tells a good one, on new ones to all nodes. While it is `calm` one
-    /// of them is asked, and if that one says what is known, so be it.
+    /// of them is asked, and if that one says what is known, so be it. `moved`: a call came to the wrong server, so the nodes are
+    /// asked for the slots whatever their state is.
     ///
     /// # Errors
     ///
@@ -102,12 +125,16 @@ impl Cluster {
         address: &Address,
         mut open: Vec<(Node, MultiplexedConnection)>,
         calm: bool,
+        moved: bool,
     ) -> Result<Arc<Map>, String> {
+        if moved {
+            self.said().clear();
+        }
         let known = self.newest();
         if let (true, Some(known), false) = (calm, &known, open.is_empty()) {
             let at = self.turn.fetch_add(1, Ordering::Relaxed) % open.len();
             let (node, calls) = &mut open[at];
-            if let Ok(Ok(told)) = timeout(ANSWER_WITHIN, tell(node, calls)).await
+            if let Ok(Ok(told)) = timeout(ANSWER_WITHIN, self.tell(node, calls, STANDS_FOR)).await
                 && told.map.says_as(known)
             {
                 return Ok(Arc::clone(known));
@@ -115,7 +142,7 @@ impl Cluster {
         }
         let (mut told, mut whys) = (Vec::new(), Vec::new());
         let asked = open.into_iter().map(|(node, mut calls)| async move {
-            let told = tell(&node, &mut calls).await;
+            let told = self.tell(&node, &mut calls, STANDS_FOR_WHILE_AWAY).await;
             (node, told)
         });
         collect(asked.collect(), ANSWER_WITHIN, known.is_none(), &mut told, &mut whys).await;
@@ -129,7 +156,7 @@ impl Cluster {
                 let told = async {
                     let no_push: OnPush = Arc::new(|_: &PushInfo| {});
                     let (mut calls, _driver) = connect::to_node(address, &node, ANSWER_WITHIN, &no_push).await?;
-                    tell(&node, &mut calls).await
+                    self.tell(&node, &mut calls, STANDS_FOR_WHILE_AWAY).await
                 };
                 let told = told.await;
                 (node, told)
@@ -138,6 +165,30 @@ impl Cluster {
         }
         let map = agreed(told, known.as_deref()).ok_or_else(|| whys.join("; "))?;
         Ok(self.keep(known.as_ref(), map))
+    }
+
+    fn said(&self) -> MutexGuard<'_, BTreeMap<Node, Said>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a node says: what it said before, where that still stands. The state is asked for before the slots, so that a change between the
+    /// two is seen the next time.
+    async fn tell(
+        &self,
+        asked: &Node,
+        calls: &mut MultiplexedConnection,
+        stands_for: Duration,
+    ) -> Result<Told, String> {
+        let info = info(calls).await?;
+        let state = state(&info);
+        let stands = |said: &&Said| said.state == state && said.at.elapsed() < stands_for;
+        if let Some(told) = self.said().get(asked).filter(stands).map(|said| said.told.clone()) {
+            return Ok(told);
+        }
+        let at = Instant::now();
+        let told = slots(asked, calls, &info).await?;
+        self.said().insert(asked.clone(), Said { at, state, told: told.clone() });
+        Ok(told)
     }
 
     /// Take a map that was made while another one was known. One that was taken meanwhile is never replaced by an older one.
@@ -208,21 +259,41 @@ fn agreed(mut told: Vec<Told>, known: Option<&Map>) -> Option<Map> {
     Some(Map { epoch, ranges, nodes })
 }
 
-async fn tell(asked: &Node, calls: &mut MultiplexedConnection) -> Result<Told, String> {
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
-    let (info, slots): (Value, Value) = pipeline.query_async(calls).await.map_err(|why| refused(&why))?;
-    let info = match info {
+/// Who has a slot, as one node says now; nobody may, and it may not answer.
+pub(super) async fn home_as_told_by(asked: &Node, calls: &mut MultiplexedConnection, slot: u16) -> Option<Node> {
+    let told = async {
+        let info = info(calls).await?;
+        slots(asked, calls, &info).await
+    };
+    let told = timeout(ANSWER_WITHIN, told).await.ok()?.ok()?;
+    told.map.home(slot).cloned()
+}
+
+/// What CLUSTER INFO says.
+async fn info(calls: &mut MultiplexedConnection) -> Result<String, String> {
+    let info: Value = redis::cmd("CLUSTER").arg("INFO").query_async(calls).await.map_err(|why| refused(&why))?;
+    Ok(match info {
         Value::VerbatimString { text, .. } => text,
         other => String::from_redis_value(other).unwrap_or_default(),
-    };
+    })
+}
+
+/// What it says of the cluster: its lines without what the node counts of its own messages.
+fn state(info: &str) -> String {
+    let lines = info.lines().filter(|line| !COUNTED.iter().any(|counted| line.starts_with(counted)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What CLUSTER SLOTS says, after this INFO.
+async fn slots(asked: &Node, calls: &mut MultiplexedConnection, info: &str) -> Result<Told, String> {
+    let slots: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(calls).await.map_err(|why| refused(&why))?;
     let epoch_of = |name: &str| {
         let epoch = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         epoch.and_then(|epoch| epoch.trim().parse().ok()).unwrap_or_default()
     };
     let map = map(asked, epoch_of("cluster_current_epoch"), &slots)
         .ok_or_else(|| format!("its CLUSTER SLOTS means nothing to this version of dripd: {slots:?}"))?;
-    Ok(Told { by: asked.clone(), own_epoch: epoch_of("cluster_my_epoch"), map })
+    Ok(Told { by: asked.clone(), own_epoch: epoch_of("cluster_my_epoch"), map: Arc::new(map) })
 }
 
 fn map(asked: &Node, epoch: u64, slots: &Value) -> Option<Map> {
@@ -301,7 +372,7 @@ mod tests {
     fn says(by: u16, epoch: u64, own_epoch: u64, ranges: &[(u16, u16, u16)]) -> Told {
         let ranges = ranges.iter().map(|(first, last, port)| (*first, *last, at("h", *port))).collect();
         let nodes = BTreeSet::from([at("h", by)]);
-        Told { by: at("h", by), own_epoch, map: Map { epoch, ranges, nodes } }
+        Told { by: at("h", by), own_epoch, map: Arc::new(Map { epoch, ranges, nodes }) }
     }
 
     #[test]
@@ -311,10 +382,10 @@ mod tests {
         let before = [(0, 9, 1), (10, 19, 2), (20, 29, 3)];
         let mut told = vec![says(3, 7, 3, &before), says(2, 7, 7, &moved), says(1, 7, 1, &moved)];
         let right = says(1, 7, 1, &moved).map;
-        for known in [None, Some(says(3, 7, 3, &before).map), Some(right.clone())] {
+        for known in [None, Some(says(3, 7, 3, &before).map), Some(Arc::clone(&right))] {
             for _ in 0..3 {
                 told.rotate_left(1);
-                assert!(agreed(told.clone(), known.as_ref()).expect("a map").says_as(&right));
+                assert!(agreed(told.clone(), known.as_deref()).expect("a map").says_as(&right));
             }
         }
         // The one that gave it away has not heard of it either: the newest of those that say so has it.
@@ -335,9 +406,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_node_counts_of_its_messages_is_no_part_of_the_state() {
+        let info = |state: &str, messages: u32, links: u32| {
+            let counted =
+                format!("cluster_stats_messages_sent:{messages}\r\ntotal_cluster_links_buffer_limit_exceeded:{links}");
+            format!("cluster_state:{state}\r\ncluster_current_epoch:7\r\n{counted}\r\n")
+        };
+        assert_eq!(state(&info("ok", 1, 0)), "cluster_state:ok\ncluster_current_epoch:7");
+        assert_eq!(state(&info("ok", 1, 0)), state(&info("ok", 2, 1)));
+        assert_ne!(state(&info("ok", 1, 0)), state(&info("fail", 1, 0)));
+    }
+
+    #[test]
     fn a_map_that_was_asked_for_earlier_never_replaces_a_newer_one() {
         let cluster = Cluster::new(vec![at("h", 1)]);
-        let map = |epoch| says(1, epoch, epoch, &[(0, 9, 1)]).map;
+        let map = |epoch| Map::clone(&says(1, epoch, epoch, &[(0, 9, 1)]).map);
         let first = cluster.keep(None, map(5));
         let second = cluster.keep(Some(&first), map(7));
         assert_eq!(cluster.keep(Some(&first), map(6)).epoch, 7, "the other one came meanwhile");

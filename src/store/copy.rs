@@ -58,7 +58,7 @@ impl Whole {
             if is_level || store.keys().is_authority() {
                 return Ok(Brought::default());
             }
-            bring(self.authority(), store).await
+            self.bring(store).await
         };
         let brought = self.all(bring_one).await?;
         if brought.iter().any(|one| one.was_ahead) {
@@ -109,26 +109,37 @@ struct Brought {
     was_ahead: bool,
 }
 
-/// Bring one partition what it lacks.
-async fn bring(mut authority: Store, mut store: Store) -> Result<Brought, StoreError> {
-    let mut brought = Brought::default();
-    loop {
-        let (has, began_at) = store.stands_at().await?;
-        let changes = authority.changes_after(has).await?;
-        if has == changes.last {
-            return Ok(brought);
-        }
-        // The authority may have lost a change that came as far as here: what it has now holds.
-        let is_ahead = has > changes.last;
-        brought.was_ahead |= is_ahead;
-        let is_busy = if is_ahead || (has > 0 && has < changes.floor && began_at != changes.floor) {
-            begin_anew(&mut authority, &mut store, has, &changes).await?
-        } else {
-            store.take_changes(has, &changes).await?
-        };
-        if is_busy {
-            brought.busy = Some(store.keys().number());
-            return Ok(brought);
+impl Whole {
+    /// Bring one partition what it lacks.
+    async fn bring(&self, mut store: Store) -> Result<Brought, StoreError> {
+        let (mut authority, mut brought, mut is_sure) = (self.authority(), Brought::default(), false);
+        loop {
+            let (has, began_at) = store.stands_at().await?;
+            let changes = authority.changes_after(has).await?;
+            if has == changes.last {
+                return Ok(brought);
+            }
+            // The authority may have lost a change that came as far as here: what it has now holds.
+            let is_ahead = has > changes.last;
+            if is_ahead && !is_sure {
+                // Or it was replaced, and nobody has told it yet: then its successor has counted that change.
+                if !store.agrees_on(&mut authority).await {
+                    self.look_anew().await;
+                    return Ok(brought);
+                }
+                is_sure = true;
+                continue; // what was read before it was asked says nothing
+            }
+            brought.was_ahead |= is_ahead;
+            let is_busy = if is_ahead || (has > 0 && has < changes.floor && began_at != changes.floor) {
+                begin_anew(&mut authority, &mut store, has, &changes).await?
+            } else {
+                store.take_changes(has, &changes).await?
+            };
+            if is_busy {
+                brought.busy = Some(store.keys().number());
+                return Ok(brought);
+            }
         }
     }
 }

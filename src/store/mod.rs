@@ -250,6 +250,22 @@ impl Store {
         }
     }
 
+    /// Whether its server says as well that another partition is where that leads. Of a primary that was replaced and has not heard of it, the
+    /// servers to which its successor's changes have come know better.
+    async fn agrees_on(&mut self, other: &mut Self) -> bool {
+        let (Reach::Here(here), Reach::Here(there)) = (&self.reach, &other.reach) else { return false };
+        let (Some(here), Some(there)) = (&here.line, &there.line) else { return true }; // there is one server only
+        let (node, there, slot) = (here.node.clone(), there.node.clone(), table::slot_of(&other.partition));
+        let Ok(calls) = self.calls() else { return false };
+        let Some(home) = cluster::home_as_told_by(&node, calls, slot).await else { return false };
+        if home == there {
+            return true;
+        }
+        // Nodes may name it otherwise than the one did by which it was found: then it is what that one says of itself.
+        let Ok(calls) = other.calls() else { return false };
+        cluster::home_as_told_by(&there, calls, slot).await.is_some_and(|itself| itself == home)
+    }
+
     /// Why there is no server for it, where that is so.
     #[must_use]
     pub fn absence(&self) -> Option<StoreError> {

@@ -298,6 +298,11 @@ impl Whole {
     }
 }
 
+/// A figure as the functions keep it for those who look. What is no number counts as none, and keeps nobody from the rest.
+fn figure(stored: Option<&[u8]>) -> u64 {
+    stored.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
+}
+
 impl Store {
     /// How things stand in one partition.
     async fn part(&mut self) -> Result<Part, StoreError> {
@@ -319,14 +324,14 @@ impl Store {
                 }
             }
         }
-        let delayed: Option<u64> = self.read("GET", redis::cmd("GET").arg(keys.delays())).await?;
+        let delayed: Option<Vec<u8>> = self.read("GET", redis::cmd("GET").arg(keys.delays())).await?;
         let sizes = [
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
             self.read("HLEN", redis::cmd("HLEN").arg(keys.waiting())).await?,
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.full())).await?,
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.paused())).await?,
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.retries())).await?,
-            delayed.unwrap_or(0),
+            figure(delayed.as_deref()),
             self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
             self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
         ];

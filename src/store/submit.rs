@@ -176,8 +176,8 @@ impl Store {
         jobs: &[(&[u8], &Options)],
         stops: bool,
     ) -> Result<Vec<Result<Submitted, StoreError>>, StoreError> {
-        const CALL: &str = "drip__submit_all";
-        let mut args = vec![Vec::new(), if stops { b"1".to_vec() } else { b"0".to_vec() }];
+        const CALL: &str = "drip_submit_all";
+        let mut args = vec![if stops { b"1".to_vec() } else { b"0".to_vec() }];
         for (job, options) in jobs {
             let options = options.args();
             args.extend([(options.len() + 1).to_string().into_bytes(), job.to_vec()]);

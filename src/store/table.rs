@@ -290,8 +290,9 @@ impl Table {
             }
         });
         let open = self.connections().into_iter().filter_map(|one| Some((one.line.as_ref()?.node.clone(), one.calls)));
-        let calm = !live.moved.swap(false, Ordering::Relaxed) && self.is_whole();
-        let asked = live.cluster.ask(&live.address, open.collect(), calm).await;
+        let moved = live.moved.swap(false, Ordering::Relaxed);
+        let calm = !moved && self.is_whole();
+        let asked = live.cluster.ask(&live.address, open.collect(), calm, moved).await;
         let known = live.cluster.newest();
         if let Some(map) = known {
             let missing = {
@@ -389,7 +390,7 @@ pub(super) async fn open(
 ) -> Result<Connection, StoreError> {
     let number = partition.number();
     let away = |node: &str, why| StoreError::Away { partition: number, node: node.to_owned(), why };
-    let map = cluster.ask(address, Vec::new(), false).await.map_err(|why| away(address.shown(), why))?;
+    let map = cluster.ask(address, Vec::new(), false, true).await.map_err(|why| away(address.shown(), why))?;
     let slot = slot_of(partition);
     let node = map.home(slot).ok_or_else(|| away(address.shown(), nobody_has(slot)))?;
     let line = Arc::new(Line::new(node.clone(), Arc::default()));

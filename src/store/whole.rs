@@ -163,6 +163,13 @@ impl Whole {
         self.table.give_up(line);
     }
 
+    /// Of a cluster: ask all nodes who has which partition now, and wait for that.
+    pub(super) async fn look_anew(&self) {
+        if self.is_cluster() {
+            self.table.looked_anew().await;
+        }
+    }
+
     /// The servers that can be reached, each with its partitions.
     #[must_use]
     pub fn primaries(&self) -> Vec<Primary> {

@@ -2,7 +2,6 @@
 //! buckets due at once in sixteen partitions, on one Redis and on clusters of one to three primaries, beside one Redis without partitions;
 //! and how late the jobs of two primaries leave while the third is killed.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::time::Duration;
@@ -34,13 +33,33 @@ const WATCHED: Duration = Duration::from_secs(10);
 struct System {
     servers: Vec<Server>,
     layout: Layout,
+    /// Which of the servers has each partition.
+    homes: Vec<usize>,
     is_cluster: bool,
+}
+
+/// The range of slots that each of some primaries has, so that all have as many partitions; and which of them has each partition.
+fn dealt(primaries: usize) -> (Vec<(u16, u16)>, Vec<usize>) {
+    let slot_of = |number: u8| cut::key_slot(number.to_string().as_bytes());
+    let mut numbers: Vec<u8> = (0..PARTITIONS).collect();
+    numbers.sort_by_key(|number| slot_of(*number));
+    let mut homes = vec![0; numbers.len()];
+    let mut firsts = vec![SLOTS; primaries];
+    for (place, number) in numbers.iter().enumerate() {
+        let home = place * primaries / numbers.len();
+        homes[usize::from(*number)] = home;
+        firsts[home] = firsts[home].min(slot_of(*number));
+    }
+    firsts[0] = 0;
+    let ends = firsts[1..].iter().copied().chain([SLOTS]).map(|next| next - 1);
+    (firsts.iter().copied().zip(ends).collect(), homes)
 }
 
 impl System {
     fn one(partitions: u8) -> io::Result<Self> {
         let layout = Layout::new("drip", Cut { partitions, by: 0 });
-        Ok(Self { servers: vec![Server::start()?], layout, is_cluster: false })
+        let homes = vec![0; usize::from(partitions)];
+        Ok(Self { servers: vec![Server::start()?], layout, homes, is_cluster: false })
     }
 
     /// A server that can be a node of a cluster, and the port of its bus. The slots of a primary that is away concern nobody else.
@@ -51,24 +70,16 @@ impl System {
         Ok((Server::start_with(&[&options[..], &more].concat())?, bus))
     }
 
-    /// Primaries without replicas, the partitions dealt out in turns.
-    fn cluster(primaries: u16) -> io::Result<Self> {
+    /// Primaries without replicas, each with one range of slots, and as many partitions as the others.
+    fn cluster(primaries: usize) -> io::Result<Self> {
         let nodes = (0..primaries).map(|_| Self::node()).collect::<io::Result<Vec<_>>>()?;
         let (servers, buses): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
         let layout = Layout::new("drip", Cut { partitions: PARTITIONS, by: 0 });
-        let mut slots = vec![Vec::new(); servers.len()];
-        let of_partitions: BTreeMap<u16, u16> =
-            (0..u16::from(PARTITIONS)).map(|number| (cut::key_slot(number.to_string().as_bytes()), number)).collect();
-        for slot in 0..SLOTS {
-            let dealt = of_partitions.get(&slot).copied().unwrap_or(slot);
-            slots[usize::from(dealt % primaries)].push(slot.to_string());
-        }
+        let (ranges, homes) = dealt(servers.len());
         let first = servers[0].port.to_string();
-        for (server, slots) in servers.iter().zip(&slots) {
-            let mut words = vec!["CLUSTER", "ADDSLOTS"];
-            words.extend(slots.iter().map(String::as_str));
+        for (server, (from, to)) in servers.iter().zip(&ranges) {
             let mut wire = server.wire()?;
-            wire.call(&words)?;
+            wire.call(&["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()])?;
             wire.call(&["CLUSTER", "MEET", "127.0.0.1", &first, &buses[0]])?;
         }
         for server in &servers {
@@ -79,7 +90,7 @@ impl System {
                 Ok(info.contains("cluster_state:ok") && info.lines().any(|line| line.trim_end() == size))
             })?;
         }
-        Ok(Self { servers, layout, is_cluster: true })
+        Ok(Self { servers, layout, homes, is_cluster: true })
     }
 
     /// A replica of one of the primaries, which has all that it has.
@@ -95,7 +106,7 @@ impl System {
     }
 
     fn server_of(&self, partition: u8) -> &Server {
-        &self.servers[usize::from(partition) % self.servers.len()]
+        &self.servers[self.homes[usize::from(partition)]]
     }
 
     fn daemon(&self, policies: &str) -> io::Result<Daemon> {
@@ -165,7 +176,8 @@ impl System {
 fn lateness_of_the_others() -> io::Result<(Times, Times)> {
     const KILLED: usize = 1;
     let mut system = System::cluster(3)?;
-    let _replica = system.replica_of(KILLED)?;
+    let _replicas =
+        (0..system.servers.len()).map(|primary| system.replica_of(primary)).collect::<io::Result<Vec<_>>>()?;
     let _daemon = system.daemon(STEADY)?;
     let mut others = Vec::new();
     for keys in system.layout.all() {
@@ -173,7 +185,7 @@ fn lateness_of_the_others() -> io::Result<(Times, Times)> {
         let bucket = names.find(|name| system.layout.number_of(name) == keys.number()).expect("some name of so many");
         let (queue, mut wire) = (keys.queue(&bucket), system.server_of(keys.number()).wire()?);
         wire.run(&mut Load::of([vec!["LPUSH", queue.as_str(), JOB]].into_iter()), STEADY_JOBS, 64)?;
-        if usize::from(keys.number()) % system.servers.len() != KILLED {
+        if system.homes[usize::from(keys.number())] != KILLED {
             others.push((wire, keys.ready(&Route::default())));
         }
     }

@@ -16,8 +16,8 @@ use super::wire::{Load, Wire};
 /// So many buckets are due at once.
 const BUCKETS: usize = 2_000;
 
-/// A bucket within an account within a provider, none of which keeps a job back; and a plain one, one with a quota, and one with
-/// slots.
+/// A bucket within an account within a provider, none of which keeps a job back; a plain one; one of each that drips again and again, where
+/// the others let one job out; and one with a quota, and one with slots.
 const DEPTH_THREE: &str = r#"
 [defaults]
 rate = "1/h"
@@ -31,6 +31,13 @@ match = "provider:*"
 rate = "1000000/s"
 catch_up = "1s"
 within = "provider"
+[[bucket]]
+match = "again-*"
+rate = "1000/s"
+[[bucket]]
+match = "provider:*:again-*"
+rate = "1000/s"
+within = "provider:{1}"
 [[bucket]]
 match = "provider:*:*"
 within = "provider:{1}"
@@ -60,9 +67,14 @@ fn beside_plain(what: &str, pairs: &Pairs, goal: Option<f64>) -> Row {
     goal.iter().fold(row, |row, most| row.ratio_goal(Bound::AtMost(*most)))
 }
 
-/// What a dispatch of a plain bucket takes.
+/// What a dispatch of a plain bucket takes, its first one.
 fn plain(server: &Server) -> io::Result<f64> {
     dispatch(&mut emptied(server, DEPTH_THREE)?, &DRAIN, BUCKETS, |round, n| format!("plain-{round}-{n}"))
+}
+
+/// What one takes of a plain bucket whose jobs have left before.
+fn plain_again(server: &Server) -> io::Result<f64> {
+    dispatch(&mut emptied(server, DEPTH_THREE)?, &DRAIN, BUCKETS, |_, n| format!("again-{n}"))
 }
 
 /// The name of a bucket, by its round and number.
@@ -74,11 +86,20 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let _apart = Apart::of(&[&mine, &beside])?;
     let within = |accounts: usize| move |round: usize, n: usize| format!("provider:{}:{round}-{n}", n % accounts);
     let (ten, thousand) = (within(10), within(1_000));
+    let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
+    for accounts in [10, 1_000] {
+        let what = format!("at depth three, uncontended, {accounts} accounts, each bucket again and again");
+        report.pairs(
+            |pairs| beside_plain(&what, pairs, Some(1.3)),
+            || dispatch(&mut emptied(&mine, DEPTH_THREE)?, &DRAIN, BUCKETS, again(accounts)),
+            || plain_again(&beside),
+        )?;
+    }
     let daily = |round: usize, n: usize| format!("daily:{round}-{n}");
     let slots = |round: usize, n: usize| format!("slots:{round}-{n}");
     let rows: [(&str, Name, Option<f64>); 4] = [
-        ("at depth three, uncontended, 10 accounts", &ten, Some(1.3)),
-        ("at depth three, uncontended, 1,000 accounts", &thousand, Some(1.3)),
+        ("at depth three, uncontended, 10 accounts, each bucket's first job", &ten, Some(1.3)),
+        ("at depth three, uncontended, 1,000 accounts, each bucket's first job", &thousand, Some(1.3)),
         ("of a bucket with a quota", &daily, None),
         ("of a bucket with slots", &slots, None),
     ];

@@ -135,6 +135,7 @@ do
     if next(won) == nil then return nil end
     local fields = { set = won, entry = p.entry }
     for _, name in ipairs(FIELDS) do fields[name] = p[name] end
+    if p.ignores_cost then fields.count, fields.period_us = nil, nil end -- they stand for its job_rate (33_prepared)
     for key, one in pairs(won) do
       if key == 'pause' then
         fields.paused = one.match

@@ -37,13 +37,19 @@ do
   end
 
   -- forget_budgets: nothing but these shares of their children is remembered of budgets. distrust: what is remembered of them may not be
-  -- what is stored any more. Their shares are kept (31_share).
+  -- what is stored any more. Their shares are kept (31_share). replaced: another server may have written everything meanwhile, so neither is
+  -- what was counted of delayed jobs by now.
   function memory.forget_budgets(m, shares)
     m.budgets = { of = {}, lines = {}, count = 0, shares = shares, changed = {}, call = 0, rec = nil }
   end
 
   function memory.distrust(m)
     if m.budgets then memory.forget_budgets(m, m.budgets.shares) end
+  end
+
+  function memory.replaced(m)
+    memory.distrust(m)
+    if m.sweep and m.sweep.anew then m.sweep.anew = nil end
   end
 
   -- of: the memory of a space under a record.

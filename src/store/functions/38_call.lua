@@ -79,7 +79,7 @@ do
     ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
     ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
-    ctx.brakes, ctx.braked, ctx.slowed = false, false, false
+    ctx.brakes, ctx.braked, ctx.slowed, ctx.new_tags = false, false, false, 0
   end
 
   -- open: the context of a call.
@@ -99,7 +99,7 @@ do
     -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that
     -- only read come to a replica too.
     if now > m.drained_us + BELIEVED_US then m.rest_us, m.over_us = 0, 0 end
-    if now > m.drained_us + BELIEVED_US or now < m.clock then memory.distrust(m) end
+    if now > m.drained_us + BELIEVED_US or now < m.clock then memory.replaced(m) end
     memory.refresh(m, now)
     m.clock = now
     ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m

@@ -13,7 +13,9 @@
 -- Every other partition has in `number` up to which change it has all of them, and takes only what is newer (77_copies). Where the server
 -- that counts is another one than the one that counted before, it may lack the last changes, which others have: it was a replica, or lost
 -- some of its file. Then `floor` is the number of the first change that it counts. Whoever has less begins anew, and what it
--- has beyond the authority is taken back (src/store/copy.rs).
+-- has beyond the authority is taken back (src/store/copy.rs). A server that was a replica for a while is another one too, though the last
+-- number that it has may be one that it counted itself: whenever it becomes a primary it gets another replication id. It also gets one when its
+-- first replica comes, and an hour after the last one went: then the others begin anew for nothing, which does no harm.
 
 local partition = {}
 do
@@ -111,26 +113,35 @@ do
     return err ~= nil and not base.is_refused(err)
   end
 
-  -- The number that this server counted last, by policy key. A prefix has one, and the memory of a server ends with it.
+  -- The number that this server counted last and the replication id that it had then, by policy key. A prefix has one, and the memory of a
+  -- server ends with it.
   local counted, counted_of = {}, 0
 
-  local function note_counted(k, number)
-    if not counted[k.policy] then
+  -- replication_id: that of the data of this server; '' where the caller may not ask.
+  local function replication_id()
+    local told = pcall_redis('INFO', 'replication')
+    return type(told) == 'string' and match(told, 'master_replid:(%x+)') or ''
+  end
+
+  -- counts_on: this server counts a number after `last`. Replies whether it counted that too, and was the primary ever since.
+  local function counts_on(k, last, number)
+    local before, id = counted[k.policy], replication_id()
+    if not before then
       if counted_of >= 256 then counted, counted_of = {}, 0 end
       counted_of = counted_of + 1
     end
-    counted[k.policy] = number
+    counted[k.policy] = { number = number, replication_id = id }
+    return before ~= nil and before.number == last and before.replication_id == id
   end
 
   -- changed: the authority counts a change of what is set for a name, or of RECORD or GLOBS; is_gone: nothing is set any more.
-  -- writes   at the authority the policy key, changed, unset      cost  3 calls there
+  -- writes   at the authority the policy key, changed, unset      cost  5 calls there
   function partition.changed(k, what, is_gone)
     if k.tag ~= '{0}' then return end
     local last = call('HGET', k.policy, 'number')
     local number = base.digits(max(base.clock(), tonumber(last or 0) + 1))
     call('HSET', k.policy, 'number', number)
-    if counted[k.policy] ~= last then call('HSET', k.policy, 'floor', number) end -- somebody else counted that, or nobody
-    note_counted(k, number)
+    if not counts_on(k, last, number) then call('HSET', k.policy, 'floor', number) end -- somebody else counted that, or nobody
     local from, to = k.unset, k.changed
     if is_gone then from, to = to, from end
     call('ZREM', from, what)

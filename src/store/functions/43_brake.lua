@@ -161,7 +161,9 @@ do
   end
 
   -- hold_budget: a budget whose brake holds it goes on at the end of that, so its `went_on` may be still to come. One that it holds no
-  -- more goes on now. Replies whether that is to be written.
+  -- more goes on now. Of one without work only an end that is still to come counts: nothing has waited for it, and after any idle time a
+  -- budget makes up for its catch-up. (Who read it in a fresh memory would find no more than that either.) Replies whether that is to be
+  -- written.
   function brake.hold_budget(ctx, b, p)
     local br, till = b.brake, 0
     if not br and p.quotas then
@@ -169,6 +171,10 @@ do
       b.brake = br
     end
     if br then till = brake.till(br, p, ctx.now) end
+    if not b.place or b.place == ctx.k.rest then
+      b.went_on = till > ctx.now and till or 0
+      return false
+    end
     if b.went_on > ctx.now and till < b.went_on then
       b.went_on = max(till, ctx.now)
       return true
@@ -234,9 +240,12 @@ do
     change(ctx, br)
   end
 
-  -- is_other_pace: whether two policies let jobs out at another pace.
+  -- is_other_pace: whether two policies let jobs out at another pace. A `job_rate` that was taken away is as one that never was.
   function brake.is_other_pace(old, p)
-    return old.period_us ~= p.period_us or old.count ~= p.count or old.job_count ~= p.job_count or old.job_period_us ~= p.job_period_us
+    if old.period_us ~= p.period_us or old.count ~= p.count then return true end
+    local job, new = old.job, p.job
+    if not job or not new then return job ~= new end
+    return job.count ~= new.count or job.period_us ~= new.period_us
   end
 
   -- re_anchor: a due that followed the rate of `old` follows that of `p`: last job + what that pays now, but no earlier than now, unless it

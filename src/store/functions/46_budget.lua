@@ -443,6 +443,7 @@ do
     end
     if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
     if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
+    all.shares.tag_count, ctx.new_tags = all.shares.tag_count + ctx.new_tags, 0
     all.changed, ctx.write_budgets = {}, false -- last: where the above raises, nothing that is remembered is believed
   end
 end

@@ -80,40 +80,51 @@ do
     return ends + more
   end
 
+  -- pays_each: `pays` of a line that is not open, or for a job that costs more than 1.
+  local function pays_each(ctx, line, id, p, ends, cost)
+    go_on(line)
+    for i = 1, #line do
+      local b = line[i]
+      charge(ctx, b, line[i + 1], cost or 1)
+      local tag = b.tags[id]
+      if not tag then ctx.new_tags = ctx.new_tags + 1 end
+      ends = ends or share.end_of(tag, b.now, p.weight, b.shares.largest)
+      b.tags[id] = cost and turn_of(b, p, ends, cost) or ends
+      if ends > b.now then b.now = ends end
+      if not b.changed then change(ctx, b) end
+      id, p, ends = b.id, b.p, b.ends
+    end
+  end
+
   -- pays: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
   -- (31_share). `ends` is the end with which the node was picked; nil: it was not. `cost` is nil for a job of cost 1.
   function toll.pays(ctx, line, id, p, ends, cost)
-    local open, watched = line.is_open and not cost, ctx.memory.watched
-    if not open then go_on(line) end
-    for i = 1, #line do
+    local watched = ctx.memory.watched
+    if watched then
+      for i = 1, #line do watch.note(watched.counts, line[i].id, 1) end
+    end
+    if cost or not line.is_open then return pays_each(ctx, line, id, p, ends, cost) end
+    local n = #line
+    for i = 1, n do
       local b = line[i]
-      if watched then watch.note(watched.counts, b.id, 1) end
-      if open then
-        local d, step = b.due, b.step
-        if d < b.floor then d = b.floor end
-        if step then b.due = d + step else b.due = after(b.p, d) end
-      else
-        charge(ctx, b, line[i + 1], cost or 1)
-      end
-      local now, tags = b.now, b.tags
-      local tag, one_step = tags[id], 1 / p.weight
-      if not tag then
-        local shares = ctx.memory.budgets.shares
-        shares.tag_count = shares.tag_count + 1
-      end
+      local d, step, now, tags = b.due, b.step, b.now, b.tags
+      if d < b.floor then d = b.floor end
+      if step then b.due = d + step else b.due = after(b.p, d) end
+      local tag = tags[id]
+      if not tag then ctx.new_tags = ctx.new_tags + 1 end
       if not ends then -- as share.end_of has it
         if not tag then
-          ends = now - 1 + 2 * one_step
-        elseif tag < now - (b.shares.largest or 1) then
-          ends = now - (b.shares.largest or 1) + one_step
+          ends = now - 1 + 2 / p.weight
+        elseif tag >= now - 1 then
+          ends = tag + 1 / p.weight
         else
-          ends = tag + one_step
+          ends = share.end_of(tag, now, p.weight, b.shares.largest)
         end
       end
-      tags[id] = cost and turn_of(b, p, ends, cost) or ends
+      tags[id] = ends
       if ends > now then b.now = ends end
       if not b.changed then change(ctx, b) end
-      id, p, ends = b.id, b.p, b.ends
+      if i < n then id, p, ends = b.id, b.p, b.ends end
     end
   end
 

@@ -18,7 +18,7 @@ do
   local LINE = '^(%a) (%d+) (%d+) (%d+)$'
   local KEPT_MS = 7 * 86400000 -- the lines of jobs that should have left, where the bucket was stopped for so long
   local FORGET_MOST = 100      -- ids in a call
-  local PAGES_MOST = 30        -- of as many lines, in a purge: some 4 us for each line
+  local PAGES_MOST = 20        -- of as many lines, in a purge: some 6 us for each line where they are many
   local PROBES = '3'
 
   -- find: the line of a job that waits: { state, accepted_us, eta_us, attempt }, or nil.

@@ -4,7 +4,9 @@
 -- that of two with the same time the earlier one leaves first. The index of retries (52_retries) tells when the first one's time has
 -- come.
 -- <prefix>:turns names the buckets in which a job of the queue leaves next, while a delayed one could. <prefix>:delays counts the delayed jobs
--- of all buckets, for those who look.
+-- of all buckets, for those who look. A library before version 13 did not count, so the first sweep (62_sweep) counts all of them anew, and the
+-- field `delays` of the policy key says that it has. While it does, `anew` of the sweep knows the sum so far and the buckets that are in it: each as
+-- it is when the sweep comes by, or when something of it changes before that, and from then on with its changes.
 
 local delayed = {}
 do
@@ -20,16 +22,50 @@ do
     if base.is_error(pcall_redis('ZCARD', key)) then return base.wrong_type(key, 'sorted set') end
   end
 
-  -- note: so many more wait, or fewer. It is a figure, and must not keep a job from its place.
-  local function note(ctx, more)
+  -- count_in: a bucket that is not in the new sum comes into it; of one that is, so many more wait.
+  local function count_in(ctx, anew, name, more)
+    if anew.seen[name] then
+      anew.sum = anew.sum + more
+    else
+      local n = pcall_redis('ZCARD', ctx.k.delayed .. name)
+      anew.seen[name], anew.sum = true, anew.sum + (tonumber(n) or 0)
+    end
+  end
+
+  -- note: in a bucket so many more wait, or fewer. It is a figure, and must not keep a job from its place.
+  local function note(ctx, name, more)
     local left = pcall_redis('INCRBY', ctx.k.delays, base.digits(more))
     if type(left) == 'number' and left <= 0 then call('DEL', ctx.k.delays) end
+    local at = ctx.memory.sweep
+    if at and at.anew then count_in(ctx, at.anew, name, more) end
+  end
+
+  -- begin_count: the sweep begins to go through the index: they are counted anew, if that was never done. Where nothing was ever submitted there is
+  -- none.
+  function delayed.begin_count(ctx, at)
+    local is_right = not ctx.mark or call('HEXISTS', ctx.k.policy, 'delays') == 1
+    at.anew = not is_right and { sum = 0, seen = {} }
+  end
+
+  -- go_on_counting: the sweep comes by a bucket.
+  function delayed.go_on_counting(ctx, at, name)
+    if at.anew then count_in(ctx, at.anew, name, 0) end
+  end
+
+  -- end_count: the sweep has gone through the index. Replies false where the new sum was lost meanwhile (36_memory): it must go through it again.
+  function delayed.end_count(ctx, at)
+    if at.anew == nil then return false end
+    if at.anew then
+      if at.anew.sum > 0 then call('SET', ctx.k.delays, base.digits(at.anew.sum)) else call('DEL', ctx.k.delays) end
+      call('HSET', ctx.k.policy, 'delays', 'counted')
+      at.anew = false
+    end
+    return true
   end
 
   -- in_all: how many wait in all buckets.
   function delayed.in_all(ctx)
-    local n = pcall_redis('GET', ctx.k.delays)
-    return type(n) == 'string' and tonumber(n) or 0
+    return base.whole(pcall_redis('GET', ctx.k.delays)) or 0
   end
 
   -- first_time: the time of the first one, or `huge`.
@@ -42,7 +78,7 @@ do
   -- writes  the bucket's delayed jobs      cost  O(log n)
   function delayed.add(ctx, name, at, job)
     call('ZADD', ctx.k.delayed .. name, base.digits(at), base.padded(ctx.now) .. job)
-    note(ctx, 1)
+    note(ctx, name, 1)
   end
 
   -- next_one: the job whose turn it is, of those whose time has come, as it is stored and without its stamp; or nil.
@@ -54,14 +90,14 @@ do
   -- remove: a job has left, as it is stored.
   function delayed.remove(ctx, name, text)
     call('ZREM', ctx.k.delayed .. name, text)
-    note(ctx, -1)
+    note(ctx, name, -1)
   end
 
   -- forget_all: throw away all delayed jobs of a bucket. The index is put right by the caller.
   function delayed.forget_all(ctx, name)
     local waited = delayed.count(ctx, name)
     call('UNLINK', ctx.k.delayed .. name)
-    if waited > 0 then note(ctx, -waited) end
+    if waited > 0 then note(ctx, name, -waited) end
     call('HDEL', ctx.k.turns, name)
   end
 

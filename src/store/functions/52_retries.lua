@@ -287,6 +287,7 @@ do
       end
       at.bucket, at.card = table.remove(at.waiting), 0
       at.rank = 0
+      delayed.go_on_counting(ctx, at, at.bucket)
     end
     if sweep_bucket(ctx, at) then at.bucket = nil end
     return false

@@ -1,5 +1,5 @@
 -- The sweep: one pass over every bucket that stands somewhere and over every retry, a batch a drain. It carries a change of
--- policy to all of them, and it finds what lies too far ahead after the clock stepped back. It starts when a record is new,
+-- policy to all of them, and it finds what lies too far ahead after the clock stepped back. The first one counts the delayed jobs (51_delayed). It starts when a record is new,
 -- when the clock went back, and at the first drain after the server or the library started; where it stands is kept in memory
 -- only, and it begins anew when that is lost.
 
@@ -14,7 +14,8 @@ do
       if due > ctx.now then budget.put_right(ctx, name) end
       return
     end
-    if due <= ctx.now + record.policy_of(ctx.rec, name).interval_us then return end
+    local p = record.policy_of(ctx.rec, name)
+    if due <= ctx.now + p.interval_us and not brake.is_slowed(ctx, name, p) then return end -- a slow-down may last too long all the same
     bucket.decide(ctx, s, name, nil, 0, place, due, nil)
     places.commit(ctx, s, place)
   end
@@ -106,6 +107,11 @@ do
     return true
   end
 
+  local function begin_retries(ctx, at)
+    at.phase, at.cursor, at.last = 'retries', '0', false
+    delayed.begin_count(ctx, at)
+  end
+
   -- go_on: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
   -- more to do, and whether dues may have changed.
   function sweep.go_on(ctx, busy)
@@ -137,13 +143,13 @@ do
     elseif at.phase == 'refused' then
       if page_of(ctx, at, ctx.k.refused) then
         if over(ctx, at) then
-          at.phase, at.cursor, at.last = 'retries', '0', false
+          begin_retries(ctx, at)
         else
           at.phase, at.cursor, at.since_us = 'held', '0', ctx.now
         end
       end
     elseif retries.sweep(ctx, at) then
-      at.phase = 'done'
+      if delayed.end_count(ctx, at) then at.phase = 'done' else begin_retries(ctx, at) end
     end
     return at.phase ~= 'done', true
   end

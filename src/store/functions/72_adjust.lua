@@ -29,10 +29,11 @@ do
   end
 
   -- by_rate: the due of a node by its rate alone, of the one by both. What is known of a payment may lie too far ahead, where the clock
-  -- stepped back since: the due of the node was put right then.
+  -- stepped back since: the due of the node was put right then. A later due than both counts for both (33_paid): it waited, or nothing is known.
   local function by_rate(ctx, br, p, due)
-    if p.job and br.paid then return min(br.paid.unit_due, due or ctx.now) end
-    return due
+    if not p.job or not br.paid then return due end
+    if not due then return min(br.paid.unit_due, ctx.now) end
+    return (paid.dues(br.paid, due))
   end
 
   -- charge: what is known of the last payment of a node follows: its due, by the rate, is `due` now, and was `before` by both. Replies the due
@@ -47,6 +48,12 @@ do
     return due
   end
 
+  -- without_over: a payment that is over may be forgotten at any time, and is from now on, as when a job leaves.
+  local function without_over(ctx, br)
+    if br.paid and br.paid.over <= ctx.now then br.paid = nil end
+    return br
+  end
+
   -- of_budgets: the budgets above a bucket, and whose turn it is there.
   local function of_budgets(ctx, s, units, left_us, charged)
     local id, p = s.bucket, s.p
@@ -58,7 +65,7 @@ do
       else
         budget.turn_moves(ctx, budget.get(ctx, id), step)
       end
-      b.brake, b.is_open = b.brake or brake.fresh(b.id), nil
+      b.brake, b.is_open = without_over(ctx, b.brake or brake.fresh(b.id)), nil
       if b.p.count and not b.p.ignores_cost then
         local due = by_rate(ctx, b.brake, b.p, b.due)
         b.due = charge(ctx, b.brake, b.p, moved(ctx, b.brake, b.p, due, units, left_us, charged), b.due)
@@ -80,12 +87,15 @@ do
     local stands, dues = places.load(ctx, { name })
     local queue, level = ctx.k.queues .. name, tonumber(call('HGET', ctx.k.level, name) or nil)
     local s = bucket.decide(ctx, {}, name, queue, bucket.length_of(ctx, queue) or 0, stands[1], dues[1], level)
-    local p, br = s.p, brake.give(ctx, name, s.p)
+    local p, br = s.p, without_over(ctx, brake.give(ctx, name, s.p))
     s.brake = br
     if p.parent and not p.refused then of_budgets(ctx, s, units, left_us, charged) end
     if p.quotas and br.windows then quota.adjust(br.windows, p.quotas, left_us, units) end
-    local due = moved(ctx, br, p, by_rate(ctx, br, p, s.due), units, left_us, charged)
-    s.due = brake.hold(ctx, br, p, charge(ctx, br, p, due, s.due))
+    -- What a quota or a slow-down holds waits until that ends, whatever its job cost. Of one at rest no due is known that is over.
+    local pace = br.pace or s.due
+    if pace == ctx.now and s.place == ctx.k.rest then pace = nil end
+    local due = moved(ctx, br, p, by_rate(ctx, br, p, pace), units, left_us, charged)
+    s.due = brake.hold(ctx, br, p, charge(ctx, br, p, due, pace))
     s.retry_ready = retries.has_ended(ctx, name)
     if not rejected.settle(ctx, s) then bucket.stick(ctx, s) else places.commit(ctx, s, bucket.place(ctx, s)) end
     memory.drop(ctx.memory, name)

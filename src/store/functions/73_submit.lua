@@ -158,7 +158,8 @@ do
   local function refusal(ctx, s, gates, o, at, due, depth)
     local p, own = s.p, at and depth or nil
     if depth >= p.capacity and (at or not p.drop_oldest) then
-      local wait = push.wait_for_room(ctx, p, at and max(delayed.first_time(ctx, s.bucket), due) or due)
+      local first = at and delayed.first_time(ctx, s.bucket) or huge -- a closed bucket is full though none waits
+      local wait = push.wait_for_room(ctx, p, first < huge and max(first, due) or due)
       return 'full', { depth = own, retry = max(wait, gate.longest_wait_ms(gates)) }
     end
     if o.ttl_ms then
@@ -261,15 +262,15 @@ do
     return submit.submit(redis_keys, job, args[1])
   end
 
-  -- drip__submit_all: submit several jobs to a bucket, one after the other. Each is judged by itself.
+  -- drip_submit_all: submit several jobs to a bucket, one after the other. Each is judged by itself. It is what `dripd push` calls.
   -- keys   <prefix>:queue:<bucket>
-  -- args   now_us, "1": stop at the first that finds no room or is kept out by a gate | "0"; then of each job how many words it has, the job
+  -- args   "1": stop at the first that finds no room or is kept out by a gate | "0"; then of each job how many words it has, the job
   --        and its options as drip_submit takes them; at most 100 jobs
   -- reply  { what drip_submit replies, ... } as far as it came; the last one may be { an error, as a text }: as an error it would stand for all
   -- errors BADARG TOOMANY; nothing is changed
   -- cost   O(jobs log n)
-  function submit.all(redis_keys, args)
-    local stops, calls, i = args[2] == '1', {}, 3
+  function submit.all(redis_keys, args, now_us)
+    local stops, calls, i = args[1] == '1', {}, 2
     while i <= #args do
       local n = whole(args[i])
       if not n or n < 1 or i + n > #args then return refuse('BADARG', 'of each job its number of words is needed, and so many words') end
@@ -279,7 +280,7 @@ do
     end
     local replies = {}
     for at, words in ipairs(calls) do
-      local reply = submit.submit(redis_keys, words, args[1])
+      local reply = submit.submit(redis_keys, words, now_us)
       replies[at] = reply.err and { reply.err } or reply
       if reply.err or stops and (reply[6] == 'full' or reply[6] == 'gated') then break end
     end

@@ -7,7 +7,7 @@ use crate::functions::limiters::{Limiter, Verdict};
 use crate::rig::{MS, T0};
 
 #[derive(Debug, Clone)]
-struct Model {
+pub(super) struct Model {
     name: &'static str,
     limit: u64,
     count: u64,
@@ -17,6 +17,13 @@ struct Model {
 }
 
 impl Model {
+    /// One under the name that `admit` has for it.
+    pub(super) fn new(name: &str, limit: u64, count: u64, period: u64, aligned: bool) -> Self {
+        let known = ["fixed_window", "sliding_window", "sliding_counter", "token_bucket", "leaky_meter"];
+        let name = known.into_iter().find(|known| *known == name.replace('-', "_")).expect("a limiter");
+        Self { name, limit, count, period, aligned, log: Vec::new() }
+    }
+
     fn args(&self, quantity: u64) -> String {
         let (limit, count, ms) = (self.limit, self.count, self.period / MS);
         match self.name {
@@ -83,18 +90,32 @@ impl Model {
         high
     }
 
+    /// How many more pass.
+    pub(super) fn remaining(&self, now: u64) -> u128 {
+        Self::first(0, |quantity| !self.passes(now.into(), quantity)).saturating_sub(1)
+    }
+
+    /// How long until a quantity passes.
+    pub(super) fn wait_us(&self, now: u64, quantity: u128) -> u128 {
+        Self::first(now.into(), |t| self.passes(t, quantity))
+    }
+
+    pub(super) fn pass(&mut self, now: u64, quantity: u64) {
+        self.log.push((now, quantity));
+    }
+
     fn call(&mut self, now: u64, quantity: u64) -> Verdict {
         let passes = self.passes(now.into(), quantity.into());
         if passes && quantity > 0 {
-            self.log.push((now, quantity));
+            self.pass(now, quantity);
         }
-        let (now, quantity, ms) = (u128::from(now), u128::from(quantity), u128::from(MS));
-        let remaining = Self::first(0, |quantity| !self.passes(now, quantity)).saturating_sub(1);
-        let retry = if passes || quantity > self.limit.into() {
+        let remaining = self.remaining(now);
+        let retry = if passes || quantity > self.limit {
             -1
         } else {
-            Self::first(now, |t| self.passes(t, quantity)).div_ceil(ms) as i64
+            self.wait_us(now, quantity.into()).div_ceil(MS.into()) as i64
         };
+        let (now, ms) = (u128::from(now), u128::from(MS));
         // A fixed window that was not aligned has nothing to tell once it is over; the others once nothing is used.
         let reset = Self::first(now, |t| self.used(t).0 == 0).div_ceil(ms);
         [i64::from(!passes), self.limit as i64, remaining as i64, retry, reset as i64]

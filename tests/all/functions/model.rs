@@ -1,5 +1,5 @@
 //! The functions against a small reference model: random sequences of pushes through both doors, submits with all options, wakes, drains,
-//! takes, acks, fails, reaps, what operators do, clock steps and policy changes. Every reply and the whole state are compared after every step.
+//! takes, acks, fails, slow-downs, reaps, what operators do, clock steps and policy changes. Every reply and the whole state are compared after every step.
 //!
 //! The model is written from the contract, with exact arithmetic and no thought for speed: one call of it does what any
 //! number of bounded calls of the functions do in the end.
@@ -12,6 +12,8 @@ mod options;
 mod pace;
 mod policy;
 mod reference;
+mod settings;
+mod slow;
 mod submit;
 mod turns;
 
@@ -19,6 +21,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use fates::Back;
 use jobs::Job;
 pub(super) use pace::{Pace, Paid};
 use policy::Record;
@@ -33,12 +36,12 @@ const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 const CONFIGS: [&str; 5] = [
     "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
     "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
-     dedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\n\
+     slow = { initial = '300ms', max = '2s', cap = '5s' }\ndedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\n\
      [[bucket]]\nmatch = 'mail'\nroute = 'mail'\noverflow = 'drop-oldest'\ncapacity = 3\n\
      admit = { limiter = 'fixed-window', limit = 4, period = '3s' }\n[limits]\nmax_ready = 4\n",
     "[defaults]\nrate = '1000/s'\ncapacity = 6\nlease = '1s'\ncatch_up = '50ms'\njob_rate = '3/s'\nttl = '2s'\n\
      [[bucket]]\nmatch = '*l*'\nrate = '1/s'\ncapacity = 1\ndedup = '1s'\n[limits]\nmax_ready = 3\nmax_job_bytes = 3\n",
-    "[defaults]\nrate = '333/s'\ncapacity = 8\noverflow = 'drop-oldest'\nroute = 'mail'\nlease = '3s'\n[limits]\nmax_ready = 5\n",
+    "[defaults]\nrate = '333/s'\ncapacity = 8\noverflow = 'drop-oldest'\nroute = 'mail'\nlease = '3s'\nslow = { max = '20s' }\n[limits]\nmax_ready = 5\n",
     "[defaults]\nrate = '30/s'\njob_rate = '8/s'\ncapacity = 5\nlease = '4s'\ndedup = '20s'\n\
      admit = { limiter = 'fixed-window', limit = 6, period = '2s' }\n\
      [[bucket]]\nmatch = 's*'\nttl = '30s'\njob_rate = '11/10s'\nadmit = []\n",
@@ -60,6 +63,8 @@ enum Op {
     Configure(usize),
     Operate(operators::Op),
     WithOptions(options::Op),
+    Set(settings::Op),
+    Slow(slow::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -80,6 +85,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..CONFIGS.len()).prop_map(Op::Configure),
         3 => operators::op().prop_map(Op::Operate),
         16 => options::op().prop_map(Op::WithOptions),
+        4 => settings::op().prop_map(Op::Set),
+        8 => slow::op().prop_map(Op::Slow),
     ]
 }
 
@@ -153,6 +160,7 @@ impl Pair {
                 prop_assert_eq!(drained.0, expect);
                 let waits = self.model.schedule.values().copied();
                 let waits = waits.chain(self.model.index.values().filter_map(|ends| *ends));
+                let waits = waits.chain(self.model.first_end());
                 let held = (!self.model.held.is_empty()).then_some(now + 20 * MS);
                 let wait = waits.chain(held).min().map_or(-1, |at| at as i64 - now as i64);
                 // Or sooner, to write counters, once a second.
@@ -162,11 +170,13 @@ impl Pair {
             Op::Take(n) => self.take(*n),
             Op::Ack(n) => {
                 let pending = self.model.pending();
-                if let Some(at) = pending.get(*n) {
+                if let Some(at) = pending.iter().cycle().nth(*n) {
                     let entry = self.model.finish(*at);
                     let stream = stream(&entry.route);
                     if n % 2 == 0 {
-                        prop_assert_eq!(self.case.fcall::<i64>("drip_ack", &[&stream], &[&entry.id]), 1);
+                        let args = [now.to_string(), entry.id.clone()];
+                        prop_assert_eq!(self.case.fcall::<i64>("drip__ack", &[&stream], &args), 1);
+                        self.model.ends_incidents(now, &entry.bucket, entry.at);
                     } else {
                         let key = self.case.key(&stream);
                         prop_assert_eq!(self.case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]), 1);
@@ -192,7 +202,10 @@ impl Pair {
                         args.push("DEAD");
                     }
                     let reply: i64 = self.case.fcall("drip__fail", &[&stream(&entry.route)], &args);
-                    prop_assert_eq!(reply, self.model.fail(now, *at, *wait, *keep, *dead, "failed"));
+                    prop_assert_eq!(
+                        reply,
+                        self.model.fail(now, *at, wait.map_or(Back::Off, Back::In), *keep, *dead, "failed")
+                    );
                 }
             }
             Op::Reap => self.reap(),
@@ -200,6 +213,8 @@ impl Pair {
             Op::StepBack(ms) => self.now -= ms * MS,
             Op::Operate(op) => self.operate(op)?,
             Op::WithOptions(op) => self.with_options(op)?,
+            Op::Set(op) => self.set(op)?,
+            Op::Slow(op) => self.slow_down(op)?,
             Op::Configure(n) => {
                 let reply = self.case.configure_at(&now.to_string(), CONFIGS[*n]);
                 prop_assert_eq!(reply, self.model.configure(now, Record::new(CONFIGS[*n])));
@@ -220,7 +235,7 @@ impl Pair {
                 let idle = now_ms.saturating_sub(entry.taken_ms.expect("pending"));
                 entry.route == route && idle >= entry.lease_ms.max(1_000)
             }) {
-                self.model.fail(now, at, None, false, false, "lease expired");
+                self.model.fail(now, at, Back::Off, false, false, "lease expired");
             }
         }
     }

@@ -268,3 +268,20 @@ proptest! {
         audit(&mut case);
     }
 }
+
+#[test]
+fn what_is_woken_and_what_is_due_in_one_call_are_charged_to_the_same_quota() {
+    let bucket =
+        |name: &str, more: &str| format!("[[bucket]]\nmatch = '{name}*'\nrate = '1/10s'\nwithin = 'p'\n{more}");
+    let toml = ["[[budget]]\nmatch = 'p'\nquota = '5/m'\n", &bucket("a", ""), &bucket("b", "lease = '61s'\n")].concat();
+    let mut case = Case::with(&toml);
+    for name in ["a2", "b1"] {
+        case.lpush(name, &["1", "2"]);
+        case.wake_at(T0, &[name]);
+    }
+    case.lpush("a1", &["1"]);
+    case.wake_at(at(10, 0), &["a1"]); // a1 leaves by the look, a2 and b1 by the drain after it
+    case.lpush("a3", &["1"]);
+    case.wake_at(at(10, 1), &["a3"]);
+    assert_eq!(left(&mut case, "").len(), 5);
+}

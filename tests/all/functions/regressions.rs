@@ -1,5 +1,6 @@
 //! What the reference models found wrong, each with the shortest sequence that shows it.
 
+use super::flow::{left, run, set_at, slow_at, unset_at};
 use crate::rig::{Case, MS, S, T0};
 
 #[test]
@@ -169,4 +170,135 @@ fn the_wait_for_room_among_delayed_jobs_counts_the_budgets_above() {
     assert_eq!((told.verdict.as_str(), told.five), ("delayed", [1, 1, 1, -1, 10_000]));
     let told = case.submit_at(T0, "b", "2", &["DELAY", "40"]);
     assert_eq!((told.verdict.as_str(), told.five), ("full", [0, 1, 1, 10_000, -1]));
+}
+
+#[test]
+fn a_delayed_job_that_a_closed_bucket_refuses_is_told_when_to_come_again() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\n");
+    set_at(&mut case, T0, "a", "close", "{}");
+    // "Closed: capacity 0, and times as if it ended now": nothing waits there, so there is room at once.
+    let told = case.submit_at(T0, "a", "later", &["DELAY", "5000"]);
+    assert_eq!((told.five, told.verdict.as_str()), ([0, 0, 0, 1, -1], "full"));
+    unset_at(&mut case, T0, "a", "close");
+    case.push_at(T0, "a", &["now"]);
+    case.settle_at(T0);
+    set_at(&mut case, T0, "a", "close", "{}");
+    let told = case.submit_at(T0, "a", "later", &["DELAY", "5000"]);
+    assert_eq!(told.five, [0, 0, 0, 1_000, -1], "the bucket is not due before");
+}
+
+#[test]
+fn taking_away_a_job_rate_that_never_was_moves_no_due() {
+    let mut case = Case::with("[defaults]\nrate = '7/s'\n");
+    for n in 0..20 {
+        // A seventh of a second is no whole number of microseconds.
+        let (bucket, now) = (format!("a{n}"), T0 + 1 + n * 47 * MS);
+        case.push_at(now, &bucket, &["1", "2"]);
+        set_at(&mut case, now, &bucket, "job_rate", r#"{"job_count":0,"job_period_us":0}"#);
+        unset_at(&mut case, now, &bucket, "job_rate");
+        assert_eq!(case.due(&bucket), Some(now));
+    }
+}
+
+#[test]
+fn a_budget_that_counts_jobs_alone_still_does_so_when_something_of_it_is_set() {
+    let toml = "[[budget]]\nmatch = 'p'\njob_rate = '1/s'\ncatch_up = '0s'\n[[bucket]]\nmatch = 'a'\nrate = '1000/s'\nwithin = 'p'\n";
+    let mut case = Case::with(toml);
+    set_at(&mut case, T0, "{p}", "weight", r#"{"weight":2}"#);
+    case.submit_at(T0, "a", "dear", &["COST", "30"]);
+    case.push_at(T0, "a", &["next"]);
+    run(&mut case, T0, T0 + 5 * S);
+    // By its own bucket the next one may go after 30 ms, by the budget after a second: "`job_rate` paces jobs whatever they cost".
+    assert_eq!(left(&mut case, "a"), [0, S]);
+}
+
+#[test]
+fn what_a_job_really_cost_does_not_move_the_end_of_a_window_that_its_bucket_waits_for() {
+    // T0 is 20 s before the end of a minute.
+    let mut case = Case::with("[defaults]\nrate = '1/s'\nquota = '2/m'\ncatch_up = '0s'\n");
+    case.push_at(T0, "a", &["1", "2", "3", "4"]);
+    run(&mut case, T0, T0 + 2 * S);
+    let entry = case.take("ready", 1).remove(0).id;
+    let args = [(T0 + 2 * S).to_string(), entry, "+5".into()];
+    assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
+    run(&mut case, T0 + 2 * S, T0 + 30 * S);
+    assert_eq!(left(&mut case, "a"), [0, S, 20 * S, 21 * S], "by its rate it may go after 7 s");
+}
+
+/// How many jobs leave together just after a window of their budget, which nothing waited for.
+fn leave_after_a_window(looks: &[u64]) -> i64 {
+    let toml = "[[budget]]\nmatch = 'p'\nrate = '10/s'\nquota = '15/m'\ncatch_up = '1s'\n\
+                [[bucket]]\nmatch = '*'\nrate = '1000/s'\nwithin = 'p'\n";
+    let mut case = Case::with(toml);
+    // T0 is 20 s before the end of a minute.
+    let ends = T0 + 20 * S;
+    // Eleven leave at once and the last of all 500 ms before that end: the budget is due 400 ms before it, and not late.
+    for n in 0..15 {
+        case.push_at(ends - 900 * MS, &format!("b{n}"), &["x"]);
+    }
+    run(&mut case, ends - 900 * MS, ends - 500 * MS);
+    assert_eq!(left(&mut case, "b").len(), 15);
+    for look in looks {
+        case.settle_at(ends - 500 * MS + look);
+    }
+    for n in 0..10 {
+        case.push_at(ends + 100 * MS, &format!("a{n}"), &["x"]);
+    }
+    case.settle_at(ends + 100 * MS);
+    left(&mut case, "a").len() as i64
+}
+
+#[test]
+fn a_budget_that_nothing_waited_for_goes_on_after_a_window_as_after_any_idle_time() {
+    // "Its lateness is now - due, at most its catch-up": 500 ms of 10/s, and one more. Nothing waited for the window's end.
+    assert_eq!(leave_after_a_window(&[]), 6);
+    let looks: Vec<u64> = (0..30).map(|n| n * 20 * MS).collect();
+    assert_eq!(leave_after_a_window(&looks), 6, "whatever a server remembers");
+}
+
+#[test]
+fn beside_a_job_rate_what_a_job_really_cost_counts_from_the_due_of_a_bucket_that_waits_for_a_quota() {
+    // T0 is 20 s before the end of a minute.
+    let mut case = Case::with("[defaults]\nrate = '1/s'\njob_rate = '100/s'\nquota = '5/m'\ncatch_up = '0s'\n");
+    case.push_at(T0, "a", &["1"]);
+    case.settle_at(T0);
+    let entry = case.take("ready", 1).remove(0).id;
+    let now = T0 + 10 * S;
+    case.settle_at(now);
+    case.submit_at(now, "a", "dear", &["COST", "10"]);
+    case.settle_at(now);
+    assert_eq!(case.due("a"), Some(T0 + 20 * S), "it goes alone in a window");
+    let args = [now.to_string(), entry, "+30".into()];
+    assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
+    assert_eq!(case.due("a"), Some(now + 30 * S), "as without a job_rate: it was due at 10 s");
+}
+
+#[test]
+fn what_a_job_really_cost_is_reckoned_the_same_before_and_after_its_payment_is_forgotten() {
+    for looks in [false, true] {
+        let mut case = Case::with("[defaults]\nrate = '10/s'\njob_rate = '1/s'\ncatch_up = '0s'\n");
+        case.push_at(T0, "a", &["1", "2"]);
+        case.settle_at(T0);
+        let entry = case.take("ready", 1).remove(0).id;
+        set_at(&mut case, T0, "a", "pause", "{}");
+        let now = T0 + 2 * S;
+        if looks {
+            case.settle_at(now);
+        }
+        let args = [now.to_string(), entry, "+20".into()];
+        assert_eq!(case.fcall::<i64>("drip__adjust", &["ready"], &args), 1);
+        unset_at(&mut case, now, "a", "pause");
+        assert_eq!(case.due("a"), Some(T0 + 3 * S), "twenty units more than its due");
+    }
+}
+
+#[test]
+fn a_slow_down_shorter_than_an_interval_lasts_no_longer_where_the_clock_steps_back() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\n");
+    slow_at(&mut case, T0, "a", &["PAUSE", "1800000"]);
+    case.push_at(T0, "a", &["1"]);
+    assert_eq!(case.due("a"), Some(T0 + 1_800 * S));
+    let now = T0 - 1_200 * S;
+    case.settle_at(now);
+    assert_eq!(case.due("a"), Some(now + 1_800 * S), "its own length from now on");
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::flow::audit;
 use super::tree_delayed::ANNOUNCED;
 use super::tree_model::{Pair, name};
+use super::tree_quotas::Windows;
 use super::tree_reference::{Left, Node, Place, Tree};
+use crate::rig::S;
 
 /// Ends are sums of fractions.
 const ENDS_OFF: f64 = 1e-9;
@@ -54,13 +56,18 @@ impl Pair {
         let key = self.case.key("windows");
         let stored: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
         for node in &self.tree.nodes {
-            let window = stored.get(&node.id).and_then(|text| text.rsplit(' ').next());
-            let mut figures = window.into_iter().flat_map(|text| text.split(':').skip(1)).map(str::parse::<u64>);
-            let found =
-                figures.next().zip(figures.next()).map(|(ends, used)| (ends.expect("when"), used.expect("units")));
-            let found = found.filter(|(ends, _)| *ends > self.now);
-            let used = node.quota.filter(|quota| quota.ends > self.now).map(|quota| (quota.ends, quota.used));
-            assert_eq!(found, used, "the window of {}\n{}", node.id, self.story.join("\n"));
+            let mut found = Windows::new();
+            for window in stored.get(&node.id).into_iter().flat_map(|text| text.split(' ').skip(2)) {
+                let figures: Vec<i64> =
+                    window.split(['@', ':']).map(|figure| figure.parse().expect("a number")).collect();
+                let hours = figures[1] / (3_600 * S as i64);
+                found.insert((figures[0] as u64, hours), (figures[2] as u64, figures[3] as u64));
+            }
+            let mut used = node.windows.clone();
+            for windows in [&mut found, &mut used] {
+                windows.retain(|_, (ends, _)| *ends > self.now);
+            }
+            assert_eq!(found, used, "the windows of {}\n{}", node.id, self.story.join("\n"));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The reference model of `tree_model`: what jobs with a cost pay on each node, and when one can leave.
 
 use super::model::{Pace, Rate};
-use super::tree_reference::Tree;
+use super::tree_reference::{Left, Place, Tree};
 
 impl Tree {
     fn pace(&self, n: usize) -> Pace {
@@ -25,6 +25,53 @@ impl Tree {
         (cost * unit).max(job) as f64 / unit.max(job) as f64
     }
 
+    /// "What it really cost": a job that left cost so many units more, or less. It "moves the dues, tags and quota counts that were charged", of
+    /// the budgets above first, the nearest one first.
+    pub(super) fn adjust(&mut self, left: &Left, units: i64, now: u64) {
+        let (charged, units) = (left.cost, units.max(-(left.cost as i64)));
+        if units == 0 {
+            return;
+        }
+        let n = self.nodes.iter().position(|node| node.id == left.bucket).expect("its bucket");
+        self.looks_at(n, now);
+        let (mut child, mut turn) = (n, self.nodes[n].place);
+        for b in self.above(n) {
+            let really = charged.saturating_add_signed(units).max(1);
+            let step = (self.units(b, really) - self.units(b, charged)) / f64::from(self.nodes[child].weight);
+            self.nodes[child].tag = self.nodes[child].tag.map(|tag| tag + step);
+            let place = if child == n { &mut turn } else { &mut self.nodes[child].place };
+            if let Place::Share(ends, _) = place {
+                *ends += step;
+            }
+            self.costs_more(b, left, units, now);
+            self.put_right(b, now);
+            child = b;
+        }
+        self.nodes[n].place = turn;
+        self.costs_more(n, left, units, now);
+        self.looks_at(n, now);
+        self.moves(n, now);
+    }
+
+    /// The same of one node.
+    fn costs_more(&mut self, n: usize, left: &Left, units: i64, now: u64) {
+        // Of a bucket without work no due is known that is over, nor of a budget one that makes no difference any more.
+        let is_forgotten = match &self.nodes[n] {
+            node if node.queue.is_some() => node.place == Place::Nowhere && node.due <= now,
+            _ => self.is_over(n, now),
+        };
+        let node = &mut self.nodes[n];
+        let paid = node.paid.take();
+        let due = Some(node.due).filter(|_| !is_forgotten);
+        let (due, paid) = self.pace(n).adjusted(paid, due, (left.at, left.cost), units, now);
+        let node = &mut self.nodes[n];
+        (node.due, node.paid) = (due, Some(paid).filter(|paid| paid.over > now));
+        for quota in &node.quotas {
+            quota.counts_more(&mut node.windows, left.at, units);
+        }
+        self.holds(n, now);
+    }
+
     /// When the n-th job of a bucket could leave, and who decides that: the bucket, or the nearest of the latest budgets above.
     pub(super) fn leaves(&self, n: usize, due: u64, now: u64, jobs: usize) -> (i64, usize) {
         let mut latest = (self.pace(n).eta_ms(due, now, jobs), n);
@@ -40,7 +87,9 @@ impl Tree {
     /// A new rate: the due follows it.
     pub(super) fn set_rate(&mut self, n: usize, rate: Rate, now: u64) {
         let (old, due) = (self.nodes[n].rate, self.nodes[n].due);
-        if !self.is_over(n, now) && due > 0 && old != rate {
+        if self.is_over(n, now) && self.nodes[n].queue.is_none() {
+            self.nodes[n].due = 0; // it is forgotten, and a new rate that makes up for more does not bring it back
+        } else if !self.is_over(n, now) && due > 0 && old != rate {
             let (was, is) = (self.pace(n), Pace { rate, ..self.pace(n) });
             let node = &mut self.nodes[n];
             // What nobody needs to know any more is forgotten.

@@ -50,10 +50,10 @@ impl Tree {
         if self.nodes[n].place != Place::Nowhere {
             return;
         }
-        self.nodes[n].due = self.due(n).max(now);
+        self.nodes[n].due = self.nodes[n].due.max(now);
         self.arrives(n);
-        let node = &mut self.nodes[n];
-        node.place = if node.is_paused { Place::Paused } else { Place::Schedule(node.due) };
+        let due = self.due(n);
+        self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
     }
 
     /// Whether a job of a bucket could leave, were it due.
@@ -96,11 +96,53 @@ impl Tree {
     /// "1 cancelled (queued, delayed; its place frees at its turn), 2 dispatched already, 0 not known." 1 also where it was dropped.
     pub(super) fn cancel(&mut self, n: usize, body: &str) -> i64 {
         let node = &mut self.nodes[n];
+        if !node.ids.contains(body) {
+            return 0;
+        }
         let waiting = node.queue.iter_mut().flat_map(VecDeque::iter_mut).chain(node.later.jobs.values_mut());
         if let Some(job) = waiting.into_iter().find(|job| job.body == body) {
             job.is_cancelled = true;
             return 1;
         }
         if self.left.iter().any(|left| left.job == body) { 2 } else { 1 }
+    }
+
+    /// "`queued delayed left unknown`; `eta_ms` (what was answered at the accept, less the time since)", and the attempt.
+    pub(super) fn find(&self, n: usize, id: &str, now: u64) -> (String, i64, i64) {
+        let node = &self.nodes[n];
+        let waits = |job: &&Job| job.body == id && !job.is_cancelled;
+        let queued = node.queue.iter().flatten().find(waits).map(|job| ("queued", job.eta));
+        let delayed = node.later.jobs.values().find(waits).map(|job| ("delayed", job.eta));
+        match queued.or(delayed) {
+            Some((state, eta)) => (state.into(), eta.saturating_sub(now).div_ceil(1_000) as i64, 1),
+            None => (if node.ids.contains(id) { "left" } else { "unknown" }.into(), -1, 0),
+        }
+    }
+
+    /// An operator throws away what waits in a bucket: its queue, its delayed jobs, or both. Replies what a purge does: jobs, retries, retries
+    /// that stay and jobs that were cut, of which there are none here; delayed jobs, and those that stay.
+    pub(super) fn purge(&mut self, n: usize, queue: bool, delayed: bool, now: u64) -> [i64; 6] {
+        self.looks_at(n, now);
+        let node = &mut self.nodes[n];
+        let jobs = if queue { std::mem::take(node.queue.as_mut().expect("a bucket")).len() } else { 0 };
+        let mut later = 0;
+        if delayed {
+            later = std::mem::take(&mut node.later.jobs).len();
+            (node.later.look, node.later.is_queue_next) = (None, false);
+        }
+        let stays = node.later.jobs.len();
+        self.moves(n, now);
+        [jobs, 0, 0, 0, later, stays].map(|n| n as i64)
+    }
+
+    /// A bucket stands where it must; one whose turn it is not keeps its place among its siblings.
+    pub(super) fn moves(&mut self, n: usize, now: u64) {
+        let (due, place) = (self.due(n), self.nodes[n].place);
+        self.nodes[n].place = match place {
+            _ if !self.has_jobs(n, now) => Place::Nowhere,
+            _ if self.nodes[n].is_paused => Place::Paused,
+            Place::Share(ends, _) if due <= now => Place::Share(ends, due),
+            _ => Place::Schedule(due),
+        };
     }
 }

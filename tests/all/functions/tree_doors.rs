@@ -28,32 +28,22 @@ impl Tree {
         if node.is_paused || node.place == Place::Nowhere { self.due(n).max(now) } else { self.due(n) }
     }
 
-    fn gate_wait(&self, n: usize, now: u64) -> i64 {
-        self.nodes[n].gate.map_or(0, |gate| gate.wait_ms(now))
-    }
-
-    fn passes_gate(&mut self, n: usize, jobs: usize, now: u64) {
-        if let Some(gate) = &mut self.nodes[n].gate {
-            gate.lets_in(jobs, now);
-        }
-    }
-
     /// An atomic push: what it replies.
     pub(super) fn push(&mut self, n: usize, jobs: &[Job], now: u64) -> [i64; 5] {
         self.looks_at(n, now);
         let (capacity, before) = (self.capacity, self.depth(n));
         let accepted = jobs.len().min(capacity - before);
-        let accepted = self.nodes[n].gate.map_or(accepted, |gate| accepted.min(gate.free(now)));
+        let accepted = accepted.min(self.gates_free(n, now));
         if accepted > 0 {
             self.begins(n, now);
-            self.passes_gate(n, accepted, now);
+            self.passes_gates(n, accepted, now);
             let queue = self.nodes[n].queue.as_mut().expect("a bucket");
             queue.extend(jobs[..accepted].iter().cloned());
         }
         self.stands_up(n, now);
         let (due, depth) = (self.reckoned(n, now), before + accepted);
         let room = if depth < capacity { 0 } else { self.eta_ms(n, due, now, 1).max(1) };
-        let wait = if accepted < jobs.len() { room.max(self.gate_wait(n, now)) } else { -1 };
+        let wait = if accepted < jobs.len() { room.max(self.gate_wait(n, now).0) } else { -1 };
         let eta = if accepted == 0 { -1 } else { self.eta_ms(n, due, now, depth) };
         [accepted as i64, depth as i64, capacity as i64, wait, eta]
     }
@@ -82,8 +72,13 @@ impl Tree {
         }
     }
 
-    /// A submit: the five values, the verdict, and who decides.
+    /// A submit of a job whose body is its id: the five values, the verdict, and who decides.
     pub(super) fn submit(&mut self, n: usize, body: &str, asked: Asked, now: u64) -> ([i64; 5], &'static str, String) {
+        // "This id was accepted before: nothing was changed or charged."
+        if self.nodes[n].ids.contains(body) {
+            let eta = self.find(n, body, now).1;
+            return ([1, self.depth(n) as i64, self.capacity as i64, -1, eta], "duplicate", self.name(n));
+        }
         let at = asked.delay.map(|ms| now + ms * 1_000);
         self.looks_at(n, now);
         let refused = self.refusal(n, asked, at, now);
@@ -93,14 +88,18 @@ impl Tree {
         }
         // "deadline = accept + ttl (with DELAY: from its time on)"
         let deadline = asked.ttl.map(|ttl| at.unwrap_or(now) + ttl * 1_000);
-        let job = Job { body: body.into(), cost: asked.cost, deadline, is_cancelled: false };
+        let mut job = Job { body: body.into(), cost: asked.cost, deadline, eta: 0, is_cancelled: false };
+        self.nodes[n].ids.insert(body.into());
         let Some(at) = at else {
             let (five, due) = (self.push(n, &[job], now), self.reckoned(n, now));
             let by = self.leaves(n, due, now, self.depth(n)).1;
+            let job = self.nodes[n].queue.as_mut().and_then(VecDeque::back_mut).expect("it was accepted");
+            job.eta = now + five[4] as u64 * 1_000;
             return (five, "queued", self.name(by));
         };
         let (eta, by) = self.leaves(n, at.max(self.reckoned(n, now)), now, 1);
-        self.passes_gate(n, 1, now);
+        job.eta = now + eta as u64 * 1_000;
+        self.passes_gates(n, 1, now);
         let later = &mut self.nodes[n].later;
         later.jobs.insert((at, now), job);
         if later.look != Some(ANNOUNCED) {
@@ -119,7 +118,7 @@ impl Tree {
         // "Delayed jobs have a bound of their own, as large as the capacity."
         if depth >= capacity {
             let until = at.and(self.nodes[n].later.first()).map_or(due, |first| first.max(due));
-            let wait = self.eta_ms(n, until, now, 1).max(1).max(self.gate_wait(n, now));
+            let wait = self.eta_ms(n, until, now, 1).max(1).max(self.gate_wait(n, now).0);
             return Some((told(wait), "full", self.name(n)));
         }
         let (eta, by) = match at {
@@ -132,7 +131,7 @@ impl Tree {
             return Some((told(late), "late", self.name(by)));
         }
         // "gated: a gate was the tighter one."
-        let wait = self.gate_wait(n, now);
-        (wait > 0).then(|| (told(wait), "gated", "fixed-window".into()))
+        let (wait, gate) = self.gate_wait(n, now);
+        (wait > 0).then(|| (told(wait), "gated", gate.into()))
     }
 }

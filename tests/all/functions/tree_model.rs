@@ -1,41 +1,60 @@
 //! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
-//! in time and late, rates, weights and pauses that change; in some trees quotas and gates; in every second tree `job_rate`, and submits with costs, deadlines and delays, and cancels. Every
-//! reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds nothing.
+//! in time and late, rates, weights and pauses that change, purges; in some trees several quotas of a node, which change too, gates of
+//! every kind, and slow-downs of buckets and budgets; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
+//! adjustments. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
+//! nothing.
+
+use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use redis::Value;
 
-use super::flow::{set_at, unset_at};
 use super::model::Rate;
 use super::tree_delayed::Later;
 use super::tree_doors::Asked;
 use super::tree_gates::Gate;
-use super::tree_quotas::Quota;
+use super::tree_quotas::{Quota, Windows};
 use super::tree_reference::{Job, Node, Place, Tree};
 use crate::rig::{Case, MS, S, Server, T0};
 
 const CAPACITY: usize = 6;
 
-/// What is over of a node without work is forgotten by calls, one every 100 ms: until then a new rate may find it.
-const FORGOTTEN_IN: u64 = 200 * MS;
-
 pub(super) struct Pair {
     pub(super) case: Case,
     pub(super) tree: Tree,
     pub(super) now: u64,
-    rng: Rng,
+    pub(super) rng: Rng,
     pushed: u64,
     /// Jobs are submitted, with costs and deadlines.
     has_costs: bool,
+    pub(super) has_quotas: bool,
+    /// Buckets and budgets are slowed down.
+    has_slow: bool,
     /// The jobs that were submitted, with their buckets.
-    submitted: Vec<(usize, String)>,
+    pub(super) submitted: Vec<(usize, String)>,
+    /// The entries that workers hold, in their order, and whether it was told what they really cost.
+    pub(super) taken: Vec<(String, bool)>,
+    /// How many jobs had left when a rate changed last.
+    pub(super) steady_since: usize,
     /// What was done, for whoever reads a failure.
     pub(super) story: Vec<String>,
 }
 
-fn random_rate(rng: &mut Rng) -> Rate {
+pub(super) fn random_rate(rng: &mut Rng) -> Rate {
     let period = [100 * MS, 700 * MS, S, S, 10 * S][rng.usize(0..5)];
     Rate { count: u128::from(rng.u64(1..30)), period: u128::from(period) }
+}
+
+/// Of each node in so many some quotas, no two of them with the same windows.
+pub(super) fn random_quotas(rng: &mut Rng, has_quotas: bool, one_in: u8) -> Vec<Quota> {
+    let mut quotas: Vec<Quota> = Vec::new();
+    for _ in 0..if has_quotas && rng.u8(0..one_in) == 0 { rng.usize(1..4) } else { 0 } {
+        let quota = Quota::random(rng);
+        if quotas.iter().all(|known| known.name() != quota.name()) {
+            quotas.push(quota);
+        }
+    }
+    quotas
 }
 
 /// A tree: budgets first, each behind its parent, then buckets.
@@ -52,10 +71,11 @@ fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool
             id: if is_budget { format!("{{b{n}}}") } else { format!("q{n}") },
             parent: if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) },
             rate: random_rate(rng),
-            quota: (has_quotas && rng.u8(0..3) == 0)
-                .then(|| Quota::new(rng.u64(1..40), [S, 5 * S, 60 * S][rng.usize(0..3)])),
-            gate: (has_gates && !is_budget && rng.bool())
-                .then(|| Gate::new(rng.usize(1..6), [3 * S, 20 * S][rng.usize(0..2)])),
+            quotas: random_quotas(rng, has_quotas, 3),
+            windows: Windows::new(),
+            needs: 1,
+            slow_till: 0,
+            gates: (0..rng.usize(0..4)).filter(|_| has_gates && !is_budget).map(|_| Gate::random(rng)).collect(),
             // With costs what a node makes up for by default changes with each job: there it is said.
             job_rate: (has_costs && rng.u8(0..3) == 0).then(|| random_rate(rng)),
             catch_up: [Some(90 * MS), Some(20 * MS), Some(0), None, None, None]
@@ -71,6 +91,7 @@ fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool
             largest: 1.0,
             later: Later::default(),
             paid: None,
+            ids: BTreeSet::new(),
         });
     }
     Tree::new(nodes, if has_costs { rng.usize(2..7) } else { CAPACITY })
@@ -96,12 +117,12 @@ fn toml(tree: &Tree) -> String {
         if let Some(Rate { count, period }) = node.job_rate {
             text += &format!("job_rate = '{count}/{}ms'\n", period / 1_000);
         }
-        if let Some(Quota { count, period, .. }) = node.quota {
-            text += &format!("quota = '{count}/{}s'\n", period / S);
+        let list = |of: Vec<String>| of.join(", ");
+        if !node.quotas.is_empty() {
+            text += &format!("quota = [{}]\n", list(node.quotas.iter().map(|quota| quota.toml()).collect()));
         }
-        if let Some(gate) = node.gate {
-            let (limit, s) = (gate.limit, gate.period / S);
-            text += &format!("admit = {{ limiter = 'fixed-window', limit = {limit}, period = '{s}s' }}\n");
+        if !node.gates.is_empty() {
+            text += &format!("admit = [{}]\n", list(node.gates.iter().map(|gate| gate.toml.clone()).collect()));
         }
         if let Some(us) = node.catch_up {
             text += &format!("catch_up = '{}ms'\n", us / 1_000);
@@ -131,12 +152,21 @@ impl Pair {
             rng,
             pushed: 0,
             has_costs,
+            has_quotas: seed % 4 >= 2,
+            has_slow: seed % 5 >= 2,
             submitted: Vec::new(),
+            taken: Vec::new(),
+            steady_since: 0,
             story: vec![format!("seed {seed}\n{toml}")],
         }
     }
 
-    fn any(&mut self, of: impl Fn(&Node) -> bool) -> usize {
+    /// A line of the story.
+    pub(super) fn tell(&mut self, what: &str) {
+        self.story.push(format!("{} {what}", self.now - T0));
+    }
+
+    pub(super) fn any(&mut self, of: impl Fn(&Node) -> bool) -> usize {
         let all: Vec<usize> = (0..self.tree.nodes.len()).filter(|n| of(&self.tree.nodes[*n])).collect();
         all[self.rng.usize(0..all.len())]
     }
@@ -147,15 +177,24 @@ impl Pair {
         (first..self.pushed).map(|n| n.to_string()).collect()
     }
 
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.case.settle_at(self.now);
         self.tree.settle(self.now);
     }
 
     fn step(&mut self) {
         self.now += 1 + self.rng.u64(0..50);
-        match self.rng.u8(0..20) {
-            0 if self.has_costs && !self.submitted.is_empty() => self.cancel(),
+        match self.rng.u8(0..24) {
+            0 if !self.submitted.is_empty() => {
+                if self.rng.bool() {
+                    self.cancel();
+                } else {
+                    self.find();
+                }
+            }
+            20 => self.purge(),
+            22 if self.has_slow => self.slow_down(),
+            21 if self.has_costs => self.adjust(),
             0..5 if self.has_costs => {
                 let n = self.any(|node| node.queue.is_some());
                 for _ in 0..self.rng.usize(1..5) {
@@ -171,7 +210,7 @@ impl Pair {
                 let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
                 let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
                 assert_eq!(told, expected, "{}", self.story.join("\n"));
-                self.keep_gate(&id);
+                self.keep_gates(n);
             }
             5..8 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
@@ -197,48 +236,14 @@ impl Pair {
                 self.story.push(format!("{} late", self.now - T0));
                 self.settle();
             }
-            18 => {
-                self.settle_what_came();
-                let (n, is_rate) = (self.any(|_| true), self.rng.bool());
-                let id = self.tree.nodes[n].id.clone();
-                if is_rate {
-                    self.settle();
-                    let rate = random_rate(&mut self.rng);
-                    let is_being_forgotten =
-                        self.tree.is_over(n, self.now) && !self.tree.is_over(n, self.now - FORGOTTEN_IN);
-                    if is_being_forgotten || self.tree.moves_a_resting_budget(n, rate, self.now) {
-                        return;
-                    }
-                    self.story.push(format!("{} set {id} {rate:?}", self.now - T0));
-                    let policy = format!(r#"{{"count":{},"period_us":{}}}"#, rate.count, rate.period);
-                    set_at(&mut self.case, self.now, &id, "rate", &policy);
-                    self.tree.set_rate(n, rate, self.now);
-                } else {
-                    self.tree.nodes[n].weight = self.rng.u32(1..5);
-                    let weight = self.tree.nodes[n].weight;
-                    self.story.push(format!("{} set {id} weight {weight}", self.now - T0));
-                    set_at(&mut self.case, self.now, &id, "weight", &format!(r#"{{"weight":{weight}}}"#));
-                    self.tree.put_right(n, self.now);
-                }
-            }
-            _ => {
-                self.settle_what_came();
-                let n = self.any(|_| true);
-                let (id, is_paused) = (self.tree.nodes[n].id.clone(), !self.tree.nodes[n].is_paused);
-                self.story.push(format!("{} pause {id} {is_paused}", self.now - T0));
-                if is_paused {
-                    set_at(&mut self.case, self.now, &id, "pause", "{}");
-                } else {
-                    unset_at(&mut self.case, self.now, &id, "pause");
-                }
-                self.tree.set_paused(n, is_paused, self.now);
-            }
+            18 => self.set(),
+            _ => self.pause(),
         }
         self.compare();
     }
 
     /// What operators change finds no delayed job whose time has come and that no call has seen.
-    fn settle_what_came(&mut self) {
+    pub(super) fn settle_what_came(&mut self) {
         let look = self.tree.nodes.iter().filter_map(|node| node.later.next_look()).min();
         if look.is_some_and(|look| look <= self.now) {
             self.story.push(format!("{} settle", self.now - T0));
@@ -247,7 +252,11 @@ impl Pair {
     }
 
     fn submit(&mut self, n: usize) {
-        let job = self.jobs().remove(0);
+        let mut job = self.jobs().remove(0);
+        let known: Vec<&String> = self.submitted.iter().filter(|(of, _)| *of == n).map(|(_, job)| job).collect();
+        if !known.is_empty() && self.rng.u8(0..6) == 0 {
+            job.clone_from(known[self.rng.usize(0..known.len())]);
+        }
         let (id, cost) = (self.tree.nodes[n].id.clone(), [1, 1, 2, 5, 30][self.rng.usize(0..5)]);
         let ttl = [None, None, Some(5), Some(300), Some(4_000)][self.rng.usize(0..5)];
         let delay = [None, None, None, Some(1), Some(40), Some(300), Some(4_000)][self.rng.usize(0..7)];
@@ -263,24 +272,21 @@ impl Pair {
         let story = || self.story.join("\n");
         assert_eq!((told.five, told.verdict.as_str(), &told.by), (five, verdict, &by), "{}", story());
         assert!(told.expected_ms >= told.five[4], "{told:?}\n{}", story());
-        self.keep_gate(&id);
-        if five[0] == 1 {
+        self.keep_gates(n);
+        if five[0] == 1 && verdict != "duplicate" {
             self.submitted.push((n, job));
         }
     }
 
-    /// Its key expires by the clock of the server: here that is another one.
-    fn keep_gate(&mut self, bucket: &str) {
-        let key = self.case.key(&format!("gate:fixed-window:1:{bucket}"));
-        let _: i64 = self.case.cmd(&["PERSIST", &key]);
-    }
-
-    fn cancel(&mut self) {
-        let (n, job) = self.submitted[self.rng.usize(0..self.submitted.len())].clone();
-        let id = self.tree.nodes[n].id.clone();
-        self.story.push(format!("{} cancel {id} {job}", self.now - T0));
-        let told = self.case.cancel_at(self.now, &id, &job);
-        assert_eq!(told, self.tree.cancel(n, &job), "{}", self.story.join("\n"));
+    /// Their keys expire by the clock of the server: here that is another one.
+    fn keep_gates(&mut self, n: usize) {
+        let node = &self.tree.nodes[n];
+        let nth = |i: usize| node.gates[..=i].iter().filter(|gate| gate.kind == node.gates[i].kind).count();
+        let name = |i: usize| format!("gate:{}:{}:{}", node.gates[i].kind, nth(i), node.id);
+        for name in (0..node.gates.len()).map(name).collect::<Vec<_>>() {
+            let key = self.case.key(&name);
+            let _: i64 = self.case.cmd(&["PERSIST", &key]);
+        }
     }
 }
 
@@ -295,5 +301,6 @@ fn a_tree_does_what_the_reference_does() {
         for _ in 0..60 {
             pair.step();
         }
+        pair.keeps_promise();
     }
 }

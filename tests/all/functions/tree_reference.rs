@@ -1,12 +1,12 @@
 //! The reference model of `tree_model`: budgets, buckets and shares as the contract has them, a list of nodes and a loop. Every
 //! question is answered by walking up the tree or over all nodes; nothing is remembered that follows from something else.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::model::{Paid, Rate};
 use super::tree_delayed::Later;
 use super::tree_gates::Gate;
-use super::tree_quotas::Quota;
+use super::tree_quotas::{Quota, Windows};
 
 /// Where a node with work waits, or what is known of one without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,9 +27,15 @@ pub(super) struct Node {
     pub(super) parent: Option<usize>,
     pub(super) rate: Rate,
     pub(super) job_rate: Option<Rate>,
-    pub(super) quota: Option<Quota>,
+    pub(super) quotas: Vec<Quota>,
+    /// What was used of the windows of quotas, also of those that it has no more.
+    pub(super) windows: Windows,
+    /// What the job costs that a quota keeps waiting.
+    pub(super) needs: u64,
+    /// When it goes on after it was last slowed down.
+    pub(super) slow_till: u64,
     /// Of a bucket: before its doors that run code.
-    pub(super) gate: Option<Gate>,
+    pub(super) gates: Vec<Gate>,
     /// As configured.
     pub(super) catch_up: Option<u64>,
     pub(super) weight: u32,
@@ -38,12 +44,14 @@ pub(super) struct Node {
     pub(super) queue: Option<VecDeque<Job>>,
     /// The jobs of a bucket that wait for their time.
     pub(super) later: Later,
+    /// The ids that were accepted: here nothing of them is ever forgotten.
+    pub(super) ids: BTreeSet<String>,
     /// What its last job paid, where that was not one interval.
     pub(super) paid: Option<Paid>,
     pub(super) place: Place,
     /// When its next job may leave; 0: at once.
     pub(super) due: u64,
-    /// When it last went on after a pause, or will when the window of its quota ends. Of a bucket the latter alone.
+    /// When it last went on after a pause, or will when the window of its quota or a slow-down ends. Of a bucket the latter two alone.
     pub(super) went_on: u64,
     /// Its place among the children of its parent, as long as it is known.
     pub(super) tag: Option<f64>,
@@ -59,13 +67,15 @@ pub(super) struct Job {
     pub(super) body: String,
     pub(super) cost: u64,
     pub(super) deadline: Option<u64>,
+    /// When it could leave at the earliest, as it was answered at the accept.
+    pub(super) eta: u64,
     /// Somebody took it back.
     pub(super) is_cancelled: bool,
 }
 
 impl Job {
     pub(super) fn plain(body: &str) -> Self {
-        Self { body: body.into(), cost: 1, deadline: None, is_cancelled: false }
+        Self { body: body.into(), cost: 1, deadline: None, eta: 0, is_cancelled: false }
     }
 }
 
@@ -121,11 +131,17 @@ impl Tree {
         above.min(now).max(self.ended(n, now))
     }
 
-    /// The same of one node. A budget without work waits for nothing: a window that ends meanwhile is nothing after which it goes on.
+    /// The same of one node. A budget without work waits for nothing, so a window that ends meanwhile is nothing after which it goes on. "A
+    /// budget does not know whether somebody waited: its lateness is now - due, at most its catch-up", as after any idle time; promise 1 holds
+    /// with that (`tree_promise`).
     fn ended(&self, n: usize, now: u64) -> u64 {
-        let node = &self.nodes[n];
-        let is_at_rest = node.queue.is_none() && node.place == Place::Nowhere;
-        if is_at_rest && node.went_on <= now { 0 } else { node.went_on }
+        let went_on = self.nodes[n].went_on;
+        if self.is_at_rest(n) && went_on <= now { 0 } else { went_on }
+    }
+
+    /// Whether it is a budget that nothing waits for.
+    pub(super) fn is_at_rest(&self, n: usize) -> bool {
+        self.nodes[n].queue.is_none() && self.nodes[n].place == Place::Nowhere
     }
 
     /// When a bucket may go: "the node waits until the window's end".

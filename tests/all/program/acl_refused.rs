@@ -67,6 +67,8 @@ fn no_role_does_the_work_of_another() {
         ("RPOP drip:queue:none", &["daemon"]),
         ("LINDEX drip:queue:a 0", &["submitter", "worker", "operator", "observer", "daemon"]),
         ("FCALL drip_push 1 drip:queue:a x", &["submitter", "daemon"]),
+        ("FCALL drip_submit_all 1 drip:queue:a 0", &["submitter", "daemon"]),
+        ("FCALL drip__submit_all 1 drip:queue:a 1 0", &["daemon"]), // at a time of one's own
         ("FCALL_RO drip_peek 1 drip:queue:a", &["submitter", "operator", "observer", "daemon"]),
         ("FCALL drip_fixed_window 1 limit:a 1 1000", &["submitter", "daemon"]),
         ("XREADGROUP GROUP workers w COUNT 1 STREAMS drip:ready 0", &["worker"]),

@@ -88,3 +88,20 @@ fn a_rate_is_shown_in_the_same_words_everywhere() {
         assert!(shell.run(&["check"]).1.contains(&format!(" rate {rate} ")));
     }
 }
+
+#[test]
+fn a_count_of_delayed_jobs_that_is_none_does_not_keep_anybody_from_the_rest() {
+    let mut shell = Shell::new("[defaults]\nrate = '1/h'\n");
+    let _daemon = Daemon::start(shell.home());
+    let count = shell.case.key("delays");
+    for broken in ["-5", "many", "1.5", "99999999999999999999999"] {
+        shell.case.cmd::<String>(&["SET", &count, broken]);
+        let (code, out, err) = shell.run(&["status", "--json"]);
+        assert_eq!((code, err.as_str()), (0, ""), "{broken}");
+        let status: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(status["delayed"], 0, "{broken}");
+        let figures: redis::Value = shell.case.fcall("drip__figures", &["policy"], &[""]);
+        let told = format!("{figures:?}");
+        assert!(told.contains(r#"bulk-string('"delayed"'), int(0)"#), "{broken}: {told}");
+    }
+}

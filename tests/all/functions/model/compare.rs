@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use redis::{FromRedisValue, Value};
 
 use super::jobs::{Dead, Options, Ready};
+use super::slow::Slow;
 use super::{BUCKETS, Pair, stream};
 use crate::rig::{Case, Entry};
 
@@ -21,8 +22,8 @@ impl Stored {
         };
         let sorted = |name: &str| one("ZRANGE", name, &["0", "-1", "WITHSCORES"]);
         let mut reads = vec![one("HGET", "policy", &["mark"]), one("HKEYS", "turns", &[])];
-        reads.extend(["schedule", "rest", "held:default", "held:mail", "retries", "adjusted"].map(sorted));
-        reads.extend(["level", "paid"].map(|name| one("HGETALL", name, &[])));
+        reads.extend(["schedule", "rest", "paused", "held:default", "held:mail", "retries", "adjusted"].map(sorted));
+        reads.extend(["level", "paid", "slow"].map(|name| one("HGETALL", name, &[])));
         for bucket in BUCKETS {
             reads.push(one("LRANGE", &format!("queue:{bucket}"), &["0", "-1"]));
             reads.extend(["delayed", "retry", "ids"].map(|kind| sorted(&format!("{kind}:{bucket}"))));
@@ -51,6 +52,7 @@ impl Pair {
         let stored = Stored::read(&mut self.case);
         self.compare_waiting(&stored)?;
         self.compare_places(&stored)?;
+        self.compare_slow(&stored)?;
         self.compare_ids(&stored)?;
         self.compare_streams()
     }
@@ -85,6 +87,8 @@ impl Pair {
         prop_assert_eq!(stored.sorted("schedule"), expect, "the schedule");
         let expect: BTreeMap<String, f64> = self.model.rest.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
         prop_assert_eq!(stored.sorted("rest"), expect, "at rest");
+        let expect: BTreeMap<String, f64> = self.model.paused.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
+        prop_assert_eq!(stored.sorted("paused"), expect, "paused");
         for route in ["default", "mail"] {
             let held = self.model.held.iter().filter(|(_, (r, _))| r == route);
             let expect: BTreeMap<String, f64> = held.map(|(b, (_, due))| (b.clone(), *due as f64)).collect();
@@ -104,6 +108,19 @@ impl Pair {
         let expect = self.model.paid.iter().filter(|(_, paid)| paid.over > self.now);
         let expect = expect.map(|(bucket, paid)| (bucket.clone(), [paid.cost, paid.unit, paid.job, paid.over]));
         prop_assert_eq!(found.collect::<Vec<_>>(), expect.collect::<Vec<_>>(), "what was paid");
+        Ok(())
+    }
+
+    /// What is known of slow-downs.
+    fn compare_slow(&mut self, stored: &Stored) -> Result<(), TestCaseError> {
+        let now = self.now;
+        let found: BTreeMap<String, String> = stored.get("slow");
+        let found: BTreeMap<_, _> = found.into_iter().map(|(bucket, text)| (bucket, Slow::stored(&text))).collect();
+        for (bucket, slow) in &mut self.model.slow {
+            slow.takes_over(found.get(bucket).map_or((0, 0), |numbers| (numbers[0], numbers[1])), now);
+        }
+        let expect = self.model.slow.iter().map(|(bucket, slow)| (bucket.clone(), slow.numbers()));
+        prop_assert_eq!(found, expect.collect::<BTreeMap<_, _>>(), "what is slowed down");
         Ok(())
     }
 

@@ -4,14 +4,25 @@ use super::jobs::{Dead, Line, Options, Ready, Retry};
 use super::reference::Model;
 use crate::rig::MS;
 
+/// When a job that failed may leave again.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Back {
+    /// After its back-off.
+    Off,
+    /// In so many milliseconds.
+    In(u64),
+    /// The other side turned it away: since this moment, "first, in the order of their first dispatch".
+    First(u64),
+}
+
 impl Model {
     pub(super) fn pending(&self) -> Vec<usize> {
         (0..self.ready.len()).filter(|n| self.ready[*n].taken_ms.is_some()).collect()
     }
 
-    pub(super) fn fail(&mut self, now: u64, n: usize, wait: Option<u64>, keep: bool, dead: bool, reason: &str) -> i64 {
+    pub(super) fn fail(&mut self, now: u64, n: usize, back: Back, keep: bool, dead: bool, reason: &str) -> i64 {
         let entry = self.finish(n);
-        let p = self.record.policy(&entry.bucket);
+        let p = self.policy(now, &entry.bucket);
         let options = entry.options();
         let counts = !keep || entry.kept >= 20;
         if dead || (counts && entry.attempt >= p.attempts) {
@@ -19,8 +30,12 @@ impl Model {
             return 2;
         }
         let doubled = u128::from(p.backoff.0) << (entry.attempt - 1).min(60);
-        let delay = wait.map_or(doubled.min(p.backoff.1.into()) as u64, |ms| ms * MS);
-        let ends = now + delay;
+        let delay = match back {
+            Back::Off => doubled.min(p.backoff.1.into()) as u64,
+            Back::In(ms) => ms * MS,
+            Back::First(_) => 0,
+        };
+        let ends = if let Back::First(at) = back { at } else { now + delay };
         // "A retry whose back-off would end past its deadline goes to `drip:dead`."
         if options.deadline.is_some_and(|deadline| ends > deadline) {
             self.bury(&entry.bucket, entry.job, entry.attempt, "expired", options.without_deadline());
@@ -31,7 +46,12 @@ impl Model {
             self.backs_off(&entry.bucket, &options.id, attempt, ends);
         }
         let from = format!("{} {}", entry.id, entry.route);
-        let retry = Retry::new(ends, delay, &from, (attempt, kept), options, entry.job);
+        let tries = (attempt, kept);
+        let retry = if let Back::First(_) = back {
+            Retry::first(ends, (&entry.id, &entry.route), tries, options, entry.job)
+        } else {
+            Retry::new(ends, delay, &from, tries, options, entry.job)
+        };
         self.retries.entry(entry.bucket.clone()).or_default().insert(retry);
         self.expect(&entry.bucket, ends);
         1

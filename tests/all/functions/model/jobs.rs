@@ -97,6 +97,23 @@ impl Retry {
         };
         Self { ends, member, delay, attempt, kept, options, body }
     }
+
+    /// One that the other side turned away: those of one slow-down leave in the order of their first dispatch, which the entry tells, or the
+    /// identity where that is an entry.
+    pub(super) fn first(
+        ends: u64,
+        (entry, route): (&str, &str),
+        tries: (u64, u64),
+        options: Options,
+        body: String,
+    ) -> Self {
+        let halves =
+            |id: &str| id.split_once('-').and_then(|(ms, n)| Some((ms.parse::<u64>().ok()?, n.parse::<u64>().ok()?)));
+        let (ms, n) = halves(&options.id).or_else(|| halves(entry)).expect("the id of an entry");
+        let ((attempt, kept), text) = (tries, options.text());
+        let member = format!("4 {ms:020}-{n:020} {entry} {route} 0 {attempt} {kept} {text}{body}");
+        Self { ends, member, delay: 0, attempt, kept, options, body }
+    }
 }
 
 /// An entry of a ready stream.

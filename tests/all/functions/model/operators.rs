@@ -82,7 +82,7 @@ impl Model {
         let n = most.min(self.dead.len() as u64);
         let gone: Vec<_> = self.dead.drain(..n as usize).collect();
         for (at, (gone, entry)) in gone.into_iter().zip(entries).enumerate() {
-            let (route, ends) = (self.record.policy(&gone.bucket).route, now - (most - at as u64));
+            let (route, ends) = (self.policy(now, &gone.bucket).route, now - (most - at as u64));
             // "`dead retry` restores them, without the deadline."
             let (from, options) = (format!("{entry} {route}"), gone.options.without_deadline());
             let retry = Retry::new(ends, 0, &from, (1, 0), options, gone.job);

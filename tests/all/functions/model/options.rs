@@ -86,6 +86,7 @@ impl Pair {
                 prop_assert_eq!(self.case.fcall::<i64>("drip__ack", &[&stream(&entry.route)], &args), 1);
                 self.model.adjust(now, at, units - entry.cost as i64);
                 self.model.finish(at);
+                self.model.ends_incidents(now, &entry.bucket, entry.at);
             }
         }
         Ok(())
@@ -124,7 +125,7 @@ impl Pair {
             prop_assert!(is_other, "made up twice: {}", told.id);
             self.made.push((submit.bucket, told.id));
         } else if is_new {
-            let dedup = self.model.record.policy(bucket).dedup;
+            let dedup = self.model.policy(now, bucket).dedup;
             self.keep(&format!("ids:{bucket}"), dedup)?;
         }
         Ok(())
@@ -141,7 +142,7 @@ impl Pair {
 
     /// The same of the window of a gate, where one let something in.
     pub(super) fn keep_gate(&mut self, bucket: &str, has_passed: bool) -> Result<(), TestCaseError> {
-        let gate = self.model.record.policy(bucket).gate.filter(|_| has_passed);
+        let gate = self.model.policy(self.now, bucket).gate.filter(|_| has_passed);
         gate.map_or(Ok(()), |gate| self.keep(&format!("gate:fixed-window:1:{bucket}"), 2 * gate.period))
     }
 

@@ -82,6 +82,39 @@ impl Pace {
         new
     }
 
+    /// What the job really cost that left at `left.0` and paid for `left.1` units: `units` more, or less. It "gives back no more than was
+    /// charged and makes nothing due before now". Replies the new due, and what is to be known of the payment.
+    pub(in crate::functions) fn adjusted(
+        self,
+        known: Option<Paid>,
+        due: Option<u64>,
+        left: (u64, u64),
+        units: i64,
+        now: u64,
+    ) -> (u64, Paid) {
+        let interval = self.rate.interval();
+        let known = known.filter(|paid| paid.over > now);
+        let is_known = self.job.is_some() && known.is_some();
+        let mut paid = known.unwrap_or(Paid::NOTHING);
+        // What is known of a payment may lie too far ahead, where the clock stepped back since: the due was put right.
+        let latest = due.unwrap_or(now);
+        let by_rate = match due {
+            Some(due) if is_known => Some(paid.dues(due).0),
+            None if is_known => Some(paid.unit.min(now)),
+            due => due,
+        };
+        // Where the due is over it is reckoned from when the job left.
+        let was = by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(left.0 + left.1 * interval));
+        let moved = (was as i64 + units * interval as i64).min(was.max(now + OWES) as i64);
+        let mut due = (moved.max(now as i64)) as u64;
+        paid.cost = paid.cost.max((due - now).div_ceil(interval));
+        if self.job.is_some() {
+            (paid.unit, due) = (due, due.max(paid.job.min(latest)));
+        }
+        paid.over = paid.over.max(due + self.catch_up);
+        (due, paid)
+    }
+
     /// A job of this cost leaves in return for `due`: "paid after: the next due is n intervals later". Replies that, and what is to be known
     /// of the payment.
     pub(in crate::functions) fn pay(self, known: Option<Paid>, due: u64, cost: u64, now: u64) -> (u64, Option<Paid>) {
@@ -132,28 +165,13 @@ impl Model {
             return true;
         }
         let state = self.look(now, &entry.bucket);
-        let known = state.paid.clone();
         self.settle(&entry.bucket, &state);
-        let (p, interval) = (&state.policy, state.policy.rate.interval());
-        let is_known = p.job.is_some() && known.is_some();
-        let mut paid = known.unwrap_or(Paid::NOTHING);
-        // What is known of a payment may lie too far ahead, where the clock stepped back since: the due was put right.
-        let latest = state.due.unwrap_or(now);
-        let by_rate = if is_known { Some(paid.unit.min(latest)) } else { state.due };
-        // Where the due is over it is reckoned from when the job left.
-        let was =
-            by_rate.filter(|due| *due > now).unwrap_or(by_rate.unwrap_or(0).max(entry.at + entry.cost * interval));
-        let moved = (was as i64 + units * interval as i64).min(was.max(now + OWES) as i64);
-        let mut due = (moved.max(now as i64)) as u64;
-        paid.cost = paid.cost.max((due - now).div_ceil(interval));
-        if p.job.is_some() {
-            (paid.unit, due) = (due, due.max(paid.job.min(latest)));
-        }
-        paid.over = paid.over.max(due + p.catch_up);
+        let (due, paid) = state.policy.pace().adjusted(state.paid, state.pace, (entry.at, entry.cost), units, now);
         self.paid.remove(&entry.bucket);
         if paid.over > now {
             self.paid.insert(entry.bucket.clone(), paid);
         }
+        let due = self.slow.get_mut(&entry.bucket).and_then(|slow| slow.hold(now, Some(due))).unwrap_or(due);
         self.place(now, &entry.bucket, due);
         true
     }

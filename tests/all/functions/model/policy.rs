@@ -1,5 +1,6 @@
 //! What applies to a bucket, as the references read it from a record: with exact arithmetic.
 
+use super::settings::Globs;
 use crate::rig::{MS, S};
 
 /// So many in a period of so many microseconds.
@@ -23,6 +24,18 @@ pub(in crate::functions) struct Policy {
     pub(super) dedup: u64,
     pub(super) ttl: Option<u64>,
     pub(super) gate: Option<Window>,
+    pub(super) slow: Slowing,
+    /// The name or glob that pauses it.
+    pub(super) paused_by: Option<String>,
+    pub(super) is_closed: bool,
+}
+
+/// How long a slow-down lasts, in microseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::functions) struct Slowing {
+    pub(in crate::functions) initial: u64,
+    pub(in crate::functions) max: u64,
+    pub(in crate::functions) cap: u64,
 }
 
 /// A gate of the kind `fixed-window`: so many in each window of so many microseconds, which begins with the first.
@@ -35,31 +48,40 @@ pub(in crate::functions) struct Window {
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) json: String,
+    /// What operators set for globs lies over it.
+    pub(super) globs: Globs,
     pub(super) value: serde_json::Value,
+}
+
+/// The globs of these tests, by hand.
+pub(super) fn matches(glob: &str, bucket: &str) -> bool {
+    match glob {
+        "s*" => bucket.starts_with('s'),
+        "mail" => bucket == "mail",
+        "*l*" => bucket.contains('l'),
+        other => panic!("{other}"),
+    }
 }
 
 impl Record {
     pub(super) fn new(toml: &str) -> Self {
         let json = crate::rig::record(toml);
-        Self { value: serde_json::from_str(&json).expect("JSON"), json }
+        Self { value: serde_json::from_str(&json).expect("JSON"), json, globs: Globs::new() }
     }
 
     pub(super) fn limit(&self, name: &str) -> usize {
         self.value["limits"][name].as_u64().expect("a number") as usize
     }
 
-    /// The globs of the configurations above, by hand.
-    pub(super) fn policy(&self, bucket: &str) -> Policy {
-        let matches = |glob: &str| match glob {
-            "s*" => bucket.starts_with('s'),
-            "mail" => bucket == "mail",
-            "*l*" => bucket.contains('l'),
-            other => panic!("{other}"),
-        };
+    /// What applies to a bucket by it, where `set` lies over it.
+    pub(super) fn policy(&self, bucket: &str, set: &[&serde_json::Value]) -> Policy {
         let entries = self.value["buckets"].as_array().expect("entries");
-        let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob")));
+        let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob"), bucket));
         let own = entry.map(|entry| &entry["policy"]);
-        Policy::read(|name| own.and_then(|own| own.get(name)).unwrap_or(&self.value["defaults"][name]))
+        Policy::read(|name| {
+            let set = set.iter().find_map(|fields| fields.get(name));
+            set.or(own.and_then(|own| own.get(name))).unwrap_or(&self.value["defaults"][name])
+        })
     }
 }
 
@@ -80,6 +102,11 @@ impl Policy {
                 limit: arg(gate, 0).expect("a limit") as usize,
                 period: arg(gate, 1).expect("a period") * MS,
             }),
+            slow: Slowing {
+                initial: field("slow")["initial_us"].as_u64().unwrap_or(S),
+                max: field("slow")["max_us"].as_u64().unwrap_or(600 * S),
+                cap: field("slow")["cap_us"].as_u64().unwrap_or(3_600 * S),
+            },
             rate: Rate { count: n("count").into(), period: n("period_us").into() },
             capacity: n("capacity") as usize,
             lease_ms: n("lease_ms"),
@@ -88,6 +115,8 @@ impl Policy {
             drop_oldest: field("overflow") == "drop-oldest",
             route: field("route").as_str().expect("a route").to_owned(),
             catch_up: n("catch_up_us"),
+            paused_by: None,
+            is_closed: false,
         }
     }
 }

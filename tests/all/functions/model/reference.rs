@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::jobs::{Dead, Job, Line, Ready, Retry};
 use super::pace::Paid;
 use super::policy::{Policy, Record};
+use super::settings::Own;
+use super::slow::Slow;
 use crate::rig::MS;
 
 /// The end of a bucket's first back-off; `None`: it is over, and the bucket was scheduled for it.
@@ -13,6 +15,8 @@ pub(super) type Announced = Option<u64>;
 pub(super) struct Model {
     pub(super) record: Record,
     pub(super) prev: Option<Record>,
+    /// What is set for names.
+    pub(super) own: BTreeMap<String, Own>,
     pub(super) spread: BTreeSet<String>,
     pub(super) queues: BTreeMap<String, VecDeque<Job>>,
     /// Delayed jobs by their time, then by the moment of the accept and what is stored.
@@ -26,6 +30,7 @@ pub(super) struct Model {
     /// What is known of submitted jobs that wait.
     pub(super) lines: BTreeMap<String, BTreeMap<String, Line>>,
     pub(super) paid: BTreeMap<String, Paid>,
+    pub(super) slow: BTreeMap<String, Slow>,
     /// The entries of which it was told what they really cost.
     pub(super) adjusted: BTreeSet<String>,
     /// When the window of a bucket's gate began, and how many it has let in.
@@ -33,6 +38,8 @@ pub(super) struct Model {
     pub(super) levels: BTreeMap<String, usize>,
     pub(super) schedule: BTreeMap<String, u64>,
     pub(super) held: BTreeMap<String, (String, u64)>,
+    /// With work, and stopped by an operator.
+    pub(super) paused: BTreeMap<String, u64>,
     /// Without work, and not past their due.
     pub(super) rest: BTreeMap<String, u64>,
     /// When those at rest were last forgotten.
@@ -48,6 +55,9 @@ pub(super) struct State {
     pub(super) policy: Policy,
     pub(super) fresh: bool,
     pub(super) due: Option<u64>,
+    /// The same by its pace alone, without what slows it down.
+    pub(super) pace: Option<u64>,
+    pub(super) slow: Option<Slow>,
     pub(super) keeps: usize,
     /// What its last job paid, as the policy has it now.
     pub(super) paid: Option<Paid>,
@@ -59,6 +69,7 @@ impl Model {
         Self {
             record,
             prev: None,
+            own: BTreeMap::new(),
             spread: BTreeSet::new(),
             queues: BTreeMap::new(),
             delayed: BTreeMap::new(),
@@ -67,11 +78,13 @@ impl Model {
             dropped: BTreeSet::new(),
             lines: BTreeMap::new(),
             paid: BTreeMap::new(),
+            slow: BTreeMap::new(),
             adjusted: BTreeSet::new(),
             gates: BTreeMap::new(),
             levels: BTreeMap::new(),
             schedule: BTreeMap::new(),
             held: BTreeMap::new(),
+            paused: BTreeMap::new(),
             rest: BTreeMap::new(),
             forgot: 0,
             retries: BTreeMap::new(),
@@ -87,13 +100,19 @@ impl Model {
     }
 
     pub(super) fn look(&self, now: u64, bucket: &str) -> State {
-        let policy = self.record.policy(bucket);
+        self.look_from(now, bucket, self.before(now, bucket))
+    }
+
+    /// How things stand with a bucket that was last put right by `old`, where that is not what applies now.
+    pub(super) fn look_from(&self, now: u64, bucket: &str, old: Option<Policy>) -> State {
+        let policy = self.policy(now, bucket);
         let mut due = self.schedule.get(bucket).copied().or(self.held.get(bucket).map(|(_, due)| *due));
-        due = due.or(self.rest.get(bucket).copied());
+        due = due.or(self.rest.get(bucket).copied()).or(self.paused.get(bucket).copied());
+        let mut slow = self.slow.get(bucket).map(|slow| slow.put_right(now));
+        due = due.map(|due| slow.as_ref().map_or(due, |slow| slow.pace(due)));
         let mut bound = policy.capacity.max(self.levels.get(bucket).copied().unwrap_or(0));
         let (mut fresh, mut paid) = (false, self.paid.get(bucket).cloned());
-        if let Some(prev) = self.prev.as_ref().filter(|_| !self.spread.contains(bucket)) {
-            let old = prev.policy(bucket);
+        if let Some(old) = old {
             fresh = true;
             bound = bound.max(old.capacity);
             if (old.rate, old.job) != (policy.rate, policy.job) {
@@ -102,11 +121,14 @@ impl Model {
         }
         due = due.map(|due| due.min(now + policy.pace().reach(paid.as_ref())));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
-        // One that another route holds than its own goes on now.
-        if self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
+        // One that another route holds than its own goes on now, and so does one that is paused no more: "going on gives no credit".
+        let goes_on = self.paused.contains_key(bucket) && policy.paused_by.is_none();
+        if goes_on || self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
             due = due.map(|due| due.max(now));
         }
-        State { policy, fresh, due, keeps: self.len(bucket).min(bound), paid, now }
+        let pace = due;
+        due = slow.as_mut().map_or(due, |slow| slow.hold(now, due));
+        State { policy, fresh, due, pace, slow, keeps: self.len(bucket).min(bound), paid, now }
     }
 
     pub(super) fn set_level(&mut self, bucket: &str, capacity: usize) {
@@ -118,11 +140,18 @@ impl Model {
         };
     }
 
-    pub(super) fn cut(&mut self, bucket: &str, keeps: usize, drop_oldest: bool) {
+    pub(super) fn cut(&mut self, bucket: &str, keeps: usize, p: &Policy) {
+        let drop_oldest = p.drop_oldest;
         let queue = self.queues.entry(bucket.into()).or_default();
         let over = queue.len() - keeps;
         let gone: Vec<Job> = if drop_oldest { queue.drain(..over).collect() } else { queue.drain(keeps..).collect() };
-        let reason = if drop_oldest { "dropped" } else { "full" };
+        let reason = if drop_oldest {
+            "dropped"
+        } else if p.is_closed {
+            "closed"
+        } else {
+            "full"
+        };
         for job in gone {
             let is_known = self.line_of(bucket, &job).is_some();
             self.left_line(bucket, &job);
@@ -134,10 +163,14 @@ impl Model {
     }
 
     pub(super) fn settle(&mut self, bucket: &str, state: &State) {
-        self.cut(bucket, state.keeps, state.policy.drop_oldest);
+        self.keep_slow(bucket, state);
+        self.cut(bucket, state.keeps, &state.policy);
         self.set_level(bucket, state.policy.capacity);
         if state.fresh {
-            self.spread.insert(bucket.into());
+            if self.prev.is_some() {
+                self.spread.insert(bucket.into());
+            }
+            self.drop_over(state.now, bucket);
             match &state.paid {
                 Some(paid) if self.paid.get(bucket) == Some(paid) => {}
                 Some(paid) if paid.over > state.now => drop(self.paid.insert(bucket.into(), paid.clone())),
@@ -146,19 +179,27 @@ impl Model {
         }
     }
 
-    /// Drop the buckets at rest whose due is over, at most every 100 ms, and not while a change spreads: it may put a due off.
+    /// Drop the buckets at rest whose due is over, at most every 100 ms, and not while a change spreads, or the end of a setting is still to be
+    /// seen: it may put a due off.
     pub(super) fn forget(&mut self, now: u64) {
         let is_soon = (self.forgot..self.forgot + 100 * MS).contains(&now);
-        if !is_soon && self.prev.is_none() && self.rest.values().any(|due| *due <= now) {
+        let is_settled = self.prev.is_none() && self.first_end().is_none_or(|end| end > now);
+        if !is_soon && is_settled && self.rest.values().any(|due| *due <= now) {
             self.rest.retain(|_, due| *due > now);
             self.forgot = now;
         }
         self.paid.retain(|_, paid| paid.over > now);
+        self.slow.retain(|_, slow| slow.over() > now);
     }
 
-    /// A bucket with work waits for its own due first, and only then for its route.
+    /// A bucket with work waits for the end of a pause first, then for its own due, and only then for its route.
     pub(super) fn store_due(&mut self, now: u64, bucket: &str, due: u64) {
-        let route = self.record.policy(bucket).route;
+        let Policy { route, paused_by, .. } = self.policy(now, bucket);
+        if paused_by.is_some() {
+            self.leave_all(bucket);
+            self.paused.insert(bucket.into(), due);
+            return;
+        }
         match self.held.get_mut(bucket) {
             Some(held) if due <= now && held.0 == route => held.1 = due,
             held => {
@@ -170,9 +211,16 @@ impl Model {
     }
 
     pub(super) fn schedule(&mut self, bucket: &str, due: u64) {
+        self.leave_all(bucket);
+        self.schedule.insert(bucket.into(), due);
+    }
+
+    /// It stands nowhere.
+    pub(super) fn leave_all(&mut self, bucket: &str) {
+        self.schedule.remove(bucket);
         self.rest.remove(bucket);
         self.held.remove(bucket);
-        self.schedule.insert(bucket.into(), due);
+        self.paused.remove(bucket);
     }
 
     /// Whether a retry of a bucket, or a delayed job, could leave, were it due.
@@ -185,9 +233,7 @@ impl Model {
         if self.len(bucket) > 0 || self.is_working(now, bucket) {
             return self.store_due(now, bucket, due);
         }
-        self.schedule.remove(bucket);
-        self.held.remove(bucket);
-        self.rest.remove(bucket);
+        self.leave_all(bucket);
         if due > now {
             self.rest.insert(bucket.into(), due);
         }
@@ -195,14 +241,18 @@ impl Model {
 
     /// The same after a push. One that is at rest stays so, and one without work that is due stays where it is.
     pub(super) fn stand(&mut self, now: u64, bucket: &str, due: Option<u64>) {
-        let stands =
-            self.schedule.contains_key(bucket) || self.held.contains_key(bucket) || self.rest.contains_key(bucket);
+        let waits = self.schedule.contains_key(bucket) || self.held.contains_key(bucket);
+        let stands = waits || self.rest.contains_key(bucket) || self.paused.contains_key(bucket);
         match due {
             Some(due) if self.len(bucket) > 0 || stands && self.is_working(now, bucket) => {
                 self.store_due(now, bucket, due);
             }
             Some(due) if due > now => self.place(now, bucket, due),
-            Some(due) => drop(self.schedule.get_mut(bucket).map(|stored| *stored = due)),
+            Some(due) => {
+                if let Some(stored) = self.schedule.get_mut(bucket).or(self.paused.get_mut(bucket)) {
+                    *stored = due;
+                }
+            }
             // By a new rate it rested for long enough.
             None if self.rest.get(bucket).is_some_and(|due| *due > now) => drop(self.rest.remove(bucket)),
             None => {}
@@ -222,7 +272,7 @@ impl Model {
         let level = state.policy.capacity.max(state.keeps);
         self.queues.entry(bucket.into()).or_default().extend(jobs);
         if self.len(bucket) > level {
-            self.cut(bucket, level, true);
+            self.cut(bucket, level, &state.policy);
         }
         // Before it moves: one that its old route held goes on now by the route that it has now, with no credit.
         let reckoned = self.reckoned(now, bucket, Some(due));
@@ -266,9 +316,10 @@ impl Model {
         [0, depth as i64, p.capacity as i64, if full { retry_ms(now, due) } else { -1 }, eta]
     }
 
-    /// The due that a reply reckons with: of a held bucket as if that ended now.
+    /// The due that a reply reckons with: of a held or paused bucket as if that ended now.
     pub(super) fn reckoned(&self, now: u64, bucket: &str, due: Option<u64>) -> u64 {
-        due.map_or(now, |due| if self.held.contains_key(bucket) { due.max(now) } else { due })
+        let waits_by_order = self.held.contains_key(bucket) || self.policy(now, bucket).paused_by.is_some();
+        due.map_or(now, |due| if waits_by_order { due.max(now) } else { due })
     }
 
     pub(super) fn configure(&mut self, now: u64, record: Record) -> i64 {
@@ -278,12 +329,19 @@ impl Model {
         if self.prev.is_some() {
             return -1;
         }
-        let old = std::mem::replace(&mut self.record, record);
-        if !self.schedule.is_empty() || !self.held.is_empty() || self.rest.values().any(|due| *due > now) {
+        let globs = self.record.globs.clone();
+        let old = std::mem::replace(&mut self.record, Record { globs, ..record });
+        self.spreads_from(now, old);
+        1
+    }
+
+    /// A change spreads to the buckets that stand somewhere.
+    pub(super) fn spreads_from(&mut self, now: u64, old: Record) {
+        let stands = !self.schedule.is_empty() || !self.held.is_empty() || !self.paused.is_empty();
+        if stands || self.rest.values().any(|due| *due > now) {
             self.prev = Some(old);
             self.spread.clear();
         }
-        1
     }
 }
 

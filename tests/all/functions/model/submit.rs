@@ -156,7 +156,7 @@ impl Model {
 
     /// "1 cancelled (its place frees at its turn), 2 dispatched already, 0 not known." 1 also where it was dropped before.
     pub(super) fn cancel(&mut self, now: u64, bucket: &str, id: &str) -> i64 {
-        let p = self.record.policy(bucket);
+        let p = self.policy(now, bucket);
         if let Some(line) = self.lines.get_mut(bucket).and_then(|lines| lines.get_mut(id)) {
             line.state = line.state.to_ascii_uppercase();
             return 1;
@@ -180,7 +180,7 @@ impl Model {
             };
             return (state.into(), ms_until(now, line.eta), line.attempt as i64);
         }
-        let is_known = line.is_some() || self.is_remembered(now, bucket, &self.record.policy(bucket), id);
+        let is_known = line.is_some() || self.is_remembered(now, bucket, &self.policy(now, bucket), id);
         (if is_known { "left" } else { "unknown" }.into(), -1, 0)
     }
 

@@ -14,12 +14,13 @@ impl Model {
         for bucket in buckets {
             if self.len(bucket) > 0 {
                 let mut state = self.look(now, bucket);
-                if let Some(due) = state.due {
+                let was_paused = self.paused.contains_key(*bucket);
+                if let Some(due) = state.due.filter(|due| !was_paused || *due > now) {
                     self.settle(bucket, &state);
-                    self.store_due(now, bucket, due);
+                    self.place(now, bucket, due); // one that is closed may be cut to nothing
                 } else {
                     self.rest.remove(*bucket);
-                    state.due = Some(now);
+                    state.due = state.due.or(Some(now));
                     left += self.visit(now, bucket, state);
                 }
             }
@@ -38,15 +39,23 @@ impl Model {
                 self.schedule.insert(bucket, due.max(now));
             }
         }
+        self.end_settings(now);
         let ended = self.index.iter().filter(|(_, announced)| announced.is_some_and(|ends| ends <= now));
         for bucket in ended.map(|(bucket, _)| bucket.clone()).collect::<Vec<_>>() {
             self.index.insert(bucket.clone(), None);
-            if !self.held.contains_key(&bucket) && !self.schedule.contains_key(&bucket) {
+            let waits = self.held.contains_key(&bucket) || self.paused.contains_key(&bucket);
+            if !waits && !self.schedule.contains_key(&bucket) {
                 let state = self.look(now, &bucket);
                 if state.fresh {
                     self.settle(&bucket, &state); // what changed reaches it before its due becomes now
                 }
-                self.schedule(&bucket, state.due.unwrap_or(now).max(now));
+                self.keep_slow(&bucket, &state);
+                let due = state.due.unwrap_or(now).max(now);
+                self.schedule(&bucket, due);
+                if state.policy.paused_by.is_some() {
+                    self.leave_all(&bucket);
+                    self.paused.insert(bucket, due);
+                }
             }
         }
     }
@@ -65,10 +74,11 @@ impl Model {
     /// The same in a call that has begun already.
     pub(super) fn drain_begun(&mut self, now: u64) -> usize {
         let mut left = 0;
+        self.bring_back(now);
         loop {
             let before = (left, self.prev.is_some(), self.schedule.clone(), self.held.clone(), self.index.clone());
             // A sweep takes the held buckets first and those on the schedule last, and what has become due in between leaves in between.
-            for part in [Self::sweep_held, Self::sweep_rest, Self::sweep_schedule] {
+            for part in [Self::sweep_held, Self::sweep_paused, Self::sweep_rest, Self::sweep_schedule] {
                 left += self.turns(now);
                 self.forget(now);
                 part(self, now);
@@ -99,6 +109,12 @@ impl Model {
         let (p, before) = (state.policy, self.ready.len());
         let mut due = state.due.expect("scheduled");
         let announced = self.index.get(bucket) == Some(&None);
+        // "A paused bucket lets nothing out."
+        if p.paused_by.is_some() {
+            self.place(now, bucket, due);
+            return 0;
+        }
+        self.paused.remove(bucket);
         if announced {
             self.let_retries_out(now, bucket, &p, &mut due);
         }
@@ -246,10 +262,36 @@ impl Model {
     pub(super) fn sweep_all(&mut self, now: u64, names: Vec<String>) {
         for bucket in names {
             let state = self.look(now, &bucket);
-            if self.prev.is_some() {
-                self.settle(&bucket, &state);
+            if !self.sweep_stopped(now, &bucket, &state) {
+                self.store_due(now, &bucket, state.due.expect("scheduled"));
             }
-            self.store_due(now, &bucket, state.due.expect("scheduled"));
+        }
+    }
+
+    /// A change has come by a bucket. Replies whether an operator stops it, or has: then it stands where it must by now.
+    fn sweep_stopped(&mut self, now: u64, bucket: &str, state: &State) -> bool {
+        self.keep_slow(bucket, state);
+        if self.prev.is_none() {
+            return false;
+        }
+        self.settle(bucket, state);
+        if state.policy.paused_by.is_none() && !self.paused.contains_key(bucket) {
+            return false;
+        }
+        let has_work = self.len(bucket) > 0 || self.is_working(now, bucket);
+        match state.due.or(has_work.then_some(now)) {
+            Some(due) => self.place(now, bucket, due),
+            None => self.leave_all(bucket),
+        }
+        true
+    }
+
+    pub(super) fn sweep_paused(&mut self, now: u64) {
+        for bucket in self.paused.keys().cloned().collect::<Vec<_>>() {
+            let state = self.look(now, &bucket);
+            if !self.sweep_stopped(now, &bucket, &state) {
+                self.paused.insert(bucket, state.due.expect("it waits"));
+            }
         }
     }
 
@@ -260,8 +302,8 @@ impl Model {
     pub(super) fn sweep_rest(&mut self, now: u64) {
         for bucket in self.rest.keys().cloned().collect::<Vec<_>>() {
             let state = self.look(now, &bucket);
-            if self.prev.is_some() {
-                self.settle(&bucket, &state);
+            if self.sweep_stopped(now, &bucket, &state) {
+                continue;
             }
             match state.due {
                 Some(due) => drop(self.rest.insert(bucket, due)),

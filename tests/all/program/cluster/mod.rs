@@ -9,6 +9,7 @@ use super::Shell;
 use crate::cluster::{Move, PRIMARIES, ask, form, options, reach, slot_of};
 use crate::rig::{Case, Daemon, Server, eventually, signal, without_door};
 
+mod authority;
 mod doors;
 mod failover;
 mod sessions;

@@ -45,25 +45,29 @@ fn a_session_that_begins_anew_is_told_of_pushes_as_the_first_one_was() {
 }
 
 #[test]
-fn while_nothing_moves_one_node_is_asked_for_the_map_and_not_all_of_them() {
+fn while_nothing_moves_one_node_is_asked_for_its_state_and_the_slots_more_rarely() {
     let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
     let daemon = cluster.daemon();
     eventually("all are served", || (0..3).all(|n| sessions(&daemon.log(), cluster.servers[n].port) == 1));
-    let asked = || -> Vec<u64> {
+    let asked = |what: &str| -> Vec<u64> {
         let of = |server: &Server| -> u64 {
             let info: String = ask(&mut server.connect(), &["INFO", "commandstats"]);
-            let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_cluster|slots:calls="));
+            let line = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_cluster|{what}:calls=")));
             line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
         };
         cluster.servers.iter().map(of).collect()
     };
-    let (before, since) = (asked(), Instant::now());
-    let more = || asked().iter().zip(&before).map(|(now, before)| now - before).collect::<Vec<u64>>();
-    eventually("each was asked", || more().iter().all(|calls| *calls > 0));
-    eventually("some times", || more().iter().sum::<u64>() >= 18);
+    let (states, slots, since) = (asked("info"), asked("slots"), Instant::now());
+    let more = |what: &str, before: &[u64]| -> Vec<u64> {
+        asked(what).iter().zip(before).map(|(now, before)| now - before).collect()
+    };
+    eventually("each was asked", || more("info", &states).iter().all(|calls| *calls > 0));
+    eventually("some times", || more("info", &states).iter().sum::<u64>() >= 18);
     // Each of the daemon's parts that need the map asks once a second. If all nodes were asked, it would be half that long at most.
-    let (calls, took) = (more().iter().sum::<u64>(), since.elapsed());
+    let (calls, took) = (more("info", &states).iter().sum::<u64>(), since.elapsed());
     assert!(took > Duration::from_secs(4), "{calls} in {took:?}");
+    let slots = more("slots", &slots).iter().sum::<u64>();
+    assert!((1..=calls * 2 / 3).contains(&slots), "asked {slots} times for the slots, {calls} times for the state");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::{Connection, Value};
 
 use super::doors::curl;
+use super::failover::sessions;
 use super::{Cluster, PARTITIONS, kill, node};
 use crate::cluster::{ask, id_of, is_well, meet};
 use crate::program::Work;
@@ -178,4 +179,46 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
         status["routes"].as_array().is_some_and(|routes| routes.iter().all(is_empty))
     });
     work.stop();
+}
+
+#[test]
+fn a_daemon_that_starts_while_partition_0_is_on_the_move_serves_the_others_of_its_server_and_says_once_what_waits() {
+    let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
+    let first = cluster.daemon();
+    let buckets = cluster.a_bucket_each();
+    eventually("all have the record", || {
+        let has = |number| cluster.redis(number, &["HEXISTS", &format!("drip:policy:{{{number}}}"), "record"]);
+        (0..PARTITIONS).all(has)
+    });
+    drop(first);
+    let from = cluster.home(0);
+    let to = cluster.servers.iter().find(|server| server.port != from.port).expect("another");
+    let beside: Vec<u8> = cluster.partitions_of(from).into_iter().filter(|number| *number != 0).collect();
+    let moving = cluster.begin_move(0, from, to);
+    moving.carry(moving.keys(from.port).len() / 2);
+
+    cluster.configure("[defaults]\nrate = '1000/s'\ncapacity = 7\n");
+    let daemon = cluster.daemon();
+    for number in &beside {
+        cluster.run(&["push", &buckets[usize::from(*number)], "x"]);
+    }
+    eventually("those beside it are let out", || {
+        beside.iter().all(|number| left(&cluster, *number, &buckets[usize::from(*number)]).len() == 1)
+    });
+    // It asks again and again, over the connection that it has.
+    for _ in 0..3 {
+        let refused = || -> String { ask(&mut from.connect(), &["INFO", "errorstats"]) };
+        let before = refused();
+        eventually("it has asked again", || refused() != before);
+    }
+    assert_eq!(sessions(&daemon.log(), from.port), 1, "{}", daemon.log());
+    let said = daemon.log().lines().filter(|line| line.contains("WARN") && line.contains("partition 0")).count();
+    assert_eq!(said, 1, "{}", daemon.log());
+    moving.finish();
+    eventually("its configuration is in force", || {
+        let (code, out, _) = cluster.shell.run(&["status", &buckets[usize::from(beside[0])], "--json"]);
+        code == 0 && serde_json::from_str::<serde_json::Value>(&out).expect("JSON")["capacity"] == 7
+    });
+    cluster.run(&["push", &buckets[0], "x"]);
+    eventually("partition 0 is served", || left(&cluster, 0, &buckets[0]).len() == 1);
 }

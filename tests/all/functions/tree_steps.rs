@@ -1,0 +1,134 @@
+//! What operators and workers do in `tree_model`: set, pause, purge, cancel, find, and say what a job really cost.
+
+use super::flow::{set_at, unset_at};
+use super::tree_model::{Pair, random_quotas, random_rate};
+use super::tree_reference::Left;
+use crate::rig::MS;
+
+/// What is over of a node without work is forgotten by calls, one every 100 ms: until then a new rate may find it.
+const FORGOTTEN_IN: u64 = 200 * MS;
+
+impl Pair {
+    /// A change of one key of a node.
+    pub(super) fn set(&mut self) {
+        self.settle_what_came();
+        let (n, is_rate) = (self.any(|_| true), self.rng.bool());
+        let id = self.tree.nodes[n].id.clone();
+        if self.has_quotas && self.rng.bool() {
+            self.settle();
+            let quotas = random_quotas(&mut self.rng, true, 1);
+            self.tell(&format!("set {id} {quotas:?}"));
+            let list: Vec<String> = quotas.iter().map(|quota| quota.json()).collect();
+            let policy = format!(r#"{{"quotas":[{}]}}"#, list.join(","));
+            set_at(&mut self.case, self.now, &id, "quota", &policy);
+            self.tree.set_quotas(n, quotas, self.now);
+        } else if is_rate {
+            self.settle();
+            let rate = random_rate(&mut self.rng);
+            if self.is_being_forgotten(n) || self.tree.moves_a_resting_budget(n, rate, self.now) {
+                return;
+            }
+            self.tell(&format!("set {id} {rate:?}"));
+            let policy = format!(r#"{{"count":{},"period_us":{}}}"#, rate.count, rate.period);
+            set_at(&mut self.case, self.now, &id, "rate", &policy);
+            self.tree.set_rate(n, rate, self.now);
+            self.steady_since = self.tree.left.len();
+        } else {
+            self.tree.nodes[n].weight = self.rng.u32(1..5);
+            let weight = self.tree.nodes[n].weight;
+            self.tell(&format!("set {id} weight {weight}"));
+            set_at(&mut self.case, self.now, &id, "weight", &format!(r#"{{"weight":{weight}}}"#));
+            self.tree.put_right(n, self.now);
+        }
+    }
+
+    fn is_being_forgotten(&self, n: usize) -> bool {
+        self.tree.is_over(n, self.now) && !self.tree.is_over(n, self.now - FORGOTTEN_IN)
+    }
+
+    /// A pause, or its end.
+    pub(super) fn pause(&mut self) {
+        self.settle_what_came();
+        let n = self.any(|_| true);
+        let (id, is_paused) = (self.tree.nodes[n].id.clone(), !self.tree.nodes[n].is_paused);
+        self.tell(&format!("pause {id} {is_paused}"));
+        if is_paused {
+            set_at(&mut self.case, self.now, &id, "pause", "{}");
+        } else {
+            unset_at(&mut self.case, self.now, &id, "pause");
+        }
+        self.tree.set_paused(n, is_paused, self.now);
+    }
+
+    /// A purge of a bucket: of its queue, of its delayed jobs, or of both.
+    pub(super) fn purge(&mut self) {
+        self.settle_what_came();
+        let n = self.any(|node| node.queue.is_some());
+        let (id, which) = (self.tree.nodes[n].id.clone(), ["0", "1", "only"][self.rng.usize(0..3)]);
+        self.tell(&format!("purge {id} {which}"));
+        let now = self.now.to_string();
+        let args = [now.as_str(), "0", "", "", "", which];
+        let told: Vec<i64> = self.case.fcall("drip__purge", &[&format!("queue:{id}")], &args);
+        assert_eq!(told, self.tree.purge(n, which != "only", which != "0", self.now), "{}", self.story.join("\n"));
+    }
+
+    /// A job of those that were submitted, or one of another bucket: nobody knows that.
+    fn any_submitted(&mut self) -> (usize, String) {
+        let (n, job) = self.submitted[self.rng.usize(0..self.submitted.len())].clone();
+        if self.rng.u8(0..8) == 0 { (self.any(|node| node.queue.is_some()), job) } else { (n, job) }
+    }
+
+    pub(super) fn cancel(&mut self) {
+        let (n, job) = self.any_submitted();
+        let id = self.tree.nodes[n].id.clone();
+        self.tell(&format!("cancel {id} {job}"));
+        let told = self.case.cancel_at(self.now, &id, &job);
+        assert_eq!(told, self.tree.cancel(n, &job), "{}", self.story.join("\n"));
+    }
+
+    /// Of a budget that was at rest a due that is over is known for a while, or it is not: where jobs left after this one that makes a
+    /// difference.
+    fn may_be_forgotten(&self, b: usize, left: &Left) -> bool {
+        let node = &self.tree.nodes[b];
+        node.due == 0 || self.tree.is_over(b, self.now) && node.due > left.at + left.cost * node.rate.interval()
+    }
+
+    /// A worker says what a job really cost, "while the entry is pending, once".
+    pub(super) fn adjust(&mut self) {
+        self.settle_what_came();
+        self.settle();
+        for entry in self.case.take("ready", 3) {
+            self.taken.push((entry.id, false));
+        }
+        if self.taken.is_empty() {
+            return;
+        }
+        let at = self.rng.usize(0..self.taken.len());
+        let left = self.tree.left[at].clone();
+        let n = self.tree.nodes.iter().position(|node| node.id == left.bucket).expect("its bucket");
+        if self.tree.above(n).into_iter().any(|b| self.may_be_forgotten(b, &left)) {
+            return;
+        }
+        let units = [-50, -3, -1, 0, 1, 2, 5, 60, 9_000][self.rng.usize(0..9)];
+        self.tell(&format!("adjust {left:?} {units:+}"));
+        let (entry, is_told) = self.taken[at].clone();
+        let args = [self.now.to_string(), entry, format!("{units:+}")];
+        let told: i64 = self.case.fcall("drip__adjust", &["ready"], &args);
+        assert_eq!(told, i64::from(!is_told), "{}", self.story.join("\n"));
+        if !is_told {
+            self.tree.adjust(&left, units, self.now);
+            if units < 0 {
+                self.steady_since = self.tree.left.len();
+            }
+        }
+        self.taken[at].1 = true;
+    }
+
+    pub(super) fn find(&mut self) {
+        let (n, job) = self.any_submitted();
+        let id = self.tree.nodes[n].id.clone();
+        self.tell(&format!("find {id} {job}"));
+        let told = self.case.find_at(self.now, &id, &job);
+        assert_eq!(told, self.tree.find(n, &job, self.now), "{}", self.story.join("\n"));
+    }
+}
