@@ -1,7 +1,7 @@
 //! The nodes of a Redis Cluster, by their ports: how they become one, who has which slot, and how a slot goes from one to another.
 
 use std::net::TcpListener;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, Value};
 
@@ -14,13 +14,18 @@ pub const SLOTS: u16 = 16_384;
 /// How many primaries the clusters of these tests begin with.
 pub const PRIMARIES: u16 = 3;
 
+/// After how long without a word a node is taken for dead: where nobody is to take its place not so soon, for a busy machine may stand still
+/// for seconds, and then the nodes would lose each other.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_WITH_REPLICAS: Duration = Duration::from_secs(1);
+
 /// What makes a server a node. Its bus has a port that nobody listened on a moment ago.
 pub fn options(full_coverage: &str) -> Vec<String> {
     let bus = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port().to_string();
     let options = [
         ["--cluster-enabled", "yes"],
         ["--cluster-port", &bus],
-        ["--cluster-node-timeout", "1000"],
+        ["--cluster-node-timeout", &PATIENCE.as_millis().to_string()],
         ["--cluster-require-full-coverage", full_coverage],
         ["--cluster-allow-replica-migration", "no"],
         ["--repl-diskless-sync-delay", "0"],
@@ -52,7 +57,7 @@ pub fn slot_of(port: u16, key: &str) -> u16 {
 }
 
 /// Whether a node thinks that all is well.
-pub fn is_well(port: u16, nodes: usize) -> bool {
+fn is_well(port: u16, nodes: usize) -> bool {
     let info: String = ask(&mut node(port), &["CLUSTER", "INFO"]);
     info.contains("cluster_state:ok") && info.contains(&format!("cluster_known_nodes:{nodes}\r"))
 }
@@ -63,8 +68,21 @@ pub fn is_in_step(port: u16) -> bool {
     info.contains("master_link_status:up")
 }
 
-/// Let a node join the others.
-pub fn meet(new: u16, of: u16) {
+/// Let nodes be one cluster, wherever some of them are in it already.
+pub fn join(ports: &[u16]) {
+    let is_well = |port: &&u16| is_well(**port, ports.len());
+    let mut met: Option<Instant> = None;
+    eventually("the cluster is well", || {
+        // A node forgets whom it has met if the two have not got to know each other within its patience.
+        if met.is_none_or(|at| at.elapsed() > PATIENCE) {
+            ports[1..].iter().filter(|port| !is_well(port)).for_each(|port| meet(*port, ports[0]));
+            met = Some(Instant::now());
+        }
+        ports.iter().all(|port| is_well(&port))
+    });
+}
+
+fn meet(new: u16, of: u16) {
     let bus: Vec<String> = ask(&mut node(of), &["CONFIG", "GET", "cluster-port"]);
     let _: Value = ask(&mut node(new), &["CLUSTER", "MEET", "127.0.0.1", &of.to_string(), &bus[1]]);
 }
@@ -79,16 +97,19 @@ pub fn form(ports: &[u16]) {
             let last = if n == PRIMARIES - 1 { SLOTS - 1 } else { SLOTS / PRIMARIES * (n + 1) - 1 };
             let _: Value = ask(&mut redis, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
         }
-        if n > 0 {
-            meet(*port, ports[0]);
-        }
     }
-    eventually("the cluster is well", || ports.iter().all(|port| is_well(*port, ports.len())));
+    join(ports);
     let replicas = &ports[usize::from(PRIMARIES)..];
     for (replica, primary) in replicas.iter().zip(ports) {
         let _: Value = ask(&mut node(*replica), &["CLUSTER", "REPLICATE", &id_of(*primary)]);
     }
     eventually("the replicas have all", || replicas.iter().all(|replica| is_in_step(*replica)));
+    if !replicas.is_empty() {
+        let patience = PATIENCE_WITH_REPLICAS.as_millis().to_string();
+        for port in ports {
+            let _: Value = ask(&mut node(*port), &["CONFIG", "SET", "cluster-node-timeout", &patience]);
+        }
+    }
 }
 
 /// A slot on its way from one node to another.

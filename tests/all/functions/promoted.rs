@@ -3,7 +3,7 @@
 
 use redis::{Connection, Value};
 
-use crate::cluster::{ask, id_of, is_in_step, is_well, meet, options};
+use crate::cluster::{ask, id_of, is_in_step, join, options};
 use crate::rig::{Server, eventually, load_library, record};
 
 const POLICY: &str = "drip:policy:{0}";
@@ -17,8 +17,7 @@ fn pair() -> [Server; 2] {
     let [mut primary, mut replica] = [pair[0].connect(), pair[1].connect()];
     let _: Value = ask(&mut primary, &["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     load_library(&mut primary);
-    meet(pair[1].port, pair[0].port);
-    eventually("they know each other", || pair.iter().all(|server| is_well(server.port, 2)));
+    join(&[pair[0].port, pair[1].port]);
     let _: Value = ask(&mut replica, &["CLUSTER", "REPLICATE", &id_of(pair[0].port)]);
     eventually("the replica has all", || is_in_step(pair[1].port));
     pair

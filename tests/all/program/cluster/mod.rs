@@ -51,6 +51,10 @@ impl Cluster {
         self.shell.file("config.toml", &without_door(&text));
     }
 
+    fn ports(&self) -> Vec<u16> {
+        self.servers.iter().map(|server| server.port).collect()
+    }
+
     fn daemon(&self) -> Daemon {
         Daemon::start(self.shell.home())
     }
@@ -109,8 +113,7 @@ impl Cluster {
 
     /// The slot of a partition begins to go from one server to another.
     fn begin_move(&self, number: u8, from: &Server, to: &Server) -> Move {
-        let ports: Vec<u16> = self.servers.iter().map(|server| server.port).collect();
-        Move::begin(&ports, self.slot(number), from.port, to.port)
+        Move::begin(&self.ports(), self.slot(number), from.port, to.port)
     }
 
     /// A command on the server that has a partition.

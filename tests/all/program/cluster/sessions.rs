@@ -8,7 +8,7 @@ use redis::Value;
 
 use super::failover::sessions;
 use super::{Cluster, PARTITIONS, kill, node};
-use crate::cluster::{ask, is_well, meet};
+use crate::cluster::{ask, join};
 use crate::program::Stopped;
 use crate::rig::{Daemon, Server, eventually};
 
@@ -74,9 +74,8 @@ fn while_nothing_moves_one_node_is_asked_for_its_state_and_the_slots_more_rarely
 fn a_partition_that_goes_where_nobody_answers_is_away_and_the_server_that_had_it_goes_on() {
     let mut cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
     let new = node("no");
-    meet(new.port, cluster.servers[0].port);
     cluster.servers.push(new);
-    eventually("they know each other", || cluster.servers.iter().all(|server| is_well(server.port, 4)));
+    join(&cluster.ports());
     let daemon = cluster.daemon();
     let buckets = cluster.a_bucket_each();
     let (number, new) = (5, cluster.servers[3].port);

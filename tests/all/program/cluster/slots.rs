@@ -9,7 +9,7 @@ use redis::{Connection, Value};
 use super::doors::curl;
 use super::failover::sessions;
 use super::{Cluster, PARTITIONS, kill, node};
-use crate::cluster::{ask, id_of, is_well, meet};
+use crate::cluster::{ask, id_of, join};
 use crate::program::Work;
 use crate::rig::{Server, eventually, free_port};
 
@@ -136,9 +136,8 @@ fn a_primary_that_is_added_is_served_and_one_that_is_forgotten_is_missed_by_nobo
     let daemon = cluster.daemon();
     let buckets = cluster.a_bucket_each();
     let new = node("no");
-    meet(new.port, cluster.servers[0].port);
     cluster.servers.push(new);
-    eventually("they know each other", || cluster.servers.iter().all(|server| is_well(server.port, 4)));
+    join(&cluster.ports());
     let moved = [1_u8, 2];
     let homes: Vec<u16> = moved.iter().map(|number| cluster.home(*number).port).collect();
     let find = |port: u16| cluster.servers.iter().find(|server| server.port == port).expect("one of ours");
