@@ -1,12 +1,11 @@
 //! The nodes of a Redis Cluster, by their ports: how they become one, who has which slot, and how a slot goes from one to another.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue, Value};
 
 use crate::program::Stopped;
-use crate::rig::eventually;
+use crate::rig::{eventually, free_port};
 
 /// How many key slots a cluster has.
 pub const SLOTS: u16 = 16_384;
@@ -21,7 +20,7 @@ const PATIENCE_WITH_REPLICAS: Duration = Duration::from_secs(1);
 
 /// What makes a server a node. Its bus has a port that nobody listened on a moment ago.
 pub fn options(full_coverage: &str) -> Vec<String> {
-    let bus = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port().to_string();
+    let bus = free_port().to_string();
     let options = [
         ["--cluster-enabled", "yes"],
         ["--cluster-port", &bus],

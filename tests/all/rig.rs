@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -36,9 +37,16 @@ pub fn signal(pid: u32, name: &str) {
     assert!(done.success(), "kill -{name} {pid}");
 }
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on now, and never the same one twice soon. It is below those that the system hands out by itself: a connection
+/// of somebody else cannot take it before the server that it is for does. The first one differs from run to run.
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a free port").port()
+    const FIRST: u16 = 10_000;
+    const COUNT: u16 = 20_000;
+    static NEXT: OnceLock<AtomicU64> = OnceLock::new();
+    let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(std::process::id())));
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = || FIRST + (next.fetch_add(1, Ordering::Relaxed) % u64::from(COUNT)) as u16;
+    std::iter::repeat_with(port).take(usize::from(COUNT)).find(is_free).expect("a free port")
 }
 
 /// The server program of this run: what `$DRIPD_TEST_SERVER` names, else the first `valkey-server` or `redis-server` of 7.0 or
