@@ -54,10 +54,11 @@ do
   end
   push.begun_due = begun_due
 
-  -- begins: jobs come into a bucket.
+  -- begins: jobs come into a bucket. One without a queue may have work all the same: retries, or delayed jobs whose time has come.
   local function begins(ctx, s)
     s.due = begun_due(ctx, s)
-    if s.len == 0 and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, s.bucket) end
+    local had_work = s.len > 0 or s.place ~= nil and s.place ~= ctx.k.rest
+    if s.p.parent and not s.p.refused and not had_work then budget.arrives(ctx, s.p.parent, s.bucket) end
   end
   push.begins = begins
 

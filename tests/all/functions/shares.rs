@@ -203,3 +203,15 @@ fn of_children_that_only_the_budget_keeps_away_none_is_two_jobs_ahead() {
         }
     }
 }
+
+#[test]
+fn a_child_keeps_its_turn_while_only_a_delayed_job_of_it_waits_whatever_is_pushed_then() {
+    let mut case = flat("1/s", &[("seldom", "1/10s", 1), ("flood", "100/s", 1)]);
+    fill(&mut case, [("seldom".to_owned(), 1)].into_iter());
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    assert_eq!(case.submit_at(T0, "seldom", "delayed", &["DELAY", "1000"]).five[0], 1);
+    fill(&mut case, [("flood".to_owned(), 20)].into_iter());
+    // Its time comes after a second, its own pace keeps it away for nine more, and its queue is empty when this one comes.
+    let left = run(&mut case, 15, vec![(T0 + 9 * S + 500_000, "seldom".to_owned())]);
+    assert_eq!(left["seldom"], [0, 11 * S - 20_000], "it has the next turn after it may go: {left:?}");
+}
