@@ -178,6 +178,7 @@ impl Daemon {
                 self.start_reconciler(tasks, all, Some(line), tracking, &reconciler);
             }
         }
+        self.progress.may_lack.notify_one();
         if !made.primary.numbers().is_empty() {
             self.has_begun_to_serve(whole, made.server.as_ref(), tracking);
         }

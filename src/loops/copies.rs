@@ -1,5 +1,5 @@
-//! Copies: what is set, and the record, are brought from the authority into every partition that lacks some of it: once a second, for a
-//! command may have ended half way, and a server may have lost what it had.
+//! Copies: what is set, and the record, are brought from the authority into every partition that lacks some of it: when partitions
+//! begin to be served, and once a second, for a command may have ended half way, and a server may have lost what it had.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,11 @@ impl Copies {
         }
         loop {
             tokio::select! { () = stop.cancelled() => return Ok(()), done = self.step() => done? }
-            tokio::select! { () = stop.cancelled() => return Ok(()), () = tokio::time::sleep(self.pause()) => {} }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = self.progress.may_lack.notified() => {}
+                () = tokio::time::sleep(self.pause()) => {}
+            }
         }
     }
 

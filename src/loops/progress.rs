@@ -20,6 +20,8 @@ pub struct Progress {
     inner: Mutex<Inner>,
     /// A call found another record in force than the one before it, or none at all.
     pub record_changed: Notify,
+    /// Partitions are served from now on that may lack what is set: their server was made ready after that was brought to the others.
+    pub may_lack: Notify,
 }
 
 #[derive(Debug, Default)]

@@ -82,8 +82,9 @@ fn a_primary_that_hangs_is_named_and_the_others_go_on_until_it_is_back() {
         (home, (0..PARTITIONS).filter(|number| !lost.contains(number)).collect::<Vec<u8>>())
     };
     let homes: BTreeMap<u8, u16> = others.iter().map(|number| (*number, cluster.home(*number).port)).collect();
-    // The record comes from the partition that hangs: all must have it.
     eventually("all are served", || (0..3).all(|n| sessions(&daemon.log(), cluster.servers[n].port) == 1));
+    // It comes from the partition that hangs.
+    eventually("all have the record", || cluster.all_have_the_record());
     let stopped = Stopped::stop(hung.pid());
     for number in &others {
         cluster.run(&["push", &buckets[usize::from(*number)], "x"]);

@@ -91,6 +91,11 @@ impl Cluster {
         found.into_values().collect()
     }
 
+    /// Whether the record has come to every partition.
+    fn all_have_the_record(&self) -> bool {
+        (0..PARTITIONS).all(|number| self.redis(number, &["HEXISTS", &format!("drip:policy:{{{number}}}"), "record"]))
+    }
+
     /// The slot of a partition.
     fn slot(&self, number: u8) -> u16 {
         slot_of(self.servers[0].port, &number.to_string())

@@ -162,12 +162,7 @@ fn what_is_reloaded_while_partition_0_hangs_is_answered_and_comes_into_force_whe
 fn a_daemon_of_another_cut_is_refused_also_while_partition_0_is_away() {
     let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
     let daemon = cluster.daemon();
-    eventually("all have the record", || {
-        (0..PARTITIONS).all(|number| {
-            let cut: Option<String> = cluster.redis(number, &["HGET", &format!("drip:policy:{{{number}}}"), "cut"]);
-            cut.is_some()
-        })
-    });
+    eventually("all have the record", || cluster.all_have_the_record());
     drop(daemon);
     kill(cluster.home(0));
     let text = std::fs::read_to_string(cluster.shell.home().join("config.toml")).expect("a configuration");
@@ -193,4 +188,32 @@ fn a_slot_that_its_server_does_not_serve_is_said_with_the_partition_and_the_way_
         assert!(err.contains("dripd status: partition 5"), "{err}");
         assert!(!err.contains("was refused") && (err.contains("ADDSLOTS") || err.contains("try again when")), "{err}");
     }
+}
+
+#[test]
+fn a_server_that_is_ready_after_the_others_has_the_record_at_once() {
+    let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
+    let home = cluster.home(0).port;
+    let late = cluster.servers.iter().find(|server| server.port != home).expect("another");
+    let number = cluster.partitions_of(late)[0];
+    let record = |redis: &mut redis::Connection| -> bool {
+        ask(redis, &["HEXISTS", &format!("drip:policy:{{{number}}}"), "record"])
+    };
+    // The look of each second would find it too: so it is at once in one of five times, or never.
+    let at_once = (0..5).any(|_| {
+        for server in &cluster.servers {
+            let _: redis::Value = ask(&mut server.connect(), &["FLUSHALL"]);
+            let _: redis::Value = ask(&mut server.connect(), &["FUNCTION", "FLUSH"]);
+        }
+        let mut redis = late.connect();
+        let stopped = Stopped::stop(late.pid());
+        let daemon = Daemon::spawn(cluster.shell.home());
+        eventually("the others are served", || sessions(&daemon.log(), home) == 1);
+        drop(stopped);
+        eventually("it is served", || sessions(&daemon.log(), late.port) == 1);
+        let since = Instant::now();
+        eventually("it has the record", || record(&mut redis));
+        since.elapsed() < Duration::from_millis(250)
+    });
+    assert!(at_once);
 }

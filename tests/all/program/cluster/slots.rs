@@ -185,10 +185,7 @@ fn a_daemon_that_starts_while_partition_0_is_on_the_move_serves_the_others_of_it
     let cluster = Cluster::start(false, "no", "[defaults]\nrate = '1000/s'\n");
     let first = cluster.daemon();
     let buckets = cluster.a_bucket_each();
-    eventually("all have the record", || {
-        let has = |number| cluster.redis(number, &["HEXISTS", &format!("drip:policy:{{{number}}}"), "record"]);
-        (0..PARTITIONS).all(has)
-    });
+    eventually("all have the record", || cluster.all_have_the_record());
     drop(first);
     let from = cluster.home(0);
     let to = cluster.servers.iter().find(|server| server.port != from.port).expect("another");
