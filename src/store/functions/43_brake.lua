@@ -179,7 +179,7 @@ do
       b.went_on = max(till, ctx.now)
       return true
     end
-    if till > b.went_on then b.went_on = till end
+    if till > max(b.went_on, ctx.now) then b.went_on = till end -- one that is over may have ended before anything waited
     return false
   end
 

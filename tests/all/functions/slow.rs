@@ -372,3 +372,21 @@ fn a_clock_that_steps_back_makes_no_slow_down_longer() {
         );
     }
 }
+
+#[test]
+fn a_slow_down_that_ended_before_anything_came_takes_nothing_from_what_a_budget_makes_up_for() {
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p'\nrate = '10/s'\n[[budget]]\nmatch = 'c'\nrate = '3/s'\ncatch_up = '1s'\nwithin = 'p'\n\
+         [[bucket]]\nmatch = 'a'\nrate = '100/s'\nwithin = 'c'\n[[bucket]]\nmatch = 'beside'\nrate = '100/s'\nwithin = 'p'\n",
+    );
+    slow_at(&mut case, T0, "a", &["PAUSE", "1000", "IN", "p"]);
+    case.push_at(T0, "beside", &["x"]);
+    run(&mut case, T0, at(1, 50));
+    // That one waited for the end of it; the budget rests now, and nothing has waited in the one below it.
+    let now = at(1, 110);
+    case.push_at(now, "a", &jobs(5));
+    run(&mut case, now, at(2, 0));
+    let at_ms: Vec<u64> = case.stream("ready").iter().map(|entry| (entry.number("at_us") - T0) / MS).collect();
+    assert_eq!(at_ms, [1_000, 1_110, 1_200, 1_300, 1_400, 1_500], "all of a second in which nothing left");
+    audit(&mut case);
+}
