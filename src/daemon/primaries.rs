@@ -33,6 +33,8 @@ pub(super) struct Primaries {
     failed: HashMap<String, Instant>,
     /// What the log said of servers that are not served, and when.
     said: HashMap<String, (String, Instant)>,
+    /// The first look is over.
+    has_begun: bool,
 }
 
 impl Primaries {
@@ -83,6 +85,9 @@ impl Daemon {
         whole: &Whole,
         stop: &CancellationToken,
     ) {
+        if !std::mem::replace(&mut of.has_begun, true) {
+            say_who_is_away(whole);
+        }
         let now = whole.primaries();
         let is_there = |line: &u64| now.iter().any(|primary| primary.line() == *line);
         let gone: Vec<u64> = of.known.keys().filter(|line| !is_there(line)).copied().collect();
@@ -298,5 +303,23 @@ fn say_where(redis: &str, numbers: &[u8], whole: &Whole) {
     }
     for (why, numbers) in away {
         warn!(redis, partitions = ranges(&numbers), why, "partitions have left a server and are away");
+    }
+}
+
+/// Say at first which partitions are away, and why; later that is said when they leave.
+fn say_who_is_away(whole: &Whole) {
+    let mut away = BTreeMap::<(String, String), Vec<u8>>::new();
+    for store in whole.each() {
+        if let Some(StoreError::Away { partition, node, why }) = store.absence() {
+            away.entry((node, why)).or_default().push(partition);
+        }
+    }
+    for ((redis, why), numbers) in away {
+        warn!(
+            redis,
+            partitions = ranges(&numbers),
+            why,
+            "partitions are away; they are served as soon as their server is there"
+        );
     }
 }

@@ -106,6 +106,11 @@ fn a_primary_that_hangs_is_named_and_the_others_go_on_until_it_is_back() {
     // A daemon that starts meanwhile serves what there is.
     let second = cluster.daemon();
     assert!(!second.log().contains(&format!("serving a server of the cluster redis=\"127.0.0.1:{}\"", hung.port)));
+    let says = format!(
+        "partitions are away; they are served as soon as their server is there redis=\"127.0.0.1:{}\"",
+        hung.port
+    );
+    assert!(second.log().contains(&says), "{}", second.log());
     drop(stopped);
     eventually("it serves that one too when it is back", || sessions(&second.log(), hung.port) == 1);
     eventually("it takes pushes again", || cluster.shell.run(&["push", &buckets[0], "x"]).0 == 0);
