@@ -183,7 +183,7 @@ impl Daemon {
                 self.start_reconciler(tasks, all, Some(line), tracking, &reconciler);
             }
         }
-        self.progress.may_lack.notify_one();
+        self.progress.partitions_begun.send_modify(|n| *n += 1);
         if !made.primary.numbers().is_empty() {
             self.has_begun_to_serve(whole, made.server.as_ref(), tracking);
         }

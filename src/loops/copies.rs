@@ -40,11 +40,12 @@ impl Copies {
             stop.cancelled().await;
             return Ok(());
         }
+        let mut begun = self.progress.partitions_begun.subscribe();
         loop {
             tokio::select! { () = stop.cancelled() => return Ok(()), done = self.step() => done? }
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = self.progress.may_lack.notified() => {}
+                _ = begun.changed() => {} // `progress` has the other end
                 () = tokio::time::sleep(self.pause()) => {}
             }
         }

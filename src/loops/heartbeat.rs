@@ -61,19 +61,24 @@ impl Heartbeat {
         Self { whole, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }
     }
 
-    /// Beat at once and then every five seconds; when stopped, say so.
+    /// Beat at once, when partitions begin to be served, and then every five seconds; when stopped, say so.
     ///
     /// # Errors
     ///
     /// The first call that is lost; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
+        let mut begun = self.progress.partitions_begun.subscribe();
         loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 beaten = self.step() => beaten?,
             }
-            tokio::select! { () = stop.cancelled() => break, watched = self.watch() => watched? }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = begun.changed() => {} // `progress` has the other end
+                watched = self.watch() => watched?,
+            }
         }
         let stop_in = async |mut store: Store| store.stop_beating(&self.identity.id).await;
         for why in join_all(self.whole.each().map(stop_in)).await.into_iter().filter_map(Result::err) {

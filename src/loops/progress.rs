@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::store::beat::Alive;
 use crate::store::change::EventsAt;
@@ -20,8 +20,9 @@ pub struct Progress {
     inner: Mutex<Inner>,
     /// A call found another record in force than the one before it, or none at all.
     pub record_changed: Notify,
-    /// Partitions are served from now on that may lack what is set: their server was made ready after that was brought to the others.
-    pub may_lack: Notify,
+    /// Grows whenever partitions begin to be served. They may lack what is set, and do not know who is alive: their server may have been made
+    /// ready after the others.
+    pub partitions_begun: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ do
     local p = record.policy_of(ctx.rec, name)
     if due <= ctx.now + p.interval_us and not brake.is_slowed(ctx, name, p) then return end -- a slow-down may last too long all the same
     bucket.decide(ctx, s, name, nil, 0, place, due, nil)
-    places.commit(ctx, s, place)
+    places.commit(ctx, s, s.due and place) -- of one at rest that is past its due nothing stays
   end
 
   -- put_right: a bucket of which anything may have changed. A held bucket goes back on the schedule if its policy names another

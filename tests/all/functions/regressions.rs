@@ -1,6 +1,6 @@
 //! What the reference models found wrong, each with the shortest sequence that shows it.
 
-use super::flow::{left, run, set_at, slow_at, unset_at};
+use super::flow::{at, audit, left, run, set_at, slow_at, unset_at};
 use crate::rig::{Case, MS, S, T0};
 
 #[test]
@@ -301,4 +301,21 @@ fn a_slow_down_shorter_than_an_interval_lasts_no_longer_where_the_clock_steps_ba
     let now = T0 - 1_200 * S;
     case.settle_at(now);
     assert_eq!(case.due("a"), Some(now + 1_800 * S), "its own length from now on");
+}
+
+#[test]
+fn a_bucket_that_rested_for_long_enough_is_passed_by_where_the_clock_steps_back_and_something_of_a_slow_down_is_stored() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    slow_at(&mut case, T0, "a", &["PAUSE", "100"]);
+    for (ms, bucket) in [(950, "other"), (994, "a")] {
+        case.push_at(at(0, ms), bucket, &["x"]);
+        case.settle_at(at(0, ms));
+    }
+    // The other one is forgotten, and for a tenth of a second no other bucket is.
+    case.settle_at(at(1, 50));
+    case.settle_at(at(1, 99));
+    case.push_at(at(1, 96), "third", &["x"]);
+    case.settle_at(at(1, 96));
+    assert_eq!(case.stream("ready").len(), 3);
+    audit(&mut case);
 }
