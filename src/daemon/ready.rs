@@ -152,6 +152,8 @@ async fn settle(whole: &mut Whole, progress: &Progress, config: &Config, must_pu
     carry(whole, progress).await?;
     if must_put {
         if is_own == Some(false) {
+            // While the authority is on the move it can be read, and takes nothing: then all that is for later.
+            progress.count(&authority.drain(&[]).await?);
             look_at_all(whole, progress).await?;
         }
         put(whole, config, progress).await?;

@@ -8,6 +8,7 @@ do
   local COST_MOST = 100000
   local HEADERS_MOST, HEADERS_BYTES = 8, 1024
   local SUBMITS_MOST = 100  -- in a call
+  local WORDS_MOST = 40     -- of a job: more cannot be right, and what is wrong stands in the first ones
   local SIBLINGS_MOST = 100 -- children of a budget whose weights are read for an estimate
 
   local upper
@@ -275,7 +276,7 @@ do
       local n = whole(args[i])
       if not n or n < 1 or i + n > #args then return refuse('BADARG', 'of each job its number of words is needed, and so many words') end
       if #calls == SUBMITS_MOST then return refuse('TOOMANY', 'at most ' .. SUBMITS_MOST .. ' jobs a call; split the push') end
-      calls[#calls + 1] = { unpack(args, i + 1, i + n) }
+      calls[#calls + 1] = { unpack(args, i + 1, i + min(n, WORDS_MOST)) }
       i = i + n + 1
     end
     local replies = {}

@@ -157,6 +157,8 @@ fn jobs_that_are_submitted_together_are_judged_one_by_one_up_to_the_first_withou
     assert_eq!(said[..2], ["full", "duplicate"]);
     assert!(said.len() == 3 && said[2].starts_with("TOOLARGE the job has 9 bytes"), "{said:?}");
     assert_eq!(all(&mut case, "0", &[]), Vec::<Vec<Value>>::new());
+    let words: Vec<&str> = ["1"].into_iter().chain(["HEADER", "a", "b"].repeat(4_000)).collect();
+    assert_eq!(verdicts(&all(&mut case, "0", &[&words])), ["BADARG HEADER a is given twice"]);
     for bad in [vec!["0"], vec!["x", "1"], vec!["2", "1"], vec!["1"]] {
         let now = T0.to_string();
         let args: Vec<&str> = [now.as_str(), "0"].into_iter().chain(bad).collect();

@@ -304,7 +304,8 @@ fn a_slow_down_shorter_than_an_interval_lasts_no_longer_where_the_clock_steps_ba
 }
 
 #[test]
-fn a_bucket_that_rested_for_long_enough_is_passed_by_where_the_clock_steps_back_and_something_of_a_slow_down_is_stored() {
+fn a_bucket_that_rested_for_long_enough_is_passed_by_where_the_clock_steps_back_and_something_of_a_slow_down_is_stored()
+{
     let mut case = Case::with("[defaults]\nrate = '10/s'\n");
     slow_at(&mut case, T0, "a", &["PAUSE", "100"]);
     for (ms, bucket) in [(950, "other"), (994, "a")] {
