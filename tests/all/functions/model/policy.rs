@@ -36,6 +36,8 @@ pub(in crate::functions) struct Slowing {
     pub(in crate::functions) initial: u64,
     pub(in crate::functions) max: u64,
     pub(in crate::functions) cap: u64,
+    /// It also lowers the rate, for longer than it lasts.
+    pub(in crate::functions) is_adaptive: bool,
 }
 
 /// A gate of the kind `fixed-window`: so many in each window of so many microseconds, which begins with the first.
@@ -106,6 +108,7 @@ impl Policy {
                 initial: field("slow")["initial_us"].as_u64().unwrap_or(S),
                 max: field("slow")["max_us"].as_u64().unwrap_or(600 * S),
                 cap: field("slow")["cap_us"].as_u64().unwrap_or(3_600 * S),
+                is_adaptive: field("slow")["adaptive"].as_bool().unwrap_or(false),
             },
             rate: Rate { count: n("count").into(), period: n("period_us").into() },
             capacity: n("capacity") as usize,

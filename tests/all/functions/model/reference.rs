@@ -116,10 +116,11 @@ impl Model {
             fresh = true;
             bound = bound.max(old.capacity);
             if (old.rate, old.job) != (policy.rate, policy.job) {
-                due = due.map(|due| old.pace().re_anchored(policy.pace(), paid.as_mut(), due, now));
+                let (from, to) = (old.slowed_pace(slow.as_ref()), policy.slowed_pace(slow.as_ref()));
+                due = due.map(|due| from.re_anchored(to, paid.as_mut(), due, now));
             }
         }
-        due = due.map(|due| due.min(now + policy.pace().reach(paid.as_ref())));
+        due = due.map(|due| due.min(now + policy.slowed_pace(slow.as_ref()).reach(paid.as_ref())));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
         // One that another route holds than its own goes on now, and so does one that is paused no more: "going on gives no credit".
         let goes_on = self.paused.contains_key(bucket) && policy.paused_by.is_none();
@@ -234,6 +235,7 @@ impl Model {
             return self.store_due(now, bucket, due);
         }
         self.leave_all(bucket);
+        self.has_no_work(bucket);
         if due > now {
             self.rest.insert(bucket.into(), due);
         }

@@ -122,6 +122,9 @@ impl Model {
         let working = announced && self.announce(now, bucket, true);
         self.set_level(bucket, p.capacity);
         self.schedule.remove(bucket);
+        if self.len(bucket) == 0 && !working {
+            self.has_no_work(bucket);
+        }
         match (due > now, self.len(bucket) > 0 || working) {
             (true, true) => drop(self.schedule.insert(bucket.into(), due)),
             (true, false) => drop(self.rest.insert(bucket.into(), due)),
