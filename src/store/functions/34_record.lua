@@ -380,6 +380,13 @@ do
     return routes
   end
 
+  -- names_route: whether a record names a route.
+  function record.names_route(rec, name)
+    rec = rec.base or rec
+    rec.named = rec.named or record.routes_of(rec)
+    return rec.named[name] ~= nil
+  end
+
   -- decode: a record from its JSON, or nil.
   function record.decode(json)
     local ok, rec = pcall(cjson.decode, json)
