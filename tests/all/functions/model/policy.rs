@@ -25,6 +25,8 @@ pub(in crate::functions) struct Policy {
     pub(super) ttl: Option<u64>,
     pub(super) gate: Option<Window>,
     pub(super) slow: Slowing,
+    /// At most so many jobs in flight.
+    pub(super) slots: Option<usize>,
     /// The name or glob that pauses it.
     pub(super) paused_by: Option<String>,
     pub(super) is_closed: bool,
@@ -110,6 +112,7 @@ impl Policy {
                 cap: field("slow")["cap_us"].as_u64().unwrap_or(3_600 * S),
                 is_adaptive: field("slow")["adaptive"].as_bool().unwrap_or(false),
             },
+            slots: Some(more("concurrency", 0) as usize).filter(|n| *n > 0),
             rate: Rate { count: n("count").into(), period: n("period_us").into() },
             capacity: n("capacity") as usize,
             lease_ms: n("lease_ms"),

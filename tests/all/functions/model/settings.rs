@@ -15,7 +15,7 @@ use crate::rig::{MS, S};
 /// What is set: by name, or by one of the globs.
 const PATTERNS: [&str; 6] = ["a", "b", "slow", "mail", "s*", "*l*"];
 
-const VALUES: [&str; 19] = [
+const VALUES: [&str; 22] = [
     "pause",
     "pause",
     "pause",
@@ -35,6 +35,9 @@ const VALUES: [&str; 19] = [
     "slow={ initial = '40ms', cap = '3s', adaptive = true }",
     "slow={ max = '2s', adaptive = true }",
     "slow={ initial = '400ms', max = '1s' }",
+    "concurrency=1",
+    "concurrency=3",
+    "concurrency=none",
 ];
 
 #[derive(Debug, Clone)]
