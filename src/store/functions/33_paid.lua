@@ -15,6 +15,7 @@ do
   local digits = base.digits
 
   local LONGEST_US = 366 * 86400000000 -- what one job pays at most
+  paid.LONGEST_US = LONGEST_US
   local NAMES = { 'cost', 'unit_due', 'job_due', 'needs', 'largest', 'over' }
 
   function paid.fresh()
@@ -44,7 +45,7 @@ do
 
   -- reach_us: how far ahead the due of a node may lie, at an interval.
   function paid.reach_us(d, p, interval_us)
-    local reach = d and min(LONGEST_US, d.cost * interval_us) or interval_us
+    local reach = min(LONGEST_US, (d and d.cost or 1) * interval_us)
     return p.job and max(reach, p.job.interval_us) or reach
   end
 

@@ -322,6 +322,9 @@ do
   -- until every bucket is put right. `ended_us` is the latest end of a setting of a glob that is over, 0: none is; `first_ended_us` the
   -- earliest.
   function record.look_at(view, now)
+    if now < view.now then -- the clock stepped back: what had ended may not have ended yet
+      view.young, view.old, view.young_count, view.shared, view.shared_count, view.resolved = {}, {}, 0, {}, 0, {}
+    end
     view.now = now
     if now >= view.ended_us and now < view.next_us then return end
     view.ended_us, view.first_ended_us, view.next_us = 0, huge, huge
@@ -375,6 +378,13 @@ do
     add(rec.defaults.route)
     for _, entry in ipairs(rec.buckets) do add(entry.policy.route) end
     return routes
+  end
+
+  -- names_route: whether a record names a route.
+  function record.names_route(rec, name)
+    rec = rec.base or rec
+    rec.named = rec.named or record.routes_of(rec)
+    return rec.named[name] ~= nil
   end
 
   -- decode: a record from its JSON, or nil.

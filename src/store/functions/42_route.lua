@@ -131,7 +131,13 @@ do
       ctx.rooms[name] = r
       local length = pcall_redis('XLEN', r.stream)
       local err = is_error(length)
-      if not err and length == 0 and call('EXISTS', r.stream) == 0 then err = route.make(ctx.space, name) end
+      if not err and length == 0 then
+        if call('EXISTS', r.stream) == 0 then
+          err = route.make(ctx.space, name)
+        elseif not record.names_route(ctx.rec, name) then
+          call('SADD', ctx.k.routes, name) -- one that only operators have set: the reaper lets go of it while it is empty
+        end
+      end
       if err then
         r.exact = true
         note(ctx, 'wrong-type', r.stream, err)

@@ -211,7 +211,7 @@ do
   -- after: the due after a job of this cost.
   local function after(br, p, due, cost)
     local factor = brake.factor(br, p)
-    return factor < 1 and due + cost * slow.interval_us(p, factor) or paid.after(p, due, cost)
+    return factor < 1 and due + min(paid.LONGEST_US, cost * slow.interval_us(p, factor)) or paid.after(p, due, cost)
   end
 
   -- pay: the due of a node after a job of this cost has left in return for `due`, which is no earlier than `from`.
@@ -252,18 +252,13 @@ do
   -- was due before: a faster rate makes up for nothing that was not promised then. So do both dues of a payment, and what was paid is known
   -- as long as that counts, for it says how far ahead the due may lie.
   function brake.re_anchor(ctx, br, old, p, due)
-    local factor, d, least = br and brake.factor(br, p) or 1, br and br.paid, min(due, ctx.now)
+    local factor, d, least = br and brake.factor(br, old) or 1, br and br.paid, min(due, ctx.now)
     if d and d.follows == p and d.followed == ctx.calls then return max(d.unit_due, d.job_due, least) end -- for the second time in a call
     local cost = d and d.cost or 1
     local unit_due, job_due = due, due
     if d and old.job then unit_due, job_due = paid.dues(d, due) end
-    if factor < 1 then
-      due = unit_due - cost * slow.interval_us(old, factor) + cost * slow.interval_us(p, factor)
-    elseif cost == 1 then
-      due = rate.after(p, unit_due - old.step)
-    else
-      due = paid.after(p, unit_due - cost * old.step, cost)
-    end
+    local left_us = unit_due - cost * (factor < 1 and slow.interval_us(old, factor) or old.step)
+    due = br and after(br, p, left_us, cost) or paid.after(p, left_us, cost)
     if not d then return max(due, least) end
     if old.job and p.job then
       local job_is_known = job_due > old.job.step
@@ -302,6 +297,13 @@ do
   function brake.left(ctx, br, p, due, more, cost, from)
     brake.charge(ctx, br, p, more, cost)
     return brake.hold(ctx, br, p, brake.pay(ctx, br, p, due, cost, from))
+  end
+
+  -- rests: nothing of a bucket waits any more, for whatever reason: the time from now on is none in which jobs wait.
+  function brake.rests(ctx, br)
+    if not br.slow or br.slow.seen == 0 then return end
+    br.slow.seen = 0
+    change(ctx, br)
   end
 
   local function head_of(br)

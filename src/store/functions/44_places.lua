@@ -121,6 +121,7 @@ do
   -- commit: note where a bucket waits from now on, with its due. It is written by `flush`, with all others of the call.
   function places.commit(ctx, s, place)
     local from, due = s.place, s.due
+    if s.brake and (not place or place == ctx.k.rest) then brake.rests(ctx, s.brake) end
     if place == from and due == s.stored_due and not s.ends then return end
     if ctx.has_budgets then
       if waiting.budget(ctx, from) then

@@ -15,6 +15,20 @@ do
     m.late_k, m.late_from, m.late_to = k, ceil(2 ^ (k / 4) - 1), 2 ^ ((k + 1) / 4) - 1
   end
 
+  -- others_wait: whether other retries or delayed jobs of a bucket could leave than the `own` one that leaves now. It is asked only where
+  -- a slow-down left a part of the rate, which comes back while jobs wait; else the reply is no.
+  -- reads   its retries and delayed jobs      cost  2 calls, where it is asked
+  function leave.others_wait(ctx, s, own)
+    local br = s.brake
+    if not br or not br.slow or br.slow.factor >= 1 then return false end
+    local n = 0
+    for _, key in ipairs({ ctx.k.retry, ctx.k.delayed }) do
+      local found = pcall_redis('ZCOUNT', key .. s.bucket, '-inf', ctx.now_text)
+      n = n + (tonumber(found) or 0) -- a key may hold something else
+    end
+    return n > own
+  end
+
   -- left: a job of so many bytes has left in return for the due that it met. The next due follows the one met: lateness up to
   -- catch_up is made up, more is not. `more` says whether more jobs wait; `cost` is nil for a job of cost 1.
   function leave.left(ctx, s, r, bytes, more, cost)

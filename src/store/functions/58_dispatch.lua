@@ -41,7 +41,7 @@ do
       end
       if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, s.bucket, s.p)) end
       if drips then drip(drips, s.bucket, s.due_text or digits(s.met or s.due), ctx.now_text) end
-      left(ctx, s, r, 0, s.len > 0, cost)
+      left(ctx, s, r, 0, s.len > 0 or leave.others_wait(ctx, s, 1), cost)
       retries.remove(ctx, s, job)
       quota = quota - 1
     end
@@ -61,7 +61,7 @@ do
       head_of, head = nil, nil
       local bytes, o = #job, mark and element.read(mark, job)
       if o then
-        if not leave.submitted(ctx, s, r, o, bytes, out + 1 < len) then break end
+        if not leave.submitted(ctx, s, r, o, bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
       elseif bytes <= limit then
         local added = r.forward and forward.send(r, job) or pcall_redis('XADD', r.stream, '*', 'bucket', name, 'job', job, 'attempt', '1',
           'due_us', s.due_text or digits(s.met or s.due), 'at_us', now_text, 'lease_ms', lease)
@@ -71,7 +71,7 @@ do
         end
         if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, name, s.p)) end
         if drips then drip(drips, name, s.due_text or digits(s.met or s.due), now_text) end
-        left(ctx, s, r, bytes, out + 1 < len)
+        left(ctx, s, r, bytes, out + 1 < len or leave.others_wait(ctx, s, 0))
       elseif not rejected.turn_away(ctx, s, job, 'too_large') then
         s.stuck = true
         break
@@ -109,7 +109,7 @@ do
       local takes_queue, before = is_queue and s.len > 0, quota
       if takes_queue then
         quota = quota - 1 + from_queue(ctx, s, 1)
-      elseif one_delayed(ctx, s, text, job, s.len > 0) then
+      elseif one_delayed(ctx, s, text, job, s.len > 0 or leave.others_wait(ctx, s, 1)) then
         quota = quota - 1
       end
       if quota == before then break end

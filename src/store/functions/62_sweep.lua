@@ -35,7 +35,7 @@ do
     end
     if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
     if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
-      or place == ctx.k.full or waiting.budget(ctx, place)) then
+      or place == ctx.k.full or waiting.budget(ctx, place) or place ~= ctx.k.rest and slots.is_full(ctx, name, s.p)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
       places.commit(ctx, s, s.due and bucket.place(ctx, s))

@@ -95,3 +95,76 @@ fn a_budget_is_adaptive_too_and_one_without_a_rate_only_pauses() {
     run(&mut case, at(9, 0), at(150, 0));
     assert_eq!(slow_downs(&mut case, at(150, 0)), [], "the rate is back");
 }
+
+#[test]
+fn the_rate_comes_back_while_nothing_but_retries_or_delayed_jobs_waits() {
+    for is_delayed in [true, false] {
+        let mut case = Case::with("[defaults]\nrate = '1/s'\nslow = { adaptive = true, initial = '1ms' }\n");
+        case.push_at(T0, "a", &["x"]);
+        run(&mut case, T0, T0);
+        let first = case.take("ready", 1).remove(0);
+        if is_delayed {
+            for _ in 0..30 {
+                case.submit_at(T0, "a", "x", &["DELAY", "1"]);
+            }
+        } else {
+            case.push_at(T0, "a", &jobs(30));
+            run(&mut case, T0, at(30, 0));
+            for entry in case.take("ready", 30) {
+                fail_at(&mut case, at(30, 0), &entry, &["RETRY_IN", "0"]);
+            }
+        }
+        let began = if is_delayed { T0 } else { at(30, 0) };
+        fail_at(&mut case, began, &first, &["THROTTLED"]);
+        assert!(text(&mut case, began).ends_with(", at 90 % of its rate"), "{}", text(&mut case, began));
+        run(&mut case, began, began + 25 * S);
+        let told = text(&mut case, began + 25 * S);
+        assert!(told.ends_with(", at 92 % of its rate"), "a hundredth each 10 s, delayed {is_delayed}: {told}");
+    }
+}
+
+#[test]
+fn the_rate_does_not_come_back_after_what_waited_was_thrown_away() {
+    let mut case = Case::with("[defaults]\nrate = '1/s'\nslow = { adaptive = true, initial = '1ms' }\n");
+    case.push_at(T0, "a", &jobs(3));
+    run(&mut case, T0, T0);
+    let first = case.take("ready", 1).remove(0);
+    fail_at(&mut case, T0, &first, &["THROTTLED"]);
+    run(&mut case, T0, at(2, 0)); // the retry leaves, and two jobs wait
+    let _: Vec<i64> = case.fcall("drip__purge", &["queue:a"], &[at(2, 0).to_string(), "1".into()]);
+    run(&mut case, at(2, 0), at(1_000, 0));
+    case.push_at(at(1_000, 0), "a", &["x"]);
+    run(&mut case, at(1_000, 0), at(1_000, 0));
+    assert_eq!(left(&mut case, "a").last(), Some(&(1_000 * S)));
+    let told = text(&mut case, at(1_000, 0));
+    assert!(told.ends_with("at 90 % of its rate"), "nothing waited: {told}");
+}
+
+#[test]
+fn a_due_that_was_paid_at_the_whole_rate_is_re_anchored_from_when_its_job_left() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n");
+    case.push_at(T0, "a", &jobs(2));
+    run(&mut case, T0, T0);
+    let first = case.take("ready", 1).remove(0);
+    assert_eq!(
+        case.configure_at(&T0.to_string(), "[defaults]\nrate = '100/s'\nslow = { adaptive = true, initial = '1ms' }\n"),
+        1
+    );
+    fail_at(&mut case, T0, &first, &["THROTTLED"]);
+    run(&mut case, T0, at(1, 0));
+    assert_eq!(left(&mut case, "a"), [11_112, 2 * 11_112], "100/s, less a tenth");
+}
+
+#[test]
+fn one_job_pays_at_most_366_days_at_an_adaptive_rate_too() {
+    let mut case = Case::with("[defaults]\nrate = '1/366d'\nslow = { adaptive = true, initial = '1ms' }\n");
+    case.push_at(T0, "a", &["x"]);
+    run(&mut case, T0, T0);
+    let first = case.take("ready", 1).remove(0);
+    let later = at(366 * 86_400, 0);
+    fail_at(&mut case, later, &first, &["THROTTLED"]);
+    run(&mut case, later, later + S);
+    let left_at = T0 + *left(&mut case, "a").last().expect("it left again");
+    assert!(left_at > later, "the retry");
+    assert_eq!(case.due("a"), Some(left_at + 366 * 86_400 * S));
+}

@@ -251,3 +251,31 @@ fn what_stands_where_is_not_believed_for_longer_because_somebody_reads() {
     case.settle_at(T0 + 20 * S);
     assert_eq!(case.cmd::<Option<f64>>(&["ZSCORE", &rest, "b"]), None, "what rested for long enough leaves no key");
 }
+
+#[test]
+fn what_had_ended_by_a_clock_that_steps_back_holds_until_its_end_comes_again() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\n");
+    case.push_at(T0, "a", &["1", "2"]);
+    set(&mut case, T0, "a", &["pause"], Some(60 * MS));
+    set(&mut case, T0, "b*", &["capacity=4"], Some(60 * MS));
+    let _ = [capacity(&mut case, T0 + 130 * MS, "a"), capacity(&mut case, T0 + 130 * MS, "b1")]; // a look, and nothing is put right
+    assert_eq!(case.settle_at(T0 + 30 * MS).dispatched, 0, "it is paused");
+    assert_eq!(capacity(&mut case, T0 + 30 * MS, "b1"), 4);
+    assert_eq!(case.settle_at(T0 + 60 * MS).dispatched, 1);
+}
+
+#[test]
+fn jobs_of_a_route_that_only_operators_have_set_are_reaped_though_it_was_empty_before() {
+    let mut case = Case::with("[defaults]\nlease = '1s'\n");
+    set(&mut case, T0, "a", &["route=mail"], None);
+    let taken_back = |case: &mut Case| {
+        let reply: Vec<redis::Value> = case.fcall("drip__reap", &["policy"], &["", "1", "", ""]);
+        u64::from_redis_value(reply[3].clone()).expect("a number")
+    };
+    assert_eq!(taken_back(&mut case), 0);
+    case.push_at(T0, "a", &["x"]);
+    case.settle_at(T0);
+    let (entry, key) = (case.take("ready:mail", 1).remove(0), case.key("ready:mail"));
+    let _: redis::Value = case.cmd(&["XCLAIM", &key, "workers", "w", "0", &entry.id, "IDLE", "5000", "JUSTID"]);
+    assert_eq!(taken_back(&mut case), 1, "its lease has ended");
+}

@@ -207,3 +207,35 @@ fn while_a_key_of_the_slots_holds_something_else_nothing_leaves_and_nothing_is_l
         audit(&mut case, now);
     }
 }
+
+#[test]
+fn a_bucket_that_a_change_leaves_without_a_free_slot_waits_for_one_before_it_is_due() {
+    let mut case = Case::with("[defaults]\nrate = '1/10s'\nconcurrency = 3\n");
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1", "2", "3"]);
+    case.settle_at(now);
+    case.settle_at(now + 10 * S);
+    assert_eq!(case.stream("ready").len(), 2);
+    assert_eq!(case.configure_at(&(now + 10 * S).to_string(), "[defaults]\nrate = '1/10s'\nconcurrency = 2\n"), 1);
+    case.settle_at(now + 11 * S);
+    let (schedule, full) = (case.key("schedule"), case.key("full"));
+    let dues = [schedule, full].map(|key| case.cmd::<Option<u64>>(&["ZSCORE", &key, "a"]));
+    assert_eq!(dues, [None, Some(now + 20 * S)]);
+    audit(&mut case, now + 11 * S);
+}
+
+#[test]
+fn a_slow_down_that_frees_a_slot_re_anchors_a_due_once() {
+    let mut case = Case::with("[defaults]\nrate = '100/s'\nconcurrency = 1\n");
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1", "2"]);
+    case.settle_at(now);
+    let entry = case.take("ready", 1).remove(0);
+    let later = (now + 5 * MS).to_string();
+    assert_eq!(case.configure_at(&later, "[defaults]\nrate = '1/s'\nconcurrency = 1\n"), 1);
+    let args = [later.as_str(), &entry.id, "THROTTLED", "RETRY_AFTER", "3000"];
+    assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &args), 1);
+    let args = [(now + 6 * MS).to_string(), "CLEAR".into()];
+    let _: (u64, u64) = case.fcall("drip__slow", &["queue:a"], &args);
+    assert_eq!(case.due("a"), Some(now + S), "the last job, and an interval");
+}

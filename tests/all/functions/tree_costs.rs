@@ -5,7 +5,7 @@ use super::tree_reference::{Left, Place, Tree};
 
 impl Tree {
     fn pace(&self, n: usize) -> Pace {
-        Pace { rate: self.nodes[n].rate, job: self.nodes[n].job_rate, catch_up: self.catch_up(n) }
+        Pace { rate: self.nodes[n].rate, job: self.nodes[n].job_rate, catch_up: self.catch_up(n), left: 1.0 }
     }
 
     /// "COST takes n slots of every `rate` above it": a job has left in return for `due`.

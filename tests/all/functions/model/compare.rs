@@ -22,8 +22,11 @@ impl Stored {
         };
         let sorted = |name: &str| one("ZRANGE", name, &["0", "-1", "WITHSCORES"]);
         let mut reads = vec![one("HGET", "policy", &["mark"]), one("HKEYS", "turns", &[])];
-        reads.extend(["schedule", "rest", "paused", "held:default", "held:mail", "retries", "adjusted"].map(sorted));
-        reads.extend(["level", "paid", "slow"].map(|name| one("HGETALL", name, &[])));
+        reads.extend(
+            ["schedule", "rest", "paused", "full", "inflight", "held:default", "held:mail", "retries", "adjusted"]
+                .map(sorted),
+        );
+        reads.extend(["level", "paid", "slow", "slots"].map(|name| one("HGETALL", name, &[])));
         for bucket in BUCKETS {
             reads.push(one("LRANGE", &format!("queue:{bucket}"), &["0", "-1"]));
             reads.extend(["delayed", "retry", "ids"].map(|kind| sorted(&format!("{kind}:{bucket}"))));
@@ -54,7 +57,8 @@ impl Pair {
         self.compare_places(&stored)?;
         self.compare_slow(&stored)?;
         self.compare_ids(&stored)?;
-        self.compare_streams()
+        self.compare_streams()?;
+        self.compare_slots(&stored)
     }
 
     /// Jobs that wait: what is stored of each, and in which order.
@@ -81,7 +85,7 @@ impl Pair {
     }
 
     /// Where buckets wait, and from when on they may go.
-    fn compare_places(&self, stored: &Stored) -> Result<(), TestCaseError> {
+    fn compare_places(&mut self, stored: &Stored) -> Result<(), TestCaseError> {
         let expect: BTreeMap<String, f64> =
             self.model.schedule.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
         prop_assert_eq!(stored.sorted("schedule"), expect, "the schedule");
@@ -89,6 +93,8 @@ impl Pair {
         prop_assert_eq!(stored.sorted("rest"), expect, "at rest");
         let expect: BTreeMap<String, f64> = self.model.paused.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
         prop_assert_eq!(stored.sorted("paused"), expect, "paused");
+        let expect: BTreeMap<String, f64> = self.model.full.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
+        prop_assert_eq!(stored.sorted("full"), expect, "without a free slot");
         for route in ["default", "mail"] {
             let held = self.model.held.iter().filter(|(_, (r, _))| r == route);
             let expect: BTreeMap<String, f64> = held.map(|(b, (_, due))| (b.clone(), *due as f64)).collect();
@@ -101,6 +107,7 @@ impl Pair {
         prop_assert_eq!(&found, &self.model.levels, "levels");
         // Payments; those that are over may be forgotten at any time.
         let found: BTreeMap<String, String> = stored.get("paid");
+        self.model.paid.retain(|bucket, paid| paid.over > self.now || found.contains_key(bucket));
         let found = found.into_iter().filter_map(|(bucket, text)| {
             let words: Vec<u64> = text.split([' ', '/']).map(|word| word.parse().expect("a number")).collect();
             (words[8] > self.now).then(|| (bucket, [words[3], words[4], words[5], words[8]]))
@@ -118,6 +125,11 @@ impl Pair {
         let found: BTreeMap<_, _> = found.into_iter().map(|(bucket, text)| (bucket, Slow::stored(&text))).collect();
         for (bucket, slow) in &mut self.model.slow {
             slow.takes_over(found.get(bucket).map_or((0, 0), |numbers| (numbers[0], numbers[1])), now);
+            // What is over may be forgotten at any time.
+            let without_over = slow.put_right(now);
+            if found.get(bucket) == Some(&without_over.numbers()) {
+                *slow = without_over;
+            }
         }
         let expect = self.model.slow.iter().map(|(bucket, slow)| (bucket.clone(), slow.numbers()));
         prop_assert_eq!(found, expect.collect::<BTreeMap<_, _>>(), "what is slowed down");
@@ -161,7 +173,7 @@ impl Pair {
                 if expect.id.is_empty() {
                     expect.id.clone_from(&found.id);
                 }
-                prop_assert_eq!(&ready(found, route, expect.taken_ms), &**expect);
+                prop_assert_eq!(&ready(found, route, expect), &**expect);
             }
         }
         let dead: Vec<Dead> = self
@@ -177,6 +189,20 @@ impl Pair {
             })
             .collect();
         prop_assert_eq!(&dead, &self.model.dead, "dead");
+        Ok(())
+    }
+
+    /// Who holds a slot: by entry, and by bucket.
+    fn compare_slots(&self, stored: &Stored) -> Result<(), TestCaseError> {
+        let holding = || self.model.ready.iter().filter(|entry| entry.holds);
+        let expect = holding().map(|entry| (format!("{} {}", entry.route, entry.id), entry.bucket.clone()));
+        prop_assert_eq!(
+            stored.get::<BTreeMap<String, String>>("slots"),
+            expect.collect::<BTreeMap<_, _>>(),
+            "the slots"
+        );
+        let expect = holding().map(|entry| (format!("{}\n{} {}", entry.bucket, entry.route, entry.id), 0.0));
+        prop_assert_eq!(stored.sorted("inflight"), expect.collect::<BTreeMap<_, _>>(), "the slots by bucket");
         Ok(())
     }
 
@@ -210,7 +236,8 @@ fn options(entry: &Entry, id: String) -> Options {
     Options { id, cost, deadline, accepted: 0, headers }
 }
 
-fn ready(entry: &Entry, route: &str, taken_ms: Option<u64>) -> Ready {
+/// An entry as the model knows it. What the entry does not say is as expected.
+fn ready(entry: &Entry, route: &str, expect: &Ready) -> Ready {
     let Options { cost, deadline, headers, .. } = options(entry, String::new());
     Ready {
         id: entry.id.clone(),
@@ -226,6 +253,7 @@ fn ready(entry: &Entry, route: &str, taken_ms: Option<u64>) -> Ready {
         cost,
         deadline,
         headers,
-        taken_ms,
+        holds: expect.holds,
+        taken_ms: expect.taken_ms,
     }
 }

@@ -21,7 +21,7 @@ impl Model {
     }
 
     pub(super) fn fail(&mut self, now: u64, n: usize, back: Back, keep: bool, dead: bool, reason: &str) -> i64 {
-        let entry = self.finish(n);
+        let entry = self.finish(now, n);
         let p = self.policy(now, &entry.bucket);
         let options = entry.options();
         let counts = !keep || entry.kept >= 20;
@@ -72,9 +72,10 @@ impl Model {
     }
 
     /// A worker is done with an entry: it was told what it cost, if at all, while it was pending.
-    pub(super) fn finish(&mut self, n: usize) -> Ready {
+    pub(super) fn finish(&mut self, now: u64, n: usize) -> Ready {
         let entry = self.ready.remove(n);
         self.adjusted.remove(&format!("{} {}", entry.route, entry.id));
+        self.slot_freed(now, &entry);
         entry
     }
 }

@@ -133,6 +133,8 @@ pub(super) struct Ready {
     pub(super) cost: u64,
     pub(super) deadline: Option<u64>,
     pub(super) headers: Vec<(String, String)>,
+    /// One of the slots of its bucket: which it has from its dispatch on, or never.
+    pub(super) holds: bool,
     pub(super) taken_ms: Option<u64>,
 }
 

@@ -85,7 +85,7 @@ impl Pair {
                 let args = [now.to_string(), entry.id, "COST".to_owned(), units.to_string()];
                 prop_assert_eq!(self.case.fcall::<i64>("drip__ack", &[&stream(&entry.route)], &args), 1);
                 self.model.adjust(now, at, units - entry.cost as i64);
-                self.model.finish(at);
+                self.model.finish(now, at);
                 self.model.ends_incidents(now, &entry.bucket, entry.at);
             }
         }

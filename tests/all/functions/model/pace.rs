@@ -2,6 +2,7 @@
 
 use super::policy::{Policy, Rate};
 use super::reference::Model;
+use super::slow::Slow;
 use crate::rig::S;
 
 /// What one job pays at most.
@@ -49,12 +50,33 @@ pub(in crate::functions) struct Pace {
     /// `job_rate`: it paces jobs whatever they cost.
     pub(in crate::functions) job: Option<Rate>,
     pub(in crate::functions) catch_up: u64,
+    /// What slow-downs leave of the rate, with `adaptive`: 1 where they leave all of it. `job_rate` stays.
+    pub(in crate::functions) left: f64,
 }
 
 impl Pace {
+    /// The longest interval at what is left of the rate.
+    fn interval(self) -> u64 {
+        if self.left < 1.0 {
+            (self.rate.period as f64 / self.rate.count as f64 / self.left).ceil() as u64
+        } else {
+            self.rate.interval()
+        }
+    }
+
+    /// So many intervals later, by the rate.
+    fn after(self, t: u64, cost: u64) -> u64 {
+        if self.left < 1.0 { (t + cost * self.interval()).min(t + LONGEST) } else { self.rate.after_cost(t, cost) }
+    }
+
+    /// When a job of this cost left that paid up to `t`.
+    fn before(self, t: u64, cost: u64) -> u64 {
+        t - cost * if self.left < 1.0 { self.interval() } else { self.rate.step() }
+    }
+
     /// "No pace due may lie further ahead than what its last job paid."
     pub(in crate::functions) fn reach(self, paid: Option<&Paid>) -> u64 {
-        let reach = paid.map_or(self.rate.interval(), |paid| LONGEST.min(paid.cost * self.rate.interval()));
+        let reach = LONGEST.min(paid.map_or(1, |paid| paid.cost) * self.interval());
         reach.max(self.job.map_or(0, Rate::interval))
     }
 
@@ -70,7 +92,7 @@ impl Pace {
             _ => (due, due),
         };
         let cost = paid.as_ref().map_or(1, |paid| paid.cost);
-        let mut new = to.rate.after_cost(unit - cost * self.rate.step(), cost);
+        let mut new = to.after(self.before(unit, cost), cost);
         let Some(paid) = paid else { return new.max(due.min(now)) };
         if let (Some(old), Some(job)) = (self.job, to.job) {
             let is_known = by_job > old.step();
@@ -92,7 +114,7 @@ impl Pace {
         units: i64,
         now: u64,
     ) -> (u64, Paid) {
-        let interval = self.rate.interval();
+        let interval = self.interval();
         let known = known.filter(|paid| paid.over > now);
         let is_known = self.job.is_some() && known.is_some();
         let mut paid = known.unwrap_or(Paid::NOTHING);
@@ -121,13 +143,13 @@ impl Pace {
         let from = now - self.catch_up;
         let due = due.max(from);
         if known.is_none() && cost == 1 && self.job.is_none() {
-            return (self.rate.after(due), None);
+            return (self.after(due, 1), None);
         }
         let mut paid = known.filter(|paid| paid.over > now).unwrap_or(Paid::NOTHING);
-        let mut next = self.rate.after_cost(due, cost);
+        let mut next = self.after(due, cost);
         if let Some(job) = self.job {
             let (unit, by_job) = paid.dues(due);
-            (paid.unit, paid.job) = (self.rate.after_cost(unit.max(from), cost), job.after(by_job.max(from)));
+            (paid.unit, paid.job) = (self.after(unit.max(from), cost), job.after(by_job.max(from)));
             next = paid.unit.max(paid.job);
         }
         (paid.cost, paid.over) = (cost, next + self.catch_up);
@@ -137,7 +159,12 @@ impl Pace {
 
 impl Policy {
     pub(super) fn pace(&self) -> Pace {
-        Pace { rate: self.rate, job: self.job, catch_up: self.catch_up }
+        Pace { rate: self.rate, job: self.job, catch_up: self.catch_up, left: 1.0 }
+    }
+
+    /// The same of a bucket that may be slowed down.
+    pub(super) fn slowed_pace(&self, slow: Option<&Slow>) -> Pace {
+        Pace { left: slow.filter(|_| self.slow.is_adaptive).map_or(1.0, Slow::left), ..self.pace() }
     }
 }
 
@@ -145,7 +172,8 @@ impl Model {
     /// A job of a bucket has left. Replies when the next one may.
     pub(super) fn pay(&mut self, now: u64, bucket: &str, p: &Policy, due: u64, cost: u64) -> u64 {
         let known = self.paid.remove(bucket);
-        let (next, paid) = p.pace().pay(known, due, cost, now);
+        self.comes_back(now, bucket);
+        let (next, paid) = p.slowed_pace(self.slow.get(bucket)).pay(known, due, cost, now);
         // Of a job that paid one interval nothing needs to be known.
         if let Some(paid) = paid.filter(|_| cost > 1 || p.job.is_some()) {
             self.paid.insert(bucket.into(), paid);
@@ -166,7 +194,8 @@ impl Model {
         }
         let state = self.look(now, &entry.bucket);
         self.settle(&entry.bucket, &state);
-        let (due, paid) = state.policy.pace().adjusted(state.paid, state.pace, (entry.at, entry.cost), units, now);
+        let pace = state.policy.slowed_pace(state.slow.as_ref());
+        let (due, paid) = pace.adjusted(state.paid, state.pace, (entry.at, entry.cost), units, now);
         self.paid.remove(&entry.bucket);
         if paid.over > now {
             self.paid.insert(entry.bucket.clone(), paid);

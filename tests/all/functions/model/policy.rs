@@ -25,6 +25,8 @@ pub(in crate::functions) struct Policy {
     pub(super) ttl: Option<u64>,
     pub(super) gate: Option<Window>,
     pub(super) slow: Slowing,
+    /// At most so many jobs in flight.
+    pub(super) slots: Option<usize>,
     /// The name or glob that pauses it.
     pub(super) paused_by: Option<String>,
     pub(super) is_closed: bool,
@@ -36,6 +38,8 @@ pub(in crate::functions) struct Slowing {
     pub(in crate::functions) initial: u64,
     pub(in crate::functions) max: u64,
     pub(in crate::functions) cap: u64,
+    /// It also lowers the rate, for longer than it lasts.
+    pub(in crate::functions) is_adaptive: bool,
 }
 
 /// A gate of the kind `fixed-window`: so many in each window of so many microseconds, which begins with the first.
@@ -106,7 +110,9 @@ impl Policy {
                 initial: field("slow")["initial_us"].as_u64().unwrap_or(S),
                 max: field("slow")["max_us"].as_u64().unwrap_or(600 * S),
                 cap: field("slow")["cap_us"].as_u64().unwrap_or(3_600 * S),
+                is_adaptive: field("slow")["adaptive"].as_bool().unwrap_or(false),
             },
+            slots: Some(more("concurrency", 0) as usize).filter(|n| *n > 0),
             rate: Rate { count: n("count").into(), period: n("period_us").into() },
             capacity: n("capacity") as usize,
             lease_ms: n("lease_ms"),

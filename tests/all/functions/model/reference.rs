@@ -40,6 +40,8 @@ pub(super) struct Model {
     pub(super) held: BTreeMap<String, (String, u64)>,
     /// With work, and stopped by an operator.
     pub(super) paused: BTreeMap<String, u64>,
+    /// With work, and without a free slot.
+    pub(super) full: BTreeMap<String, u64>,
     /// Without work, and not past their due.
     pub(super) rest: BTreeMap<String, u64>,
     /// When those at rest were last forgotten.
@@ -85,6 +87,7 @@ impl Model {
             schedule: BTreeMap::new(),
             held: BTreeMap::new(),
             paused: BTreeMap::new(),
+            full: BTreeMap::new(),
             rest: BTreeMap::new(),
             forgot: 0,
             retries: BTreeMap::new(),
@@ -108,6 +111,7 @@ impl Model {
         let policy = self.policy(now, bucket);
         let mut due = self.schedule.get(bucket).copied().or(self.held.get(bucket).map(|(_, due)| *due));
         due = due.or(self.rest.get(bucket).copied()).or(self.paused.get(bucket).copied());
+        due = due.or(self.full.get(bucket).copied());
         let mut slow = self.slow.get(bucket).map(|slow| slow.put_right(now));
         due = due.map(|due| slow.as_ref().map_or(due, |slow| slow.pace(due)));
         let mut bound = policy.capacity.max(self.levels.get(bucket).copied().unwrap_or(0));
@@ -116,13 +120,16 @@ impl Model {
             fresh = true;
             bound = bound.max(old.capacity);
             if (old.rate, old.job) != (policy.rate, policy.job) {
-                due = due.map(|due| old.pace().re_anchored(policy.pace(), paid.as_mut(), due, now));
+                let (from, to) = (old.slowed_pace(slow.as_ref()), policy.slowed_pace(slow.as_ref()));
+                due = due.map(|due| from.re_anchored(to, paid.as_mut(), due, now));
             }
         }
-        due = due.map(|due| due.min(now + policy.pace().reach(paid.as_ref())));
+        due = due.map(|due| due.min(now + policy.slowed_pace(slow.as_ref()).reach(paid.as_ref())));
         due = due.filter(|due| *due > now || !self.rest.contains_key(bucket));
-        // One that another route holds than its own goes on now, and so does one that is paused no more: "going on gives no credit".
-        let goes_on = self.paused.contains_key(bucket) && policy.paused_by.is_none();
+        // One that another route holds than its own goes on now, and so does one that is paused no more, or that has a slot free: "going on
+        // gives no credit".
+        let goes_on = self.paused.contains_key(bucket) && policy.paused_by.is_none()
+            || self.full.contains_key(bucket) && !self.is_full(bucket, &policy);
         if goes_on || self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
             due = due.map(|due| due.max(now));
         }
@@ -192,16 +199,21 @@ impl Model {
         self.slow.retain(|_, slow| slow.over() > now);
     }
 
-    /// A bucket with work waits for the end of a pause first, then for its own due, and only then for its route.
+    /// A bucket with work waits for the end of a pause first, then for a slot, then for its own due, and only then for its route.
     pub(super) fn store_due(&mut self, now: u64, bucket: &str, due: u64) {
-        let Policy { route, paused_by, .. } = self.policy(now, bucket);
-        if paused_by.is_some() {
+        let p = self.policy(now, bucket);
+        if p.paused_by.is_some() {
             self.leave_all(bucket);
             self.paused.insert(bucket.into(), due);
             return;
         }
+        if self.is_full(bucket, &p) {
+            self.leave_all(bucket);
+            self.full.insert(bucket.into(), due);
+            return;
+        }
         match self.held.get_mut(bucket) {
-            Some(held) if due <= now && held.0 == route => held.1 = due,
+            Some(held) if due <= now && held.0 == p.route => held.1 = due,
             held => {
                 // Time spent held is no lateness.
                 let due = if held.is_some() { due.max(now) } else { due };
@@ -221,6 +233,7 @@ impl Model {
         self.rest.remove(bucket);
         self.held.remove(bucket);
         self.paused.remove(bucket);
+        self.full.remove(bucket);
     }
 
     /// Whether a retry of a bucket, or a delayed job, could leave, were it due.
@@ -234,6 +247,7 @@ impl Model {
             return self.store_due(now, bucket, due);
         }
         self.leave_all(bucket);
+        self.has_no_work(bucket);
         if due > now {
             self.rest.insert(bucket.into(), due);
         }
@@ -242,14 +256,16 @@ impl Model {
     /// The same after a push. One that is at rest stays so, and one without work that is due stays where it is.
     pub(super) fn stand(&mut self, now: u64, bucket: &str, due: Option<u64>) {
         let waits = self.schedule.contains_key(bucket) || self.held.contains_key(bucket);
-        let stands = waits || self.rest.contains_key(bucket) || self.paused.contains_key(bucket);
+        let is_stopped = self.paused.contains_key(bucket) || self.full.contains_key(bucket);
+        let stands = waits || is_stopped || self.rest.contains_key(bucket);
         match due {
             Some(due) if self.len(bucket) > 0 || stands && self.is_working(now, bucket) => {
                 self.store_due(now, bucket, due);
             }
             Some(due) if due > now => self.place(now, bucket, due),
             Some(due) => {
-                if let Some(stored) = self.schedule.get_mut(bucket).or(self.paused.get_mut(bucket)) {
+                let places = [&mut self.schedule, &mut self.paused, &mut self.full];
+                if let Some(stored) = places.into_iter().find_map(|place| place.get_mut(bucket)) {
                     *stored = due;
                 }
             }
@@ -316,9 +332,11 @@ impl Model {
         [0, depth as i64, p.capacity as i64, if full { retry_ms(now, due) } else { -1 }, eta]
     }
 
-    /// The due that a reply reckons with: of a held or paused bucket as if that ended now.
+    /// The due that a reply reckons with: of a held or paused bucket, or one that waits for a slot, as if that ended now.
     pub(super) fn reckoned(&self, now: u64, bucket: &str, due: Option<u64>) -> u64 {
-        let waits_by_order = self.held.contains_key(bucket) || self.policy(now, bucket).paused_by.is_some();
+        let waits_by_order = self.held.contains_key(bucket)
+            || self.full.contains_key(bucket)
+            || self.policy(now, bucket).paused_by.is_some();
         due.map_or(now, |due| if waits_by_order { due.max(now) } else { due })
     }
 
@@ -337,7 +355,8 @@ impl Model {
 
     /// A change spreads to the buckets that stand somewhere.
     pub(super) fn spreads_from(&mut self, now: u64, old: Record) {
-        let stands = !self.schedule.is_empty() || !self.held.is_empty() || !self.paused.is_empty();
+        let stands =
+            [&self.schedule, &self.paused, &self.full].iter().any(|place| !place.is_empty()) || !self.held.is_empty();
         if stands || self.rest.values().any(|due| *due > now) {
             self.prev = Some(old);
             self.spread.clear();

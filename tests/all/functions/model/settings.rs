@@ -15,7 +15,7 @@ use crate::rig::{MS, S};
 /// What is set: by name, or by one of the globs.
 const PATTERNS: [&str; 6] = ["a", "b", "slow", "mail", "s*", "*l*"];
 
-const VALUES: [&str; 16] = [
+const VALUES: [&str; 22] = [
     "pause",
     "pause",
     "pause",
@@ -32,6 +32,12 @@ const VALUES: [&str; 16] = [
     "ttl=1s",
     "dedup=2s",
     "catch_up=0s",
+    "slow={ initial = '40ms', cap = '3s', adaptive = true }",
+    "slow={ max = '2s', adaptive = true }",
+    "slow={ initial = '400ms', max = '1s' }",
+    "concurrency=1",
+    "concurrency=3",
+    "concurrency=none",
 ];
 
 #[derive(Debug, Clone)]

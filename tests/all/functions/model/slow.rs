@@ -1,4 +1,4 @@
-//! Slow-downs, as the model knows them: the other side says when to come back. `adaptive` is left out.
+//! Slow-downs, as the model knows them: the other side says when to come back, and with `adaptive` what that leaves of the rate.
 
 use proptest::prelude::*;
 
@@ -7,6 +7,8 @@ use super::policy::Slowing;
 use super::reference::{Model, State};
 use super::{BUCKETS, Pair, stream};
 use crate::rig::{MS, S};
+
+const DAY: u64 = 86_400 * S;
 
 /// "Before all other retries": so much before its slow-down began a job that was turned away is due again.
 const FIRST: u64 = 366 * 86_400 * S;
@@ -30,7 +32,7 @@ pub fn op() -> impl Strategy<Value = Op> {
 }
 
 /// The slow-down of a bucket: "a node may go at the latest" of its pace and of the end of that.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Slow {
     /// When the last one began, and when the bucket goes on; both may be over.
     begun: u64,
@@ -41,8 +43,30 @@ pub(super) struct Slow {
     last: u64,
     /// "Incidents are forgotten after `max` without one."
     max: u64,
+    /// What is left of the rate, where the policy is adaptive.
+    left: f64,
+    /// For how long jobs have waited since that last changed, and, where one waits, up to when that is reckoned.
+    waited: u64,
+    seen: Option<u64>,
     /// Of a bucket that it holds: its due without it, and when it was to go on.
     held: Option<(u64, u64)>,
+}
+
+impl Default for Slow {
+    fn default() -> Self {
+        Self {
+            begun: 0,
+            till: 0,
+            length: 0,
+            incidents: 0,
+            last: 0,
+            max: 0,
+            left: 1.0,
+            waited: 0,
+            seen: None,
+            held: None,
+        }
+    }
 }
 
 impl Slow {
@@ -50,12 +74,33 @@ impl Slow {
     pub(super) fn put_right(&self, now: u64) -> Self {
         let till = self.till.min(now + self.length);
         let incidents = if now >= till + self.max { 0 } else { self.incidents };
-        Self { begun: self.begun.min(now), till, incidents, last: self.last.min(now), ..self.clone() }
+        let last = self.last.min(now);
+        // "It is forgotten after a day without an incident."
+        let left = if now >= last + DAY { 1.0 } else { self.left };
+        let seen = self.seen.filter(|seen| *seen <= now);
+        Self { begun: self.begun.min(now), till, incidents, last, left, seen, ..self.clone() }
     }
 
     /// From then on nothing of it is known any more.
     pub(super) fn over(&self) -> u64 {
-        self.till + self.max
+        let lowered = if self.left < 1.0 { self.last + DAY } else { 0 };
+        lowered.max(self.till + self.max)
+    }
+
+    /// What is left of the rate.
+    pub(super) fn left(&self) -> f64 {
+        self.left
+    }
+
+    /// A job leaves. "Every 10 s without one in which jobs waited adds 1 % of the configured rate, up to it, reckoned when jobs leave."
+    fn comes_back(&mut self, now: u64, another_waits: bool) {
+        if self.left < 1.0 {
+            self.waited += self.seen.map_or(0, |seen| now - seen);
+            let steps = self.waited / (10 * S);
+            self.waited %= 10 * S;
+            self.left = (self.left + steps as f64 * 0.01).min(1.0);
+            self.seen = another_waits.then_some(now);
+        }
     }
 
     /// The due of a bucket that stands at `due`, without the slow-down.
@@ -92,6 +137,7 @@ impl Slow {
     /// "`CLEAR` shortens": it is over, and so is what came before.
     fn clear(&mut self, now: u64) {
         (self.till, self.length, self.incidents) = (self.till.min(now), 0, 0);
+        (self.left, self.waited, self.seen) = (1.0, 0, None);
     }
 
     /// A job that left at `left` was turned away. `told` is when the bucket goes on, as it was found: that says what the jitter was.
@@ -106,10 +152,15 @@ impl Slow {
             return;
         }
         (self.incidents, self.last) = (self.incidents + 1, now);
-        // "`initial * 2^(incidents - 1)`, at most `max`, and up to a tenth of jitter."
+        // "Each incident also multiplies the effective rate by 0.9 (not below 1/64 of the configured one)."
+        if p.is_adaptive {
+            (self.left, self.waited, self.seen) = ((self.left * 0.9).max(1.0 / 64.0), 0, None);
+        }
+        // "`initial * 2^(incidents - 1)`, at most `max`, and up to a tenth of jitter"; adaptive: "for `initial` only".
         let doubled = (p.initial << (self.incidents - 1).min(40)).min(p.max);
-        let jitter = told.saturating_sub(now + doubled).min(doubled / 10);
-        self.pause(now, asked.unwrap_or(doubled + jitter), p);
+        let length = if p.is_adaptive { p.initial } else { doubled };
+        let jitter = told.saturating_sub(now + length).min(length / 10);
+        self.pause(now, asked.unwrap_or(length + jitter), p);
         self.begun = now;
     }
 
@@ -128,14 +179,35 @@ impl Slow {
     /// Its numbers, as they are stored.
     pub(super) fn numbers(&self) -> Vec<u64> {
         let (pace, held) = self.held.unwrap_or((0, 0));
-        vec![pace, held, self.begun, self.till, self.length, self.incidents, self.last, self.max]
+        let (waited, seen) = (self.waited, self.seen.unwrap_or(0));
+        vec![
+            pace,
+            held,
+            self.begun,
+            self.till,
+            self.length,
+            self.incidents,
+            self.last,
+            self.max,
+            waited,
+            seen,
+            parts(self.left),
+        ]
     }
 
     /// The numbers that Redis holds.
     pub(super) fn stored(text: &str) -> Vec<u64> {
         let line = text.lines().next().expect("a line");
-        line.split([' ', '/']).skip(1).take(8).map(|word| word.parse().expect("a number")).collect()
+        let words: Vec<&str> = line.split([' ', '/']).skip(1).collect();
+        let (left, whole) = words.split_last().expect("words");
+        let whole = whole.iter().map(|word| word.parse().expect("a number"));
+        whole.chain([parts(left.parse().expect("a number"))]).collect()
     }
+}
+
+/// What is left of a rate, in parts that are coarser than how exactly it is reckoned.
+fn parts(left: f64) -> u64 {
+    (left * 1e12).round() as u64
 }
 
 impl Model {
@@ -180,6 +252,24 @@ impl Model {
         let outcome = self.fail(now, n, Back::First(slow.begun.saturating_sub(FIRST)), true, false, "throttled");
         self.put_slowed_right(now, &bucket);
         outcome
+    }
+
+    /// A job of a bucket has left and is about to pay. What waits for nothing but its turn has waited.
+    pub(super) fn comes_back(&mut self, now: u64, bucket: &str) {
+        let has_retry =
+            self.retries.get(bucket).and_then(|retries| retries.first()).is_some_and(|retry| retry.ends <= now);
+        let first = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value());
+        let another_waits = self.len(bucket) > 0 || has_retry || first.is_some_and(|((at, _), _)| *at <= now);
+        if let Some(slow) = self.slow.get_mut(bucket) {
+            slow.comes_back(now, another_waits);
+        }
+    }
+
+    /// Nothing of a bucket waits any more, for whatever reason.
+    pub(super) fn has_no_work(&mut self, bucket: &str) {
+        if let Some(slow) = self.slow.get_mut(bucket) {
+            slow.seen = None;
+        }
     }
 
     /// "Incidents are forgotten when a job that left after the slow-down was acknowledged."

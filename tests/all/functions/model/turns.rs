@@ -44,19 +44,39 @@ impl Model {
         for bucket in ended.map(|(bucket, _)| bucket.clone()).collect::<Vec<_>>() {
             self.index.insert(bucket.clone(), None);
             let waits = self.held.contains_key(&bucket) || self.paused.contains_key(&bucket);
-            if !waits && !self.schedule.contains_key(&bucket) {
-                let state = self.look(now, &bucket);
-                if state.fresh {
-                    self.settle(&bucket, &state); // what changed reaches it before its due becomes now
-                }
-                self.keep_slow(&bucket, &state);
-                let due = state.due.unwrap_or(now).max(now);
-                self.schedule(&bucket, due);
-                if state.policy.paused_by.is_some() {
-                    self.leave_all(&bucket);
-                    self.paused.insert(bucket, due);
-                }
+            let is_full = self.full.contains_key(&bucket) && self.is_full(&bucket, &self.policy(now, &bucket));
+            if !waits && !is_full && !self.schedule.contains_key(&bucket) {
+                self.come_back(now, bucket);
             }
+        }
+    }
+
+    /// A bucket has work that may leave, once it is due: no earlier than now.
+    fn come_back(&mut self, now: u64, bucket: String) {
+        let state = self.look(now, &bucket);
+        if state.fresh {
+            self.settle(&bucket, &state); // what changed reaches it before its due becomes now
+        }
+        self.keep_slow(&bucket, &state);
+        let due = state.due.unwrap_or(now).max(now);
+        self.schedule(&bucket, due);
+        if state.policy.paused_by.is_some() {
+            self.leave_all(&bucket);
+            self.paused.insert(bucket, due);
+        }
+    }
+
+    /// "At most n jobs of the bucket are in flight: dispatched and not finished." "Jobs that left before a limit was set are not counted."
+    pub(super) fn is_full(&self, bucket: &str, p: &Policy) -> bool {
+        let taken = || self.ready.iter().filter(|entry| entry.holds && entry.bucket == bucket).count();
+        p.slots.is_some_and(|slots| taken() >= slots)
+    }
+
+    /// An entry of a bucket is in flight no more. "What frees a slot puts it back, with no credit for the wait."
+    pub(super) fn slot_freed(&mut self, now: u64, entry: &Ready) {
+        let bucket = &entry.bucket;
+        if entry.holds && self.full.contains_key(bucket) && !self.is_full(bucket, &self.policy(now, bucket)) {
+            self.come_back(now, bucket.clone());
         }
     }
 
@@ -78,7 +98,8 @@ impl Model {
         loop {
             let before = (left, self.prev.is_some(), self.schedule.clone(), self.held.clone(), self.index.clone());
             // A sweep takes the held buckets first and those on the schedule last, and what has become due in between leaves in between.
-            for part in [Self::sweep_held, Self::sweep_paused, Self::sweep_rest, Self::sweep_schedule] {
+            for part in [Self::sweep_held, Self::sweep_paused, Self::sweep_full, Self::sweep_rest, Self::sweep_schedule]
+            {
                 left += self.turns(now);
                 self.forget(now);
                 part(self, now);
@@ -115,6 +136,7 @@ impl Model {
             return 0;
         }
         self.paused.remove(bucket);
+        self.full.remove(bucket);
         if announced {
             self.let_retries_out(now, bucket, &p, &mut due);
         }
@@ -122,6 +144,12 @@ impl Model {
         let working = announced && self.announce(now, bucket, true);
         self.set_level(bucket, p.capacity);
         self.schedule.remove(bucket);
+        if self.len(bucket) == 0 && !working {
+            self.has_no_work(bucket);
+        } else if self.is_full(bucket, &p) {
+            self.full.insert(bucket.into(), due);
+            return self.ready.len() - before;
+        }
         match (due > now, self.len(bucket) > 0 || working) {
             (true, true) => drop(self.schedule.insert(bucket.into(), due)),
             (true, false) => drop(self.rest.insert(bucket.into(), due)),
@@ -131,14 +159,14 @@ impl Model {
         self.ready.len() - before
     }
 
-    fn may_go(&self, now: u64, p: &Policy, due: u64) -> bool {
-        due <= now && self.room(&p.route) > 0
+    fn may_go(&self, now: u64, bucket: &str, p: &Policy, due: u64) -> bool {
+        due <= now && !self.is_full(bucket, p) && self.room(&p.route) > 0
     }
 
     /// "Retries leave in the order in which their back-offs ended." One that was cancelled is gone "at its turn, without a rate slot", and
     /// one whose deadline is over is dead.
     fn let_retries_out(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64) {
-        while self.may_go(now, p, *due) {
+        while self.may_go(now, bucket, p, *due) {
             let Some(retries) = self.retries.get_mut(bucket) else { break };
             let Some(retry) = retries.first().filter(|retry| retry.ends <= now).cloned() else { break };
             retries.remove(&retry);
@@ -168,7 +196,7 @@ impl Model {
             let first = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value());
             let next = first.map(|(at, _)| at.clone()).filter(|at| announced && at.0 <= now);
             is_queue = is_queue && next.is_some();
-            if !self.may_go(now, p, *due) {
+            if !self.may_go(now, bucket, p, *due) {
                 break;
             }
             let takes_queue = next.is_none() || is_queue && self.len(bucket) > 0;
@@ -253,6 +281,7 @@ impl Model {
             cost: options.cost,
             deadline: options.deadline,
             headers: options.headers,
+            holds: p.slots.is_some(),
             taken_ms: None,
         });
         *due = self.pay(now, bucket, p, *due, options.cost);
@@ -268,14 +297,16 @@ impl Model {
         }
     }
 
-    /// A change has come by a bucket. Replies whether an operator stops it, or has: then it stands where it must by now.
+    /// A change has come by a bucket. Replies whether an operator or its slots stop it, or have: then it stands where it must by now.
     fn sweep_stopped(&mut self, now: u64, bucket: &str, state: &State) -> bool {
         self.keep_slow(bucket, state);
         if self.prev.is_none() {
             return false;
         }
         self.settle(bucket, state);
-        if state.policy.paused_by.is_none() && !self.paused.contains_key(bucket) {
+        let was_stopped = self.paused.contains_key(bucket) || self.full.contains_key(bucket);
+        let is_full = !self.rest.contains_key(bucket) && self.is_full(bucket, &state.policy);
+        if state.policy.paused_by.is_none() && !was_stopped && !is_full {
             return false;
         }
         let has_work = self.len(bucket) > 0 || self.is_working(now, bucket);
@@ -291,6 +322,15 @@ impl Model {
             let state = self.look(now, &bucket);
             if !self.sweep_stopped(now, &bucket, &state) {
                 self.paused.insert(bucket, state.due.expect("it waits"));
+            }
+        }
+    }
+
+    pub(super) fn sweep_full(&mut self, now: u64) {
+        for bucket in self.full.keys().cloned().collect::<Vec<_>>() {
+            let state = self.look(now, &bucket);
+            if !self.sweep_stopped(now, &bucket, &state) {
+                self.full.insert(bucket, state.due.expect("it waits"));
             }
         }
     }
