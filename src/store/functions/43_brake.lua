@@ -258,6 +258,10 @@ do
     local unit_due, job_due = due, due
     if d and old.job then unit_due, job_due = paid.dues(d, due) end
     local left_us = unit_due - cost * (factor < 1 and slow.interval_us(old, factor) or old.step)
+    if d and p.ignores_cost then -- each job pays as one from now on, and so has that one
+      d.cost, d.largest, cost = 1, min(d.largest, 1), 1
+      change(ctx, br)
+    end
     due = br and after(br, p, left_us, cost) or paid.after(p, left_us, cost)
     if not d then return max(due, least) end
     if old.job and p.job then

@@ -1,6 +1,7 @@
 //! Costs in a tree of budgets: what every node lets out in units and in jobs, what children lose of their rates, and what becomes of
 //! an adjustment.
 
+use super::flow::{set_at, unset_at};
 use crate::rig::{Case, Entry, MS, S, Server, T0, load_library};
 
 /// A job that left: its bucket, when, and its cost.
@@ -163,6 +164,21 @@ fn a_job_that_is_larger_than_any_interval_leaves_at_once_and_is_paid_for_after()
     // 5,000 units take the budget above 5 s, that in the middle 50 s, and its own bucket 500 s.
     let expected = [("a", 0), ("aside", 5), ("b", 50), ("a", 500)].map(|(bucket, at)| (bucket.to_owned(), at));
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_dear_job_pays_as_one_where_from_then_on_only_jobs_are_counted() {
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'acme'\njob_rate = '500/m'\ncatch_up = '0s'\n[defaults]\nrate = '1000000/s'\nwithin = 'acme'\n",
+    );
+    case.settle_at(T0);
+    set_at(&mut case, T0, "{acme}", "rate", r#"{"count":1000,"period_us":1000000}"#);
+    submit_all(&mut case, &[("a", 100_000), ("a", 1)]);
+    case.settle_at(T0);
+    assert_eq!(left(&mut case).len(), 1, "the next one would leave after 100 s");
+    unset_at(&mut case, T0 + 50 * MS, "{acme}", "rate");
+    run(&mut case, T0 + 10 * S, || 0);
+    assert_eq!(left(&mut case).last().expect("two").at, T0 + 120 * MS, "a request takes 120 ms");
 }
 
 /// What the child that loses most of its rate loses of it, in percent: ten children whose jobs cost 5, 50 and 500 on average, and which ask for so
