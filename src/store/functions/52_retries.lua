@@ -289,7 +289,11 @@ do
       at.rank = 0
       delayed.go_on_counting(ctx, at, at.bucket)
     end
-    if sweep_bucket(ctx, at) then at.bucket = nil end
+    if sweep_bucket(ctx, at) then
+      -- One whose jobs finish in their order stands still until the end of a back-off is announced: what was announced before may not be over.
+      if record.policy_of(ctx.rec, at.bucket).ordered then retries.index(ctx, at.bucket, true) end
+      at.bucket = nil
+    end
     return false
   end
 end

@@ -94,3 +94,22 @@ fn an_ordered_bucket_finishes_its_jobs_in_the_order_in_which_they_were_pushed_wh
         assert_eq!(*done, expected, "{}", names[bucket]);
     }
 }
+
+#[test]
+fn where_the_clock_steps_back_behind_an_end_that_was_announced_an_ordered_bucket_goes_on_at_that_end() {
+    let mut case = Case::with("[[bucket]]\nmatch = '*'\nrate = '1/s'\nconcurrency = 1\nordered = true\n");
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1"]);
+    case.settle_at(now);
+    let first = case.take("ready", 1).remove(0);
+    fail(&mut case, now + 10 * MS, "ready", &first, &["RETRY_IN", "100"]);
+    // It is announced, and then its end is still to come.
+    case.settle_at(now + 111 * MS);
+    case.push_at(now + 106 * MS, "a", &["2"]);
+    for ms in [106, 107, 108, 110, 1_000, 2_000] {
+        case.settle_at(now + ms * MS);
+        audit(&mut case, now + ms * MS);
+    }
+    assert_eq!(case.jobs("ready"), ["1"], "the one that failed; its first dispatch is gone");
+    assert_eq!(case.stream("ready")[0].text("attempt"), "2");
+}
