@@ -108,6 +108,11 @@ impl Slow {
         self.held.map_or(due, |(pace, _)| pace)
     }
 
+    /// Whether it keeps its bucket from going.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// When a bucket may go that could by its pace. "Waiting by order earns nothing": it goes on at the end.
     pub(super) fn hold(&mut self, now: u64, pace: Option<u64>) -> Option<u64> {
         if self.till > pace.unwrap_or(now).max(now) {
@@ -173,6 +178,17 @@ impl Slow {
         }
         if let Some(known) = self.held.as_mut().filter(|known| known.0 <= now && known.1 == held && pace <= now) {
             known.0 = pace;
+        }
+    }
+
+    /// What is over is forgotten whenever somebody looks at it: the model takes what is stored.
+    pub(super) fn takes_forgotten(&mut self, stored: Option<&Vec<u64>>, now: u64) {
+        if let Some(stored) = stored.filter(|_| now >= self.till + self.max) {
+            self.incidents = stored[5];
+        }
+        let without_over = self.put_right(now);
+        if stored == Some(&without_over.numbers()) {
+            *self = without_over;
         }
     }
 
