@@ -19,6 +19,8 @@ pub enum Op {
     Slow(usize, Option<u64>),
     /// An entry that is pending was turned away: come back in so many milliseconds.
     Throttled(usize, Option<u64>),
+    /// The job that left last was turned away, and so is one that leaves after the slow-down, so many times.
+    Again(usize),
 }
 
 pub fn op() -> impl Strategy<Value = Op> {
@@ -28,6 +30,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => (0..BUCKETS.len(), pause).prop_map(|(b, ms)| Op::Slow(b, Some(ms))),
         1 => (0..BUCKETS.len()).prop_map(|b| Op::Slow(b, None)),
         4 => (0..8_usize, prop::option::of(retry_after)).prop_map(|(n, ms)| Op::Throttled(n, ms)),
+        1 => (2..5_usize).prop_map(Op::Again),
     ]
 }
 
@@ -306,6 +309,15 @@ impl Pair {
     pub fn slow_down(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let (now, text) = (self.now, self.now.to_string());
         match op {
+            Op::Again(times) => {
+                for _ in 0..*times {
+                    let last = self.model.pending().len().saturating_sub(1);
+                    self.step(&super::Op::Slow(Op::Throttled(last, None)))?;
+                    for next in [super::Op::Advance(3_500), super::Op::Drain, super::Op::Take(5)] {
+                        self.step(&next)?;
+                    }
+                }
+            }
             Op::Slow(b, ms) => {
                 let pause = ms.map(|ms| ms.to_string());
                 let how = pause.as_ref().map_or(vec!["CLEAR"], |ms| vec!["PAUSE", ms]);
