@@ -109,7 +109,8 @@ do
     end
     s.due = max(s.due or ctx.now, ctx.now)
     if place ~= ctx.k.full and p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
-    places.commit(ctx, s, p.paused and ctx.k.paused or ctx.k.schedule)
+    local is_full = p.concurrency and slots.is_full(ctx, name, p)
+    places.commit(ctx, s, p.paused and ctx.k.paused or is_full and ctx.k.full or ctx.k.schedule)
   end
 
   -- announce: put the buckets of back-offs that ended on the schedule, or with those that are paused; at most a batch of them.

@@ -239,3 +239,21 @@ fn a_slow_down_that_frees_a_slot_re_anchors_a_due_once() {
     let _: (u64, u64) = case.fcall("drip__slow", &["queue:a"], &args);
     assert_eq!(case.due("a"), Some(now + S), "the last job, and an interval");
 }
+
+#[test]
+fn a_bucket_at_rest_whose_delayed_job_may_leave_waits_for_a_slot_before_it_is_due() {
+    let mut case = Case::with("[defaults]\nrate = '1/10s'\nconcurrency = 1\n");
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1"]);
+    case.settle_at(now);
+    case.submit_at(now, "a", "2", &["DELAY", "40"]);
+    case.settle_at(now + 50 * MS);
+    let (schedule, full) = (case.key("schedule"), case.key("full"));
+    let dues = [schedule, full].map(|key| case.cmd::<Option<u64>>(&["ZSCORE", &key, "a"]));
+    assert_eq!(dues, [None, Some(now + 10 * S)]);
+    let entry = case.take("ready", 1).remove(0);
+    ack(&mut case, now + 60 * MS, "ready", &[&entry]);
+    assert_eq!(case.due("a"), Some(now + 10 * S));
+    case.settle_at(now + 10 * S);
+    assert_eq!(case.jobs("ready"), ["2"]);
+}

@@ -125,11 +125,7 @@ impl Pair {
         let found: BTreeMap<_, _> = found.into_iter().map(|(bucket, text)| (bucket, Slow::stored(&text))).collect();
         for (bucket, slow) in &mut self.model.slow {
             slow.takes_over(found.get(bucket).map_or((0, 0), |numbers| (numbers[0], numbers[1])), now);
-            // What is over may be forgotten at any time.
-            let without_over = slow.put_right(now);
-            if found.get(bucket) == Some(&without_over.numbers()) {
-                *slow = without_over;
-            }
+            slow.takes_forgotten(found.get(bucket), now);
         }
         let expect = self.model.slow.iter().map(|(bucket, slow)| (bucket.clone(), slow.numbers()));
         prop_assert_eq!(found, expect.collect::<BTreeMap<_, _>>(), "what is slowed down");

@@ -195,7 +195,10 @@ impl Model {
         let state = self.look(now, &entry.bucket);
         self.settle(&entry.bucket, &state);
         let pace = state.policy.slowed_pace(state.slow.as_ref());
-        let (due, paid) = pace.adjusted(state.paid, state.pace, (entry.at, entry.cost), units, now);
+        // Of one that is held, what it waits for besides; one that went on has its due from then.
+        let is_held = state.slow.as_ref().is_some_and(Slow::is_held);
+        let due = if is_held { state.pace } else { state.due };
+        let (due, paid) = pace.adjusted(state.paid, due, (entry.at, entry.cost), units, now);
         self.paid.remove(&entry.bucket);
         if paid.over > now {
             self.paid.insert(entry.bucket.clone(), paid);

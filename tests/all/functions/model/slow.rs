@@ -19,6 +19,8 @@ pub enum Op {
     Slow(usize, Option<u64>),
     /// An entry that is pending was turned away: come back in so many milliseconds.
     Throttled(usize, Option<u64>),
+    /// The job that left last was turned away, and so is one that leaves after the slow-down, so many times.
+    Again(usize),
 }
 
 pub fn op() -> impl Strategy<Value = Op> {
@@ -28,6 +30,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         2 => (0..BUCKETS.len(), pause).prop_map(|(b, ms)| Op::Slow(b, Some(ms))),
         1 => (0..BUCKETS.len()).prop_map(|b| Op::Slow(b, None)),
         4 => (0..8_usize, prop::option::of(retry_after)).prop_map(|(n, ms)| Op::Throttled(n, ms)),
+        1 => (2..5_usize).prop_map(Op::Again),
     ]
 }
 
@@ -108,6 +111,11 @@ impl Slow {
         self.held.map_or(due, |(pace, _)| pace)
     }
 
+    /// Whether it keeps its bucket from going.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// When a bucket may go that could by its pace. "Waiting by order earns nothing": it goes on at the end.
     pub(super) fn hold(&mut self, now: u64, pace: Option<u64>) -> Option<u64> {
         if self.till > pace.unwrap_or(now).max(now) {
@@ -173,6 +181,17 @@ impl Slow {
         }
         if let Some(known) = self.held.as_mut().filter(|known| known.0 <= now && known.1 == held && pace <= now) {
             known.0 = pace;
+        }
+    }
+
+    /// What is over is forgotten whenever somebody looks at it: the model takes what is stored.
+    pub(super) fn takes_forgotten(&mut self, stored: Option<&Vec<u64>>, now: u64) {
+        if let Some(stored) = stored.filter(|_| now >= self.till + self.max) {
+            self.incidents = stored[5];
+        }
+        let without_over = self.put_right(now);
+        if stored == Some(&without_over.numbers()) {
+            *self = without_over;
         }
     }
 
@@ -290,6 +309,15 @@ impl Pair {
     pub fn slow_down(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let (now, text) = (self.now, self.now.to_string());
         match op {
+            Op::Again(times) => {
+                for _ in 0..*times {
+                    let last = self.model.pending().len().saturating_sub(1);
+                    self.step(&super::Op::Slow(Op::Throttled(last, None)))?;
+                    for next in [super::Op::Advance(3_500), super::Op::Drain, super::Op::Take(5)] {
+                        self.step(&next)?;
+                    }
+                }
+            }
             Op::Slow(b, ms) => {
                 let pause = ms.map(|ms| ms.to_string());
                 let how = pause.as_ref().map_or(vec!["CLEAR"], |ms| vec!["PAUSE", ms]);

@@ -59,11 +59,14 @@ impl Model {
         }
         self.keep_slow(&bucket, &state);
         let due = state.due.unwrap_or(now).max(now);
-        self.schedule(&bucket, due);
-        if state.policy.paused_by.is_some() {
-            self.leave_all(&bucket);
-            self.paused.insert(bucket, due);
-        }
+        self.leave_all(&bucket);
+        let is_full = self.is_full(&bucket, &state.policy);
+        let place = match state.policy.paused_by {
+            Some(_) => &mut self.paused,
+            None if is_full => &mut self.full,
+            None => &mut self.schedule,
+        };
+        place.insert(bucket, due);
     }
 
     /// "At most n jobs of the bucket are in flight: dispatched and not finished." "Jobs that left before a limit was set are not counted."
