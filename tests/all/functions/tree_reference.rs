@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::model::{Paid, Rate};
+use super::model::{Paid, Rate, Slow};
 use super::tree_delayed::Later;
+use super::tree_fates::Dead;
 use super::tree_gates::Gate;
 use super::tree_quotas::{Quota, Windows};
 
@@ -32,8 +33,8 @@ pub(super) struct Node {
     pub(super) windows: Windows,
     /// What the job costs that a quota keeps waiting.
     pub(super) needs: u64,
-    /// When it goes on after it was last slowed down.
-    pub(super) slow_till: u64,
+    /// What slows it down, or did lately.
+    pub(super) slow: Option<Slow>,
     /// Of a bucket: before its doors that run code.
     pub(super) gates: Vec<Gate>,
     /// As configured.
@@ -42,10 +43,12 @@ pub(super) struct Node {
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
     pub(super) queue: Option<VecDeque<Job>>,
-    /// The jobs of a bucket that wait for their time.
+    /// The jobs of a bucket that wait for their time, or back off.
     pub(super) later: Later,
     /// The ids that were accepted: here nothing of them is ever forgotten.
     pub(super) ids: BTreeSet<String>,
+    /// Those of them whose jobs were taken back, or gone before they ever left.
+    pub(super) dropped: BTreeSet<String>,
     /// What its last job paid, where that was not one interval.
     pub(super) paid: Option<Paid>,
     pub(super) place: Place,
@@ -77,6 +80,11 @@ impl Job {
     pub(super) fn plain(body: &str) -> Self {
         Self { body: body.into(), cost: 1, deadline: None, eta: 0, is_cancelled: false }
     }
+
+    /// Whether its deadline is over.
+    pub(super) fn is_late(&self, now: u64) -> bool {
+        self.deadline.is_some_and(|deadline| deadline < now)
+    }
 }
 
 /// A job that left its bucket.
@@ -87,6 +95,10 @@ pub(super) struct Left {
     pub(super) cost: u64,
     pub(super) due: u64,
     pub(super) at: u64,
+    /// Which try it is, and how often it was given back.
+    pub(super) attempt: u64,
+    pub(super) kept: u64,
+    pub(super) deadline: Option<u64>,
 }
 
 /// The tree. A node stands behind its parent in the list.
@@ -95,6 +107,9 @@ pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     pub(super) capacity: usize,
     pub(super) left: Vec<Left>,
+    /// Those of them that a worker is done with, by their number.
+    pub(super) done: BTreeSet<usize>,
+    pub(super) dead: Vec<Dead>,
     /// Jobs whose deadline was over when their turn came, with their buckets.
     pub(super) expired: Vec<(String, String)>,
     /// The budgets whose turn it is, from the one on the schedule down.
@@ -109,7 +124,16 @@ const BATCH: usize = 100;
 
 impl Tree {
     pub(super) fn new(nodes: Vec<Node>, capacity: usize) -> Self {
-        Self { nodes, capacity, left: Vec::new(), expired: Vec::new(), serving: Vec::new(), picked: Vec::new() }
+        Self {
+            nodes,
+            capacity,
+            left: Vec::new(),
+            done: BTreeSet::new(),
+            dead: Vec::new(),
+            expired: Vec::new(),
+            serving: Vec::new(),
+            picked: Vec::new(),
+        }
     }
 
     /// What a node may make up for: as configured, else 20 ms, or inside a budget its own interval or two of its parent's.
@@ -246,23 +270,24 @@ impl Tree {
             return false;
         }
         self.nodes[n].due = due;
-        if !self.has_room(n, now) {
+        self.gives_up(n, now);
+        if !self.has_jobs(n, now) || !self.has_room(n, now) {
             return false;
         }
         let above = self.above(n);
         let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b, now))).fold(due, u64::max);
-        let job = self.take_next(n, now).expect("it has jobs");
-        // "Its place frees at its turn, without a rate slot."
-        if job.is_cancelled {
+        let (job, attempt, kept) = self.take_next(n, now).expect("it has jobs");
+        // "Its place frees at its turn, without a rate slot." "In the queue it is noticed when its turn comes: without a rate slot."
+        if job.is_cancelled || job.is_late(now) {
+            self.nodes[n].dropped.insert(job.body.clone());
+            if !job.is_cancelled {
+                self.expired.push((self.nodes[n].id.clone(), job.body));
+            }
             return true;
         }
-        // "In the queue it is noticed when its turn comes: without a rate slot."
-        if job.deadline.is_some_and(|deadline| deadline < now) {
-            self.expired.push((self.nodes[n].id.clone(), job.body));
-            return true;
-        }
-        let Job { body, cost, .. } = job;
-        self.left.push(Left { bucket: self.nodes[n].id.clone(), job: body, cost, due: met, at: now });
+        let Job { body, cost, deadline, .. } = job;
+        let bucket = self.nodes[n].id.clone();
+        self.left.push(Left { bucket, job: body, cost, due: met, at: now, attempt, kept, deadline });
         for b in &above {
             let due = self.nodes[*b].due.max(self.went_on(*b, now));
             self.pay(*b, due, cost, now);
@@ -360,6 +385,7 @@ impl Tree {
             self.times_come(now);
             self.drain(now);
         }
+        self.forgets_slow(now);
     }
 
     /// One call: all that is due, the longest due first.

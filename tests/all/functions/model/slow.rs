@@ -9,7 +9,7 @@ use super::{BUCKETS, Pair, stream};
 use crate::rig::{MS, S};
 
 /// "Before all other retries": so much before its slow-down began a job that was turned away is due again.
-const FIRST: u64 = 366 * 86_400 * S;
+pub(in crate::functions) const FIRST: u64 = 366 * 86_400 * S;
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -31,13 +31,13 @@ pub fn op() -> impl Strategy<Value = Op> {
 
 /// The slow-down of a bucket: "a node may go at the latest" of its pace and of the end of that.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Slow {
+pub(in crate::functions) struct Slow {
     /// When the last one began, and when the bucket goes on; both may be over.
-    begun: u64,
-    till: u64,
+    pub(in crate::functions) begun: u64,
+    pub(in crate::functions) till: u64,
     /// "Each with its own bound", where the clock stepped back.
     length: u64,
-    incidents: u64,
+    pub(in crate::functions) incidents: u64,
     last: u64,
     /// "Incidents are forgotten after `max` without one."
     max: u64,
@@ -47,14 +47,14 @@ pub(super) struct Slow {
 
 impl Slow {
     /// No moment of it lies further ahead than it may.
-    pub(super) fn put_right(&self, now: u64) -> Self {
+    pub(in crate::functions) fn put_right(&self, now: u64) -> Self {
         let till = self.till.min(now + self.length);
         let incidents = if now >= till + self.max { 0 } else { self.incidents };
         Self { begun: self.begun.min(now), till, incidents, last: self.last.min(now), ..self.clone() }
     }
 
     /// From then on nothing of it is known any more.
-    pub(super) fn over(&self) -> u64 {
+    pub(in crate::functions) fn over(&self) -> u64 {
         self.till + self.max
     }
 
@@ -85,17 +85,24 @@ impl Slow {
     }
 
     /// "The same without a job, and no incident."
-    fn ask(&mut self, now: u64, ms: u64, p: &Slowing) {
+    pub(in crate::functions) fn ask(&mut self, now: u64, ms: u64, p: &Slowing) {
         self.pause(now, (ms * MS).min(p.cap), p);
     }
 
     /// "`CLEAR` shortens": it is over, and so is what came before.
-    fn clear(&mut self, now: u64) {
+    pub(in crate::functions) fn clear(&mut self, now: u64) {
         (self.till, self.length, self.incidents) = (self.till.min(now), 0, 0);
     }
 
     /// A job that left at `left` was turned away. `told` is when the bucket goes on, as it was found: that says what the jitter was.
-    fn incident(&mut self, now: u64, left: u64, retry_after: Option<u64>, told: u64, p: &Slowing) {
+    pub(in crate::functions) fn incident(
+        &mut self,
+        now: u64,
+        left: u64,
+        retry_after: Option<u64>,
+        told: u64,
+        p: &Slowing,
+    ) {
         let asked = retry_after.map(|ms| (ms * MS).min(p.cap));
         // "A `THROTTLED` for a job that left before the last slow-down began, present or over, belongs to that incident (its `RETRY_AFTER`
         // may still extend it)."
@@ -111,6 +118,13 @@ impl Slow {
         let jitter = told.saturating_sub(now + doubled).min(doubled / 10);
         self.pause(now, asked.unwrap_or(doubled + jitter), p);
         self.begun = now;
+    }
+
+    /// "Incidents are forgotten when a job that left after the slow-down was acknowledged."
+    pub(in crate::functions) fn done(&mut self, left: u64) {
+        if left >= self.till {
+            self.incidents = 0;
+        }
     }
 
     /// A due that is over is as good as any other one that is, and so is a slow-down that is over as long as nobody has looked at its bucket
@@ -132,7 +146,7 @@ impl Slow {
     }
 
     /// The numbers that Redis holds.
-    pub(super) fn stored(text: &str) -> Vec<u64> {
+    pub(in crate::functions) fn stored(text: &str) -> Vec<u64> {
         let line = text.lines().next().expect("a line");
         line.split([' ', '/']).skip(1).take(8).map(|word| word.parse().expect("a number")).collect()
     }
@@ -182,13 +196,11 @@ impl Model {
         outcome
     }
 
-    /// "Incidents are forgotten when a job that left after the slow-down was acknowledged."
+    /// A job that left at this moment was acknowledged.
     pub(super) fn ends_incidents(&mut self, now: u64, bucket: &str, left: u64) {
         let Some(known) = self.slow.get(bucket) else { return };
         let mut slow = known.put_right(now);
-        if left >= slow.till {
-            slow.incidents = 0;
-        }
+        slow.done(left);
         if slow != *known {
             self.slow.insert(bucket.into(), slow);
             self.slow.retain(|name, slow| name != bucket || slow.over() > now);
