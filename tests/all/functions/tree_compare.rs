@@ -71,7 +71,8 @@ impl Pair {
         }
     }
 
-    pub(super) fn compare(&mut self) {
+    /// The entries of the stream.
+    fn compare_left(&mut self) {
         let left: Vec<Left> = self
             .case
             .stream("ready")
@@ -98,6 +99,10 @@ impl Pair {
                 self.tree.nodes,
             );
         }
+    }
+
+    pub(super) fn compare(&mut self) {
+        self.compare_left();
         self.compare_delayed();
         self.compare_retries();
         self.compare_slow();

@@ -57,7 +57,7 @@ impl Pair {
             self.tell(&format!("ack {left:?} that cost {cost}"));
             args.extend(["COST".into(), cost.to_string()]);
             if !is_told {
-                let units = cost as i64 - left.cost as i64;
+                let units = i64::from(cost) - left.cost as i64;
                 self.tree.adjust(&left, units, self.now);
                 if units < 0 {
                     self.steady_since = self.tree.left.len();
