@@ -88,6 +88,12 @@ impl Pair {
                 deadline: entry.fields.contains_key("deadline_us").then(|| entry.number("deadline_us")),
             })
             .collect();
+        let undone: Vec<usize> = self.tree.undone().collect();
+        for (found, at) in left.iter().zip(undone) {
+            if self.tree.without_over.get(&at) == Some(&found.due) {
+                self.tree.left[at].due = found.due;
+            }
+        }
         let expected: Vec<Left> = self.tree.undone().map(|at| self.tree.left[at].clone()).collect();
         if left != expected {
             let at = left.iter().zip(&expected).take_while(|(a, b)| a == b).count();

@@ -1,7 +1,7 @@
 //! The reference model of `tree_model`: budgets, buckets and shares as the contract has them, a list of nodes and a loop. Every
 //! question is answered by walking up the tree or over all nodes; nothing is remembered that follows from something else.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::model::{Paid, Rate, Slow};
 use super::tree_delayed::Later;
@@ -110,6 +110,8 @@ pub(super) struct Tree {
     /// Those of them that a worker is done with, by their number.
     pub(super) done: BTreeSet<usize>,
     pub(super) dead: Vec<Dead>,
+    /// Of jobs that met the due of a budget at rest that may have been forgotten by then: the due without that, by their number.
+    pub(super) without_over: BTreeMap<usize, u64>,
     /// Jobs whose deadline was over when their turn came, with their buckets.
     pub(super) expired: Vec<(String, String)>,
     /// The budgets whose turn it is, from the one on the schedule down.
@@ -130,6 +132,7 @@ impl Tree {
             left: Vec::new(),
             done: BTreeSet::new(),
             dead: Vec::new(),
+            without_over: BTreeMap::new(),
             expired: Vec::new(),
             serving: Vec::new(),
             picked: Vec::new(),
@@ -275,7 +278,9 @@ impl Tree {
             return false;
         }
         let above = self.above(n);
-        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b, now))).fold(due, u64::max);
+        let meets = |b: &usize| self.nodes[*b].due.max(self.went_on(*b, now));
+        let met = above.iter().map(meets).fold(due, u64::max);
+        let known = above.iter().filter(|b| !self.is_over(**b, now)).map(meets).fold(due, u64::max);
         let (job, attempt, kept) = self.take_next(n, now).expect("it has jobs");
         // "Its place frees at its turn, without a rate slot." "In the queue it is noticed when its turn comes: without a rate slot."
         if job.is_cancelled || job.is_late(now) {
@@ -287,6 +292,9 @@ impl Tree {
         }
         let Job { body, cost, deadline, .. } = job;
         let bucket = self.nodes[n].id.clone();
+        if known < met {
+            self.without_over.insert(self.left.len(), known);
+        }
         self.left.push(Left { bucket, job: body, cost, due: met, at: now, attempt, kept, deadline });
         for b in &above {
             let due = self.nodes[*b].due.max(self.went_on(*b, now));
