@@ -69,6 +69,7 @@ mod tree_doors;
 mod tree_fates;
 mod tree_faults;
 mod tree_gates;
+mod tree_jobs;
 mod tree_model;
 mod tree_promise;
 mod tree_quotas;
