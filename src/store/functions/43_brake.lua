@@ -49,6 +49,15 @@ do
   end
   brake.change = change
 
+  -- put_right: what was remembered of a slow-down is as if it had been read now. Replies whether anything is to be written.
+  function brake.put_right(ctx, br)
+    if not br.slow then return false end
+    local changed = slow.put_right(br.slow, ctx.now)
+    if slow.over(br.slow) <= ctx.now then br.slow = nil end
+    if changed then change(ctx, br) end
+    return changed
+  end
+
   local function decode(ctx, id, slow_text, windows_text, paid_text)
     local br = { id = id }
     local body = slow_text and body_of(ctx, br, slow_text, ctx.k.slow)
@@ -76,20 +85,16 @@ do
     return found
   end
 
-  -- expect: these buckets are asked for next. ctx.slowed has those of which something is stored of a slow-down or a payment.
+  -- expect: these nodes are asked for next. ctx.slowed has the buckets of which something is stored of a slow-down or a payment. Budgets are left out:
+  -- they keep their brakes themselves (46_budget), and a second copy would be written over them.
   function brake.expect(ctx, names)
-    if not ctx.has_slow and not ctx.has_windows and not ctx.has_paid or #names == 0 then return end
-    local known, missing = ctx.brakes, names
-    if known then
-      missing = {}
-      for _, name in ipairs(names) do
-        if known[name] == nil then missing[#missing + 1] = name end
-      end
-      if not missing[1] then return end
-    else
-      known = {}
-      ctx.brakes = known
+    if not ctx.has_slow and not ctx.has_windows and not ctx.has_paid then return end
+    local known, missing = ctx.brakes or {}, {}
+    for _, name in ipairs(names) do
+      if known[name] == nil and not chain.budget_of(name) then missing[#missing + 1] = name end
     end
+    if not missing[1] then return end
+    ctx.brakes = known
     local found = brake.read(ctx, missing)
     for i = 1, #missing do
       local br = found[i]

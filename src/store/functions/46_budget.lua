@@ -149,6 +149,7 @@ do
       return
     end
     b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
+    if b.brake and brake.put_right(ctx, b.brake) then change(ctx, b) end
     if p ~= b.p then ctx.memory.budgets.lines = {} end
     put_right(ctx, b)
     hold(ctx, b)

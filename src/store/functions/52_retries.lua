@@ -32,7 +32,8 @@ do
       return table.concat({ '2', job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), o.id, job.body }, ' ')
     end
     if job.is_throttled then
-      local ms, n = match(names.entry_id(o.id) or job.entry, '^(%d+)%-(%d+)$')
+      local is_entry = find(o.id, '-', 1, true) and names.entry_id(o.id) -- a producer's id may be a bare number
+      local ms, n = match(is_entry or job.entry, '^(%d+)%-(%d+)$')
       order = sub('00000000000000000000' .. ms, -20) .. '-' .. sub('00000000000000000000' .. n, -20)
     end
     return table.concat({ '4', order, job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept),

@@ -17,6 +17,8 @@ do
     bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
     s.retry_ready = retries.has_ended(ctx, name)
     if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
+    local begins = s.retry_ready and (place == nil or place == ctx.k.rest) -- a job that was turned away, or whose end no call has seen
+    if begins and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, name) end
     if not rejected.settle(ctx, s) then
       bucket.stick(ctx, s)
     else

@@ -21,12 +21,13 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use fates::Back;
+pub(super) use fates::{Back, Fate, GivenBack, Tries};
 use jobs::Job;
 pub(super) use pace::{Pace, Paid};
 use policy::Record;
-pub(super) use policy::{Policy, Rate};
+pub(super) use policy::{Policy, Rate, Slowing};
 use reference::Model;
+pub(super) use slow::{FIRST, Slow};
 
 use crate::rig::{Case, MS, S};
 

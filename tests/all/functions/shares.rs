@@ -215,3 +215,26 @@ fn a_child_keeps_its_turn_while_only_a_delayed_job_of_it_waits_whatever_is_pushe
     let left = run(&mut case, 15, vec![(T0 + 9 * S + 500_000, "seldom".to_owned())]);
     assert_eq!(left["seldom"], [0, 11 * S - 20_000], "it has the next turn after it may go: {left:?}");
 }
+
+#[test]
+fn a_child_whose_only_job_was_turned_away_comes_back_as_one_whose_job_failed() {
+    for how in [&["RETRY_IN", "1"][..], &["THROTTLED", "RETRY_AFTER", "1"]] {
+        let mut case = flat("1/s", &[("seldom", "100/s", 1), ("flood", "100/s", 1)]);
+        fill(&mut case, [("seldom".to_owned(), 1)].into_iter());
+        assert_eq!(case.settle_at(T0).dispatched, 1);
+        fill(&mut case, [("flood".to_owned(), 20)].into_iter());
+        for second in 1..=10 {
+            assert_eq!(case.settle_at(T0 + second * S).dispatched, 1);
+        }
+        let (now, entry) = ((T0 + 10 * S + 500_000).to_string(), case.take("ready", 1).remove(0).id);
+        let args: Vec<&str> = [now.as_str(), entry.as_str()].into_iter().chain(how.iter().copied()).collect();
+        assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &args), 1);
+        case.settle_at(T0 + 10 * S + 600_000);
+        for second in 11..=12 {
+            assert_eq!(case.settle_at(T0 + second * S).dispatched, 1);
+        }
+        let left: Vec<String> = case.stream("ready").iter().map(|entry| entry.text("bucket")).collect();
+        // Nothing is known of it any more, so it waits behind the flood, which came first.
+        assert_eq!(left[left.len() - 2..], ["flood", "seldom"], "{how:?}");
+    }
+}

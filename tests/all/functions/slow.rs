@@ -71,6 +71,21 @@ fn those_that_were_turned_away_leave_in_their_order_whoever_was_told_first() {
 }
 
 #[test]
+fn the_ids_that_producers_gave_say_nothing_of_that_order() {
+    let mut case = Case::with(PLAIN);
+    for id in ["20", "3", "100"] {
+        assert_eq!(case.submit_at(T0, "a", "x", &["ID", id]).five[0], 1);
+    }
+    run(&mut case, T0, at(0, 200));
+    for entry in case.take("ready", 3) {
+        fail_at(&mut case, at(0, 300), &entry, &["THROTTLED", "RETRY_AFTER", "700"]);
+    }
+    run(&mut case, at(0, 300), at(2, 0));
+    let again: Vec<String> = case.stream("ready").iter().map(|entry| entry.text("id")).collect();
+    assert_eq!(again, ["20", "3", "100"]);
+}
+
+#[test]
 fn a_slow_down_is_only_extended_and_no_longer_than_its_cap() {
     let (mut case, taken) = busy("[defaults]\nrate = '10/s'\nslow = { cap = '30s' }\n", 5);
     let now = at(1, 0);
@@ -389,4 +404,40 @@ fn a_slow_down_that_ended_before_anything_came_takes_nothing_from_what_a_budget_
     let at_ms: Vec<u64> = case.stream("ready").iter().map(|entry| (entry.number("at_us") - T0) / MS).collect();
     assert_eq!(at_ms, [1_000, 1_110, 1_200, 1_300, 1_400, 1_500], "all of a second in which nothing left");
     audit(&mut case);
+}
+
+#[test]
+fn what_is_forgotten_of_a_slow_down_takes_no_job_from_what_a_quota_has_counted() {
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p'\nrate = '1/s'\nquota = '5/d'\nslow = { initial = '1s', max = '1s' }\n\
+         [defaults]\nrate = '10/s'\nwithin = 'p'\n",
+    );
+    assert_eq!(case.push_at(T0, "a", &["1", "2", "3", "4", "5", "6", "7"])[0], 7);
+    case.settle_at(T0);
+    let first = case.take("ready", 1).remove(0);
+    fail_at(&mut case, at(0, 500), &first, &["THROTTLED", "IN", "p"]);
+    run(&mut case, at(0, 500), at(20, 0));
+    // The first one left before it was turned away, and its entry is gone.
+    assert_eq!(case.stream("ready").len() + 1, 5);
+}
+
+#[test]
+fn a_budget_with_work_forgets_its_incidents_after_the_longest_pause_too() {
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p'\nrate = '100/s'\nslow = { initial = '1s', max = '3s' }\n[defaults]\nrate = '1000/s'\nwithin = 'p'\n",
+    );
+    let jobs: Vec<String> = (0..900).map(|n| n.to_string()).collect();
+    case.push_at(T0, "a", &jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    case.settle_at(T0);
+    let first = case.take("ready", 1).remove(0);
+    fail_at(&mut case, at(0, 500), &first, &["THROTTLED", "IN", "p"]);
+    let over = at(0, 500) + (held_ms(&mut case, at(0, 500), "a") + 3_000) * MS;
+    run(&mut case, at(0, 500), over - 20 * MS);
+    // No audit comes between these two: after one nothing is remembered of a budget.
+    case.settle_at(over - 10 * MS);
+    let last = case.take("ready", 900).pop().expect("some have left");
+    let args = [over.to_string(), last.id, "THROTTLED".into(), "IN".into(), "p".into()];
+    assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &args), 1);
+    let again = slow_at(&mut case, over, "a", &["PAUSE", "1", "IN", "p"]);
+    assert_eq!(again.1, 1, "it is the first one again");
 }

@@ -1,14 +1,17 @@
-//! The reference model of `tree_model`: delayed jobs, which wait aside for their time.
+//! The reference model of `tree_model`: delayed jobs and those that back off, which wait aside for their time.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::tree_reference::{Job, Place, Tree};
+use super::tree_fates::Retry;
+use super::tree_reference::{Job, Node, Place, Tree};
 
-/// The delayed jobs of a bucket.
+/// The delayed jobs of a bucket, and its retries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Later {
     /// "In the order of times"; of two with the same time the one that was accepted first leaves first.
     pub(super) jobs: BTreeMap<(u64, u64), Job>,
+    /// "Retries leave in the order in which their back-offs ended", and those of one slow-down "in the order of their first dispatch".
+    pub(super) retries: BTreeMap<(u64, usize), Retry>,
     /// "It takes turns with the queue, one and one": a job of the queue leaves next, while one whose time has come waits.
     pub(super) is_queue_next: bool,
     /// When a call looks at the bucket for their sake. `ANNOUNCED`: one has, and put it where its work is seen.
@@ -23,14 +26,37 @@ impl Later {
         self.look.filter(|look| *look != ANNOUNCED)
     }
 
-    /// Whether a call has seen that the time of a job has come.
+    /// Whether a call has seen that the time of a job has come, or a back-off has ended.
     fn is_seen(&self, now: u64) -> bool {
         self.look == Some(ANNOUNCED) && self.first().is_some_and(|at| at <= now)
     }
 
-    /// The first time.
-    pub(super) fn first(&self) -> Option<u64> {
+    /// The same of delayed jobs alone.
+    fn is_time_seen(&self, now: u64) -> bool {
+        self.look == Some(ANNOUNCED) && self.first_time().is_some_and(|at| at <= now)
+    }
+
+    /// The first time of a delayed job.
+    pub(super) fn first_time(&self) -> Option<u64> {
         self.jobs.keys().next().map(|(at, _)| *at)
+    }
+
+    /// The same, or the first end of a back-off.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.first_time().into_iter().chain(self.retries.keys().next().map(|(ends, _)| *ends)).min()
+    }
+
+    /// The retry that leaves next: "ahead of the queue".
+    pub(super) fn retry(&self, now: u64) -> Option<(u64, usize)> {
+        let first = self.retries.keys().next().copied();
+        first.filter(|(ends, _)| self.look == Some(ANNOUNCED) && *ends <= now)
+    }
+
+    /// Something was added, or thrown away.
+    pub(super) fn expects(&mut self) {
+        if self.look != Some(ANNOUNCED) {
+            self.look = self.first();
+        }
     }
 }
 
@@ -64,75 +90,103 @@ impl Tree {
     /// Whether a job of the queue is next: "when its time has come it takes turns with the queue, one and one".
     fn is_queue_next(&self, n: usize, now: u64) -> bool {
         let node = &self.nodes[n];
-        !node.later.is_seen(now)
+        !node.later.is_time_seen(now)
             || node.later.is_queue_next && node.queue.as_ref().is_some_and(|queue| !queue.is_empty())
     }
 
     /// The job whose turn it is.
     pub(super) fn next(&self, n: usize, now: u64) -> Option<&Job> {
         let node = &self.nodes[n];
+        if let Some(at) = node.later.retry(now) {
+            return Some(&node.later.retries[&at].job);
+        }
         if self.is_queue_next(n, now) { node.queue.as_ref()?.front() } else { node.later.jobs.values().next() }
     }
 
-    /// It is taken out of its bucket.
-    pub(super) fn take_next(&mut self, n: usize, now: u64) -> Option<Job> {
+    /// It is taken out of its bucket, with the number of its try, and how often it was given back.
+    pub(super) fn take_next(&mut self, n: usize, now: u64) -> Option<(Job, u64, u64)> {
         let is_queue_next = self.is_queue_next(n, now);
         let node = &mut self.nodes[n];
+        if let Some(at) = node.later.retry(now) {
+            return node.later.retries.remove(&at).map(|retry| (retry.job, retry.attempt, retry.kept));
+        }
         node.later.is_queue_next = !is_queue_next;
-        if is_queue_next { node.queue.as_mut()?.pop_front() } else { node.later.jobs.pop_first().map(|(_, job)| job) }
+        let delayed = &mut node.later.jobs;
+        let job =
+            if is_queue_next { node.queue.as_mut()?.pop_front() } else { delayed.pop_first().map(|(_, job)| job) };
+        job.map(|job| (job, 1, 0))
     }
 
-    /// After the turn of a bucket: when to look at it next for the sake of its delayed jobs.
+    /// After the turn of a bucket: when to look at it next for the sake of its delayed jobs and retries.
     pub(super) fn look_ahead(&mut self, n: usize, now: u64) {
         let later = &mut self.nodes[n].later;
-        if !later.is_seen(now) {
+        if !later.is_time_seen(now) {
             later.is_queue_next = false;
-            if later.look == Some(ANNOUNCED) {
-                later.look = later.first();
-            }
+        }
+        if later.look == Some(ANNOUNCED) && !later.is_seen(now) {
+            later.look = later.first();
         }
     }
 
-    /// "1 cancelled (queued, delayed; its place frees at its turn), 2 dispatched already, 0 not known." 1 also where it was dropped.
+    /// "1 cancelled (queued, delayed or backing off; its place frees at its turn), 2 dispatched already, 0 not known." 1 also where it was
+    /// dropped.
     pub(super) fn cancel(&mut self, n: usize, body: &str) -> i64 {
         let node = &mut self.nodes[n];
         if !node.ids.contains(body) {
             return 0;
         }
         let waiting = node.queue.iter_mut().flat_map(VecDeque::iter_mut).chain(node.later.jobs.values_mut());
+        let waiting = waiting.chain(node.later.retries.values_mut().map(|retry| &mut retry.job));
         if let Some(job) = waiting.into_iter().find(|job| job.body == body) {
             job.is_cancelled = true;
             return 1;
         }
-        if self.left.iter().any(|left| left.job == body) { 2 } else { 1 }
+        if node.dropped.contains(body) { 1 } else { 2 }
     }
 
-    /// "`queued delayed left unknown`; `eta_ms` (what was answered at the accept, less the time since)", and the attempt.
+    /// "`queued delayed retrying left unknown`; `eta_ms` (what was answered at the accept, less the time since)", of one that backs off the end
+    /// of that; and the attempt that comes next.
     pub(super) fn find(&self, n: usize, id: &str, now: u64) -> (String, i64, i64) {
         let node = &self.nodes[n];
         let waits = |job: &&Job| job.body == id && !job.is_cancelled;
-        let queued = node.queue.iter().flatten().find(waits).map(|job| ("queued", job.eta));
-        let delayed = node.later.jobs.values().find(waits).map(|job| ("delayed", job.eta));
-        match queued.or(delayed) {
-            Some((state, eta)) => (state.into(), eta.saturating_sub(now).div_ceil(1_000) as i64, 1),
+        let queued = node.queue.iter().flatten().find(waits).map(|job| ("queued", job.eta, 1));
+        let delayed = node.later.jobs.values().find(waits).map(|job| ("delayed", job.eta, 1));
+        let retry = node.later.retries.iter().find(|(_, retry)| waits(&&retry.job));
+        let retrying = retry.map(|((ends, _), retry)| ("retrying", *ends, retry.attempt as i64));
+        match queued.or(delayed).or(retrying) {
+            Some((state, eta, attempt)) => (state.into(), eta.saturating_sub(now).div_ceil(1_000) as i64, attempt),
             None => (if node.ids.contains(id) { "left" } else { "unknown" }.into(), -1, 0),
         }
     }
 
-    /// An operator throws away what waits in a bucket: its queue, its delayed jobs, or both. Replies what a purge does: jobs, retries, retries
-    /// that stay and jobs that were cut, of which there are none here; delayed jobs, and those that stay.
-    pub(super) fn purge(&mut self, n: usize, queue: bool, delayed: bool, now: u64) -> [i64; 6] {
+    /// An operator throws away what waits in a bucket: its queue, its delayed jobs, or both, and its retries too where that is asked for.
+    /// Replies what a purge does: jobs, retries, retries that stay and jobs that were cut, of which there are none here; delayed jobs, and those
+    /// that stay.
+    pub(super) fn purge(&mut self, n: usize, (queue, retries, delayed): (bool, bool, bool), now: u64) -> [i64; 6] {
         self.looks_at(n, now);
-        let node = &mut self.nodes[n];
-        let jobs = if queue { std::mem::take(node.queue.as_mut().expect("a bucket")).len() } else { 0 };
-        let mut later = 0;
-        if delayed {
-            later = std::mem::take(&mut node.later.jobs).len();
-            (node.later.look, node.later.is_queue_next) = (None, false);
+        let Node { queue: jobs, later, dropped, .. } = &mut self.nodes[n];
+        let mut gone = [0; 3];
+        if queue {
+            let jobs = std::mem::take(jobs.as_mut().expect("a bucket"));
+            gone[0] = jobs.len();
+            dropped.extend(jobs.into_iter().map(|job| job.body));
         }
-        let stays = node.later.jobs.len();
+        if retries {
+            let retries = std::mem::take(&mut later.retries);
+            gone[1] = retries.len();
+            dropped.extend(retries.into_values().map(|retry| retry.job.body));
+        }
+        if delayed {
+            let jobs = std::mem::take(&mut later.jobs);
+            (gone[2], later.is_queue_next) = (jobs.len(), false);
+            dropped.extend(jobs.into_values().map(|job| job.body));
+        }
+        if (retries || delayed) && !later.is_seen(now) {
+            later.look = later.first();
+        }
+        let stays = (later.retries.len(), later.jobs.len());
         self.moves(n, now);
-        [jobs, 0, 0, 0, later, stays].map(|n| n as i64)
+        [gone[0], gone[1], stays.0, 0, gone[2], stays.1].map(|n| n as i64)
     }
 
     /// A bucket stands where it must; one whose turn it is not keeps its place among its siblings.

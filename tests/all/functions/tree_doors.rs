@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::tree_delayed::ANNOUNCED;
 use super::tree_reference::{Job, Place, QUARTER, Tree};
 
 /// What a submit asks for, in milliseconds.
@@ -102,9 +101,7 @@ impl Tree {
         self.passes_gates(n, 1, now);
         let later = &mut self.nodes[n].later;
         later.jobs.insert((at, now), job);
-        if later.look != Some(ANNOUNCED) {
-            later.look = later.first();
-        }
+        later.expects();
         let depth = later.jobs.len();
         self.stands_up(n, now);
         ([1, depth as i64, self.capacity as i64, -1, eta], "delayed", self.name(by))
@@ -117,7 +114,7 @@ impl Tree {
         let told = |wait: i64| [0, depth as i64, capacity as i64, wait, -1];
         // "Delayed jobs have a bound of their own, as large as the capacity."
         if depth >= capacity {
-            let until = at.and(self.nodes[n].later.first()).map_or(due, |first| first.max(due));
+            let until = at.and(self.nodes[n].later.first_time()).map_or(due, |first| first.max(due));
             let wait = self.eta_ms(n, until, now, 1).max(1).max(self.gate_wait(n, now).0);
             return Some((told(wait), "full", self.name(n)));
         }

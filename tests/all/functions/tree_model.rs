@@ -1,7 +1,7 @@
 //! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
 //! in time and late, rates, weights and pauses that change, purges; in some trees several quotas of a node, which change too, gates of
 //! every kind, and slow-downs of buckets and budgets; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
-//! adjustments. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
+//! adjustments. Workers take jobs, acknowledge them, or give them back. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
 //! nothing.
 
 use std::collections::BTreeSet;
@@ -12,9 +12,11 @@ use redis::Value;
 use super::model::Rate;
 use super::tree_delayed::Later;
 use super::tree_doors::Asked;
+use super::tree_fates::TRIES;
 use super::tree_gates::Gate;
 use super::tree_quotas::{Quota, Windows};
 use super::tree_reference::{Job, Node, Place, Tree};
+use super::tree_slow::SLOWING;
 use crate::rig::{Case, MS, S, Server, T0};
 
 const CAPACITY: usize = 6;
@@ -26,10 +28,10 @@ pub(super) struct Pair {
     pub(super) rng: Rng,
     pushed: u64,
     /// Jobs are submitted, with costs and deadlines.
-    has_costs: bool,
+    pub(super) has_costs: bool,
     pub(super) has_quotas: bool,
     /// Buckets and budgets are slowed down.
-    has_slow: bool,
+    pub(super) has_slow: bool,
     /// The jobs that were submitted, with their buckets.
     pub(super) submitted: Vec<(usize, String)>,
     /// The entries that workers hold, in their order, and whether it was told what they really cost.
@@ -74,7 +76,7 @@ fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool
             quotas: random_quotas(rng, has_quotas, 3),
             windows: Windows::new(),
             needs: 1,
-            slow_till: 0,
+            slow: None,
             gates: (0..rng.usize(0..4)).filter(|_| has_gates && !is_budget).map(|_| Gate::random(rng)).collect(),
             // With costs what a node makes up for by default changes with each job: there it is said.
             job_rate: (has_costs && rng.u8(0..3) == 0).then(|| random_rate(rng)),
@@ -92,6 +94,7 @@ fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool
             later: Later::default(),
             paid: None,
             ids: BTreeSet::new(),
+            dropped: BTreeSet::new(),
         });
     }
     Tree::new(nodes, if has_costs { rng.usize(2..7) } else { CAPACITY })
@@ -106,10 +109,13 @@ fn toml(tree: &Tree) -> String {
         let kind = if node.queue.is_some() { "bucket" } else { "budget" };
         let Rate { count, period } = node.rate;
         let mut text = format!(
-            "[[{kind}]]\nmatch = '{}'\nrate = '{count}/{}ms'\nweight = {}\n",
+            "[[{kind}]]\nmatch = '{}'\nrate = '{count}/{}ms'\nweight = {}\nslow = {{ initial = '{}ms', max = '{}ms', cap = '{}ms' }}\n",
             name(&node.id),
             period / 1_000,
-            node.weight
+            node.weight,
+            SLOWING.initial / MS,
+            SLOWING.max / MS,
+            SLOWING.cap / MS,
         );
         if let Some(parent) = node.parent {
             text += &format!("within = '{}'\n", name(&tree.nodes[parent].id));
@@ -130,8 +136,11 @@ fn toml(tree: &Tree) -> String {
         text
     };
     format!(
-        "[defaults]\ncapacity = {}\ndedup = '7d'\n{}",
+        "[defaults]\ncapacity = {}\ndedup = '7d'\nattempts = {}\nbackoff = {{ initial = '{}ms', max = '{}ms' }}\n{}",
         tree.capacity,
+        TRIES.attempts,
+        TRIES.backoff.0 / MS,
+        TRIES.backoff.1 / MS,
         tree.nodes.iter().map(entry).collect::<String>()
     )
 }
@@ -184,7 +193,7 @@ impl Pair {
 
     fn step(&mut self) {
         self.now += 1 + self.rng.u64(0..50);
-        match self.rng.u8(0..24) {
+        match self.rng.u8(0..30) {
             0 if !self.submitted.is_empty() => {
                 if self.rng.bool() {
                     self.cancel();
@@ -236,6 +245,7 @@ impl Pair {
                 self.story.push(format!("{} late", self.now - T0));
                 self.settle();
             }
+            24.. => self.work(),
             18 => self.set(),
             _ => self.pause(),
         }

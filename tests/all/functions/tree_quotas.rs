@@ -91,7 +91,7 @@ impl Tree {
     /// "The node waits until the window's end, and nothing overtakes that job": a job of cost 1 finds a node that waits.
     pub(super) fn has_room(&mut self, n: usize, now: u64) -> bool {
         let Some(job) = self.next(n, now) else { return true };
-        if job.cost == 1 || job.is_cancelled || job.deadline.is_some_and(|deadline| deadline < now) {
+        if job.cost == 1 || job.is_cancelled || job.is_late(now) {
             return true;
         }
         let cost = job.cost;

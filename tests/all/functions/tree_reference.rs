@@ -1,11 +1,13 @@
 //! The reference model of `tree_model`: budgets, buckets and shares as the contract has them, a list of nodes and a loop. Every
 //! question is answered by walking up the tree or over all nodes; nothing is remembered that follows from something else.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::model::{Paid, Rate};
+use super::model::{Paid, Rate, Slow};
 use super::tree_delayed::Later;
+use super::tree_fates::Dead;
 use super::tree_gates::Gate;
+pub(super) use super::tree_jobs::{Job, Left};
 use super::tree_quotas::{Quota, Windows};
 
 /// Where a node with work waits, or what is known of one without.
@@ -32,8 +34,8 @@ pub(super) struct Node {
     pub(super) windows: Windows,
     /// What the job costs that a quota keeps waiting.
     pub(super) needs: u64,
-    /// When it goes on after it was last slowed down.
-    pub(super) slow_till: u64,
+    /// What slows it down, or did lately.
+    pub(super) slow: Option<Slow>,
     /// Of a bucket: before its doors that run code.
     pub(super) gates: Vec<Gate>,
     /// As configured.
@@ -42,10 +44,12 @@ pub(super) struct Node {
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
     pub(super) queue: Option<VecDeque<Job>>,
-    /// The jobs of a bucket that wait for their time.
+    /// The jobs of a bucket that wait for their time, or back off.
     pub(super) later: Later,
     /// The ids that were accepted: here nothing of them is ever forgotten.
     pub(super) ids: BTreeSet<String>,
+    /// Those of them whose jobs were taken back, or gone before they ever left.
+    pub(super) dropped: BTreeSet<String>,
     /// What its last job paid, where that was not one interval.
     pub(super) paid: Option<Paid>,
     pub(super) place: Place,
@@ -61,40 +65,17 @@ pub(super) struct Node {
     pub(super) largest: f64,
 }
 
-/// A job that waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Job {
-    pub(super) body: String,
-    pub(super) cost: u64,
-    pub(super) deadline: Option<u64>,
-    /// When it could leave at the earliest, as it was answered at the accept.
-    pub(super) eta: u64,
-    /// Somebody took it back.
-    pub(super) is_cancelled: bool,
-}
-
-impl Job {
-    pub(super) fn plain(body: &str) -> Self {
-        Self { body: body.into(), cost: 1, deadline: None, eta: 0, is_cancelled: false }
-    }
-}
-
-/// A job that left its bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Left {
-    pub(super) bucket: String,
-    pub(super) job: String,
-    pub(super) cost: u64,
-    pub(super) due: u64,
-    pub(super) at: u64,
-}
-
 /// The tree. A node stands behind its parent in the list.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     pub(super) capacity: usize,
     pub(super) left: Vec<Left>,
+    /// Those of them that a worker is done with, by their number.
+    pub(super) done: BTreeSet<usize>,
+    pub(super) dead: Vec<Dead>,
+    /// Of jobs that met the due of a budget at rest that may have been forgotten by then: the due without that, by their number.
+    pub(super) without_over: BTreeMap<usize, u64>,
     /// Jobs whose deadline was over when their turn came, with their buckets.
     pub(super) expired: Vec<(String, String)>,
     /// The budgets whose turn it is, from the one on the schedule down.
@@ -109,7 +90,17 @@ const BATCH: usize = 100;
 
 impl Tree {
     pub(super) fn new(nodes: Vec<Node>, capacity: usize) -> Self {
-        Self { nodes, capacity, left: Vec::new(), expired: Vec::new(), serving: Vec::new(), picked: Vec::new() }
+        Self {
+            nodes,
+            capacity,
+            left: Vec::new(),
+            done: BTreeSet::new(),
+            dead: Vec::new(),
+            without_over: BTreeMap::new(),
+            expired: Vec::new(),
+            serving: Vec::new(),
+            picked: Vec::new(),
+        }
     }
 
     /// What a node may make up for: as configured, else 20 ms, or inside a budget its own interval or two of its parent's.
@@ -246,23 +237,29 @@ impl Tree {
             return false;
         }
         self.nodes[n].due = due;
-        if !self.has_room(n, now) {
+        self.gives_up(n, now);
+        if !self.has_jobs(n, now) || !self.has_room(n, now) {
             return false;
         }
         let above = self.above(n);
-        let met = above.iter().map(|b| self.nodes[*b].due.max(self.went_on(*b, now))).fold(due, u64::max);
-        let job = self.take_next(n, now).expect("it has jobs");
-        // "Its place frees at its turn, without a rate slot."
-        if job.is_cancelled {
+        let meets = |b: &usize| self.nodes[*b].due.max(self.went_on(*b, now));
+        let met = above.iter().map(meets).fold(due, u64::max);
+        let known = above.iter().filter(|b| !self.is_over(**b, now)).map(meets).fold(due, u64::max);
+        let (job, attempt, kept) = self.take_next(n, now).expect("it has jobs");
+        // "Its place frees at its turn, without a rate slot." "In the queue it is noticed when its turn comes: without a rate slot."
+        if job.is_cancelled || job.is_late(now) {
+            self.nodes[n].dropped.insert(job.body.clone());
+            if !job.is_cancelled {
+                self.expired.push((self.nodes[n].id.clone(), job.body));
+            }
             return true;
         }
-        // "In the queue it is noticed when its turn comes: without a rate slot."
-        if job.deadline.is_some_and(|deadline| deadline < now) {
-            self.expired.push((self.nodes[n].id.clone(), job.body));
-            return true;
+        let Job { body, cost, deadline, .. } = job;
+        let bucket = self.nodes[n].id.clone();
+        if known < met {
+            self.without_over.insert(self.left.len(), known);
         }
-        let Job { body, cost, .. } = job;
-        self.left.push(Left { bucket: self.nodes[n].id.clone(), job: body, cost, due: met, at: now });
+        self.left.push(Left { bucket, job: body, cost, due: met, at: now, attempt, kept, deadline });
         for b in &above {
             let due = self.nodes[*b].due.max(self.went_on(*b, now));
             self.pay(*b, due, cost, now);
@@ -360,6 +357,7 @@ impl Tree {
             self.times_come(now);
             self.drain(now);
         }
+        self.forgets_slow(now);
     }
 
     /// One call: all that is due, the longest due first.

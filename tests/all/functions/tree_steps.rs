@@ -67,9 +67,12 @@ impl Pair {
         let (id, which) = (self.tree.nodes[n].id.clone(), ["0", "1", "only"][self.rng.usize(0..3)]);
         self.tell(&format!("purge {id} {which}"));
         let now = self.now.to_string();
-        let args = [now.as_str(), "0", "", "", "", which];
+        let retries = self.rng.u8(0..3) == 0;
+        let args = [now.as_str(), if retries { "1" } else { "0" }, "", "", "", which];
         let told: Vec<i64> = self.case.fcall("drip__purge", &[&format!("queue:{id}")], &args);
-        assert_eq!(told, self.tree.purge(n, which != "only", which != "0", self.now), "{}", self.story.join("\n"));
+        let of = (which != "only", retries, which != "0");
+        self.tell(&format!("retries: {retries}"));
+        assert_eq!(told, self.tree.purge(n, of, self.now), "{}", self.story.join("\n"));
     }
 
     /// A job of those that were submitted, or one of another bucket: nobody knows that.
@@ -93,20 +96,17 @@ impl Pair {
         node.due == 0 || self.tree.is_over(b, self.now) && node.due > left.at + left.cost * node.rate.interval()
     }
 
+    pub(super) fn is_forgotten_above(&self, left: &Left) -> bool {
+        self.tree.above(self.tree.bucket_of(left)).into_iter().any(|b| self.may_be_forgotten(b, left))
+    }
+
     /// A worker says what a job really cost, "while the entry is pending, once".
     pub(super) fn adjust(&mut self) {
         self.settle_what_came();
         self.settle();
-        for entry in self.case.take("ready", 3) {
-            self.taken.push((entry.id, false));
-        }
-        if self.taken.is_empty() {
-            return;
-        }
-        let at = self.rng.usize(0..self.taken.len());
+        let Some(at) = self.take_some() else { return };
         let left = self.tree.left[at].clone();
-        let n = self.tree.nodes.iter().position(|node| node.id == left.bucket).expect("its bucket");
-        if self.tree.above(n).into_iter().any(|b| self.may_be_forgotten(b, &left)) {
+        if self.is_forgotten_above(&left) {
             return;
         }
         let units = [-50, -3, -1, 0, 1, 2, 5, 60, 9_000][self.rng.usize(0..9)];

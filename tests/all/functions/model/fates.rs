@@ -6,13 +6,65 @@ use crate::rig::MS;
 
 /// When a job that failed may leave again.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Back {
+pub(in crate::functions) enum Back {
     /// After its back-off.
     Off,
     /// In so many milliseconds.
     In(u64),
     /// The other side turned it away: since this moment, "first, in the order of their first dispatch".
     First(u64),
+}
+
+/// A job that a worker gives back: which try it was, how often it was given back before, and what the worker asks for.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::functions) struct GivenBack {
+    pub(in crate::functions) attempt: u64,
+    pub(in crate::functions) kept: u64,
+    pub(in crate::functions) deadline: Option<u64>,
+    pub(in crate::functions) back: Back,
+    pub(in crate::functions) keep: bool,
+    pub(in crate::functions) dead: bool,
+}
+
+/// How often a job is tried, the first wait and the longest one.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::functions) struct Tries {
+    pub(in crate::functions) attempts: u64,
+    pub(in crate::functions) backoff: (u64, u64),
+}
+
+/// What becomes of it.
+pub(in crate::functions) enum Fate {
+    /// It waits until `ends`, which is `delay` long, for this try.
+    Again {
+        ends: u64,
+        delay: u64,
+        attempt: u64,
+        kept: u64,
+    },
+    Dead,
+    Expired,
+}
+
+impl GivenBack {
+    pub(in crate::functions) fn fate(self, tries: Tries, now: u64) -> Fate {
+        let counts = !self.keep || self.kept >= 20;
+        if self.dead || (counts && self.attempt >= tries.attempts) {
+            return Fate::Dead;
+        }
+        let doubled = u128::from(tries.backoff.0) << (self.attempt - 1).min(60);
+        let delay = match self.back {
+            Back::Off => doubled.min(tries.backoff.1.into()) as u64,
+            Back::In(ms) => ms * MS,
+            Back::First(_) => 0,
+        };
+        let ends = if let Back::First(at) = self.back { at } else { now + delay };
+        // "A retry whose back-off would end past its deadline goes to `drip:dead`."
+        if self.deadline.is_some_and(|deadline| ends > deadline) {
+            return Fate::Expired;
+        }
+        Fate::Again { ends, delay, attempt: self.attempt + u64::from(counts), kept: self.kept + u64::from(self.keep) }
+    }
 }
 
 impl Model {
@@ -24,24 +76,14 @@ impl Model {
         let entry = self.finish(now, n);
         let p = self.policy(now, &entry.bucket);
         let options = entry.options();
-        let counts = !keep || entry.kept >= 20;
-        if dead || (counts && entry.attempt >= p.attempts) {
-            self.bury(&entry.bucket, entry.job, entry.attempt, reason, options.without_deadline());
+        let Ready { attempt, kept, deadline, .. } = entry;
+        let tries = Tries { attempts: p.attempts, backoff: p.backoff };
+        let fate = GivenBack { attempt, kept, deadline, back, keep, dead }.fate(tries, now);
+        let Fate::Again { ends, delay, attempt, kept } = fate else {
+            let reason = if matches!(fate, Fate::Expired) { "expired" } else { reason };
+            self.bury(&entry.bucket, entry.job, attempt, reason, options.without_deadline());
             return 2;
-        }
-        let doubled = u128::from(p.backoff.0) << (entry.attempt - 1).min(60);
-        let delay = match back {
-            Back::Off => doubled.min(p.backoff.1.into()) as u64,
-            Back::In(ms) => ms * MS,
-            Back::First(_) => 0,
         };
-        let ends = if let Back::First(at) = back { at } else { now + delay };
-        // "A retry whose back-off would end past its deadline goes to `drip:dead`."
-        if options.deadline.is_some_and(|deadline| ends > deadline) {
-            self.bury(&entry.bucket, entry.job, entry.attempt, "expired", options.without_deadline());
-            return 2;
-        }
-        let (attempt, kept) = (entry.attempt + u64::from(counts), entry.kept + u64::from(keep));
         if entry.first.is_some() {
             self.backs_off(&entry.bucket, &options.id, attempt, ends);
         }

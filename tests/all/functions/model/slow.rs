@@ -11,7 +11,7 @@ use crate::rig::{MS, S};
 const DAY: u64 = 86_400 * S;
 
 /// "Before all other retries": so much before its slow-down began a job that was turned away is due again.
-const FIRST: u64 = 366 * 86_400 * S;
+pub(in crate::functions) const FIRST: u64 = 366 * 86_400 * S;
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -36,13 +36,13 @@ pub fn op() -> impl Strategy<Value = Op> {
 
 /// The slow-down of a bucket: "a node may go at the latest" of its pace and of the end of that.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Slow {
+pub(in crate::functions) struct Slow {
     /// When the last one began, and when the bucket goes on; both may be over.
-    begun: u64,
-    till: u64,
+    pub(in crate::functions) begun: u64,
+    pub(in crate::functions) till: u64,
     /// "Each with its own bound", where the clock stepped back.
     length: u64,
-    incidents: u64,
+    pub(in crate::functions) incidents: u64,
     last: u64,
     /// "Incidents are forgotten after `max` without one."
     max: u64,
@@ -74,7 +74,7 @@ impl Default for Slow {
 
 impl Slow {
     /// No moment of it lies further ahead than it may.
-    pub(super) fn put_right(&self, now: u64) -> Self {
+    pub(in crate::functions) fn put_right(&self, now: u64) -> Self {
         let till = self.till.min(now + self.length);
         let incidents = if now >= till + self.max { 0 } else { self.incidents };
         let last = self.last.min(now);
@@ -85,7 +85,7 @@ impl Slow {
     }
 
     /// From then on nothing of it is known any more.
-    pub(super) fn over(&self) -> u64 {
+    pub(in crate::functions) fn over(&self) -> u64 {
         let lowered = if self.left < 1.0 { self.last + DAY } else { 0 };
         lowered.max(self.till + self.max)
     }
@@ -138,18 +138,25 @@ impl Slow {
     }
 
     /// "The same without a job, and no incident."
-    fn ask(&mut self, now: u64, ms: u64, p: &Slowing) {
+    pub(in crate::functions) fn ask(&mut self, now: u64, ms: u64, p: &Slowing) {
         self.pause(now, (ms * MS).min(p.cap), p);
     }
 
     /// "`CLEAR` shortens": it is over, and so is what came before.
-    fn clear(&mut self, now: u64) {
+    pub(in crate::functions) fn clear(&mut self, now: u64) {
         (self.till, self.length, self.incidents) = (self.till.min(now), 0, 0);
         (self.left, self.waited, self.seen) = (1.0, 0, None);
     }
 
     /// A job that left at `left` was turned away. `told` is when the bucket goes on, as it was found: that says what the jitter was.
-    fn incident(&mut self, now: u64, left: u64, retry_after: Option<u64>, told: u64, p: &Slowing) {
+    pub(in crate::functions) fn incident(
+        &mut self,
+        now: u64,
+        left: u64,
+        retry_after: Option<u64>,
+        told: u64,
+        p: &Slowing,
+    ) {
         let asked = retry_after.map(|ms| (ms * MS).min(p.cap));
         // "A `THROTTLED` for a job that left before the last slow-down began, present or over, belongs to that incident (its `RETRY_AFTER`
         // may still extend it)."
@@ -170,6 +177,13 @@ impl Slow {
         let jitter = told.saturating_sub(now + length).min(length / 10);
         self.pause(now, asked.unwrap_or(length + jitter), p);
         self.begun = now;
+    }
+
+    /// "Incidents are forgotten when a job that left after the slow-down was acknowledged."
+    pub(in crate::functions) fn done(&mut self, left: u64) {
+        if left >= self.till {
+            self.incidents = 0;
+        }
     }
 
     /// A due that is over is as good as any other one that is, and so is a slow-down that is over as long as nobody has looked at its bucket
@@ -215,7 +229,7 @@ impl Slow {
     }
 
     /// The numbers that Redis holds.
-    pub(super) fn stored(text: &str) -> Vec<u64> {
+    pub(in crate::functions) fn stored(text: &str) -> Vec<u64> {
         let line = text.lines().next().expect("a line");
         let words: Vec<&str> = line.split([' ', '/']).skip(1).collect();
         let (left, whole) = words.split_last().expect("words");
@@ -291,13 +305,11 @@ impl Model {
         }
     }
 
-    /// "Incidents are forgotten when a job that left after the slow-down was acknowledged."
+    /// A job that left at this moment was acknowledged.
     pub(super) fn ends_incidents(&mut self, now: u64, bucket: &str, left: u64) {
         let Some(known) = self.slow.get(bucket) else { return };
         let mut slow = known.put_right(now);
-        if left >= slow.till {
-            slow.incidents = 0;
-        }
+        slow.done(left);
         if slow != *known {
             self.slow.insert(bucket.into(), slow);
             self.slow.retain(|name, slow| name != bucket || slow.over() > now);

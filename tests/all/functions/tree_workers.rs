@@ -1,0 +1,170 @@
+//! What workers do in `tree_model`: they take jobs, acknowledge them, fail, and are turned away by the other side.
+
+use std::collections::BTreeMap;
+
+use super::model::{Back, Slow};
+use super::tree_fates::{Dead, Failed, Retry};
+use super::tree_model::{Pair, name};
+
+impl Pair {
+    /// Workers take some jobs. Replies one that some worker holds.
+    pub(super) fn take_some(&mut self) -> Option<usize> {
+        for entry in self.case.take("ready", 3) {
+            let at = self.taken.len();
+            // "The entry id of the job's first dispatch, its stable identity."
+            let first = self.tree.first_dispatch(at);
+            let identity = if self.tree.is_submitted(at) {
+                Some(self.tree.left[at].job.clone())
+            } else {
+                self.taken.get(first).map(|(entry, _)| entry.clone())
+            };
+            assert_eq!(
+                entry.fields.contains_key("id").then(|| entry.text("id")),
+                identity,
+                "{}",
+                self.story.join("\n")
+            );
+            self.taken.push((entry.id, false));
+        }
+        let held: Vec<usize> = self.tree.undone().filter(|at| *at < self.taken.len()).collect();
+        (!held.is_empty()).then(|| held[self.rng.usize(0..held.len())])
+    }
+
+    /// Some of that, one after the other.
+    pub(super) fn work(&mut self) {
+        for _ in 0..self.rng.usize(1..5) {
+            self.now += 1 + self.rng.u64(0..50);
+            let Some(at) = self.take_some() else { return };
+            match self.rng.u8(0..8) {
+                0..2 => self.ack(at),
+                2..5 if self.has_slow => self.throttled(at),
+                _ => self.fail(at),
+            }
+        }
+    }
+
+    fn ack(&mut self, at: usize) {
+        let left = self.tree.left[at].clone();
+        let (entry, is_told) = self.taken[at].clone();
+        let mut args = vec![self.now.to_string(), entry];
+        let tells = self.has_costs && self.rng.u8(0..3) > 0;
+        if tells {
+            self.settle_what_came();
+            self.settle();
+        }
+        if tells && !self.is_forgotten_above(&left) {
+            let cost = [0, 1, 2, 7, 60, 900][self.rng.usize(0..6)];
+            self.tell(&format!("ack {left:?} that cost {cost}"));
+            args.extend(["COST".into(), cost.to_string()]);
+            if !is_told {
+                let units = i64::from(cost) - left.cost as i64;
+                self.tree.adjust(&left, units, self.now);
+                if units < 0 {
+                    self.steady_since = self.tree.left.len();
+                }
+            }
+        } else {
+            self.tell(&format!("ack {left:?}"));
+        }
+        assert_eq!(self.case.fcall::<i64>("drip__ack", &["ready"], &args), 1, "{}", self.story.join("\n"));
+        self.tree.acked(at);
+    }
+
+    fn fail(&mut self, at: usize) {
+        let ms = [None, None, None, Some(0), Some(40), Some(700)][self.rng.usize(0..6)];
+        let failed = Failed {
+            back: ms.map_or(Back::Off, Back::In),
+            keep: self.rng.u8(0..4) == 0,
+            dead: self.rng.u8(0..12) == 0,
+        };
+        let n = self.tree.bucket_of(&self.tree.left[at]);
+        let would_end = self.tree.would_end(at, failed, self.now);
+        if self.tree.nodes[n].later.retries.keys().any(|(ends, _)| Some(*ends) == would_end) {
+            return; // which of the two leaves first nobody says
+        }
+        self.tell(&format!("fail {:?} {failed:?}", self.tree.left[at]));
+        let mut args = vec![self.now.to_string(), self.taken[at].0.clone()];
+        args.extend(ms.into_iter().flat_map(|ms| ["RETRY_IN".to_owned(), ms.to_string()]));
+        args.extend(
+            [(failed.keep, "KEEP"), (failed.dead, "DEAD")]
+                .iter()
+                .filter(|(is, _)| *is)
+                .map(|(_, word)| word.to_string()),
+        );
+        let told: i64 = self.case.fcall("drip__fail", &["ready"], &args);
+        assert_eq!(told, self.tree.fails(at, failed, "failed", self.now), "{}", self.story.join("\n"));
+    }
+
+    /// The other side turned a job away.
+    fn throttled(&mut self, at: usize) {
+        self.settle();
+        let n = self.tree.bucket_of(&self.tree.left[at]);
+        let above = self.tree.above(n);
+        let slowed = if above.is_empty() || self.rng.bool() { n } else { above[self.rng.usize(0..above.len())] };
+        let ms = [None, None, None, Some(0), Some(30), Some(400), Some(8_000)][self.rng.usize(0..7)];
+        let id = self.tree.nodes[slowed].id.clone();
+        self.tell(&format!("throttled {:?} in {id} {ms:?}", self.tree.left[at]));
+        let mut args = vec![self.now.to_string(), self.taken[at].0.clone(), "THROTTLED".into()];
+        args.extend(ms.into_iter().flat_map(|ms| ["RETRY_AFTER".to_owned(), ms.to_string()]));
+        if slowed != n {
+            args.extend(["IN".into(), name(&id).to_owned()]);
+        }
+        let outcome: i64 = self.case.fcall("drip__fail", &["ready"], &args);
+        let till = self.stored_slow().get(&id).map_or(0, |numbers| numbers[3]);
+        // A RETRY_AFTER of 0 says nothing.
+        let expected = self.tree.throttled(at, slowed, ms.filter(|ms| *ms > 0), till, self.now);
+        assert_eq!(outcome, expected, "{}", self.story.join("\n"));
+        self.settle();
+    }
+
+    fn stored_slow(&mut self) -> BTreeMap<String, Vec<u64>> {
+        let key = self.case.key("slow");
+        let stored: BTreeMap<String, String> = self.case.cmd(&["HGETALL", &key]);
+        stored.into_iter().map(|(id, text)| (id, Slow::stored(&text))).collect()
+    }
+
+    /// When slow-downs began, when they end, and how many incidents there were.
+    pub(super) fn compare_slow(&mut self) {
+        let now = self.now;
+        let stored = self.stored_slow();
+        let known =
+            |(begun, till, incidents, over): (u64, u64, u64, u64)| (over > now).then_some((begun, till, incidents));
+        for node in &self.tree.nodes {
+            let found = stored.get(&node.id).and_then(|n| known((n[2], n[3], n[5], n[3] + n[7])));
+            let expected =
+                node.slow.as_ref().and_then(|slow| known((slow.begun, slow.till, slow.incidents, slow.over())));
+            assert_eq!(found, expected, "what slows {} down\n{}", node.id, self.story.join("\n"));
+        }
+    }
+
+    /// The jobs that back off, and those that were given up.
+    pub(super) fn compare_retries(&mut self) {
+        for node in self.tree.nodes.clone().into_iter().filter(|node| node.queue.is_some()) {
+            let found = self.scores(&format!("retry:{}", node.id));
+            let read = |(member, ends): &(String, f64)| {
+                let words: Vec<&str> = member.split([' ', '\n']).collect();
+                let from = if words[0] == "2" { 3 } else { 4 };
+                let number = |at: usize| words[from + at].parse::<u64>().expect("a number");
+                (*ends as u64, words.last().expect("a body").to_string(), number(0), number(1), number(2))
+            };
+            let expected = node.later.retries.iter().map(|((ends, _), retry)| {
+                let Retry { job, attempt, kept, delay } = retry;
+                (*ends, job.body.clone(), *delay, *attempt, *kept)
+            });
+            assert!(
+                expected.eq(found.iter().map(read)),
+                "the retries of {node:?}: {found:?}\n{}",
+                self.story.join("\n")
+            );
+        }
+        let dead = self.case.stream("dead").into_iter().map(|entry| Dead {
+            bucket: entry.text("bucket"),
+            job: entry.text("job"),
+            attempt: entry.number("attempt"),
+            reason: entry.text("reason"),
+            cost: if entry.fields.contains_key("cost") { entry.number("cost") } else { 1 },
+        });
+        let dead: Vec<Dead> = dead.collect();
+        assert_eq!(dead, self.tree.dead, "the dead\n{}", self.story.join("\n"));
+    }
+}
