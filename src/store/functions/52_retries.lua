@@ -104,9 +104,10 @@ do
       bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
       if not rejected.settle(ctx, s) then return bucket.stick(ctx, s) end
     else
-      s.bucket, s.place, s.stored_due, s.due = name, place, due, due
       local br = brake.of(ctx, name, p)
-      if br then s.due = brake.hold(ctx, br, p, br.pace or max(due or ctx.now, ctx.now)) end
+      local latest = ctx.now + (br and brake.reach_us(br, p) or p.interval_us) -- further ahead the clock stepped back
+      local pace = min(br and br.pace or max(due or ctx.now, ctx.now), latest)
+      s.bucket, s.place, s.stored_due, s.due = name, place, due, br and brake.hold(ctx, br, p, pace) or pace
     end
     s.due = max(s.due or ctx.now, ctx.now)
     if place ~= ctx.k.full and p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end

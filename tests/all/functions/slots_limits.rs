@@ -257,3 +257,16 @@ fn a_bucket_at_rest_whose_delayed_job_may_leave_waits_for_a_slot_before_it_is_du
     case.settle_at(now + 10 * S);
     assert_eq!(case.jobs("ready"), ["2"]);
 }
+
+#[test]
+fn a_slot_that_is_free_after_the_clock_stepped_back_lets_its_bucket_go_an_interval_from_then_at_the_latest() {
+    let mut case = Case::with("[defaults]\nrate = '2/s'\nconcurrency = 1\n");
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1", "2"]);
+    assert_eq!(case.settle_at(now).dispatched, 1);
+    let taken = case.take("ready", 1);
+    let now = now - 100 * MS;
+    assert_eq!(ack(&mut case, now, "ready", &[&taken[0]]), 1);
+    assert_eq!(case.due("a"), Some(now + 500 * MS));
+    audit(&mut case, now);
+}
