@@ -32,9 +32,9 @@ impl Paid {
 }
 
 impl Rate {
-    /// So many intervals later.
+    /// When a job of this cost is paid for that left in return for `t`.
     pub(in crate::functions) fn after_cost(self, t: u64, cost: u64) -> u64 {
-        (0..cost).fold(t, |t, _| self.after(t)).min(t + LONGEST)
+        self.after_many(t, cost).min(t + LONGEST)
     }
 
     /// A whole interval, its fraction of a microsecond left out.

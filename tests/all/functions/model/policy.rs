@@ -132,12 +132,17 @@ impl Rate {
         k * self.period / self.count
     }
 
-    /// One interval later, the remainder carried: parts of a period begin at floor(k * period / count).
+    /// One interval later.
     pub(in crate::functions) fn after(self, t: u64) -> u64 {
+        self.after_many(t, 1)
+    }
+
+    /// So many intervals later, the remainder carried: parts of a period begin at floor(k * period / count).
+    pub(in crate::functions) fn after_many(self, t: u64, n: u64) -> u64 {
         let t = u128::from(t);
         let (base, r) = (t - t % self.period, t % self.period);
         let k = ((r + 1) * self.count).div_ceil(self.period) - 1;
-        (base + self.part(k + 1) + (r - self.part(k))) as u64
+        (base + self.part(k + u128::from(n)) + (r - self.part(k))) as u64
     }
 
     /// The longest interval.
