@@ -30,6 +30,11 @@ fn furnish(door: &mut Door) {
     ] {
         assert_eq!(door.shell.run(args).0, 0, "{args:?}");
     }
+    // On a busy machine a walk over them may take longer than a browser waits.
+    eventually("they are ranked", || {
+        let (_, out, _) = door.shell.run(&["status", "--json"]);
+        serde_json::from_str::<Value>(&out).expect("JSON")["top"]["buckets"] == 6
+    });
 }
 
 /// The pages, and what each shows when it is there.
