@@ -262,7 +262,7 @@ do
     local cost = d and d.cost or 1
     local unit_due, job_due = due, due
     if d and old.job then unit_due, job_due = paid.dues(d, due) end
-    local left_us = unit_due - cost * (factor < 1 and slow.interval_us(old, factor) or old.step)
+    local left_us = unit_due - min(paid.LONGEST_US, cost * (factor < 1 and slow.interval_us(old, factor) or old.step))
     if d and p.ignores_cost then -- each job pays as one from now on, and so has that one
       d.cost, d.largest, cost = 1, min(d.largest, 1), 1
       change(ctx, br)

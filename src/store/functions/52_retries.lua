@@ -111,7 +111,7 @@ do
     end
     s.due = max(s.due or ctx.now, ctx.now)
     if place ~= ctx.k.full and p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
-    local is_full = p.concurrency and slots.is_full(ctx, name, p)
+    local is_full = p.concurrency and not p.refused and slots.is_full(ctx, name, p, ctx.announced and ctx.announced[name])
     places.commit(ctx, s, p.paused and ctx.k.paused or is_full and ctx.k.full or ctx.k.schedule)
   end
 
@@ -124,12 +124,17 @@ do
     ctx.announced = {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
-      local place = stands[i]
-      ctx.announced[name] = true
-      local goes_on = place == nil or place == ctx.k.rest
-        or place == ctx.k.full and not slots.is_full(ctx, name, record.policy_of(ctx.rec, name), true)
-      if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
-      done[#done + 1], done[#done + 2] = '+inf', name
+      local place, p = stands[i], record.policy_of(ctx.rec, name)
+      local waits_for = p.ordered and call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
+      if waits_for and waits_for + 0 > ctx.now then
+        -- The time of a delayed job has come, and it waits for one that failed: so the end of that is announced.
+        done[#done + 1], done[#done + 2] = digits(waits_for + 0), name
+      else
+        ctx.announced[name] = true
+        local goes_on = place == nil or place == ctx.k.rest or place == ctx.k.full and not slots.is_full(ctx, name, p, true)
+        if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
+        done[#done + 1], done[#done + 2] = '+inf', name
+      end
     end
     places.flush(ctx)
     if done[1] then call('ZADD', ctx.k.retries, unpack(done)) end -- last: where the above raises, all are announced again

@@ -38,6 +38,7 @@ do
       or place == ctx.k.full or waiting.budget(ctx, place) or place ~= ctx.k.rest and slots.is_full(ctx, name, s.p)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
+      if s.p.ordered then retries.index(ctx, name, true) end -- it may wait for one that failed from now on
       places.commit(ctx, s, s.due and bucket.place(ctx, s))
     elseif places.is_held(ctx, place) then
       local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)

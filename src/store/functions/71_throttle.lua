@@ -77,7 +77,7 @@ do
 
   -- settle: a bucket stands where it must after a slow-down. The last step of what slows something down.
   function throttle.settle(ctx, id)
-    if ctx.marks then places.flush(ctx) end -- a slot that was freed has put it right before: that a change has reached it counts once
+    if ctx.marks or ctx.moves then places.flush(ctx) end -- a slot that was freed has put it right before: that a change has reached it counts once
     if not chain.budget_of(id) then change.put_right(ctx, { id }) end
     places.flush(ctx)
     if not ctx.told then return end

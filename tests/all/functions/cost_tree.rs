@@ -181,6 +181,22 @@ fn a_dear_job_pays_as_one_where_from_then_on_only_jobs_are_counted() {
     assert_eq!(left(&mut case).last().expect("two").at, T0 + 120 * MS, "a request takes 120 ms");
 }
 
+#[test]
+fn a_job_that_pays_for_a_year_pays_for_as_long_as_its_cost_takes_at_a_new_rate() {
+    let mut case = Case::with("[defaults]\nrate = '1/h'\n");
+    case.settle_at(T0);
+    submit_all(&mut case, &[("a", 100_000), ("a", 1)]);
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    const YEAR: u64 = 366 * 86_400 * S;
+    assert_eq!(case.due("a"), Some(T0 + YEAR), "at most");
+    // 100,000 half hours are more than that, too; 100,000 quarters of a minute are not.
+    let now = T0 + 10 * S;
+    set_at(&mut case, now, "a", "rate", r#"{"count":2,"period_us":3600000000}"#);
+    assert_eq!(case.due("a"), Some(T0 + YEAR));
+    set_at(&mut case, now, "a", "rate", r#"{"count":4,"period_us":60000000}"#);
+    assert_eq!(case.due("a"), Some(T0 + 1_500_000 * S));
+}
+
 /// What the child that loses most of its rate loses of it, in percent: ten children whose jobs cost 5, 50 and 500 on average, and which ask for so
 /// many percent of their budget together.
 fn most_lost(load: u64) -> f64 {

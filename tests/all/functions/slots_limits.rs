@@ -1,6 +1,6 @@
 //! Limits of what is in flight that change while jobs are out, what a flood of acks costs, and keys that somebody overwrote.
 
-use super::slots::{ack, audit, busy, change, heal, heal_all, set_slots, start, wakes};
+use super::slots::{ack, audit, busy, change, fail, heal, heal_all, set_slots, start, wakes};
 use crate::rig::{Case, MS, S, Server};
 
 #[test]
@@ -269,4 +269,24 @@ fn a_slot_that_is_free_after_the_clock_stepped_back_lets_its_bucket_go_an_interv
     assert_eq!(ack(&mut case, now, "ready", &[&taken[0]]), 1);
     assert_eq!(case.due("a"), Some(now + 500 * MS));
     audit(&mut case, now);
+}
+
+#[test]
+fn who_is_turned_away_as_a_setting_of_its_bucket_has_just_ended_waits_as_long_as_its_rate_says_now() {
+    for how in ["THROTTLED", "KEEP"] {
+        let mut case = Case::with("[defaults]\nrate = '1/h'\nconcurrency = 1\n");
+        let now = start(&mut case);
+        let json = r#"{"what":"set","match":"a","is_glob":false,"set":{"rate":{"text":"x","policy":{"count":100,"period_us":1000000}}},"for_us":2000000,"by":"me","user":"u"}"#;
+        let _: redis::Value = case.fcall("drip__set", &["policy"], &[&now.to_string(), json]);
+        case.push_at(now, "a", &["1", "2"]);
+        assert_eq!(case.settle_at(now).dispatched, 1);
+        let taken = case.take("ready", 1);
+        fail(&mut case, now + 3 * S, "ready", &taken[0], &[how]);
+        for ms in [0, 1_000, 2_000, 3_000, 60_000] {
+            case.settle_at(now + 3 * S + ms * MS);
+        }
+        assert!(case.stream("ready").is_empty(), "{how}: an hour after the first one");
+        assert_eq!(case.settle_at(now + 3_600 * S).dispatched, 1, "{how}");
+        audit(&mut case, now + 3_600 * S);
+    }
 }

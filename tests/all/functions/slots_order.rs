@@ -113,3 +113,60 @@ fn where_the_clock_steps_back_behind_an_end_that_was_announced_an_ordered_bucket
     assert_eq!(case.jobs("ready"), ["1"], "the one that failed; its first dispatch is gone");
     assert_eq!(case.stream("ready")[0].text("attempt"), "2");
 }
+
+/// Drain as a daemon does that only obeys the replies, for so long. Replies which jobs left, finished at once.
+fn obey(case: &mut Case, mut now: u64, lasting: u64) -> Vec<String> {
+    let (until, mut done) = (now + lasting, Vec::new());
+    while now <= until {
+        let wait = case.settle_at(now).wait_us;
+        audit(case, now);
+        let taken = case.take("ready", 5);
+        for entry in &taken {
+            ack(case, now, "ready", &[entry]);
+            done.push(entry.text("job"));
+        }
+        if taken.is_empty() && wait < 0 {
+            break;
+        }
+        now += if taken.is_empty() { (wait as u64).max(1) } else { 1 };
+    }
+    done
+}
+
+#[test]
+fn an_ordered_bucket_goes_on_after_a_back_off_though_the_time_of_a_delayed_job_came_meanwhile() {
+    for (rate, more) in [("10/s", None), ("1/10s", None), ("1/10s", Some("3"))] {
+        let mut case =
+            Case::with(&format!("[[bucket]]\nmatch = '*'\nrate = '{rate}'\nconcurrency = 1\nordered = true\n"));
+        let now = start(&mut case);
+        case.push_at(now, "a", &["1"]);
+        case.settle_at(now);
+        let first = case.take("ready", 5).remove(0);
+        fail(&mut case, now, "ready", &first, &["RETRY_IN", "30000"]);
+        assert_eq!(case.submit_at(now, "a", "2", &["DELAY", "1"]).five[0], 1);
+        case.settle_at(now + 2 * MS);
+        if let Some(more) = more {
+            case.push_at(now + 2 * MS, "a", &[more]);
+        }
+        let mut done = obey(&mut case, now + 2 * MS, 100_000 * MS);
+        assert_eq!(done.remove(0), "1", "{rate} {more:?}");
+        assert_eq!(done.len(), 1 + more.iter().count(), "{rate}: and all behind it: {done:?}");
+    }
+}
+
+#[test]
+fn a_bucket_that_becomes_ordered_while_a_job_backs_off_waits_for_that_one_and_goes_on() {
+    let toml = |ordered| format!("[[bucket]]\nmatch = '*'\nrate = '1/s'\nconcurrency = 1\nordered = {ordered}\n");
+    let mut case = Case::with(&toml(false));
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1"]);
+    case.settle_at(now);
+    let first = case.take("ready", 5).remove(0);
+    fail(&mut case, now, "ready", &first, &["RETRY_IN", "30000"]);
+    assert_eq!(case.submit_at(now, "a", "delayed", &["DELAY", "1"]).five[0], 1);
+    case.push_at(now, "a", &["2"]);
+    case.settle_at(now + 2 * MS);
+    case.configure_at(&(now + 2 * MS).to_string(), &toml(true));
+    let done = obey(&mut case, now + 2 * MS, 100_000 * MS);
+    assert_eq!((done[0].as_str(), done.len()), ("1", 3), "{done:?}");
+}

@@ -71,7 +71,7 @@ impl Pace {
 
     /// When a job of this cost left that paid up to `t`.
     fn before(self, t: u64, cost: u64) -> u64 {
-        t - cost * if self.left < 1.0 { self.interval() } else { self.rate.step() }
+        t - LONGEST.min(cost * if self.left < 1.0 { self.interval() } else { self.rate.step() })
     }
 
     /// "No pace due may lie further ahead than what its last job paid."
