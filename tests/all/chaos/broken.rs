@@ -343,7 +343,7 @@ pub fn would_be_seen(history: &History) {
     });
     for (what, buckets) in [("too fast for a bucket", &[0][..]), ("too fast for a budget", &[2, 3])] {
         told(what, 4, &|history| {
-            let from = of(buckets[0], 20);
+            let from = of(buckets[0], 0); // at least twenty more of it come after
             let at_us = history.entries[from].left_us;
             let next = history.entries.iter_mut().skip(from).filter(|entry| buckets.contains(&entry.bucket)).take(40);
             next.for_each(|entry| (entry.left_us, entry.early_us) = (at_us, at_us));

@@ -126,7 +126,7 @@ fn a_socket_that_is_passed_takes_the_place_of_the_written_one_and_must_be_as_saf
         exchange(&mut stream, port, "GET /v1/status", headers, b"").status
     };
     eventually("it serves", || said().contains("serving redis"));
-    assert!(said().contains("(from systemd)"), "{}", said());
+    eventually("it says so", || said().contains("(from systemd)"));
     assert_eq!((ask(&[]), ask(&[OPS])), (401, 200));
     shell.file("config.toml", &text);
     let (code, _, err) = shell.run(&["reload"]);
