@@ -2,6 +2,8 @@
 
 local glob = {}
 do
+  local CAPTURES_MOST = 30 -- Lua has room for 32 in a pattern
+
   -- kind: 'name' for a glob that matches one name only, 'prefix' for one that ends in its only special byte, a star;
   -- else 'glob'. With it the text without the star.
   function glob.kind(text)
@@ -48,11 +50,14 @@ do
 
   -- compile: a glob as the pieces between its stars. A piece is a text to be found as it is, or, where it holds ? or a
   -- class, a Lua pattern; both are searched by C code, and a piece never matches more than one length.
+  --   begins     of one with one or two stars: what stands before the last of them, as a Lua pattern that never has to go back
+  --   captures   what its stars stand for in a name that matches, as a Lua pattern; nil where they are too many
   function glob.compile(text)
     local pieces, plain, pattern, is_pattern = {}, {}, {}, false
     local function close()
+      local as_pattern = table.concat(pattern)
       pieces[#pieces + 1] = {
-        text = is_pattern and table.concat(pattern) or table.concat(plain), is_pattern = is_pattern, length = #pattern,
+        text = is_pattern and as_pattern or table.concat(plain), is_pattern = is_pattern, length = #pattern, pattern = as_pattern,
       }
       plain, pattern, is_pattern = {}, {}, false
     end
@@ -75,6 +80,13 @@ do
       end
     end
     close()
+    local stars, first = #pieces - 1, '^' .. pieces[1].pattern
+    if stars == 1 then pieces.begins = first elseif stars == 2 then pieces.begins = first .. '.-' .. pieces[2].pattern end
+    if stars > 0 and stars <= CAPTURES_MOST then
+      local list = { first }
+      for k = 2, stars do list[k] = '(.-)' .. pieces[k].pattern end
+      pieces.captures = table.concat(list) .. '(.*)' .. pieces[#pieces].pattern .. '$'
+    end
     return pieces
   end
 
@@ -88,7 +100,12 @@ do
   -- between are found one after the other, each as far left as possible: no way back is ever needed.
   function glob.matches(pieces, name)
     if pieces.never then return false end
-    local first, last, n = pieces[1], pieces[#pieces], #name
+    local first, last, n, begins = pieces[1], pieces[#pieces], #name, pieces.begins
+    if begins then
+      local _, to = find(name, begins)
+      if not to or last.length == 0 then return to ~= nil end
+      return to + last.length <= n and begins_at(last, name, n - last.length + 1)
+    end
     if #pieces == 1 then return n == first.length and begins_at(first, name, 1) end
     if n < first.length + last.length or not begins_at(first, name, 1) then return false end
     local at, stop = first.length + 1, n - last.length
@@ -105,6 +122,7 @@ do
 
   -- captures: what each star of a glob stands for in a name that matches it, leftmost shortest: the last star takes the rest.
   function glob.captures(pieces, name)
+    if pieces.captures then return { match(name, pieces.captures) } end
     local found, at = {}, pieces[1].length + 1
     for i = 2, #pieces do
       local piece, to = pieces[i], nil

@@ -29,15 +29,33 @@ do
       .. ' and `dripd reload` puts it into force')
   end
 
+  -- template_of: the id of the budget that `within` names, as it is made from the name of a node: texts and numbers of stars in
+  -- turns, the first and the last one a text. `pieces` is the glob with those stars, where any is named.
+  local function template_of(p)
+    local id, parts, from = chain.id_of(p.within), {}, 1
+    if not find(p.within, '{', 1, true) then return { parts = { id } } end
+    local pieces = glob.compile(p.match)
+    for at, digits, to in gmatch(id, '(){(%d+)}()') do
+      local n = tonumber(digits)
+      if n >= 1 and n < #pieces then
+        parts[#parts + 1], parts[#parts + 2] = sub(id, from, at - 1), n
+        from = to
+      end
+    end
+    parts[#parts + 1] = sub(id, from)
+    return { parts = parts, pieces = pieces }
+  end
+
   -- parent_of: the id of the budget that `within` names. Of each node that has the same policy it is another one where it is a
   -- template: {n} is what the n-th star of its entry's match stands for.
   local function parent_of(p, name)
-    local within = p.within
-    if not find(within, '{', 1, true) then return chain.id_of(within) end
-    p.pieces = p.pieces or glob.compile(p.match)
-    local found = glob.captures(p.pieces, name)
-    local expanded = gsub(within, '{(%d+)}', function(n) return found[tonumber(n)] end)
-    return chain.id_of(expanded)
+    if not p.template then p.template = template_of(p) end
+    local parts = p.template.parts
+    local id, count = parts[1], #parts
+    if count == 1 then return id end
+    local found = glob.captures(p.template.pieces, name)
+    for i = 2, count, 2 do id = id .. found[parts[i]] .. parts[i + 1] end
+    return id
   end
 
   -- share_tag: whether a node and its budget live in one partition: both names have the same tag (39_partition).
@@ -89,6 +107,15 @@ do
     return p
   end
 
+  -- own_fields: what is asked of a policy at each job. It stands in each policy that is made of this one, the rest only here: there may be
+  -- thousands of budgets, and the memory that a dispatch goes through is what it costs.
+  local function own_fields(p)
+    return {
+      count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = p.catch_up_us, weight = p.weight,
+      capacity = p.capacity, lease = p.lease, route = p.route,
+    }
+  end
+
   -- resolve: the policy of a node, as its chain makes it: its own where it has no parent, else one for all nodes with that policy and
   -- that parent. `is_own`: no other node has this policy, so it is changed in place.
   function chain.resolve(rec, p, id, is_own)
@@ -97,17 +124,16 @@ do
     if is_own then return fill(rec, p, id, parent) end
     local of_p = rec.resolved[p]
     if not of_p then
-      of_p = {}
+      of_p = { by_parent = {}, heirs = { __index = p } }
       rec.resolved[p] = of_p
     end
     local cut = (rec.base or rec).cut
     -- Where partitions are, of two nodes with the same policy one may live where its budget does, and the other not.
     local key = cut and parent .. names.tag_of(chain.budget_of(id) or id, cut.partition_by) or parent
-    local made = of_p[key]
+    local made = of_p.by_parent[key]
     if not made or made.till and made.till <= (rec.now or 0) then
-      made = {}
-      for key, value in pairs(p) do made[key] = value end
-      of_p[key] = fill(rec, made, id, parent)
+      made = setmetatable(own_fields(p), of_p.heirs)
+      of_p.by_parent[key] = fill(rec, made, id, parent)
       rec.resolved_count = (rec.resolved_count or 0) + 1
       if rec.resolved_count > RESOLVED_MOST then rec.resolved, rec.resolved_count = {}, 0 end
     end

@@ -49,14 +49,16 @@ do
 
   -- first_match: the place of the first entry that matches a name, or `huge`.
   local function first_match(of, name)
-    local first = of.names[name] or huge
-    for _, length in ipairs(of.lengths) do
+    local first, lengths, globs = of.names[name] or huge, of.lengths, of.globs
+    for i = 1, #lengths do
+      local length = lengths[i]
       local place = of.prefixes[length][sub(name, 1, length)]
       if place and place < first then first = place end
     end
-    for _, entry in ipairs(of.globs) do
+    for i = 1, #globs do
+      local entry = globs[i]
       if entry.place > first then break end
-      if glob.matches(entry.pieces, name) then first = entry.place break end
+      if glob.matches(entry.pieces, name) then return entry.place end
     end
     return first
   end

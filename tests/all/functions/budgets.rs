@@ -112,6 +112,20 @@ fn a_bucket_whose_chain_cannot_be_resolved_lets_nothing_out_and_a_reload_ends_it
 }
 
 #[test]
+fn a_budget_may_be_named_by_a_number() {
+    let mut case = Case::with(
+        "[[budget]]\nmatch = '5'\nrate = '10/s'\n[[bucket]]\nmatch = 'a:*'\nwithin = '5'\n\
+         [[bucket]]\nmatch = '*:b'\nwithin = '{1}'\n",
+    );
+    for bucket in ["a:1", "5:b"] {
+        case.push_at(T0, bucket, &jobs(5));
+    }
+    run(&mut case, T0, T0 + 900 * MS);
+    assert_eq!(left(&mut case, "").len(), 10);
+    assert!(excess(&left(&mut case, ""), 100 * MS) <= 20 * MS);
+}
+
+#[test]
 fn the_doors_reckon_with_every_budget_above() {
     let mut case = Case::with(
         "[[budget]]\nmatch = 'p'\nrate = '1/s'\ncatch_up = '0s'\n[[bucket]]\nmatch = '*'\nrate = '10/s'\ncapacity = 3\nwithin = 'p'\n",

@@ -49,6 +49,58 @@ proptest! {
     }
 }
 
+/// What the stars of a glob stand for in a name that it matches, leftmost shortest, the last star the rest: by trying, byte by byte.
+fn stars(tokens: &[&str], name: &str) -> Option<Vec<String>> {
+    let Some((token, rest)) = tokens.split_first() else { return name.is_empty().then(Vec::new) };
+    if *token != "*" {
+        let head = name.chars().next()?;
+        return Glob::parse(token)
+            .matches(head.to_string().as_bytes())
+            .then(|| stars(rest, &name[head.len_utf8()..]))?;
+    }
+    (0..=name.len()).filter(|at| name.is_char_boundary(*at)).find_map(|at| {
+        let mut found = stars(rest, &name[at..])?;
+        found.insert(0, name[..at].to_owned());
+        Some(found)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    /// A template is filled in with what the stars stand for, however many there are and in whatever order it names them.
+    #[test]
+    fn a_template_names_the_budget_that_the_stars_make(
+        mut tokens in prop::collection::vec(
+            prop::sample::select(vec!["*", "*", "a", "b", ":", "%", ".", "-", "?", "[ab]"]), 0..8
+        ),
+        star_at in 0..8usize,
+        order in prop::collection::vec(1..6usize, 1..4),
+        names in prop::collection::vec(name().prop_filter("a ? is one byte", |name| name.is_ascii()), 1..6),
+        tail in prop::sample::select(vec!["", ":z"]),
+    ) {
+        tokens.insert(star_at.min(tokens.len()), "*");
+        let count = tokens.iter().filter(|token| **token == "*").count();
+        let order: Vec<usize> = order.into_iter().map(|n| (n - 1) % count + 1).collect();
+        let filled = |with: &dyn Fn(usize) -> String| order.iter().fold("x".to_owned(), |id, n| id + "-" + &with(*n)) + tail;
+        let within = filled(&|n| format!("{{{n}}}"));
+        // There might be such a budget, but none of these names makes one: the refusal says which one was looked for.
+        let mut case = Case::with(&format!(
+            "[[budget]]\nmatch = 'x*never{tail}'\nrate = '1/s'\n[[bucket]]\nmatch = '{}'\nwithin = '{within}'\n", tokens.concat()
+        ));
+        for name in names {
+            let pushed = case.try_fcall::<redis::Value>("drip_push", &[&format!("queue:{name}")], &["job"]);
+            let found = stars(&tokens, &name);
+            let refused = pushed.err().map(|err| err.detail().unwrap_or_default().to_owned());
+            let expect = found.map(|found| {
+                let budget = filled(&|n| found[n - 1].clone());
+                format!("{name} has no budget to leave through: no [[budget]] matches {budget}")
+            });
+            prop_assert_eq!(refused, expect, "{} by {:?}, within {}", name, tokens, within);
+        }
+    }
+}
+
 /// The microseconds that Redis needs for a call of `drip_peek`, of 300 buckets that nobody has asked for.
 fn cost(case: &mut Case, round: usize) -> f64 {
     cost_of(case, (0..300).map(|n| format!("new-{round}-{n}")))
