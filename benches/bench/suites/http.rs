@@ -58,13 +58,20 @@ struct Pushed {
     bucket: &'static str,
     query: &'static str,
     body: String,
+    /// Whether each push has an id of its own, and a cost.
+    has_options: bool,
 }
+
+/// An id for each push, which no sample before has used.
+const OPTIONS: &str = "local n, run = 0, os.time()\nwrk.headers['Drip-Cost'] = '1'\n\
+                       request = function()\n  n = n + 1\n  wrk.headers['Drip-Id'] = run .. '-' .. n\n  return wrk.format()\nend\n";
 
 impl Pushed {
     /// What makes wrk push this.
     fn script(&self) -> String {
+        let options = if self.has_options { OPTIONS } else { "" };
         format!(
-            "wrk.method = 'POST'\nwrk.body = {:?}\nwrk.headers['Content-Type'] = 'application/x-ndjson'\n",
+            "wrk.method = 'POST'\nwrk.body = {:?}\nwrk.headers['Content-Type'] = 'application/x-ndjson'\n{options}",
             self.body
         )
     }
@@ -147,7 +154,7 @@ fn throughput(report: &mut Report) -> io::Result<()> {
     let door = SocketAddr::from((Ipv4Addr::LOCALHOST, daemon.http_port()?));
     let (bare, mut wire) = (Bare::start(server.port)?, server.wire()?);
     let _apart = Apart::of(&[&server])?;
-    let single = Pushed { bucket: "b", query: "", body: JOB.to_owned() };
+    let single = Pushed { bucket: "b", query: "", body: JOB.to_owned(), has_options: false };
     // Each sample begins with short queues, so that none of them pays for what the others left.
     let mut emptied = |sampled: io::Result<f64>| {
         wire.call(&["UNLINK", &queue("b"), "bare:b"])?;
@@ -165,7 +172,8 @@ fn throughput(report: &mut Report) -> io::Result<()> {
         || sample(door, &single),
         || sample(bare.at, &single),
     )?;
-    let lines = Pushed { bucket: "b", query: "?split=lines", body: format!("{JOB}\n").repeat(LINES) };
+    let lines =
+        Pushed { bucket: "b", query: "?split=lines", body: format!("{JOB}\n").repeat(LINES), has_options: false };
     report.pairs(
         |pairs| {
             Row::of("http", format!("jobs, {LINES} lines a push, {CONNECTIONS} connections, by wrk"), pairs.mine, "/s")
@@ -174,6 +182,15 @@ fn throughput(report: &mut Report) -> io::Result<()> {
                 .ratio_goal(Bound::AtLeast(5.0))
         },
         || sample(door, &lines).map(|rate| rate * LINES as f64),
+        || sample(door, &single),
+    )?;
+    let with_options = Pushed { bucket: "b", query: "", body: JOB.to_owned(), has_options: true };
+    report.pairs(
+        |pairs| {
+            let what = format!("pushes with an id and a cost, {CONNECTIONS} connections, by wrk");
+            Row::of("http", what, pairs.mine, "/s").beside("a push without", pairs.beside.median).ratio(pairs.ratio)
+        },
+        || sample(door, &with_options),
         || sample(door, &single),
     )?;
     Ok(())

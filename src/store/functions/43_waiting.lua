@@ -75,8 +75,12 @@ do
   end
 
   -- put: a child waits in a set from now on. What comes behind the part that was read is read later.
+  local due_before, at_before -- many have the same due
+
   local function put(ctx, set, id, due, ends)
-    local at, list, bound = padded(due), set.list, set.bound
+    local list, bound = set.list, set.bound
+    if due ~= due_before then due_before, at_before = due, padded(due) end
+    local at = at_before
     local member = at .. id
     set.changes[member], set.changed = ends, true
     if list and (not bound or is_before(ends, member, bound)) then

@@ -115,10 +115,10 @@ do
       if not ends then -- as share.end_of has it
         if not tag then
           ends = now - 1 + 2 / p.weight
-        elseif tag >= now - 1 then
-          ends = tag + 1 / p.weight
         else
-          ends = share.end_of(tag, now, p.weight, b.shares.largest)
+          local least = now - (b.shares.largest or 1)
+          if tag < least then tag = least end
+          ends = tag + 1 / p.weight
         end
       end
       tags[id] = ends
