@@ -192,6 +192,9 @@ impl Tree {
     /// A bucket stands where it must; one whose turn it is not keeps its place among its siblings.
     pub(super) fn moves(&mut self, n: usize, now: u64) {
         let (due, place) = (self.due(n), self.nodes[n].place);
+        if !self.has_jobs(n, now) {
+            self.has_no_work(n);
+        }
         self.nodes[n].place = match place {
             _ if !self.has_jobs(n, now) => Place::Nowhere,
             _ if self.nodes[n].is_paused => Place::Paused,

@@ -3,7 +3,6 @@
 
 use super::model::{Back, FIRST, Fate, GivenBack, Tries};
 use super::tree_reference::{Job, Left, Tree};
-use super::tree_slow::SLOWING;
 use crate::rig::MS;
 
 /// Of every bucket here.
@@ -105,8 +104,8 @@ impl Tree {
     /// "Gives the job back as `KEEP` does and slows the bucket, or the budget above it that is named", `slowed`. `told` is when that goes on, as
     /// it was found: that says what the jitter was.
     pub(super) fn throttled(&mut self, at: usize, slowed: usize, retry_after: Option<u64>, told: u64, now: u64) -> i64 {
-        let left = self.left[at].at;
-        let slow = self.slowed(slowed, now, |slow| slow.incident(now, left, retry_after, told, &SLOWING));
+        let (left, how) = (self.left[at].at, self.slowing(slowed));
+        let slow = self.slowed(slowed, now, |slow| slow.incident(now, left, retry_after, told, &how));
         let back = Back::First(slow.begun.saturating_sub(FIRST));
         self.fails(at, Failed { back, keep: true, dead: false }, "throttled", now)
     }

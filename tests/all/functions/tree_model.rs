@@ -1,10 +1,10 @@
 //! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
 //! in time and late, rates, weights and pauses that change, purges; in some trees several quotas of a node, which change too, gates of
-//! every kind, and slow-downs of buckets and budgets; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
+//! every kind, and slow-downs of buckets and budgets, of which some are adaptive; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
 //! adjustments. Workers take jobs, acknowledge them, or give them back. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
 //! nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use redis::Value;
@@ -16,10 +16,19 @@ use super::tree_fates::TRIES;
 use super::tree_gates::Gate;
 use super::tree_quotas::{Quota, Windows};
 use super::tree_reference::{Job, Node, Place, Tree};
-use super::tree_slow::SLOWING;
+use super::tree_slow::slowing_toml;
 use crate::rig::{Case, MS, S, Server, T0};
 
 const CAPACITY: usize = 6;
+
+/// What so many sequences must have come to.
+const MANY: u64 = 200;
+const RARE: [&str; 4] = [
+    "an incident lowers a rate",
+    "the rate of a bucket comes back",
+    "the rate of a budget comes back",
+    "a due is earlier as all of the rate is back",
+];
 
 pub(super) struct Pair {
     pub(super) case: Case,
@@ -77,6 +86,7 @@ fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool
             windows: Windows::new(),
             needs: 1,
             slow: None,
+            is_adaptive: rng.bool(),
             gates: (0..rng.usize(0..4)).filter(|_| has_gates && !is_budget).map(|_| Gate::random(rng)).collect(),
             // With costs what a node makes up for by default changes with each job: there it is said.
             job_rate: (has_costs && rng.u8(0..3) == 0).then(|| random_rate(rng)),
@@ -109,13 +119,11 @@ fn toml(tree: &Tree) -> String {
         let kind = if node.queue.is_some() { "bucket" } else { "budget" };
         let Rate { count, period } = node.rate;
         let mut text = format!(
-            "[[{kind}]]\nmatch = '{}'\nrate = '{count}/{}ms'\nweight = {}\nslow = {{ initial = '{}ms', max = '{}ms', cap = '{}ms' }}\n",
+            "[[{kind}]]\nmatch = '{}'\nrate = '{count}/{}ms'\nweight = {}\n{}",
             name(&node.id),
             period / 1_000,
             node.weight,
-            SLOWING.initial / MS,
-            SLOWING.max / MS,
-            SLOWING.cap / MS,
+            slowing_toml(node.is_adaptive),
         );
         if let Some(parent) = node.parent {
             text += &format!("within = '{}'\n", name(&tree.nodes[parent].id));
@@ -203,6 +211,7 @@ impl Pair {
             }
             20 => self.purge(),
             22 if self.has_slow => self.slow_down(),
+            19 | 23 if self.has_slow => self.is_busy(),
             21 if self.has_costs => self.adjust(),
             0..5 if self.has_costs => {
                 let n = self.any(|node| node.queue.is_some());
@@ -212,14 +221,8 @@ impl Pair {
                 }
             }
             0..5 => {
-                let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
-                let id = self.tree.nodes[n].id.clone();
-                self.story.push(format!("{} push {id} {jobs:?}", self.now - T0));
-                let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
-                let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
-                let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
-                assert_eq!(told, expected, "{}", self.story.join("\n"));
-                self.keep_gates(n);
+                let n = self.any(|node| node.queue.is_some());
+                self.push(n);
             }
             5..8 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
@@ -232,13 +235,8 @@ impl Pair {
                 self.settle();
             }
             8..16 => {
-                // From due to due, as a daemon does that is never late.
-                for _ in 0..self.rng.usize(1..12) {
-                    let Some(due) = self.tree.first_due() else { break };
-                    self.now = self.now.max(due);
-                    self.story.push(format!("{} settle", self.now - T0));
-                    self.settle();
-                }
+                let times = self.rng.usize(1..12);
+                self.from_due_to_due(times);
             }
             16..18 => {
                 self.now += [MS, 30 * MS, 400 * MS, 5 * S][self.rng.usize(0..4)];
@@ -250,6 +248,27 @@ impl Pair {
             _ => self.pause(),
         }
         self.compare();
+    }
+
+    /// A push through the atomic door.
+    pub(super) fn push(&mut self, n: usize) {
+        let (jobs, id) = (self.jobs(), self.tree.nodes[n].id.clone());
+        self.tell(&format!("push {id} {jobs:?}"));
+        let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
+        let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
+        assert_eq!(told, expected, "{}", self.story.join("\n"));
+        self.keep_gates(n);
+    }
+
+    /// Time passes so many times from due to due, as a daemon does that is never late.
+    pub(super) fn from_due_to_due(&mut self, times: usize) {
+        for _ in 0..times {
+            let Some(due) = self.tree.first_due() else { break };
+            self.now = self.now.max(due);
+            self.tell("settle");
+            self.settle();
+        }
     }
 
     /// What operators change finds no delayed job whose time has come and that no call has seen.
@@ -306,11 +325,19 @@ fn a_tree_does_what_the_reference_does() {
     let server = Server::start(&[]);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, seeds) = (number("DRIPD_SEED").unwrap_or(0), number("DRIPD_SEEDS").unwrap_or(20));
+    let mut happened: BTreeMap<&str, usize> = BTreeMap::new();
     for seed in first..first + seeds {
         let mut pair = Pair::new(&server, seed);
         for _ in 0..60 {
             pair.step();
         }
         pair.keeps_promise();
+        for (what, times) in pair.tree.happened {
+            *happened.entry(what).or_default() += times;
+        }
+    }
+    println!("{happened:?}");
+    for what in RARE {
+        assert!(seeds < MANY || happened.contains_key(what), "{what}: never");
     }
 }

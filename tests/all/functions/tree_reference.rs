@@ -36,6 +36,8 @@ pub(super) struct Node {
     pub(super) needs: u64,
     /// What slows it down, or did lately.
     pub(super) slow: Option<Slow>,
+    /// `slow = { adaptive = true }`: that also leaves less of its rate.
+    pub(super) is_adaptive: bool,
     /// Of a bucket: before its doors that run code.
     pub(super) gates: Vec<Gate>,
     /// As configured.
@@ -78,8 +80,10 @@ pub(super) struct Tree {
     pub(super) without_over: BTreeMap<usize, u64>,
     /// Jobs whose deadline was over when their turn came, with their buckets.
     pub(super) expired: Vec<(String, String)>,
+    /// How often what is rare has happened.
+    pub(super) happened: BTreeMap<&'static str, usize>,
     /// The budgets whose turn it is, from the one on the schedule down.
-    serving: Vec<usize>,
+    pub(super) serving: Vec<usize>,
     /// With which end each of them, and the bucket, was picked.
     picked: Vec<f64>,
 }
@@ -98,6 +102,7 @@ impl Tree {
             dead: Vec::new(),
             without_over: BTreeMap::new(),
             expired: Vec::new(),
+            happened: BTreeMap::new(),
             serving: Vec::new(),
             picked: Vec::new(),
         }
@@ -197,6 +202,7 @@ impl Tree {
             }
             self.nodes[parent].went_on = self.ended(parent, now);
             self.arrives(parent);
+            self.has_waiting(parent, now);
             self.stand(parent, now);
         }
     }
@@ -262,9 +268,11 @@ impl Tree {
         self.left.push(Left { bucket, job: body, cost, due: met, at: now, attempt, kept, deadline });
         for b in &above {
             let due = self.nodes[*b].due.max(self.went_on(*b, now));
+            self.comes_back(*b, now);
             self.pay(*b, due, cost, now);
             self.uses(*b, cost, now);
         }
+        self.comes_back(n, now);
         self.pay(n, due, cost, now);
         self.uses(n, cost, now);
         // Shares: each node of the chain at its parent, from the bucket up, with the end by which it was picked.
@@ -292,6 +300,7 @@ impl Tree {
         self.look_ahead(n, now);
         let due = self.due(n);
         self.nodes[n].place = if !self.has_jobs(n, now) {
+            self.has_no_work(n);
             Place::Nowhere
         } else if self.nodes[n].is_paused {
             Place::Paused

@@ -14,7 +14,9 @@ impl Pair {
         self.settle_what_came();
         let (n, is_rate) = (self.any(|_| true), self.rng.bool());
         let id = self.tree.nodes[n].id.clone();
-        if self.has_quotas && self.rng.bool() {
+        if self.has_slow && self.rng.u8(0..4) == 0 {
+            self.set_adaptive(n);
+        } else if self.has_quotas && self.rng.bool() {
             self.settle();
             let quotas = random_quotas(&mut self.rng, true, 1);
             self.tell(&format!("set {id} {quotas:?}"));
