@@ -79,7 +79,7 @@ impl Tree {
         self.nodes[n].due = self.nodes[n].due.max(now);
         self.arrives(n);
         let due = self.due(n);
-        self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
+        self.nodes[n].place = self.stopped(n, due).unwrap_or(Place::Schedule(due));
     }
 
     /// Whether a job of a bucket could leave, were it due.
@@ -194,11 +194,12 @@ impl Tree {
         let (due, place) = (self.due(n), self.nodes[n].place);
         if !self.has_jobs(n, now) {
             self.has_no_work(n);
+            self.nodes[n].place = Place::Nowhere;
+            return;
         }
-        self.nodes[n].place = match place {
-            _ if !self.has_jobs(n, now) => Place::Nowhere,
-            _ if self.nodes[n].is_paused => Place::Paused,
-            Place::Share(ends, _) if due <= now => Place::Share(ends, due),
+        self.nodes[n].place = match (self.stopped(n, due), place) {
+            (Some(place), _) => place,
+            (None, Place::Share(ends, _)) if due <= now => Place::Share(ends, due),
             _ => Place::Schedule(due),
         };
     }

@@ -21,10 +21,11 @@ impl Tree {
         self.nodes[n].queue.as_ref().map_or(0, VecDeque::len)
     }
 
-    /// The due of a bucket as a reply reckons with it: idle time earns no credit, and a pause is taken to end now.
+    /// The due of a bucket as a reply reckons with it: idle time earns no credit, and a pause, or the wait for a slot, is taken to end now.
     fn reckoned(&self, n: usize, now: u64) -> u64 {
         let node = &self.nodes[n];
-        if node.is_paused || node.place == Place::Nowhere { self.due(n).max(now) } else { self.due(n) }
+        let is_over = node.is_paused || matches!(node.place, Place::Nowhere | Place::Full(_));
+        if is_over { self.due(n).max(now) } else { self.due(n) }
     }
 
     /// An atomic push: what it replies.

@@ -19,6 +19,8 @@ pub(super) enum Place {
     /// For its share of the budget above it: the end of its next job, and its due.
     Share(f64, u64),
     Paused,
+    /// As many of its jobs are in flight as may be; its due.
+    Full(u64),
 }
 
 /// A bucket or a budget.
@@ -43,6 +45,8 @@ pub(super) struct Node {
     /// As configured.
     pub(super) catch_up: Option<u64>,
     pub(super) weight: u32,
+    /// At most so many of its jobs are in flight.
+    pub(super) slots: Option<usize>,
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
     pub(super) queue: Option<VecDeque<Job>>,
@@ -75,6 +79,8 @@ pub(super) struct Tree {
     pub(super) left: Vec<Left>,
     /// Those of them that a worker is done with, by their number.
     pub(super) done: BTreeSet<usize>,
+    /// Of which nodes they hold slots, the bucket first, by their number.
+    pub(super) held: BTreeMap<usize, Vec<usize>>,
     pub(super) dead: Vec<Dead>,
     /// Of jobs that met the due of a budget at rest that may have been forgotten by then: the due without that, by their number.
     pub(super) without_over: BTreeMap<usize, u64>,
@@ -99,6 +105,7 @@ impl Tree {
             capacity,
             left: Vec::new(),
             done: BTreeSet::new(),
+            held: BTreeMap::new(),
             dead: Vec::new(),
             without_over: BTreeMap::new(),
             expired: Vec::new(),
@@ -168,7 +175,7 @@ impl Tree {
 
     /// Whether nothing of its own keeps a budget from going.
     fn may_go(&self, n: usize, now: u64) -> bool {
-        !self.nodes[n].is_paused && self.met(n, now) <= now
+        !self.nodes[n].is_paused && !self.is_full(n) && self.met(n, now) <= now
     }
 
     /// Whether a budget above keeps a node from going: by itself, or because others wait for it whose turn it is.
@@ -210,8 +217,8 @@ impl Tree {
     /// A budget with work stands where it must.
     fn stand(&mut self, n: usize, now: u64) {
         let due = self.met(n, now);
-        if self.nodes[n].is_paused {
-            self.nodes[n].place = Place::Paused;
+        if let Some(place) = self.stopped(n, self.nodes[n].due) {
+            self.nodes[n].place = place;
         } else if due <= now && self.is_blocked(n, now) {
             self.come(n, due, now);
         } else {
@@ -219,7 +226,7 @@ impl Tree {
         }
     }
 
-    fn settle_budget(&mut self, n: usize, now: u64) {
+    pub(super) fn settle_budget(&mut self, n: usize, now: u64) {
         if self.first(n).is_some() {
             self.stand(n, now);
         } else {
@@ -239,7 +246,7 @@ impl Tree {
     /// Let one job out of a bucket, if it and everything above let it.
     fn let_out(&mut self, n: usize, now: u64) -> bool {
         let due = self.nodes[n].due.max(self.went_on(n, now));
-        if !self.has_jobs(n, now) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
+        if !self.has_jobs(n, now) || self.stopped(n, due).is_some() || due > now || self.is_blocked(n, now) {
             return false;
         }
         self.nodes[n].due = due;
@@ -262,6 +269,7 @@ impl Tree {
         }
         let Job { body, cost, deadline, .. } = job;
         let bucket = self.nodes[n].id.clone();
+        self.takes_slots(n);
         if known < met {
             self.without_over.insert(self.left.len(), known);
         }
@@ -299,13 +307,11 @@ impl Tree {
         }
         self.look_ahead(n, now);
         let due = self.due(n);
-        self.nodes[n].place = if !self.has_jobs(n, now) {
+        self.nodes[n].place = if self.has_jobs(n, now) {
+            self.stopped(n, due).unwrap_or(Place::Schedule(due))
+        } else {
             self.has_no_work(n);
             Place::Nowhere
-        } else if self.nodes[n].is_paused {
-            Place::Paused
-        } else {
-            Place::Schedule(due)
         };
         let waits = self.nodes[n].place == Place::Schedule(due) && due <= now && self.nodes[n].parent.is_some();
         if waits && (is_picked || self.is_blocked(n, now)) {
@@ -419,29 +425,28 @@ impl Tree {
     /// An operator stops a node, or lets it go on: that wait is no lateness of it, nor of anything below it.
     pub(super) fn set_paused(&mut self, n: usize, is_paused: bool, now: u64) {
         self.nodes[n].is_paused = is_paused;
-        if !is_paused && self.nodes[n].place == Place::Paused {
-            if self.nodes[n].queue.is_some() {
-                self.nodes[n].due = self.nodes[n].due.max(now);
-            } else {
-                self.nodes[n].went_on = self.nodes[n].went_on.max(now);
-            }
-        }
         self.put_right(n, now);
     }
 
     /// A node of which something changed stands where it must.
     pub(super) fn put_right(&mut self, n: usize, now: u64) {
         self.looks_at(n, now);
-        if self.nodes[n].place == Place::Nowhere {
-            return;
+        let goes_on = match self.nodes[n].place {
+            Place::Nowhere => return,
+            Place::Paused if self.nodes[n].queue.is_some() => !self.nodes[n].is_paused,
+            Place::Paused | Place::Full(_) => self.stopped(n, 0).is_none(),
+            _ => false,
+        };
+        if goes_on {
+            self.goes_on(n, now);
         }
         let is_waiting = matches!(self.nodes[n].place, Place::Share(..));
         if self.nodes[n].queue.is_none() {
             if !(is_waiting && self.may_go(n, now)) {
                 self.settle_budget(n, now);
             }
-        } else if self.nodes[n].is_paused {
-            self.nodes[n].place = Place::Paused;
+        } else if let Some(place) = self.stopped(n, self.due(n)) {
+            self.nodes[n].place = place;
         } else if !is_waiting || self.due(n) > now {
             self.nodes[n].place = Place::Schedule(self.due(n));
         } else if let Place::Share(ends, _) = self.nodes[n].place {

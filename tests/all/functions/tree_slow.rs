@@ -104,10 +104,11 @@ impl Tree {
             Some(ms) => slow.ask(now, ms, &how),
             None => slow.clear(now),
         });
+        self.put_right(n, now);
         (slow.till.saturating_sub(now).div_ceil(MS), slow.incidents)
     }
 
-    /// Something happens to the slow-down of a node, which stands where it must from then on.
+    /// Something happens to the slow-down of a node. It must be put right.
     pub(super) fn slowed(&mut self, n: usize, now: u64, act: impl FnOnce(&mut Slow)) -> Slow {
         self.looks_at(n, now);
         let mut slow = self.nodes[n].slow.take().unwrap_or_default().put_right(now);
@@ -119,7 +120,6 @@ impl Tree {
         self.nodes[n].slow = Some(slow.clone());
         self.reaches(n, now);
         self.holds(n, now);
-        self.put_right(n, now);
         slow
     }
 
@@ -141,7 +141,7 @@ impl Pair {
     }
 
     /// A bucket has work for a while, or nothing happens for a day: by then what was left of a rate is forgotten.
-    pub(super) fn is_busy(&mut self) {
+    pub(super) fn stays_busy(&mut self) {
         if self.rng.u8(0..8) == 0 {
             self.now += 86_400 * S;
             self.tell("a day later");
@@ -150,7 +150,7 @@ impl Pair {
         let n = self.any_slower();
         for _ in 0..self.rng.usize(1..12) {
             self.push(n);
-            self.from_due_to_due(5);
+            self.settle_often(5);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::model::{Back, Slow};
 use super::tree_fates::{Dead, Failed, Retry};
-use super::tree_model::{Pair, name};
+use super::tree_model::{Pair, With, name};
 use crate::rig::S;
 
 /// All of a rate, as `Slow::numbers` has it.
@@ -39,9 +39,11 @@ impl Pair {
         for _ in 0..self.rng.usize(1..5) {
             self.now += 1 + self.rng.u64(0..50);
             let Some(at) = self.take_some() else { return };
-            match self.rng.u8(0..8) {
+            match self.rng.u8(0..10) {
                 0..2 => self.ack(at),
-                2..5 if self.has_slow => self.throttled(at),
+                2..5 if self.has(With::Slow) => self.throttled(at),
+                8 if self.has(With::Slots) => self.finished_plainly(at),
+                9 if self.has(With::Slots) => self.lease_ends(at),
                 _ => self.fail(at),
             }
         }
@@ -51,7 +53,7 @@ impl Pair {
         let left = self.tree.left[at].clone();
         let (entry, is_told) = self.taken[at].clone();
         let mut args = vec![self.now.to_string(), entry];
-        let tells = self.has_costs && self.rng.u8(0..3) > 0;
+        let tells = self.has(With::Costs) && self.rng.u8(0..3) > 0;
         if tells {
             self.settle_what_came();
             self.settle();
@@ -71,7 +73,7 @@ impl Pair {
             self.tell(&format!("ack {left:?}"));
         }
         assert_eq!(self.case.fcall::<i64>("drip__ack", &["ready"], &args), 1, "{}", self.story.join("\n"));
-        self.tree.acked(at);
+        self.tree.acked(at, self.now);
     }
 
     fn fail(&mut self, at: usize) {
