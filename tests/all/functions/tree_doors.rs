@@ -52,6 +52,8 @@ impl Tree {
     fn stands_up(&mut self, n: usize, now: u64) {
         if self.due(n) > now && self.nodes[n].later.look.is_some_and(|look| look <= now) {
             self.begins(n, now);
+        } else if self.due(n) > now && self.nodes[n].place != Place::Nowhere && !self.has_jobs(n, now) {
+            self.rests_where_it_waited(n);
         }
     }
 
@@ -102,7 +104,7 @@ impl Tree {
         self.passes_gates(n, 1, now);
         let later = &mut self.nodes[n].later;
         later.jobs.insert((at, now), job);
-        later.expects();
+        later.expects(at);
         let depth = later.jobs.len();
         self.stands_up(n, now);
         ([1, depth as i64, self.capacity as i64, -1, eta], "delayed", self.name(by))

@@ -99,7 +99,7 @@ impl Tree {
         let job = Job { cost, deadline, ..Job::plain(&job) };
         let later = &mut self.nodes[n].later;
         later.retries.insert((ends, order), Retry { job, attempt, kept, delay });
-        later.expects();
+        later.expects_retry(ends, now);
         self.frees_slots(at, now);
         1
     }

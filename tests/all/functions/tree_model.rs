@@ -1,6 +1,6 @@
 //! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
 //! in time and late, rates, weights and pauses that change, purges; in some trees several quotas of a node, which change too, gates of
-//! every kind, and slow-downs of buckets and budgets, of which some are adaptive, and limits of what is in flight, which change while jobs are out; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
+//! every kind, and slow-downs of buckets and budgets, of which some are adaptive, and limits of what is in flight, which change while jobs are out, with ordered buckets among them; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
 //! adjustments. Workers take jobs, acknowledge them, give them back, or fall silent; some use a plain XACK, and entries are deleted. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
 //! nothing.
 
@@ -24,7 +24,8 @@ const CAPACITY: usize = 6;
 
 /// What so many sequences must have come to.
 const MANY: u64 = 200;
-const RARE: [&str; 9] = [
+const RARE: [&str; 10] = [
+    "an ordered bucket goes on with the job that failed",
     "a bucket has a slot again",
     "a budget has a slot again",
     "a limit is below what is in flight",
@@ -47,6 +48,8 @@ pub(super) enum With {
     Slow,
     /// Some nodes limit what is in flight.
     Slots,
+    /// Some buckets are ordered.
+    Order,
 }
 
 impl With {
@@ -57,6 +60,7 @@ impl With {
             (Self::Gates, seed % 3 == 1),
             (Self::Slow, seed % 5 >= 2),
             (Self::Slots, seed % 7 >= 3),
+            (Self::Order, seed % 7 >= 5),
         ];
         all.into_iter().filter(|(_, is)| *is).map(|(it, _)| it).collect()
     }
@@ -107,6 +111,7 @@ fn random_tree(rng: &mut Rng, with: &[With]) -> Tree {
         let most = if is_budget { 2 } else { 3 };
         let parents: Vec<usize> = (0..n.min(budgets)).filter(|parent| level(&nodes, *parent) <= most).collect();
         let is_root = n == 0 || is_budget && rng.u8(0..4) == 0 || !is_budget && rng.u8(0..10) == 0;
+        let is_ordered = !is_budget && with.contains(&With::Order) && rng.bool();
         nodes.push(Node {
             id: if is_budget { format!("{{b{n}}}") } else { format!("q{n}") },
             parent: if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) },
@@ -125,7 +130,8 @@ fn random_tree(rng: &mut Rng, with: &[With]) -> Tree {
             catch_up: [Some(90 * MS), Some(20 * MS), Some(0), None, None, None]
                 [rng.usize(0..if has_costs { 3 } else { 6 })],
             weight: rng.u32(1..5),
-            slots: random_slots(rng, with.contains(&With::Slots)),
+            slots: if is_ordered { Some(1) } else { random_slots(rng, with.contains(&With::Slots)) },
+            is_ordered,
             is_paused: false,
             queue: (!is_budget).then(Default::default),
             place: Place::Nowhere,
@@ -134,7 +140,7 @@ fn random_tree(rng: &mut Rng, with: &[With]) -> Tree {
             tag: None,
             clock: 0.0,
             largest: 1.0,
-            later: Later::default(),
+            later: Later { is_ordered, ..Later::default() },
             paid: None,
             ids: BTreeSet::new(),
             dropped: BTreeSet::new(),
@@ -166,6 +172,9 @@ fn toml(tree: &Tree) -> String {
         }
         if let Some(slots) = node.slots {
             text += &format!("concurrency = {slots}\n");
+        }
+        if node.is_ordered {
+            text += "ordered = true\n";
         }
         let list = |of: Vec<String>| of.join(", ");
         if !node.quotas.is_empty() {

@@ -47,6 +47,8 @@ pub(super) struct Node {
     pub(super) weight: u32,
     /// At most so many of its jobs are in flight.
     pub(super) slots: Option<usize>,
+    /// Of a bucket: its jobs finish in their order.
+    pub(super) is_ordered: bool,
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
     pub(super) queue: Option<VecDeque<Job>>,
@@ -175,7 +177,7 @@ impl Tree {
 
     /// Whether nothing of its own keeps a budget from going.
     fn may_go(&self, n: usize, now: u64) -> bool {
-        !self.nodes[n].is_paused && !self.is_full(n) && self.met(n, now) <= now
+        !self.nodes[n].is_paused && !self.is_full(n, now) && self.met(n, now) <= now
     }
 
     /// Whether a budget above keeps a node from going: by itself, or because others wait for it whose turn it is.
@@ -217,7 +219,7 @@ impl Tree {
     /// A budget with work stands where it must.
     fn stand(&mut self, n: usize, now: u64) {
         let due = self.met(n, now);
-        if let Some(place) = self.stopped(n, self.nodes[n].due) {
+        if let Some(place) = self.stopped(n, self.nodes[n].due, now) {
             self.nodes[n].place = place;
         } else if due <= now && self.is_blocked(n, now) {
             self.come(n, due, now);
@@ -246,12 +248,12 @@ impl Tree {
     /// Let one job out of a bucket, if it and everything above let it.
     fn let_out(&mut self, n: usize, now: u64) -> bool {
         let due = self.nodes[n].due.max(self.went_on(n, now));
-        if !self.has_jobs(n, now) || self.stopped(n, due).is_some() || due > now || self.is_blocked(n, now) {
+        if !self.has_jobs(n, now) || self.stopped(n, due, now).is_some() || due > now || self.is_blocked(n, now) {
             return false;
         }
         self.nodes[n].due = due;
         self.gives_up(n, now);
-        if !self.has_jobs(n, now) || !self.has_room(n, now) {
+        if !self.has_jobs(n, now) || self.is_full(n, now) || !self.has_room(n, now) {
             return false;
         }
         let above = self.above(n);
@@ -308,7 +310,7 @@ impl Tree {
         self.look_ahead(n, now);
         let due = self.due(n);
         self.nodes[n].place = if self.has_jobs(n, now) {
-            self.stopped(n, due).unwrap_or(Place::Schedule(due))
+            self.stopped(n, due, now).unwrap_or(Place::Schedule(due))
         } else {
             self.has_no_work(n);
             Place::Nowhere
@@ -431,10 +433,13 @@ impl Tree {
     /// A node of which something changed stands where it must.
     pub(super) fn put_right(&mut self, n: usize, now: u64) {
         self.looks_at(n, now);
+        if self.nodes[n].later.is_ordered {
+            self.nodes[n].later.expects_first(now);
+        }
         let goes_on = match self.nodes[n].place {
             Place::Nowhere => return,
             Place::Paused if self.nodes[n].queue.is_some() => !self.nodes[n].is_paused,
-            Place::Paused | Place::Full(_) => self.stopped(n, 0).is_none(),
+            Place::Paused | Place::Full(_) => self.stopped(n, 0, now).is_none(),
             _ => false,
         };
         if goes_on {
@@ -445,7 +450,9 @@ impl Tree {
             if !(is_waiting && self.may_go(n, now)) {
                 self.settle_budget(n, now);
             }
-        } else if let Some(place) = self.stopped(n, self.due(n)) {
+        } else if !self.has_jobs(n, now) {
+            self.rests_where_it_waited(n);
+        } else if let Some(place) = self.stopped(n, self.due(n), now) {
             self.nodes[n].place = place;
         } else if !is_waiting || self.due(n) > now {
             self.nodes[n].place = Place::Schedule(self.due(n));

@@ -25,8 +25,9 @@ impl Tree {
     }
 
     /// Whether a node waits for a slot.
-    pub(super) fn is_full(&self, n: usize) -> bool {
-        self.nodes[n].slots.is_some_and(|slots| self.in_flight(n) >= slots)
+    pub(super) fn is_full(&self, n: usize, now: u64) -> bool {
+        let node = &self.nodes[n];
+        node.slots.is_some_and(|slots| self.in_flight(n) >= slots) || node.later.waits_for_retry(now)
     }
 
     /// A job of a bucket is about to leave: it takes a slot of each node of its chain that has a limit.
@@ -43,19 +44,30 @@ impl Tree {
     pub(super) fn frees_slots(&mut self, at: usize, now: u64) -> bool {
         let Some(nodes) = self.held.remove(&at) else { return false };
         for n in nodes {
-            if matches!(self.nodes[n].place, Place::Full(_)) && !self.is_full(n) {
+            if matches!(self.nodes[n].place, Place::Full(_)) && !self.is_full(n, now) {
                 let is_budget = self.nodes[n].queue.is_none();
                 self.happens(if is_budget { "a budget has a slot again" } else { "a bucket has a slot again" });
-                self.goes_on(n, now);
-                if is_budget {
-                    self.settle_budget(n, now);
-                } else {
-                    let due = self.due(n);
-                    self.nodes[n].place = Place::Schedule(due);
-                }
+                self.has_slot(n, now);
             }
         }
         true
+    }
+
+    /// A bucket that waited for a slot has nothing that may leave, were it due: its delayed jobs wait for one that backs off. So it rests until the
+    /// end of that.
+    pub(super) fn rests_where_it_waited(&mut self, n: usize) {
+        self.has_no_work(n);
+        self.nodes[n].place = Place::Nowhere;
+    }
+
+    /// A node that waited for a slot goes on.
+    pub(super) fn has_slot(&mut self, n: usize, now: u64) {
+        self.goes_on(n, now);
+        if self.nodes[n].queue.is_none() {
+            self.settle_budget(n, now);
+        } else {
+            self.nodes[n].place = Place::Schedule(self.due(n));
+        }
     }
 
     /// A node goes on after a wait by order, which earns nothing.
@@ -69,13 +81,21 @@ impl Tree {
     }
 
     /// Where a node must stand that an operator stops, or that has no slot free.
-    pub(super) fn stopped(&self, n: usize, due: u64) -> Option<Place> {
-        if self.nodes[n].is_paused { Some(Place::Paused) } else { self.is_full(n).then_some(Place::Full(due)) }
+    pub(super) fn stopped(&self, n: usize, due: u64, now: u64) -> Option<Place> {
+        if self.nodes[n].is_paused { Some(Place::Paused) } else { self.is_full(n, now).then_some(Place::Full(due)) }
+    }
+
+    /// "`ordered = true` (needs `concurrency = 1` on the bucket)."
+    fn orders(&mut self, n: usize, now: u64) {
+        let node = &mut self.nodes[n];
+        node.later.is_ordered = node.is_ordered && node.slots == Some(1);
+        node.later.expects_first(now);
     }
 
     /// "Lowered: what runs, runs on; nothing new until it is below. Raised: woken at once."
     fn set_slots(&mut self, n: usize, slots: Option<usize>, now: u64) {
         self.nodes[n].slots = slots;
+        self.orders(n, now);
         if self.in_flight(n) > slots.unwrap_or(usize::MAX) {
             self.happens("a limit is below what is in flight");
         }
