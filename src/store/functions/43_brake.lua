@@ -283,10 +283,10 @@ do
     return due
   end
 
-  -- charge: a job of the node has left, of this cost. `more` says whether another one waits now; nil: nobody knows, so none is taken to have waited for
-  -- longer than an interval.
+  -- charge: a job of the node has left, of this cost. `more` says whether another one may wait now. Of a budget it is whether the job had waited
+  -- for it, and what waits from then on begins anew (`has_waiting`); `went_on` is when it last went on: what waited by order until then does not count.
   -- Replies when the last of its windows ends that are used up by now; 0: none is.
-  function brake.charge(ctx, br, p, more, cost)
+  function brake.charge(ctx, br, p, more, cost, went_on)
     local d, till = br.slow, 0
     if p.quotas then
       br.windows = br.windows or {}
@@ -294,12 +294,18 @@ do
       if not br.changed then change(ctx, br) end
     end
     if not d or d.factor >= 1 then return till end
-    local waited = d.seen > 0 and ctx.now - d.seen or 0
-    if more == nil then waited = min(waited, slow.interval_us(p, d.factor)) end
-    slow.left(d, ctx.now, waited)
-    d.seen = more ~= false and ctx.now or 0
+    local waits = d.seen > 0 and (more or not went_on)
+    slow.left(d, ctx.now, waits and ctx.now - max(d.seen, went_on or 0) or 0)
+    d.seen = more and ctx.now or 0
     change(ctx, br)
     return till
+  end
+
+  -- has_waiting: something waits for a budget from now on, for which nothing did.
+  function brake.has_waiting(ctx, br)
+    if not br.slow or br.slow.factor >= 1 then return end
+    br.slow.seen = ctx.now
+    change(ctx, br)
   end
 
   -- left: the same of a bucket, in return for `due`. Replies when its next job may leave.

@@ -176,6 +176,7 @@ do
     local b = budget.get(ctx, id)
     b.brake, b.is_open = b.brake or brake.fresh(id), nil
     local reply = slow_down(b.brake)
+    b.due = min(b.due, ctx.now + brake.reach_us(b.brake, b.p)) -- what was left of its rate may be all of it again
     budget.brake_changed(ctx, b)
     hold(ctx, b)
     budget.put_right(ctx, id)
@@ -335,6 +336,7 @@ do
     if b.place and b.place ~= ctx.k.rest then return end
     if not b.changed and (not b.place or b.at <= ctx.now) then b.due = 0 end -- it rested for long enough
     if b.p and b.p.parent then budget.arrives(ctx, b.p.parent, b.id) end
+    if b.brake then brake.has_waiting(ctx, b.brake) end
     budget.stand(ctx, b)
   end
 
@@ -405,9 +407,7 @@ do
   -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
   function budget.put_right(ctx, id)
     local b = budget.get(ctx, id)
-    if not b.place or b.place == ctx.k.rest then
-      return change(ctx, b)
-    end
+    if not b.place or b.place == ctx.k.rest then return change(ctx, b) end
     local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full
     if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then
       b.went_on, b.is_open = max(b.went_on, ctx.now), nil

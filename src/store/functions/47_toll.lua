@@ -56,20 +56,15 @@ do
   local function charge(ctx, b, up, cost)
     local p, br = b.p, b.brake
     local from = ctx.now - brake.catch_up_us(p, br, up, ctx.now)
-    local slow_down = br and br.slow
-    if p.count then
-      local pays_for = p.ignores_cost and 1 or cost
-      if b.due < from then
-        b.due = from
-        if slow_down then slow_down.seen = 0 end -- nobody has waited
-      end
-      if not br and (pays_for > 1 or p.job) then
-        br = brake.fresh(b.id)
-        b.brake, b.is_open = br, nil
-      end
-      b.due = br and brake.pay(ctx, br, p, b.due, pays_for, from) or after(p, b.due)
+    local pays_for = p.ignores_cost and 1 or cost
+    if not br and p.count and (pays_for > 1 or p.job) then
+      br = brake.fresh(b.id)
+      b.brake, b.is_open = br, nil
     end
-    if br then b.went_on = max(b.went_on, brake.charge(ctx, br, p, nil, cost)) end
+    if br then b.went_on = max(b.went_on, brake.charge(ctx, br, p, b.serving or false, cost, b.went_on)) end
+    if not p.count then return end
+    if b.due < from then b.due = from end
+    b.due = br and brake.pay(ctx, br, p, b.due, pays_for, from) or after(p, b.due)
   end
 
   -- turn_of: the tag of a child after a job of this cost with this end, in a budget with these shares.

@@ -236,7 +236,8 @@ do
   end
 
   -- index: write when the first back-off of a bucket ends, or the time of its first delayed job comes, or leave what has ended and was
-  -- announced as it is. Replies whether one has ended.
+  -- announced as it is. Where jobs finish in their order, or did so far, a delayed one may have waited for a retry that is gone: that it has
+  -- come was not announced. Replies whether one has ended.
   function retries.index(ctx, name, announced)
     local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
     local ends = first and first + 0 or huge
@@ -247,7 +248,11 @@ do
       return false
     end
     local ended = ends <= ctx.now
-    if not (ended and announced) then call('ZADD', ctx.k.retries, digits(ends), name) end
+    if not (ended and announced) then
+      call('ZADD', ctx.k.retries, digits(ends), name)
+    elseif (not first or first + 0 > ctx.now) and (tonumber(call('ZSCORE', ctx.k.retries, name) or nil) or huge) < huge then
+      call('ZADD', ctx.k.retries, 'LT', digits(ends), name)
+    end
     return ended
   end
 

@@ -168,3 +168,59 @@ fn one_job_pays_at_most_366_days_at_an_adaptive_rate_too() {
     assert!(left_at > later, "the retry");
     assert_eq!(case.due("a"), Some(left_at + 366 * 86_400 * S));
 }
+
+/// What is left of the rate of a budget, in percent, so long after an incident, where jobs of this cost wait all the time and each leaves so
+/// much too late.
+fn after(options: &str, cost: &str, late: u64, seconds: u64) -> String {
+    let toml = format!(
+        "[[budget]]\nmatch = 'p'\nrate = '100/s'\n{options}slow = {{ adaptive = true, initial = '1ms' }}\n[[bucket]]\nmatch = 'a*'\n\
+         rate = '100000/s'\nwithin = 'p'\n[defaults]\ncapacity = 100000\n"
+    );
+    let mut case = Case::with(&toml);
+    for n in 0..2 {
+        for _ in 0..2_000 / cost.parse::<u64>().expect("a number") {
+            case.submit_at(T0, &format!("a{n}"), "x", &["COST", cost]);
+        }
+    }
+    let mut now = T0;
+    case.settle_at(now);
+    let first = case.take("ready", 1).remove(0);
+    fail_at(&mut case, now, &first, &["THROTTLED", "IN", "p"]);
+    while now < at(seconds, 0) {
+        now += case.settle_at(now).wait_us as u64 + late;
+    }
+    text(&mut case, now).rsplit(", ").next().expect("a part").to_owned()
+}
+
+#[test]
+fn the_rate_of_a_budget_comes_back_at_strict_spacing_and_where_jobs_are_dear() {
+    assert_eq!(after("", "1", 0, 35), "at 93 % of its rate");
+    assert_eq!(after("catch_up = '0s'\n", "1", 1, 35), "at 93 % of its rate", "each leaves a little late");
+    assert_eq!(after("", "100", 0, 35), "at 93 % of its rate");
+    assert_eq!(after("job_rate = '2/s'\n", "1", 0, 35), "at 93 % of its rate");
+}
+
+#[test]
+fn who_clears_what_slows_a_budget_down_need_not_wait_out_the_interval_that_was_left() {
+    let mut case = Case::with(
+        "[[budget]]\nmatch = 'p'\nrate = '1/s'\nslow = { adaptive = true, initial = '1ms' }\n[[bucket]]\nmatch = 'a'\n\
+         rate = '1000/s'\nwithin = 'p'\n",
+    );
+    let mut now = T0;
+    for _ in 0..30 {
+        case.push_at(now, "a", &["x"]);
+        run(&mut case, now, now + 100 * S);
+        now += 100 * S;
+        for entry in case.take("ready", 9) {
+            fail_at(&mut case, now, &entry, &["THROTTLED", "IN", "p"]);
+        }
+    }
+    now += 100 * S;
+    case.settle_at(now);
+    case.push_at(now, "a", &["x"]);
+    case.settle_at(now);
+    let begun = left(&mut case, "a").len();
+    super::flow::slow_at(&mut case, now, "a", &["CLEAR", "IN", "p"]);
+    run(&mut case, now, now + S);
+    assert_eq!(left(&mut case, "a").len(), begun + 1, "one a second, not one in twenty");
+}

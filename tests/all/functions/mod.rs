@@ -74,6 +74,7 @@ mod tree_model;
 mod tree_promise;
 mod tree_quotas;
 mod tree_reference;
+mod tree_slots;
 mod tree_slow;
 mod tree_steps;
 mod tree_workers;

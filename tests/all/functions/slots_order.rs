@@ -1,6 +1,6 @@
 //! `ordered = true`: jobs of a bucket finish in the order in which they were pushed, whatever fails.
 
-use super::slots::{ack, audit, by_hand, fail, heal_all, reap, start};
+use super::slots::{ack, audit, by_hand, fail, heal_all, reap, set_slots, start};
 use crate::rig::{Case, MS};
 
 #[test]
@@ -169,4 +169,29 @@ fn a_bucket_that_becomes_ordered_while_a_job_backs_off_waits_for_that_one_and_go
     case.configure_at(&(now + 2 * MS).to_string(), &toml(true));
     let done = obey(&mut case, now + 2 * MS, 100_000 * MS);
     assert_eq!((done[0].as_str(), done.len()), ("1", 3), "{done:?}");
+}
+
+#[test]
+fn a_delayed_job_does_not_wait_for_the_end_of_a_back_off_that_is_gone_or_that_nobody_waits_for_any_more() {
+    for is_purged in [true, false] {
+        let mut case = Case::with("[[bucket]]\nmatch = '*'\nrate = '1000/s'\nconcurrency = 1\nordered = true\n");
+        let now = start(&mut case);
+        case.push_at(now, "a", &["1"]);
+        case.settle_at(now);
+        case.submit_at(now, "a", "2", &["DELAY", "5"]);
+        let now = now + 20 * MS;
+        case.settle_at(now);
+        let first = case.take("ready", 5);
+        fail(&mut case, now, "ready", &first[0], &["RETRY_IN", "600000"]);
+        case.settle_at(now);
+        assert_eq!(case.jobs("ready"), [""; 0], "it waits for the one that failed");
+        if is_purged {
+            let _: Vec<i64> = case.fcall("drip__purge", &["queue:a"], &[now.to_string(), "1".into()]);
+        } else {
+            set_slots(&mut case, now, "a", 2);
+        }
+        case.settle_at(now + MS);
+        assert_eq!(case.jobs("ready"), ["2"], "purged: {is_purged}");
+        audit(&mut case, now);
+    }
 }

@@ -112,6 +112,7 @@ impl Pair {
         self.compare_delayed();
         self.compare_retries();
         self.compare_slow();
+        self.compare_slots();
         self.compare_quotas();
         let expired = self.case.stream("rejected").into_iter().filter(|entry| entry.text("reason") == "expired");
         let expired: Vec<_> = expired.map(|entry| (entry.text("bucket"), entry.text("job"))).collect();

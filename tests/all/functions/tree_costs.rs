@@ -4,13 +4,14 @@ use super::model::{Pace, Rate};
 use super::tree_reference::{Left, Place, Tree};
 
 impl Tree {
-    fn pace(&self, n: usize) -> Pace {
-        Pace { rate: self.nodes[n].rate, job: self.nodes[n].job_rate, catch_up: self.catch_up(n), left: 1.0 }
+    pub(super) fn pace(&self, n: usize, now: u64) -> Pace {
+        let node = &self.nodes[n];
+        Pace { rate: node.rate, job: node.job_rate, catch_up: self.catch_up(n), left: self.left_of_rate(n, now) }
     }
 
     /// "COST takes n slots of every `rate` above it": a job has left in return for `due`.
     pub(super) fn pay(&mut self, n: usize, due: u64, cost: u64, now: u64) {
-        let (next, paid) = self.pace(n).pay(self.nodes[n].paid.take(), due, cost, now);
+        let (next, paid) = self.pace(n, now).pay(self.nodes[n].paid.take(), due, cost, now);
         let node = &mut self.nodes[n];
         let is_kept = cost > 1 || node.job_rate.is_some() || node.queue.is_none();
         (node.due, node.paid) = (next, paid.filter(|_| is_kept));
@@ -19,9 +20,9 @@ impl Tree {
     /// How far the turn of a child goes with a job of this cost, in steps of a job of cost 1: "the longer of cost x interval and job
     /// interval of the parent".
     pub(super) fn units(&self, parent: usize, cost: u64) -> f64 {
-        let pace = self.pace(parent);
-        let Some(job) = pace.job.filter(|_| cost > 1) else { return cost as f64 };
-        let (unit, job) = (pace.rate.interval(), job.interval());
+        let parent = &self.nodes[parent];
+        let Some(job) = parent.job_rate.filter(|_| cost > 1) else { return cost as f64 };
+        let (unit, job) = (parent.rate.interval(), job.interval());
         (cost * unit).max(job) as f64 / unit.max(job) as f64
     }
 
@@ -63,7 +64,7 @@ impl Tree {
         let node = &mut self.nodes[n];
         let paid = node.paid.take();
         let due = Some(node.due).filter(|_| !is_forgotten);
-        let (due, paid) = self.pace(n).adjusted(paid, due, (left.at, left.cost), units, now);
+        let (due, paid) = self.pace(n, now).adjusted(paid, due, (left.at, left.cost), units, now);
         let node = &mut self.nodes[n];
         (node.due, node.paid) = (due, Some(paid).filter(|paid| paid.over > now));
         for quota in &node.quotas {
@@ -74,9 +75,9 @@ impl Tree {
 
     /// When the n-th job of a bucket could leave, and who decides that: the bucket, or the nearest of the latest budgets above.
     pub(super) fn leaves(&self, n: usize, due: u64, now: u64, jobs: usize) -> (i64, usize) {
-        let mut latest = (self.pace(n).eta_ms(due, now, jobs), n);
+        let mut latest = (self.pace(n, now).eta_ms(due, now, jobs), n);
         for b in self.above(n) {
-            let eta = self.pace(b).eta_ms(self.met(b, now).max(now), now, jobs);
+            let eta = self.pace(b, now).eta_ms(self.met(b, now).max(now), now, jobs);
             if eta > latest.0 {
                 latest = (eta, b);
             }
@@ -90,7 +91,7 @@ impl Tree {
         if self.is_over(n, now) && self.nodes[n].queue.is_none() {
             self.nodes[n].due = 0; // it is forgotten, and a new rate that makes up for more does not bring it back
         } else if !self.is_over(n, now) && due > 0 && old != rate {
-            let (was, is) = (self.pace(n), Pace { rate, ..self.pace(n) });
+            let (was, is) = (self.pace(n, now), Pace { rate, ..self.pace(n, now) });
             let node = &mut self.nodes[n];
             // What nobody needs to know any more is forgotten.
             let mut paid = node.paid.take().filter(|paid| paid.over > now);

@@ -14,6 +14,8 @@ pub(super) struct Later {
     pub(super) retries: BTreeMap<(u64, usize), Retry>,
     /// "It takes turns with the queue, one and one": a job of the queue leaves next, while one whose time has come waits.
     pub(super) is_queue_next: bool,
+    /// "While a job of the bucket backs off or was given back, the bucket waits for it, so that jobs finish in the order in which they were pushed."
+    pub(super) is_ordered: bool,
     /// When a call looks at the bucket for their sake. `ANNOUNCED`: one has, and put it where its work is seen.
     pub(super) look: Option<u64>,
 }
@@ -41,9 +43,30 @@ impl Later {
         self.jobs.keys().next().map(|(at, _)| *at)
     }
 
-    /// The same, or the first end of a back-off.
+    /// The first end of a back-off.
+    fn first_end(&self) -> Option<u64> {
+        self.retries.keys().next().map(|(ends, _)| *ends)
+    }
+
+    /// The first of both; where jobs finish in their order a delayed one waits for one that failed.
     pub(super) fn first(&self) -> Option<u64> {
-        self.first_time().into_iter().chain(self.retries.keys().next().map(|(ends, _)| *ends)).min()
+        let time = self.first_time().filter(|_| !self.is_ordered || self.retries.is_empty());
+        time.into_iter().chain(self.first_end()).min()
+    }
+
+    /// Whether the bucket waits for one that failed: for the end of its back-off, or for the call that sees that.
+    pub(super) fn waits_for_retry(&self, now: u64) -> bool {
+        self.is_ordered && self.first_end().is_some_and(|ends| ends > now || self.look != Some(ANNOUNCED))
+    }
+
+    /// What is to come first may be another one: a call looks at the bucket then. What has come and was announced stays so.
+    pub(super) fn expects_first(&mut self, now: u64) {
+        match (self.first(), self.look) {
+            (Some(first), Some(look)) if first <= now => {
+                self.look = Some(if look == ANNOUNCED { look } else { look.min(first) });
+            }
+            (first, _) => self.look = first,
+        }
     }
 
     /// The retry that leaves next: "ahead of the queue".
@@ -52,10 +75,16 @@ impl Later {
         first.filter(|(ends, _)| self.look == Some(ANNOUNCED) && *ends <= now)
     }
 
-    /// Something was added, or thrown away.
-    pub(super) fn expects(&mut self) {
-        if self.look != Some(ANNOUNCED) {
-            self.look = self.first();
+    /// Something comes at a time, perhaps before all that is known of.
+    pub(super) fn expects(&mut self, at: u64) {
+        self.look = Some(self.look.map_or(at, |look| if look == ANNOUNCED { look } else { look.min(at) }));
+    }
+
+    /// A job backs off.
+    pub(super) fn expects_retry(&mut self, ends: u64, now: u64) {
+        self.expects(ends);
+        if self.is_ordered {
+            self.expects_first(now);
         }
     }
 }
@@ -64,8 +93,19 @@ impl Tree {
     /// What a call does first: where the time of a job has come its bucket has work. Idle time earns no credit.
     pub(super) fn times_come(&mut self, now: u64) {
         for n in 0..self.nodes.len() {
-            if self.nodes[n].later.look.is_some_and(|look| look <= now) {
-                self.nodes[n].later.look = Some(ANNOUNCED);
+            let later = &mut self.nodes[n].later;
+            if later.look.is_none_or(|look| look > now) {
+                continue;
+            }
+            if later.is_ordered && later.first_end().is_some_and(|ends| ends > now) {
+                later.look = later.first_end(); // the time of a delayed job has come, and it waits for one that failed
+                continue;
+            }
+            later.look = Some(ANNOUNCED);
+            if matches!(self.nodes[n].place, Place::Full(_)) && !self.is_full(n, now) {
+                self.happens("an ordered bucket goes on with the job that failed");
+                self.has_slot(n, now);
+            } else {
                 self.begins(n, now);
             }
         }
@@ -79,7 +119,7 @@ impl Tree {
         self.nodes[n].due = self.nodes[n].due.max(now);
         self.arrives(n);
         let due = self.due(n);
-        self.nodes[n].place = if self.nodes[n].is_paused { Place::Paused } else { Place::Schedule(due) };
+        self.nodes[n].place = self.stopped(n, due, now).unwrap_or(Place::Schedule(due));
     }
 
     /// Whether a job of a bucket could leave, were it due.
@@ -185,6 +225,9 @@ impl Tree {
             later.look = later.first();
         }
         let stays = (later.retries.len(), later.jobs.len());
+        if matches!(self.nodes[n].place, Place::Full(_)) && !self.is_full(n, now) {
+            self.goes_on(n, now);
+        }
         self.moves(n, now);
         [gone[0], gone[1], stays.0, 0, gone[2], stays.1].map(|n| n as i64)
     }
@@ -192,10 +235,15 @@ impl Tree {
     /// A bucket stands where it must; one whose turn it is not keeps its place among its siblings.
     pub(super) fn moves(&mut self, n: usize, now: u64) {
         let (due, place) = (self.due(n), self.nodes[n].place);
-        self.nodes[n].place = match place {
-            _ if !self.has_jobs(n, now) => Place::Nowhere,
-            _ if self.nodes[n].is_paused => Place::Paused,
-            Place::Share(ends, _) if due <= now => Place::Share(ends, due),
+        let has_come = self.nodes[n].later.look.is_some_and(|look| look <= now); // what no call has seen
+        if !self.has_jobs(n, now) && !has_come {
+            self.has_no_work(n);
+            self.nodes[n].place = Place::Nowhere;
+            return;
+        }
+        self.nodes[n].place = match (self.stopped(n, due, now), place) {
+            (Some(place), _) => place,
+            (None, Place::Share(ends, _)) if due <= now => Place::Share(ends, due),
             _ => Place::Schedule(due),
         };
     }

@@ -21,10 +21,11 @@ impl Tree {
         self.nodes[n].queue.as_ref().map_or(0, VecDeque::len)
     }
 
-    /// The due of a bucket as a reply reckons with it: idle time earns no credit, and a pause is taken to end now.
+    /// The due of a bucket as a reply reckons with it: idle time earns no credit, and a pause, or the wait for a slot, is taken to end now.
     fn reckoned(&self, n: usize, now: u64) -> u64 {
         let node = &self.nodes[n];
-        if node.is_paused || node.place == Place::Nowhere { self.due(n).max(now) } else { self.due(n) }
+        let is_over = node.is_paused || matches!(node.place, Place::Nowhere | Place::Full(_));
+        if is_over { self.due(n).max(now) } else { self.due(n) }
     }
 
     /// An atomic push: what it replies.
@@ -51,6 +52,8 @@ impl Tree {
     fn stands_up(&mut self, n: usize, now: u64) {
         if self.due(n) > now && self.nodes[n].later.look.is_some_and(|look| look <= now) {
             self.begins(n, now);
+        } else if self.due(n) > now && self.nodes[n].place != Place::Nowhere && !self.has_jobs(n, now) {
+            self.rests_where_it_waited(n);
         }
     }
 
@@ -101,7 +104,7 @@ impl Tree {
         self.passes_gates(n, 1, now);
         let later = &mut self.nodes[n].later;
         later.jobs.insert((at, now), job);
-        later.expects();
+        later.expects(at);
         let depth = later.jobs.len();
         self.stands_up(n, now);
         ([1, depth as i64, self.capacity as i64, -1, eta], "delayed", self.name(by))

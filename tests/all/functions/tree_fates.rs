@@ -3,7 +3,6 @@
 
 use super::model::{Back, FIRST, Fate, GivenBack, Tries};
 use super::tree_reference::{Job, Left, Tree};
-use super::tree_slow::SLOWING;
 use crate::rig::MS;
 
 /// Of every bucket here.
@@ -61,7 +60,7 @@ impl Tree {
 
     /// A worker is done with a job: "incidents are forgotten when a job that left after the slow-down was acknowledged", of each node that it
     /// went through.
-    pub(super) fn acked(&mut self, at: usize) {
+    pub(super) fn acked(&mut self, at: usize, now: u64) {
         self.done.insert(at);
         let n = self.bucket_of(&self.left[at]);
         for node in std::iter::once(n).chain(self.above(n)) {
@@ -69,6 +68,7 @@ impl Tree {
                 slow.done(self.left[at].at);
             }
         }
+        self.frees_slots(at, now);
     }
 
     /// When the back-off of a job would end; none: it would be given up.
@@ -89,6 +89,7 @@ impl Tree {
         let Fate::Again { ends, delay, attempt, kept } = fate else {
             let reason = if matches!(fate, Fate::Expired) { "expired" } else { reason }.into();
             self.dead.push(Dead { bucket, job, attempt, reason, cost });
+            self.frees_slots(at, now);
             return 2;
         };
         // "Those of one slow-down leave first, in the order of their first dispatch": of one with an id of its own nobody knows that, and the one
@@ -98,17 +99,27 @@ impl Tree {
         let job = Job { cost, deadline, ..Job::plain(&job) };
         let later = &mut self.nodes[n].later;
         later.retries.insert((ends, order), Retry { job, attempt, kept, delay });
-        later.expects();
+        later.expects_retry(ends, now);
+        self.frees_slots(at, now);
         1
     }
 
     /// "Gives the job back as `KEEP` does and slows the bucket, or the budget above it that is named", `slowed`. `told` is when that goes on, as
     /// it was found: that says what the jitter was.
     pub(super) fn throttled(&mut self, at: usize, slowed: usize, retry_after: Option<u64>, told: u64, now: u64) -> i64 {
-        let left = self.left[at].at;
-        let slow = self.slowed(slowed, now, |slow| slow.incident(now, left, retry_after, told, &SLOWING));
+        let (left, how) = (self.left[at].at, self.slowing(slowed));
+        let slow = self.slowed(slowed, now, |slow| slow.incident(now, left, retry_after, told, &how));
         let back = Back::First(slow.begun.saturating_sub(FIRST));
-        self.fails(at, Failed { back, keep: true, dead: false }, "throttled", now)
+        let is_budget = self.nodes[slowed].queue.is_none();
+        if is_budget {
+            self.put_right(slowed, now);
+        }
+        // A bucket leaves its place when its slot is free: so long its budgets wait on, though nothing else waits for them.
+        let outcome = self.fails(at, Failed { back, keep: true, dead: false }, "throttled", now);
+        if !is_budget {
+            self.put_right(slowed, now);
+        }
+        outcome
     }
 
     /// The turn of a bucket begins: of the retries whose turn it is, one that was cancelled is gone and one whose deadline is over is dead,

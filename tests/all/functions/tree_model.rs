@@ -1,10 +1,10 @@
 //! Budgets against a small reference model: random trees of up to four levels, and random sequences of pushes through both doors, drains
 //! in time and late, rates, weights and pauses that change, purges; in some trees several quotas of a node, which change too, gates of
-//! every kind, and slow-downs of buckets and budgets; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
-//! adjustments. Workers take jobs, acknowledge them, or give them back. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
+//! every kind, and slow-downs of buckets and budgets, of which some are adaptive, and limits of what is in flight, which change while jobs are out, with ordered buckets among them; in every second tree `job_rate`, and submits with ids, costs, deadlines and delays, duplicates, cancels, finds, and
+//! adjustments. Workers take jobs, acknowledge them, give them back, or fall silent; some use a plain XACK, and entries are deleted. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
 //! nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use redis::Value;
@@ -16,10 +16,55 @@ use super::tree_fates::TRIES;
 use super::tree_gates::Gate;
 use super::tree_quotas::{Quota, Windows};
 use super::tree_reference::{Job, Node, Place, Tree};
-use super::tree_slow::SLOWING;
+use super::tree_slots::random_slots;
+use super::tree_slow::slowing_toml;
 use crate::rig::{Case, MS, S, Server, T0};
 
 const CAPACITY: usize = 6;
+
+/// What so many sequences must have come to.
+const MANY: u64 = 200;
+const RARE: [&str; 10] = [
+    "an ordered bucket goes on with the job that failed",
+    "a bucket has a slot again",
+    "a budget has a slot again",
+    "a limit is below what is in flight",
+    "a slot is free after a plain XACK or XDEL",
+    "a lease ends",
+    "an incident lowers a rate",
+    "the rate of a bucket comes back",
+    "the rate of a budget comes back",
+    "a due is earlier as all of the rate is back",
+];
+
+/// What there is in some trees and not in others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum With {
+    /// Jobs are submitted, with costs and deadlines.
+    Costs,
+    Quotas,
+    Gates,
+    /// Buckets and budgets are slowed down.
+    Slow,
+    /// Some nodes limit what is in flight.
+    Slots,
+    /// Some buckets are ordered.
+    Order,
+}
+
+impl With {
+    fn of(seed: u64) -> Vec<Self> {
+        let all = [
+            (Self::Costs, seed % 2 == 1),
+            (Self::Quotas, seed % 4 >= 2),
+            (Self::Gates, seed % 3 == 1),
+            (Self::Slow, seed % 5 >= 2),
+            (Self::Slots, seed % 7 >= 3),
+            (Self::Order, seed % 7 >= 5),
+        ];
+        all.into_iter().filter(|(_, is)| *is).map(|(it, _)| it).collect()
+    }
+}
 
 pub(super) struct Pair {
     pub(super) case: Case,
@@ -27,11 +72,7 @@ pub(super) struct Pair {
     pub(super) now: u64,
     pub(super) rng: Rng,
     pushed: u64,
-    /// Jobs are submitted, with costs and deadlines.
-    pub(super) has_costs: bool,
-    pub(super) has_quotas: bool,
-    /// Buckets and budgets are slowed down.
-    pub(super) has_slow: bool,
+    with: Vec<With>,
     /// The jobs that were submitted, with their buckets.
     pub(super) submitted: Vec<(usize, String)>,
     /// The entries that workers hold, in their order, and whether it was told what they really cost.
@@ -60,7 +101,8 @@ pub(super) fn random_quotas(rng: &mut Rng, has_quotas: bool, one_in: u8) -> Vec<
 }
 
 /// A tree: budgets first, each behind its parent, then buckets.
-fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool) -> Tree {
+fn random_tree(rng: &mut Rng, with: &[With]) -> Tree {
+    let has_costs = with.contains(&With::Costs);
     let mut nodes: Vec<Node> = Vec::new();
     let (budgets, buckets) = (rng.usize(1..6), rng.usize(2..9));
     let level = |nodes: &[Node], n: usize| std::iter::successors(nodes[n].parent, |n| nodes[*n].parent).count() + 1;
@@ -69,20 +111,27 @@ fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool
         let most = if is_budget { 2 } else { 3 };
         let parents: Vec<usize> = (0..n.min(budgets)).filter(|parent| level(&nodes, *parent) <= most).collect();
         let is_root = n == 0 || is_budget && rng.u8(0..4) == 0 || !is_budget && rng.u8(0..10) == 0;
+        let is_ordered = !is_budget && with.contains(&With::Order) && rng.bool();
         nodes.push(Node {
             id: if is_budget { format!("{{b{n}}}") } else { format!("q{n}") },
             parent: if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) },
             rate: random_rate(rng),
-            quotas: random_quotas(rng, has_quotas, 3),
+            quotas: random_quotas(rng, with.contains(&With::Quotas), 3),
             windows: Windows::new(),
             needs: 1,
             slow: None,
-            gates: (0..rng.usize(0..4)).filter(|_| has_gates && !is_budget).map(|_| Gate::random(rng)).collect(),
+            is_adaptive: rng.bool(),
+            gates: (0..rng.usize(0..4))
+                .filter(|_| with.contains(&With::Gates) && !is_budget)
+                .map(|_| Gate::random(rng))
+                .collect(),
             // With costs what a node makes up for by default changes with each job: there it is said.
             job_rate: (has_costs && rng.u8(0..3) == 0).then(|| random_rate(rng)),
             catch_up: [Some(90 * MS), Some(20 * MS), Some(0), None, None, None]
                 [rng.usize(0..if has_costs { 3 } else { 6 })],
             weight: rng.u32(1..5),
+            slots: if is_ordered { Some(1) } else { random_slots(rng, with.contains(&With::Slots)) },
+            is_ordered,
             is_paused: false,
             queue: (!is_budget).then(Default::default),
             place: Place::Nowhere,
@@ -91,7 +140,7 @@ fn random_tree(rng: &mut Rng, has_costs: bool, has_quotas: bool, has_gates: bool
             tag: None,
             clock: 0.0,
             largest: 1.0,
-            later: Later::default(),
+            later: Later { is_ordered, ..Later::default() },
             paid: None,
             ids: BTreeSet::new(),
             dropped: BTreeSet::new(),
@@ -109,19 +158,23 @@ fn toml(tree: &Tree) -> String {
         let kind = if node.queue.is_some() { "bucket" } else { "budget" };
         let Rate { count, period } = node.rate;
         let mut text = format!(
-            "[[{kind}]]\nmatch = '{}'\nrate = '{count}/{}ms'\nweight = {}\nslow = {{ initial = '{}ms', max = '{}ms', cap = '{}ms' }}\n",
+            "[[{kind}]]\nmatch = '{}'\nrate = '{count}/{}ms'\nweight = {}\n{}",
             name(&node.id),
             period / 1_000,
             node.weight,
-            SLOWING.initial / MS,
-            SLOWING.max / MS,
-            SLOWING.cap / MS,
+            slowing_toml(node.is_adaptive),
         );
         if let Some(parent) = node.parent {
             text += &format!("within = '{}'\n", name(&tree.nodes[parent].id));
         }
         if let Some(Rate { count, period }) = node.job_rate {
             text += &format!("job_rate = '{count}/{}ms'\n", period / 1_000);
+        }
+        if let Some(slots) = node.slots {
+            text += &format!("concurrency = {slots}\n");
+        }
+        if node.is_ordered {
+            text += "ordered = true\n";
         }
         let list = |of: Vec<String>| of.join(", ");
         if !node.quotas.is_empty() {
@@ -148,8 +201,8 @@ fn toml(tree: &Tree) -> String {
 impl Pair {
     fn new(server: &Server, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let has_costs = seed % 2 == 1;
-        let tree = random_tree(&mut rng, has_costs, seed % 4 >= 2, seed % 3 == 1);
+        let with = With::of(seed);
+        let tree = random_tree(&mut rng, &with);
         let mut flush = Case { redis: server.connect(), prefix: String::new() };
         let _: Value = flush.cmd(&["FLUSHALL"]);
         let toml = toml(&tree);
@@ -160,14 +213,16 @@ impl Pair {
             now: T0 + 1,
             rng,
             pushed: 0,
-            has_costs,
-            has_quotas: seed % 4 >= 2,
-            has_slow: seed % 5 >= 2,
+            with,
             submitted: Vec::new(),
             taken: Vec::new(),
             steady_since: 0,
             story: vec![format!("seed {seed}\n{toml}")],
         }
+    }
+
+    pub(super) fn has(&self, it: With) -> bool {
+        self.with.contains(&it)
     }
 
     /// A line of the story.
@@ -202,9 +257,10 @@ impl Pair {
                 }
             }
             20 => self.purge(),
-            22 if self.has_slow => self.slow_down(),
-            21 if self.has_costs => self.adjust(),
-            0..5 if self.has_costs => {
+            22 if self.has(With::Slow) => self.slow_down(),
+            19 | 23 if self.has(With::Slow) => self.stays_busy(),
+            21 if self.has(With::Costs) => self.adjust(),
+            0..5 if self.has(With::Costs) => {
                 let n = self.any(|node| node.queue.is_some());
                 for _ in 0..self.rng.usize(1..5) {
                     self.now += 1; // so that no two jobs are accepted at the same moment
@@ -212,14 +268,8 @@ impl Pair {
                 }
             }
             0..5 => {
-                let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
-                let id = self.tree.nodes[n].id.clone();
-                self.story.push(format!("{} push {id} {jobs:?}", self.now - T0));
-                let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
-                let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
-                let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
-                assert_eq!(told, expected, "{}", self.story.join("\n"));
-                self.keep_gates(n);
+                let n = self.any(|node| node.queue.is_some());
+                self.push(n);
             }
             5..8 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
@@ -231,14 +281,10 @@ impl Pair {
                 self.tree.wake(n, &jobs, self.now);
                 self.settle();
             }
+            16 if self.has(With::Slots) => self.set_slots(),
             8..16 => {
-                // From due to due, as a daemon does that is never late.
-                for _ in 0..self.rng.usize(1..12) {
-                    let Some(due) = self.tree.first_due() else { break };
-                    self.now = self.now.max(due);
-                    self.story.push(format!("{} settle", self.now - T0));
-                    self.settle();
-                }
+                let times = self.rng.usize(1..12);
+                self.settle_often(times);
             }
             16..18 => {
                 self.now += [MS, 30 * MS, 400 * MS, 5 * S][self.rng.usize(0..4)];
@@ -249,7 +295,31 @@ impl Pair {
             18 => self.set(),
             _ => self.pause(),
         }
+        if self.has(With::Slots) && self.rng.u8(0..3) == 0 {
+            self.work();
+        }
         self.compare();
+    }
+
+    /// A push through the atomic door.
+    pub(super) fn push(&mut self, n: usize) {
+        let (jobs, id) = (self.jobs(), self.tree.nodes[n].id.clone());
+        self.tell(&format!("push {id} {jobs:?}"));
+        let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
+        let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
+        assert_eq!(told, expected, "{}", self.story.join("\n"));
+        self.keep_gates(n);
+    }
+
+    /// Time passes so many times from due to due, as a daemon does that is never late.
+    pub(super) fn settle_often(&mut self, times: usize) {
+        for _ in 0..times {
+            let Some(due) = self.tree.first_due() else { break };
+            self.now = self.now.max(due);
+            self.tell("settle");
+            self.settle();
+        }
     }
 
     /// What operators change finds no delayed job whose time has come and that no call has seen.
@@ -306,11 +376,19 @@ fn a_tree_does_what_the_reference_does() {
     let server = Server::start(&[]);
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (first, seeds) = (number("DRIPD_SEED").unwrap_or(0), number("DRIPD_SEEDS").unwrap_or(20));
+    let mut happened: BTreeMap<&str, usize> = BTreeMap::new();
     for seed in first..first + seeds {
         let mut pair = Pair::new(&server, seed);
         for _ in 0..60 {
             pair.step();
         }
         pair.keeps_promise();
+        for (what, times) in pair.tree.happened {
+            *happened.entry(what).or_default() += times;
+        }
+    }
+    println!("{happened:?}");
+    for what in RARE {
+        assert!(seeds < MANY || happened.contains_key(what), "{what}: never");
     }
 }

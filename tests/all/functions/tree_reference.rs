@@ -19,6 +19,8 @@ pub(super) enum Place {
     /// For its share of the budget above it: the end of its next job, and its due.
     Share(f64, u64),
     Paused,
+    /// As many of its jobs are in flight as may be; its due.
+    Full(u64),
 }
 
 /// A bucket or a budget.
@@ -36,11 +38,17 @@ pub(super) struct Node {
     pub(super) needs: u64,
     /// What slows it down, or did lately.
     pub(super) slow: Option<Slow>,
+    /// `slow = { adaptive = true }`: that also leaves less of its rate.
+    pub(super) is_adaptive: bool,
     /// Of a bucket: before its doors that run code.
     pub(super) gates: Vec<Gate>,
     /// As configured.
     pub(super) catch_up: Option<u64>,
     pub(super) weight: u32,
+    /// At most so many of its jobs are in flight.
+    pub(super) slots: Option<usize>,
+    /// Of a bucket: its jobs finish in their order.
+    pub(super) is_ordered: bool,
     pub(super) is_paused: bool,
     /// The jobs of a bucket; none: it is a budget.
     pub(super) queue: Option<VecDeque<Job>>,
@@ -73,13 +81,17 @@ pub(super) struct Tree {
     pub(super) left: Vec<Left>,
     /// Those of them that a worker is done with, by their number.
     pub(super) done: BTreeSet<usize>,
+    /// Of which nodes they hold slots, the bucket first, by their number.
+    pub(super) held: BTreeMap<usize, Vec<usize>>,
     pub(super) dead: Vec<Dead>,
     /// Of jobs that met the due of a budget at rest that may have been forgotten by then: the due without that, by their number.
     pub(super) without_over: BTreeMap<usize, u64>,
     /// Jobs whose deadline was over when their turn came, with their buckets.
     pub(super) expired: Vec<(String, String)>,
+    /// How often what is rare has happened.
+    pub(super) happened: BTreeMap<&'static str, usize>,
     /// The budgets whose turn it is, from the one on the schedule down.
-    serving: Vec<usize>,
+    pub(super) serving: Vec<usize>,
     /// With which end each of them, and the bucket, was picked.
     picked: Vec<f64>,
 }
@@ -95,9 +107,11 @@ impl Tree {
             capacity,
             left: Vec::new(),
             done: BTreeSet::new(),
+            held: BTreeMap::new(),
             dead: Vec::new(),
             without_over: BTreeMap::new(),
             expired: Vec::new(),
+            happened: BTreeMap::new(),
             serving: Vec::new(),
             picked: Vec::new(),
         }
@@ -163,7 +177,7 @@ impl Tree {
 
     /// Whether nothing of its own keeps a budget from going.
     fn may_go(&self, n: usize, now: u64) -> bool {
-        !self.nodes[n].is_paused && self.met(n, now) <= now
+        !self.nodes[n].is_paused && !self.is_full(n, now) && self.met(n, now) <= now
     }
 
     /// Whether a budget above keeps a node from going: by itself, or because others wait for it whose turn it is.
@@ -197,6 +211,7 @@ impl Tree {
             }
             self.nodes[parent].went_on = self.ended(parent, now);
             self.arrives(parent);
+            self.has_waiting(parent, now);
             self.stand(parent, now);
         }
     }
@@ -204,8 +219,8 @@ impl Tree {
     /// A budget with work stands where it must.
     fn stand(&mut self, n: usize, now: u64) {
         let due = self.met(n, now);
-        if self.nodes[n].is_paused {
-            self.nodes[n].place = Place::Paused;
+        if let Some(place) = self.stopped(n, self.nodes[n].due, now) {
+            self.nodes[n].place = place;
         } else if due <= now && self.is_blocked(n, now) {
             self.come(n, due, now);
         } else {
@@ -213,7 +228,7 @@ impl Tree {
         }
     }
 
-    fn settle_budget(&mut self, n: usize, now: u64) {
+    pub(super) fn settle_budget(&mut self, n: usize, now: u64) {
         if self.first(n).is_some() {
             self.stand(n, now);
         } else {
@@ -233,12 +248,12 @@ impl Tree {
     /// Let one job out of a bucket, if it and everything above let it.
     fn let_out(&mut self, n: usize, now: u64) -> bool {
         let due = self.nodes[n].due.max(self.went_on(n, now));
-        if !self.has_jobs(n, now) || self.nodes[n].is_paused || due > now || self.is_blocked(n, now) {
+        if !self.has_jobs(n, now) || self.stopped(n, due, now).is_some() || due > now || self.is_blocked(n, now) {
             return false;
         }
         self.nodes[n].due = due;
         self.gives_up(n, now);
-        if !self.has_jobs(n, now) || !self.has_room(n, now) {
+        if !self.has_jobs(n, now) || self.is_full(n, now) || !self.has_room(n, now) {
             return false;
         }
         let above = self.above(n);
@@ -256,15 +271,18 @@ impl Tree {
         }
         let Job { body, cost, deadline, .. } = job;
         let bucket = self.nodes[n].id.clone();
+        self.takes_slots(n);
         if known < met {
             self.without_over.insert(self.left.len(), known);
         }
         self.left.push(Left { bucket, job: body, cost, due: met, at: now, attempt, kept, deadline });
         for b in &above {
             let due = self.nodes[*b].due.max(self.went_on(*b, now));
+            self.comes_back(*b, now);
             self.pay(*b, due, cost, now);
             self.uses(*b, cost, now);
         }
+        self.comes_back(n, now);
         self.pay(n, due, cost, now);
         self.uses(n, cost, now);
         // Shares: each node of the chain at its parent, from the bucket up, with the end by which it was picked.
@@ -291,12 +309,11 @@ impl Tree {
         }
         self.look_ahead(n, now);
         let due = self.due(n);
-        self.nodes[n].place = if !self.has_jobs(n, now) {
-            Place::Nowhere
-        } else if self.nodes[n].is_paused {
-            Place::Paused
+        self.nodes[n].place = if self.has_jobs(n, now) {
+            self.stopped(n, due, now).unwrap_or(Place::Schedule(due))
         } else {
-            Place::Schedule(due)
+            self.has_no_work(n);
+            Place::Nowhere
         };
         let waits = self.nodes[n].place == Place::Schedule(due) && due <= now && self.nodes[n].parent.is_some();
         if waits && (is_picked || self.is_blocked(n, now)) {
@@ -410,29 +427,33 @@ impl Tree {
     /// An operator stops a node, or lets it go on: that wait is no lateness of it, nor of anything below it.
     pub(super) fn set_paused(&mut self, n: usize, is_paused: bool, now: u64) {
         self.nodes[n].is_paused = is_paused;
-        if !is_paused && self.nodes[n].place == Place::Paused {
-            if self.nodes[n].queue.is_some() {
-                self.nodes[n].due = self.nodes[n].due.max(now);
-            } else {
-                self.nodes[n].went_on = self.nodes[n].went_on.max(now);
-            }
-        }
         self.put_right(n, now);
     }
 
     /// A node of which something changed stands where it must.
     pub(super) fn put_right(&mut self, n: usize, now: u64) {
         self.looks_at(n, now);
-        if self.nodes[n].place == Place::Nowhere {
-            return;
+        if self.nodes[n].later.is_ordered {
+            self.nodes[n].later.expects_first(now);
+        }
+        let goes_on = match self.nodes[n].place {
+            Place::Nowhere => return,
+            Place::Paused if self.nodes[n].queue.is_some() => !self.nodes[n].is_paused,
+            Place::Paused | Place::Full(_) => self.stopped(n, 0, now).is_none(),
+            _ => false,
+        };
+        if goes_on {
+            self.goes_on(n, now);
         }
         let is_waiting = matches!(self.nodes[n].place, Place::Share(..));
         if self.nodes[n].queue.is_none() {
             if !(is_waiting && self.may_go(n, now)) {
                 self.settle_budget(n, now);
             }
-        } else if self.nodes[n].is_paused {
-            self.nodes[n].place = Place::Paused;
+        } else if !self.has_jobs(n, now) {
+            self.rests_where_it_waited(n);
+        } else if let Some(place) = self.stopped(n, self.due(n), now) {
+            self.nodes[n].place = place;
         } else if !is_waiting || self.due(n) > now {
             self.nodes[n].place = Place::Schedule(self.due(n));
         } else if let Place::Share(ends, _) = self.nodes[n].place {

@@ -1,7 +1,7 @@
 //! What operators and workers do in `tree_model`: set, pause, purge, cancel, find, and say what a job really cost.
 
 use super::flow::{set_at, unset_at};
-use super::tree_model::{Pair, random_quotas, random_rate};
+use super::tree_model::{Pair, With, random_quotas, random_rate};
 use super::tree_reference::Left;
 use crate::rig::MS;
 
@@ -14,7 +14,9 @@ impl Pair {
         self.settle_what_came();
         let (n, is_rate) = (self.any(|_| true), self.rng.bool());
         let id = self.tree.nodes[n].id.clone();
-        if self.has_quotas && self.rng.bool() {
+        if self.has(With::Slow) && self.rng.u8(0..4) == 0 {
+            self.set_adaptive(n);
+        } else if self.has(With::Quotas) && self.rng.bool() {
             self.settle();
             let quotas = random_quotas(&mut self.rng, true, 1);
             self.tell(&format!("set {id} {quotas:?}"));

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use super::model::{Back, Slow};
 use super::tree_fates::{Dead, Failed, Retry};
-use super::tree_model::{Pair, name};
+use super::tree_model::{Pair, With, name};
+use crate::rig::S;
+
+/// All of a rate, as `Slow::numbers` has it.
+const WHOLE: u64 = 1_000_000_000_000;
 
 impl Pair {
     /// Workers take some jobs. Replies one that some worker holds.
@@ -35,9 +39,11 @@ impl Pair {
         for _ in 0..self.rng.usize(1..5) {
             self.now += 1 + self.rng.u64(0..50);
             let Some(at) = self.take_some() else { return };
-            match self.rng.u8(0..8) {
+            match self.rng.u8(0..10) {
                 0..2 => self.ack(at),
-                2..5 if self.has_slow => self.throttled(at),
+                2..5 if self.has(With::Slow) => self.throttled(at),
+                8 if self.has(With::Slots) => self.finished_plainly(at),
+                9 if self.has(With::Slots) => self.lease_ends(at),
                 _ => self.fail(at),
             }
         }
@@ -47,7 +53,7 @@ impl Pair {
         let left = self.tree.left[at].clone();
         let (entry, is_told) = self.taken[at].clone();
         let mut args = vec![self.now.to_string(), entry];
-        let tells = self.has_costs && self.rng.u8(0..3) > 0;
+        let tells = self.has(With::Costs) && self.rng.u8(0..3) > 0;
         if tells {
             self.settle_what_came();
             self.settle();
@@ -67,7 +73,7 @@ impl Pair {
             self.tell(&format!("ack {left:?}"));
         }
         assert_eq!(self.case.fcall::<i64>("drip__ack", &["ready"], &args), 1, "{}", self.story.join("\n"));
-        self.tree.acked(at);
+        self.tree.acked(at, self.now);
     }
 
     fn fail(&mut self, at: usize) {
@@ -123,16 +129,13 @@ impl Pair {
         stored.into_iter().map(|(id, text)| (id, Slow::stored(&text))).collect()
     }
 
-    /// When slow-downs began, when they end, and how many incidents there were.
+    /// When slow-downs began, when they end, how many incidents there were, what they left of the rate, and for how long jobs have waited since.
     pub(super) fn compare_slow(&mut self) {
         let now = self.now;
         let stored = self.stored_slow();
-        let known =
-            |(begun, till, incidents, over): (u64, u64, u64, u64)| (over > now).then_some((begun, till, incidents));
         for node in &self.tree.nodes {
-            let found = stored.get(&node.id).and_then(|n| known((n[2], n[3], n[5], n[3] + n[7])));
-            let expected =
-                node.slow.as_ref().and_then(|slow| known((slow.begun, slow.till, slow.incidents, slow.over())));
+            let found = stored.get(&node.id).and_then(|numbers| known(numbers, now));
+            let expected = node.slow.as_ref().and_then(|slow| known(&slow.numbers(), now));
             assert_eq!(found, expected, "what slows {} down\n{}", node.id, self.story.join("\n"));
         }
     }
@@ -167,4 +170,14 @@ impl Pair {
         let dead: Vec<Dead> = dead.collect();
         assert_eq!(dead, self.tree.dead, "the dead\n{}", self.story.join("\n"));
     }
+}
+
+/// What counts of the numbers of a slow-down: when it began, when it ends, incidents; and where less than all of the rate is left how much, for how
+/// long jobs have waited since, and up to when that is reckoned. None: all of it is over.
+fn known(numbers: &[u64], now: u64) -> Option<[u64; 6]> {
+    let [_, _, begun, till, _, incidents, last, max, waited, seen, left] = numbers else { panic!("{numbers:?}") };
+    let lowered = *left < WHOLE && now < last + 86_400 * S;
+    let incidents = if now < till + max { *incidents } else { 0 };
+    let of_rate = if lowered { [*left, *waited, *seen] } else { [WHOLE, 0, 0] };
+    (lowered || now < till + max).then_some([*begun, *till, incidents, of_rate[0], of_rate[1], of_rate[2]])
 }

@@ -91,12 +91,12 @@ impl Slow {
     }
 
     /// What is left of the rate.
-    pub(super) fn left(&self) -> f64 {
+    pub(in crate::functions) fn left(&self) -> f64 {
         self.left
     }
 
     /// A job leaves. "Every 10 s without one in which jobs waited adds 1 % of the configured rate, up to it, reckoned when jobs leave."
-    fn comes_back(&mut self, now: u64, another_waits: bool) {
+    pub(in crate::functions) fn comes_back(&mut self, now: u64, another_waits: bool) {
         if self.left < 1.0 {
             self.waited += self.seen.map_or(0, |seen| now - seen);
             let steps = self.waited / (10 * S);
@@ -104,6 +104,26 @@ impl Slow {
             self.left = (self.left + steps as f64 * 0.01).min(1.0);
             self.seen = another_waits.then_some(now);
         }
+    }
+
+    /// The same of a budget, for which the job had waited, or came while nothing did: what waited by order until it `went_on` does not count.
+    pub(in crate::functions) fn comes_back_above(&mut self, now: u64, has_waited: bool, went_on: u64) {
+        if self.left < 1.0 {
+            self.seen = self.seen.filter(|_| has_waited).map(|seen| seen.max(went_on));
+            self.comes_back(now, has_waited);
+        }
+    }
+
+    /// Something waits for a budget from now on, for which nothing did.
+    pub(in crate::functions) fn has_waiting(&mut self, now: u64) {
+        if self.left < 1.0 {
+            self.seen = Some(now);
+        }
+    }
+
+    /// Nothing waits any more.
+    pub(in crate::functions) fn rests(&mut self) {
+        self.seen = None;
     }
 
     /// The due of a bucket that stands at `due`, without the slow-down.
@@ -210,7 +230,7 @@ impl Slow {
     }
 
     /// Its numbers, as they are stored.
-    pub(super) fn numbers(&self) -> Vec<u64> {
+    pub(in crate::functions) fn numbers(&self) -> Vec<u64> {
         let (pace, held) = self.held.unwrap_or((0, 0));
         let (waited, seen) = (self.waited, self.seen.unwrap_or(0));
         vec![
@@ -301,7 +321,7 @@ impl Model {
     /// Nothing of a bucket waits any more, for whatever reason.
     pub(super) fn has_no_work(&mut self, bucket: &str) {
         if let Some(slow) = self.slow.get_mut(bucket) {
-            slow.seen = None;
+            slow.rests();
         }
     }
 
