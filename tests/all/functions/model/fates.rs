@@ -118,6 +118,7 @@ impl Model {
         let entry = self.ready.remove(n);
         self.adjusted.remove(&format!("{} {}", entry.route, entry.id));
         self.slot_freed(now, &entry);
+        self.gone.push((entry.route.clone(), entry.id.clone()));
         entry
     }
 }

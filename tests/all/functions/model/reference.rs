@@ -49,6 +49,8 @@ pub(super) struct Model {
     pub(super) retries: BTreeMap<String, BTreeSet<Retry>>,
     pub(super) index: BTreeMap<String, Announced>,
     pub(super) ready: Vec<Ready>,
+    /// The entries that are done with, by route and id.
+    pub(super) gone: Vec<(String, String)>,
     pub(super) rejected: Vec<(String, String, &'static str)>,
     pub(super) dead: Vec<Dead>,
 }
@@ -93,6 +95,7 @@ impl Model {
             retries: BTreeMap::new(),
             index: BTreeMap::new(),
             ready: Vec::new(),
+            gone: Vec::new(),
             rejected: Vec::new(),
             dead: Vec::new(),
         }
