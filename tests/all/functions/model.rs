@@ -35,7 +35,7 @@ use crate::rig::{Case, MS, S};
 const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 
 /// The policies that a sequence changes between, in the words of `config.toml`.
-const CONFIGS: [&str; 5] = [
+const CONFIGS: [&str; 6] = [
     "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
     "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
      slow = { initial = '300ms', max = '2s', cap = '5s' }\ndedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\nslow = { adaptive = true }\n\
@@ -48,6 +48,9 @@ const CONFIGS: [&str; 5] = [
     "[defaults]\nrate = '30/s'\njob_rate = '8/s'\ncapacity = 5\nlease = '4s'\ndedup = '20s'\n\
      admit = { limiter = 'fixed-window', limit = 6, period = '2s' }\nslow = { initial = '10ms', adaptive = true }\n\
      [[bucket]]\nmatch = 's*'\nttl = '30s'\njob_rate = '11/10s'\nadmit = []\n",
+    "[defaults]\nrate = '20/s'\ncapacity = 6\nlease = '2s'\nattempts = 4\nbackoff = { initial = '400ms', max = '3s' }\nconcurrency = 1\nordered = true\n\
+     slow = { initial = '200ms', max = '1s' }\n[[bucket]]\nmatch = 's*'\nrate = '1/3s'\njob_rate = '1/2s'\nattempts = 2\n\
+     [[bucket]]\nmatch = 'mail'\nroute = 'mail'\nordered = false\n[limits]\nmax_ready = 2\n",
 ];
 
 #[derive(Debug, Clone)]
@@ -105,13 +108,13 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Self {
-        let mut case = Case::with(CONFIGS[0]);
+    fn new(config: usize) -> Self {
+        let mut case = Case::with(CONFIGS[config]);
         let (seconds, _): (u64, u64) = case.cmd(&["TIME"]);
         // Some days ago, so that however far a sequence goes no delivery lies in the server's future.
         let now = (seconds - 40 * 86_400) * S;
         case.settle_at(now);
-        Self { case, model: Model::new(Record::new(CONFIGS[0])), now, pushed: 0, made: Vec::new() }
+        Self { case, model: Model::new(Record::new(CONFIGS[config])), now, pushed: 0, made: Vec::new() }
     }
 
     /// Jobs no two of which are the same, save every fifth; some are longer than the smallest limit.
@@ -255,9 +258,9 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
-    fn the_functions_do_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {
+    fn the_functions_do_what_the_model_does(config in 0..CONFIGS.len(), ops in prop::collection::vec(op(), 1..60)) {
         crate::roles::as_roles();
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(config);
         for (n, op) in ops.iter().enumerate() {
             pair.step(op).map_err(|why| TestCaseError::fail(format!("step {n}, {op:?}: {why}")))?;
         }

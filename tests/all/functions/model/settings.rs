@@ -15,7 +15,7 @@ use crate::rig::{MS, S};
 /// What is set: by name, or by one of the globs.
 const PATTERNS: [&str; 6] = ["a", "b", "slow", "mail", "s*", "*l*"];
 
-const VALUES: [&str; 22] = [
+const VALUES: [&str; 26] = [
     "pause",
     "pause",
     "pause",
@@ -38,6 +38,10 @@ const VALUES: [&str; 22] = [
     "concurrency=1",
     "concurrency=3",
     "concurrency=none",
+    "concurrency=1",
+    "ordered=true",
+    "ordered=true",
+    "ordered=false",
 ];
 
 #[derive(Debug, Clone)]
@@ -170,10 +174,12 @@ impl Model {
     pub(super) fn put_right(&mut self, now: u64, bucket: &str, was: Option<Policy>) {
         let was = was.or_else(|| self.before(now, bucket));
         let state = self.look_from(now, bucket, was);
-        let has_work = self.len(bucket) > 0 || self.is_working(now, bucket);
+        let was_working = self.is_working(now, bucket);
+        let has_work = self.len(bucket) > 0 || was_working;
         self.settle(bucket, &state);
+        self.orders(now, bucket, true);
         match state.due.or(has_work.then_some(now)) {
-            Some(due) => self.place(now, bucket, due),
+            Some(due) => self.place_as(now, bucket, due, self.len(bucket) > 0 || was_working),
             None => self.leave_all(bucket),
         }
     }
