@@ -24,6 +24,7 @@ do
   local VERSION_2 = '^2 (%S+) (%S+) (%d+) (%d+) (%d+) (%S+) ()'
   local VERSION_1 = '^(%d+%-%d+) (%S+) (%d+) (%d+) (%S+) ()'
   local LOOK_AGAIN_US = 60000000 -- at what a newer version stored
+  local LOOKED_AT_MOST = 10 -- for one that leaves: cancelled ones are gone without a slot
 
   -- pack: a failed job as it is stored.
   local function pack(job)
@@ -194,10 +195,11 @@ do
   end
 
   -- next_one: the job of a bucket that leaves next, of those whose back-off has ended, or nil. What is none of ours is buried,
-  -- and what a newer version stored is left where it is and looked at again later.
+  -- and what a newer version stored is left where it is and looked at again later. The second reply is how many were looked at,
+  -- where there may be more behind them.
   function retries.next_one(ctx, s)
     local key = ctx.k.retry .. s.bucket
-    for _ = 1, 10 do
+    for _ = 1, LOOKED_AT_MOST do
       local text = call('ZRANGE', key, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', '1')[1]
       if not text then return nil end
       local job = unpack_job(text)
@@ -220,6 +222,7 @@ do
         count(ctx, 'malformed', 1)
       end
     end
+    return nil, LOOKED_AT_MOST
   end
 
   -- remove: a job has left.
