@@ -44,6 +44,9 @@ const VALUES: [&str; 26] = [
     "ordered=false",
 ];
 
+/// Where those begin that jobs keep their order by.
+const ORDERED: usize = 22;
+
 #[derive(Debug, Clone)]
 pub enum Op {
     /// Of one pattern a value, and for how long in milliseconds.
@@ -53,7 +56,7 @@ pub enum Op {
 }
 
 pub fn op() -> impl Strategy<Value = Op> {
-    let (pattern, value) = (0..PATTERNS.len(), 0..VALUES.len());
+    let (pattern, value) = (0..PATTERNS.len(), prop_oneof![3 => 0..VALUES.len(), 1 => ORDERED..VALUES.len()]);
     let lasts = prop::option::of(prop_oneof![Just(60), Just(900), Just(5_000), Just(60_000)]);
     prop_oneof![
         3 => (pattern.clone(), value.clone(), lasts).prop_map(|(p, v, l)| Op::Set(p, v, l)),
