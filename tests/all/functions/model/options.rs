@@ -37,6 +37,11 @@ impl Submit {
     pub(super) fn of_id(bucket: usize, id: usize) -> Self {
         Self { bucket, id: Some(id), time: Time::Now, ttl: None, cost: None, headers: 0 }
     }
+
+    /// With a short delay alone.
+    pub(super) fn delayed(bucket: usize) -> Self {
+        Self { bucket, id: None, time: Time::Delay(40), ttl: None, cost: None, headers: 0 }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -248,6 +248,14 @@ impl Model {
     }
 }
 
+impl Op {
+    /// Of one pattern a value in words.
+    pub(super) fn of(pattern: &str, value: &str, lasts: Option<u64>) -> Self {
+        let at = |list: &[&str], word: &str| list.iter().position(|one| *one == word).expect("one of them");
+        Self::Set(at(&PATTERNS, pattern), at(&VALUES, value), lasts)
+    }
+}
+
 impl Pair {
     pub fn set(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let mut change = match op {
