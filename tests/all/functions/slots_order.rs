@@ -182,12 +182,8 @@ fn set(case: &mut Case, now: u64, pattern: &str, value: &str) {
 #[test]
 fn a_bucket_that_is_ordered_no_more_lets_delayed_jobs_out_though_one_that_failed_backs_off() {
     let toml = |ordered| format!("[[bucket]]\nmatch = '*'\nrate = '1/s'\nconcurrency = 1\nordered = {ordered}\n");
-    let by_record = |case: &mut Case, now: u64| assert_eq!(case.configure_at(&now.to_string(), &toml(false)), 1);
-    let by_name = |case: &mut Case, now: u64| set(case, now, "a", "ordered=false");
-    let by_glob = |case: &mut Case, now: u64| set(case, now, "a*", "ordered=false");
-    let changes: [&dyn Fn(&mut Case, u64); 3] = [&by_record, &by_name, &by_glob];
     // The bucket stands among those that wait for a slot; or, with nothing in its queue and past its due, nowhere.
-    for (how, change) in changes.iter().enumerate() {
+    for how in ["record", "name", "glob"] {
         for queued in [&["2"][..], &[]] {
             let mut case = Case::with(&toml(true));
             let now = start(&mut case);
@@ -201,12 +197,16 @@ fn a_bucket_that_is_ordered_no_more_lets_delayed_jobs_out_though_one_that_failed
             }
             case.settle_at(now + 2 * MS);
             case.settle_at(now + 5_000 * MS);
-            assert_eq!(case.jobs("ready"), Vec::<String>::new(), "change {how}: it waits");
-            change(&mut case, now + 5_000 * MS);
+            assert_eq!(case.jobs("ready"), Vec::<String>::new(), "{how}: it waits");
+            match how {
+                "record" => assert_eq!(case.configure_at(&(now + 5_000 * MS).to_string(), &toml(false)), 1),
+                "name" => set(&mut case, now + 5_000 * MS, "a", "ordered=false"),
+                _ => set(&mut case, now + 5_000 * MS, "a*", "ordered=false"),
+            }
             let mut done = obey(&mut case, now + 5_000 * MS, 20_000 * MS);
             done.sort();
             let expected: Vec<&str> = queued.iter().copied().chain(["delayed"]).collect();
-            assert_eq!(done, expected, "change {how}: all that could leave has left");
+            assert_eq!(done, expected, "{how}: all that could leave has left");
         }
     }
 }
