@@ -65,8 +65,10 @@ do
     ctx.prev = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev')
   end
 
-  -- renew: globs changed, or one of their settings ended, within this call.
+  -- renew: globs changed, or one of their settings ended, within this call. That does not spread where no bucket stands; the sweep comes by
+  -- those that back off all the same.
   function context.renew(ctx)
+    ctx.memory.sweep = nil
     ctx.rec = ctx.rec.base or ctx.rec
     take_prev(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'))
     look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)

@@ -24,6 +24,7 @@ do
   local VERSION_2 = '^2 (%S+) (%S+) (%d+) (%d+) (%d+) (%S+) ()'
   local VERSION_1 = '^(%d+%-%d+) (%S+) (%d+) (%d+) (%S+) ()'
   local LOOK_AGAIN_US = 60000000 -- at what a newer version stored
+  local LOOKED_AT_MOST = 10 -- for one that leaves: cancelled ones are gone without a slot
 
   -- pack: a failed job as it is stored.
   local function pack(job)
@@ -65,13 +66,15 @@ do
 
   -- expect: something of a bucket may leave at `ends`: that stands in the index. Replies whether it may happen earlier now than the daemons
   -- know.
-  -- reads, writes  the index      cost  at most 3 calls
+  -- reads, writes  the index      cost  at most 3 calls, and 3 more of a bucket whose jobs finish in their order
   function retries.expect(ctx, name, ends)
     local first = call('ZSCORE', ctx.k.retries, name)
     local earliest = call('ZRANGE', ctx.k.retries, '0', '0', 'WITHSCORES')
     if not first or tonumber(first) > ends and tonumber(first) ~= huge then
       call('ZADD', ctx.k.retries, digits(ends), name)
     end
+    -- One whose jobs finish in their order waits for one that failed, whatever was announced, and a delayed job does too.
+    if record.policy_of(ctx.rec, name).ordered then retries.index(ctx, name, true) end
     return not earliest[2] or ends < earliest[2] + 0
   end
 
@@ -81,10 +84,7 @@ do
     local err = base.is_error(pcall_redis('ZSCORE', ctx.k.retries, name))
       or base.is_error(pcall_redis('ZADD', ctx.k.retry .. name, digits(ends), pack(job)))
     if err then return nil, err end
-    local earlier = retries.expect(ctx, name, ends)
-    -- One whose jobs finish in their order waits for this one now, whatever was announced.
-    if record.policy_of(ctx.rec, name).ordered then retries.index(ctx, name, true) end
-    return earlier
+    return retries.expect(ctx, name, ends)
   end
 
   -- first_end: the earliest end of a back-off, or `huge`.
@@ -195,10 +195,11 @@ do
   end
 
   -- next_one: the job of a bucket that leaves next, of those whose back-off has ended, or nil. What is none of ours is buried,
-  -- and what a newer version stored is left where it is and looked at again later.
+  -- and what a newer version stored is left where it is and looked at again later. The second reply is how many were looked at,
+  -- where there may be more behind them.
   function retries.next_one(ctx, s)
     local key = ctx.k.retry .. s.bucket
-    for _ = 1, 10 do
+    for _ = 1, LOOKED_AT_MOST do
       local text = call('ZRANGE', key, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', '1')[1]
       if not text then return nil end
       local job = unpack_job(text)
@@ -221,6 +222,7 @@ do
         count(ctx, 'malformed', 1)
       end
     end
+    return nil, LOOKED_AT_MOST
   end
 
   -- remove: a job has left.
@@ -254,6 +256,13 @@ do
       call('ZADD', ctx.k.retries, 'LT', digits(ends), name)
     end
     return ended
+  end
+
+  -- reorder: what applies to a bucket may have changed: it waits for one that failed from now on, or waits for that no more. What was announced
+  -- of one whose jobs finish in their order may not be over; `anew`: the clock may have stepped back since, so it is announced once more.
+  function retries.reorder(ctx, name, anew)
+    local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
+    if ends and (ends < huge or record.policy_of(ctx.rec, name).ordered) then retries.index(ctx, name, ends == huge and not anew) end
   end
 
   -- sweep_bucket: part of the retries of one bucket, from the last that ends to the first that has ended. They are read one by one,
@@ -303,8 +312,7 @@ do
       delayed.go_on_counting(ctx, at, at.bucket)
     end
     if sweep_bucket(ctx, at) then
-      -- One whose jobs finish in their order stands still until the end of a back-off is announced: what was announced before may not be over.
-      if record.policy_of(ctx.rec, at.bucket).ordered then retries.index(ctx, at.bucket, true) end
+      retries.reorder(ctx, at.bucket, true)
       at.bucket = nil
     end
     return false

@@ -18,12 +18,19 @@ do
   -- The next job of a bucket that turned out to be too large for the plain way: it is not read twice.
   local head_of, head
 
-  -- from_retries: let out jobs whose back-off has ended, a rate slot each. Replies what is left of the quota.
+  -- from_retries: let out jobs whose back-off has ended, a rate slot each. Replies what is left of the quota: nothing, where there may be more of
+  -- them, for nothing overtakes them.
   local function from_retries(ctx, s, quota)
     local drips = drips_of(ctx.memory)
     while true do
       local r = may_go(ctx, s, quota)
-      local job = r and retries.next_one(ctx, s)
+      local job, looked_at
+      while r do
+        job, looked_at = retries.next_one(ctx, s)
+        if not looked_at then break end
+        quota = quota - looked_at
+        r = may_go(ctx, s, quota)
+      end
       if not job then break end
       local o = job.options
       local cost = o.cost > 1 and o.cost or nil

@@ -22,8 +22,7 @@ do
     if not rejected.settle(ctx, s) then
       bucket.stick(ctx, s)
     else
-      local was = ctx.was and ctx.was[name]
-      if s.p.ordered or was and was.ordered then retries.index(ctx, name, true) end -- it may wait for one that failed from now on, or not any more
+      retries.reorder(ctx, name)
       places.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
     end
     memory.drop(ctx.memory, name)

@@ -7,6 +7,7 @@
 mod compare;
 mod fates;
 mod jobs;
+mod many;
 mod operators;
 mod options;
 mod pace;
@@ -16,6 +17,7 @@ mod settings;
 mod slow;
 mod submit;
 mod turns;
+mod workers;
 
 use std::collections::BTreeSet;
 
@@ -34,7 +36,7 @@ use crate::rig::{Case, MS, S};
 const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 
 /// The policies that a sequence changes between, in the words of `config.toml`.
-const CONFIGS: [&str; 5] = [
+const CONFIGS: [&str; 6] = [
     "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
     "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
      slow = { initial = '300ms', max = '2s', cap = '5s' }\ndedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\nslow = { adaptive = true }\n\
@@ -47,6 +49,9 @@ const CONFIGS: [&str; 5] = [
     "[defaults]\nrate = '30/s'\njob_rate = '8/s'\ncapacity = 5\nlease = '4s'\ndedup = '20s'\n\
      admit = { limiter = 'fixed-window', limit = 6, period = '2s' }\nslow = { initial = '10ms', adaptive = true }\n\
      [[bucket]]\nmatch = 's*'\nttl = '30s'\njob_rate = '11/10s'\nadmit = []\n",
+    "[defaults]\nrate = '20/s'\ncapacity = 6\nlease = '2s'\nattempts = 4\nbackoff = { initial = '400ms', max = '3s' }\nconcurrency = 1\nordered = true\n\
+     slow = { initial = '200ms', max = '1s' }\n[[bucket]]\nmatch = 's*'\nrate = '1/3s'\njob_rate = '1/2s'\nattempts = 2\n\
+     [[bucket]]\nmatch = 'mail'\nroute = 'mail'\nordered = false\n[limits]\nmax_ready = 2\n",
 ];
 
 #[derive(Debug, Clone)]
@@ -56,10 +61,8 @@ enum Op {
     Peek(usize),
     Wake(Vec<usize>),
     Drain,
-    Take(usize),
     Ack(usize),
     Fail(usize, Option<u64>, bool, bool),
-    Reap,
     Advance(u64),
     StepBack(u64),
     Configure(usize),
@@ -67,6 +70,8 @@ enum Op {
     WithOptions(options::Op),
     Set(settings::Op),
     Slow(slow::Op),
+    Workers(workers::Op),
+    Many(many::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -77,11 +82,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => bucket.clone().prop_map(Op::Peek),
         4 => prop::collection::vec(bucket, 1..4).prop_map(Op::Wake),
         6 => Just(Op::Drain),
-        4 => (1..6_usize).prop_map(Op::Take),
         3 => (0..8_usize).prop_map(Op::Ack),
         4 => (0..8_usize, prop::option::of(prop_oneof![Just(0), Just(250), Just(60_000)]), any::<bool>(), prop::bool::weighted(0.15))
             .prop_map(|(n, wait, keep, dead)| Op::Fail(n, wait, keep, dead)),
-        2 => Just(Op::Reap),
         8 => prop_oneof![
             30 => prop_oneof![Just(1), Just(10), Just(130), Just(1_000), Just(3_500), Just(20_000)],
             1 => Just(86_400_000),
@@ -92,7 +95,14 @@ fn op() -> impl Strategy<Value = Op> {
         16 => options::op().prop_map(Op::WithOptions),
         4 => settings::op().prop_map(Op::Set),
         8 => slow::op().prop_map(Op::Slow),
+        10 => workers::op().prop_map(Op::Workers),
+        2 => many::op().prop_map(Op::Many),
     ]
+}
+
+/// Where a sequence begins: the last one, in which jobs keep their order, more often than the others.
+fn config() -> impl Strategy<Value = usize> {
+    prop_oneof![2 => 0..CONFIGS.len() - 1, 1 => Just(CONFIGS.len() - 1)]
 }
 
 /// The real thing and the model side by side.
@@ -106,13 +116,13 @@ struct Pair {
 }
 
 impl Pair {
-    fn new() -> Self {
-        let mut case = Case::with(CONFIGS[0]);
+    fn new(config: usize) -> Self {
+        let mut case = Case::with(CONFIGS[config]);
         let (seconds, _): (u64, u64) = case.cmd(&["TIME"]);
         // Some days ago, so that however far a sequence goes no delivery lies in the server's future.
         let now = (seconds - 40 * 86_400) * S;
         case.settle_at(now);
-        Self { case, model: Model::new(Record::new(CONFIGS[0])), now, pushed: 0, made: Vec::new() }
+        Self { case, model: Model::new(Record::new(CONFIGS[config])), now, pushed: 0, made: Vec::new() }
     }
 
     /// Jobs no two of which are the same, save every fifth; some are longer than the smallest limit.
@@ -172,7 +182,6 @@ impl Pair {
                 let sooner = (0..=S as i64).contains(&drained.1) && (wait == -1 || drained.1 < wait);
                 prop_assert!(drained.1 == wait || sooner, "wait {} instead of {wait}", drained.1);
             }
-            Op::Take(n) => self.take(*n),
             Op::Ack(n) => {
                 let pending = self.model.pending();
                 if let Some(at) = pending.iter().cycle().nth(*n) {
@@ -186,6 +195,7 @@ impl Pair {
                     } else {
                         let key = self.case.key(&stream);
                         prop_assert_eq!(self.case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]), 1);
+                        self.answers_again(*n)?;
                         self.reap_real(false);
                         self.model.forget(now);
                     }
@@ -214,36 +224,20 @@ impl Pair {
                     );
                 }
             }
-            Op::Reap => self.reap(),
             Op::Advance(ms) => self.now += ms * MS,
             Op::StepBack(ms) => self.now -= ms * MS,
             Op::Operate(op) => self.operate(op)?,
             Op::WithOptions(op) => self.with_options(op)?,
             Op::Set(op) => self.set(op)?,
             Op::Slow(op) => self.slow_down(op)?,
+            Op::Workers(op) => self.workers(op)?,
+            Op::Many(op) => self.many(op)?,
             Op::Configure(n) => {
                 let reply = self.case.configure_at(&now.to_string(), CONFIGS[*n]);
                 prop_assert_eq!(reply, self.model.configure(now, Record::new(CONFIGS[*n])));
             }
         }
         self.compare()
-    }
-
-    /// A whole pass: leases that ran out are failures.
-    fn reap(&mut self) {
-        let now = self.now;
-        self.reap_real(true);
-        self.model.forget(now);
-        for route in ["default", "mail"] {
-            let now_ms = now / MS;
-            while let Some(at) = self.model.pending().into_iter().find(|at| {
-                let entry = &self.model.ready[*at];
-                let idle = now_ms.saturating_sub(entry.taken_ms.expect("pending"));
-                entry.route == route && idle >= entry.lease_ms.max(1_000)
-            }) {
-                self.model.fail(now, at, Back::Off, false, false, "lease expired");
-            }
-        }
     }
 
     /// Drain until nothing moves any more: a call is bounded, and a full route is released a part at a time.
@@ -255,37 +249,6 @@ impl Pair {
             quiet = if drained.dispatched == 0 && drained.wait_us != 0 { quiet + 1 } else { 0 };
             if quiet == 6 {
                 return (left, drained.wait_us);
-            }
-        }
-    }
-
-    /// Deliver jobs, as if it were the time of the model five milliseconds ago.
-    fn take(&mut self, n: usize) {
-        for route in ["default", "mail"] {
-            let (stream, at) = (stream(route), self.now / MS - 5);
-            if self.model.ready.iter().all(|entry| entry.route != route || entry.taken_ms.is_some()) {
-                continue;
-            }
-            let (key, time) = (self.case.key(&stream), at.to_string());
-            for entry in self.case.take(&stream, n) {
-                let _: redis::Value =
-                    self.case.cmd(&["XCLAIM", &key, "workers", "w", "0", &entry.id, "TIME", &time, "JUSTID"]);
-                let known = self.model.ready.iter_mut().find(|known| known.route == route && known.id == entry.id);
-                known.expect("known").taken_ms = Some(at);
-            }
-        }
-    }
-
-    fn reap_real(&mut self, take_back: bool) {
-        let (mut route, mut id) = (String::new(), String::new());
-        loop {
-            let now = self.now.to_string();
-            let args = [now.as_str(), if take_back { "1" } else { "0" }, &route, &id];
-            let reply: Vec<redis::Value> = self.case.fcall("drip__reap", &["policy"], &args);
-            let text = |n: usize| redis::from_redis_value::<String>(reply[n].clone()).expect("text");
-            (route, id) = (text(0), text(1));
-            if route.is_empty() {
-                return;
             }
         }
     }
@@ -304,9 +267,9 @@ proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
-    fn the_functions_do_what_the_model_does(ops in prop::collection::vec(op(), 1..60)) {
+    fn the_functions_do_what_the_model_does(config in config(), ops in prop::collection::vec(op(), 1..60)) {
         crate::roles::as_roles();
-        let mut pair = Pair::new();
+        let mut pair = Pair::new(config);
         for (n, op) in ops.iter().enumerate() {
             pair.step(op).map_err(|why| TestCaseError::fail(format!("step {n}, {op:?}: {why}")))?;
         }

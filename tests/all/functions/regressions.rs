@@ -320,3 +320,27 @@ fn a_bucket_that_rested_for_long_enough_is_passed_by_where_the_clock_steps_back_
     assert_eq!(case.stream("ready").len(), 3);
     audit(&mut case);
 }
+
+#[test]
+fn however_many_retries_before_it_are_cancelled_a_retry_leaves_ahead_of_the_queue() {
+    for cancelled in [9, 10, 11, 20, 35] {
+        let mut case = Case::with("[defaults]\nrate = '1000/s'\n");
+        case.settle_at(T0);
+        for n in 0..=cancelled {
+            let now = T0 + n * 2 * MS;
+            case.submit_at(now, "b", &format!("job {n}"), &["ID", &n.to_string()]);
+            case.settle_at(now);
+            let entry = case.take("ready", 1).remove(0);
+            let args = [now.to_string(), entry.id, "RETRY_IN".to_owned(), "1000".to_owned()];
+            assert_eq!(case.fcall::<i64>("drip__fail", &["ready"], &args), 1);
+        }
+        for n in 0..cancelled {
+            assert_eq!(case.cancel_at(T0 + S, "b", &n.to_string()), 1);
+        }
+        case.push_at(T0 + 2 * S, "b", &["queued", "and another"]);
+        case.settle_at(T0 + 2 * S);
+        case.settle_at(T0 + 3 * S);
+        assert_eq!(case.jobs("ready"), [format!("job {cancelled}").as_str(), "queued", "and another"]);
+        assert!(!case.keys().iter().any(|key| key == "retry:b"), "{:?}", case.keys());
+    }
+}

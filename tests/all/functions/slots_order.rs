@@ -1,5 +1,6 @@
 //! `ordered = true`: jobs of a bucket finish in the order in which they were pushed, whatever fails.
 
+use super::settings_table::change;
 use super::slots::{ack, audit, by_hand, fail, heal_all, reap, set_slots, start};
 use crate::rig::{Case, MS};
 
@@ -151,6 +152,62 @@ fn an_ordered_bucket_goes_on_after_a_back_off_though_the_time_of_a_delayed_job_c
         let mut done = obey(&mut case, now + 2 * MS, 100_000 * MS);
         assert_eq!(done.remove(0), "1", "{rate} {more:?}");
         assert_eq!(done.len(), 1 + more.iter().count(), "{rate}: and all behind it: {done:?}");
+    }
+}
+
+#[test]
+fn an_ordered_bucket_goes_on_where_the_clock_stepped_back_behind_an_end_that_is_now_once_more() {
+    let mut case = Case::with("[[bucket]]\nmatch = '*'\nrate = '1000/s'\nconcurrency = 1\nordered = true\n");
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1", "2"]);
+    case.settle_at(now);
+    let first = case.take("ready", 1).remove(0);
+    fail(&mut case, now, "ready", &first, &["DEAD"]);
+    case.settle_at(now + 10 * MS);
+    let second = case.take("ready", 1).remove(0);
+    // It is put back while the other one runs, and that is announced.
+    let args = [&(now + 20 * MS).to_string(), "", "", "", "", "", "1", "", "", "", "", "", "0"];
+    let _: redis::Value = case.fcall("drip__dead_retry", &["dead"], &args);
+    case.settle_at(now + 20 * MS);
+    ack(&mut case, now + 15 * MS, "ready", &[&second]);
+    assert_eq!(obey(&mut case, now + 15 * MS, 1_000 * MS), ["1"]);
+}
+
+fn set(case: &mut Case, now: u64, pattern: &str, value: &str) {
+    let json = serde_json::to_string(&change(pattern, &[value], None)).expect("JSON");
+    let told: (i64, Vec<String>, String) = case.fcall("drip__set", &["policy"], &[now.to_string(), json]);
+    assert_eq!(told.0, 1, "{told:?}");
+}
+
+#[test]
+fn a_bucket_that_is_ordered_no_more_lets_delayed_jobs_out_though_one_that_failed_backs_off() {
+    let toml = |ordered| format!("[[bucket]]\nmatch = '*'\nrate = '1/s'\nconcurrency = 1\nordered = {ordered}\n");
+    // The bucket stands among those that wait for a slot; or, with nothing in its queue and past its due, nowhere.
+    for how in ["record", "name", "glob"] {
+        for queued in [&["2"][..], &[]] {
+            let mut case = Case::with(&toml(true));
+            let now = start(&mut case);
+            case.push_at(now, "a", &["1"]);
+            case.settle_at(now);
+            let first = case.take("ready", 5).remove(0);
+            fail(&mut case, now, "ready", &first, &["RETRY_IN", "60000"]);
+            assert_eq!(case.submit_at(now, "a", "delayed", &["DELAY", "1"]).five[0], 1);
+            for job in queued {
+                case.push_at(now, "a", &[job]);
+            }
+            case.settle_at(now + 2 * MS);
+            case.settle_at(now + 5_000 * MS);
+            assert_eq!(case.jobs("ready"), Vec::<String>::new(), "{how}: it waits");
+            match how {
+                "record" => assert_eq!(case.configure_at(&(now + 5_000 * MS).to_string(), &toml(false)), 1),
+                "name" => set(&mut case, now + 5_000 * MS, "a", "ordered=false"),
+                _ => set(&mut case, now + 5_000 * MS, "a*", "ordered=false"),
+            }
+            let mut done = obey(&mut case, now + 5_000 * MS, 20_000 * MS);
+            done.sort();
+            let expected: Vec<&str> = queued.iter().copied().chain(["delayed"]).collect();
+            assert_eq!(done, expected, "{how}: all that could leave has left");
+        }
     }
 }
 

@@ -73,7 +73,7 @@ impl Model {
     }
 
     pub(super) fn fail(&mut self, now: u64, n: usize, back: Back, keep: bool, dead: bool, reason: &str) -> i64 {
-        let entry = self.finish(now, n);
+        let entry = self.ready[n].clone();
         let p = self.policy(now, &entry.bucket);
         let options = entry.options();
         let Ready { attempt, kept, deadline, .. } = entry;
@@ -82,10 +82,11 @@ impl Model {
         let Fate::Again { ends, delay, attempt, kept } = fate else {
             let reason = if matches!(fate, Fate::Expired) { "expired" } else { reason };
             self.bury(&entry.bucket, entry.job, attempt, reason, options.without_deadline());
+            self.finish(now, n);
             return 2;
         };
         if entry.first.is_some() {
-            self.backs_off(&entry.bucket, &options.id, attempt, ends);
+            self.can_be_found(&entry.bucket, &options.id, attempt, ends);
         }
         let from = format!("{} {}", entry.id, entry.route);
         let tries = (attempt, kept);
@@ -94,13 +95,13 @@ impl Model {
         } else {
             Retry::new(ends, delay, &from, tries, options, entry.job)
         };
-        self.retries.entry(entry.bucket.clone()).or_default().insert(retry);
-        self.expect(&entry.bucket, ends);
+        self.backs_off(now, &entry.bucket, retry);
+        self.finish(now, n); // an ordered bucket waits for it by now
         1
     }
 
     /// A job of a remembered id backs off: that can be found, and cancelled.
-    fn backs_off(&mut self, bucket: &str, id: &str, attempt: u64, ends: u64) {
+    fn can_be_found(&mut self, bucket: &str, id: &str, attempt: u64, ends: u64) {
         let Some(accepted) = self.ids.get(bucket).and_then(|ids| ids.get(id)).copied() else { return };
         let lines = self.lines.entry(bucket.into()).or_default();
         if lines.get(id).is_none_or(|line| line.state == 'r') {
@@ -118,6 +119,7 @@ impl Model {
         let entry = self.ready.remove(n);
         self.adjusted.remove(&format!("{} {}", entry.route, entry.id));
         self.slot_freed(now, &entry);
+        self.gone.push((entry.route.clone(), entry.id.clone()));
         entry
     }
 }

@@ -86,8 +86,7 @@ impl Model {
             // "`dead retry` restores them, without the deadline."
             let (from, options) = (format!("{entry} {route}"), gone.options.without_deadline());
             let retry = Retry::new(ends, 0, &from, (1, 0), options, gone.job);
-            self.retries.entry(gone.bucket.clone()).or_default().insert(retry);
-            self.expect(&gone.bucket, ends);
+            self.backs_off(now, &gone.bucket, retry);
         }
         n
     }

@@ -14,6 +14,8 @@ pub enum Op {
     Submit(Submit),
     Find(usize, usize),
     Cancel(usize, usize),
+    /// The same of any id that a producer gave.
+    CancelOf(usize, usize),
     /// An entry that is pending, and so many units more or less.
     Adjust(usize, i64),
     /// It is done, and cost so many units.
@@ -28,6 +30,18 @@ pub struct Submit {
     ttl: Option<u64>,
     cost: Option<u64>,
     headers: usize,
+}
+
+impl Submit {
+    /// With an id alone.
+    pub(super) fn of_id(bucket: usize, id: usize) -> Self {
+        Self { bucket, id: Some(id), time: Time::Now, ttl: None, cost: None, headers: 0 }
+    }
+
+    /// With a short delay alone.
+    pub(super) fn delayed(bucket: usize) -> Self {
+        Self { bucket, id: None, time: Time::Delay(40), ttl: None, cost: None, headers: 0 }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -70,6 +84,10 @@ impl Pair {
             }
             Op::Cancel(b, id) => {
                 let (bucket, id) = (BUCKETS[*b], self.id(*b, *id));
+                prop_assert_eq!(self.case.cancel_at(now, bucket, &id), self.model.cancel(now, bucket, &id));
+            }
+            Op::CancelOf(b, id) => {
+                let (bucket, id) = (BUCKETS[*b], format!("id{id}"));
                 prop_assert_eq!(self.case.cancel_at(now, bucket, &id), self.model.cancel(now, bucket, &id));
             }
             Op::Adjust(n, units) => {

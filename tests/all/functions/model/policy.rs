@@ -27,6 +27,8 @@ pub(in crate::functions) struct Policy {
     pub(super) slow: Slowing,
     /// At most so many jobs in flight.
     pub(super) slots: Option<usize>,
+    /// One by one in the order in which they were pushed, whatever fails.
+    pub(super) is_ordered: bool,
     /// The name or glob that pauses it.
     pub(super) paused_by: Option<String>,
     pub(super) is_closed: bool,
@@ -113,6 +115,8 @@ impl Policy {
                 is_adaptive: field("slow")["adaptive"].as_bool().unwrap_or(false),
             },
             slots: Some(more("concurrency", 0) as usize).filter(|n| *n > 0),
+            // "Needs `concurrency = 1` on the bucket."
+            is_ordered: field("ordered").as_bool().unwrap_or(false) && more("concurrency", 0) == 1,
             rate: Rate { count: n("count").into(), period: n("period_us").into() },
             capacity: n("capacity") as usize,
             lease_ms: n("lease_ms"),

@@ -49,6 +49,8 @@ pub(super) struct Model {
     pub(super) retries: BTreeMap<String, BTreeSet<Retry>>,
     pub(super) index: BTreeMap<String, Announced>,
     pub(super) ready: Vec<Ready>,
+    /// The entries that are done with, by route and id.
+    pub(super) gone: Vec<(String, String)>,
     pub(super) rejected: Vec<(String, String, &'static str)>,
     pub(super) dead: Vec<Dead>,
 }
@@ -93,6 +95,7 @@ impl Model {
             retries: BTreeMap::new(),
             index: BTreeMap::new(),
             ready: Vec::new(),
+            gone: Vec::new(),
             rejected: Vec::new(),
             dead: Vec::new(),
         }
@@ -129,7 +132,7 @@ impl Model {
         // One that another route holds than its own goes on now, and so does one that is paused no more, or that has a slot free: "going on
         // gives no credit".
         let goes_on = self.paused.contains_key(bucket) && policy.paused_by.is_none()
-            || self.full.contains_key(bucket) && !self.is_full(bucket, &policy);
+            || self.full.contains_key(bucket) && !self.is_full(now, bucket, &policy);
         if goes_on || self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
             due = due.map(|due| due.max(now));
         }
@@ -207,11 +210,16 @@ impl Model {
             self.paused.insert(bucket.into(), due);
             return;
         }
-        if self.is_full(bucket, &p) {
+        if self.is_full(now, bucket, &p) {
             self.leave_all(bucket);
             self.full.insert(bucket.into(), due);
             return;
         }
+        self.hold_or_schedule(now, bucket, due, &p);
+    }
+
+    /// The same of one that neither an operator nor a slot stops.
+    pub(super) fn hold_or_schedule(&mut self, now: u64, bucket: &str, due: u64, p: &Policy) {
         match self.held.get_mut(bucket) {
             Some(held) if due <= now && held.0 == p.route => held.1 = due,
             held => {
@@ -243,7 +251,12 @@ impl Model {
 
     /// Where a bucket waits from now on that may go from `due` on.
     pub(super) fn place(&mut self, now: u64, bucket: &str, due: u64) {
-        if self.len(bucket) > 0 || self.is_working(now, bucket) {
+        self.place_as(now, bucket, due, self.len(bucket) > 0 || self.is_working(now, bucket));
+    }
+
+    /// The same of one of which it is known whether something of it could leave.
+    pub(super) fn place_as(&mut self, now: u64, bucket: &str, due: u64, has_work: bool) {
+        if has_work {
             return self.store_due(now, bucket, due);
         }
         self.leave_all(bucket);

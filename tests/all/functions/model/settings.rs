@@ -15,7 +15,7 @@ use crate::rig::{MS, S};
 /// What is set: by name, or by one of the globs.
 const PATTERNS: [&str; 6] = ["a", "b", "slow", "mail", "s*", "*l*"];
 
-const VALUES: [&str; 22] = [
+const VALUES: [&str; 26] = [
     "pause",
     "pause",
     "pause",
@@ -38,7 +38,14 @@ const VALUES: [&str; 22] = [
     "concurrency=1",
     "concurrency=3",
     "concurrency=none",
+    "concurrency=1",
+    "ordered=true",
+    "ordered=true",
+    "ordered=false",
 ];
+
+/// Where those begin that jobs keep their order by.
+const ORDERED: usize = 22;
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -49,7 +56,7 @@ pub enum Op {
 }
 
 pub fn op() -> impl Strategy<Value = Op> {
-    let (pattern, value) = (0..PATTERNS.len(), 0..VALUES.len());
+    let (pattern, value) = (0..PATTERNS.len(), prop_oneof![3 => 0..VALUES.len(), 1 => ORDERED..VALUES.len()]);
     let lasts = prop::option::of(prop_oneof![Just(60), Just(900), Just(5_000), Just(60_000)]);
     prop_oneof![
         3 => (pattern.clone(), value.clone(), lasts).prop_map(|(p, v, l)| Op::Set(p, v, l)),
@@ -170,10 +177,12 @@ impl Model {
     pub(super) fn put_right(&mut self, now: u64, bucket: &str, was: Option<Policy>) {
         let was = was.or_else(|| self.before(now, bucket));
         let state = self.look_from(now, bucket, was);
-        let has_work = self.len(bucket) > 0 || self.is_working(now, bucket);
+        let was_working = self.is_working(now, bucket);
+        let has_work = self.len(bucket) > 0 || was_working;
         self.settle(bucket, &state);
+        self.orders(now, bucket, true);
         match state.due.or(has_work.then_some(now)) {
-            Some(due) => self.place(now, bucket, due),
+            Some(due) => self.place_as(now, bucket, due, self.len(bucket) > 0 || was_working),
             None => self.leave_all(bucket),
         }
     }
@@ -236,6 +245,14 @@ impl Model {
             self.spreads_from(now, old);
         }
         Some(told)
+    }
+}
+
+impl Op {
+    /// Of one pattern a value in words.
+    pub(super) fn of(pattern: &str, value: &str, lasts: Option<u64>) -> Self {
+        let at = |list: &[&str], word: &str| list.iter().position(|one| *one == word).expect("one of them");
+        Self::Set(at(&PATTERNS, pattern), at(&VALUES, value), lasts)
     }
 }
 

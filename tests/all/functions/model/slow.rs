@@ -345,7 +345,9 @@ impl Pair {
                 for _ in 0..*times {
                     let last = self.model.pending().len().saturating_sub(1);
                     self.step(&super::Op::Slow(Op::Throttled(last, None)))?;
-                    for next in [super::Op::Advance(3_500), super::Op::Drain, super::Op::Take(5)] {
+                    for next in
+                        [super::Op::Advance(3_500), super::Op::Drain, super::Op::Workers(super::workers::Op::Take(5))]
+                    {
                         self.step(&next)?;
                     }
                 }

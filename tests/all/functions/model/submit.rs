@@ -64,7 +64,7 @@ impl Model {
             self.pass_gate(now, bucket, &p, 1);
             let member = format!("{now:016}{}", job.stored());
             self.delayed.entry(bucket.into()).or_default().insert((at, member), job);
-            self.expect(bucket, at);
+            self.expect(now, bucket, at);
             self.stand(now, bucket, state.due);
             ("delayed", depth + 1, p.pace().eta_ms(at.max(due), now, 1))
         } else {

@@ -42,9 +42,15 @@ impl Model {
         self.end_settings(now);
         let ended = self.index.iter().filter(|(_, announced)| announced.is_some_and(|ends| ends <= now));
         for bucket in ended.map(|(bucket, _)| bucket.clone()).collect::<Vec<_>>() {
+            let p = self.policy(now, &bucket);
+            // The time of a delayed job has come, and it waits for one that failed.
+            if let Some(ends) = self.first_retry(&bucket).filter(|ends| p.is_ordered && *ends > now) {
+                self.index.insert(bucket, Some(ends));
+                continue;
+            }
             self.index.insert(bucket.clone(), None);
             let waits = self.held.contains_key(&bucket) || self.paused.contains_key(&bucket);
-            let is_full = self.full.contains_key(&bucket) && self.is_full(&bucket, &self.policy(now, &bucket));
+            let is_full = self.full.contains_key(&bucket) && self.is_full(now, &bucket, &p);
             if !waits && !is_full && !self.schedule.contains_key(&bucket) {
                 self.come_back(now, bucket);
             }
@@ -60,7 +66,7 @@ impl Model {
         self.keep_slow(&bucket, &state);
         let due = state.due.unwrap_or(now).max(now);
         self.leave_all(&bucket);
-        let is_full = self.is_full(&bucket, &state.policy);
+        let is_full = self.is_full(now, &bucket, &state.policy);
         let place = match state.policy.paused_by {
             Some(_) => &mut self.paused,
             None if is_full => &mut self.full,
@@ -70,15 +76,25 @@ impl Model {
     }
 
     /// "At most n jobs of the bucket are in flight: dispatched and not finished." "Jobs that left before a limit was set are not counted."
-    pub(super) fn is_full(&self, bucket: &str, p: &Policy) -> bool {
+    pub(super) fn is_full(&self, now: u64, bucket: &str, p: &Policy) -> bool {
         let taken = || self.ready.iter().filter(|entry| entry.holds && entry.bucket == bucket).count();
-        p.slots.is_some_and(|slots| taken() >= slots)
+        p.slots.is_some_and(|slots| taken() >= slots) || p.is_ordered && self.waits_for_retry(now, bucket)
+    }
+
+    /// "While a job of the bucket backs off or was given back, the bucket waits for it": until that is over and it was scheduled for that.
+    fn waits_for_retry(&self, now: u64, bucket: &str) -> bool {
+        self.first_retry(bucket).is_some_and(|ends| ends > now || self.index.get(bucket) != Some(&None))
+    }
+
+    /// When the first back-off of a bucket ends.
+    fn first_retry(&self, bucket: &str) -> Option<u64> {
+        self.retries.get(bucket).and_then(|retries| retries.first()).map(|retry| retry.ends)
     }
 
     /// An entry of a bucket is in flight no more. "What frees a slot puts it back, with no credit for the wait."
     pub(super) fn slot_freed(&mut self, now: u64, entry: &Ready) {
         let bucket = &entry.bucket;
-        if entry.holds && self.full.contains_key(bucket) && !self.is_full(bucket, &self.policy(now, bucket)) {
+        if entry.holds && self.full.contains_key(bucket) && !self.is_full(now, bucket, &self.policy(now, bucket)) {
             self.come_back(now, bucket.clone());
         }
     }
@@ -101,6 +117,11 @@ impl Model {
         loop {
             let before = (left, self.prev.is_some(), self.schedule.clone(), self.held.clone(), self.index.clone());
             // A sweep takes the held buckets first and those on the schedule last, and what has become due in between leaves in between.
+            if self.is_anything_set() {
+                left += self.turns(now); // it looks at that before, in a call of its own
+                self.forget(now);
+                self.begin(now);
+            }
             for part in [Self::sweep_held, Self::sweep_paused, Self::sweep_full, Self::sweep_rest, Self::sweep_schedule]
             {
                 left += self.turns(now);
@@ -143,13 +164,17 @@ impl Model {
         if announced {
             self.let_retries_out(now, bucket, &p, &mut due);
         }
-        self.by_turns(now, bucket, &p, &mut due, announced);
+        // One that failed could leave, and may not yet: nothing overtakes it.
+        let is_behind = p.is_ordered && self.first_retry(bucket).is_some_and(|ends| ends <= now);
+        if !is_behind {
+            self.by_turns(now, bucket, &p, &mut due, announced);
+        }
         let working = announced && self.announce(now, bucket, true);
         self.set_level(bucket, p.capacity);
         self.schedule.remove(bucket);
         if self.len(bucket) == 0 && !working {
             self.has_no_work(bucket);
-        } else if self.is_full(bucket, &p) {
+        } else if self.is_full(now, bucket, &p) {
             self.full.insert(bucket.into(), due);
             return self.ready.len() - before;
         }
@@ -163,7 +188,7 @@ impl Model {
     }
 
     fn may_go(&self, now: u64, bucket: &str, p: &Policy, due: u64) -> bool {
-        due <= now && !self.is_full(bucket, p) && self.room(&p.route) > 0
+        due <= now && !self.is_full(now, bucket, p) && self.room(&p.route) > 0
     }
 
     /// "Retries leave in the order in which their back-offs ended." One that was cancelled is gone "at its turn, without a rate slot", and
@@ -243,10 +268,12 @@ impl Model {
     }
 
     /// The index says when the first back-off of a bucket ends, or the time of its first delayed job comes; what has ended and was announced
-    /// stays so. Replies whether one has ended.
+    /// stays so. Where jobs keep their order a delayed one waits for one that failed. Replies whether one has ended.
     pub(super) fn announce(&mut self, now: u64, bucket: &str, announced: bool) -> bool {
-        let retry = self.retries.get(bucket).and_then(|retries| retries.first()).map(|retry| retry.ends);
-        let delayed = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value()).map(|(at, _)| at.0);
+        let retry = self.first_retry(bucket);
+        let waits = retry.is_some() && self.policy(now, bucket).is_ordered;
+        let delayed = self.delayed.get(bucket).filter(|_| !waits).and_then(|jobs| jobs.first_key_value());
+        let delayed = delayed.map(|(at, _)| at.0);
         match retry.into_iter().chain(delayed).min() {
             None => {
                 self.index.remove(bucket);
@@ -262,9 +289,27 @@ impl Model {
     }
 
     /// Something of a bucket may leave at `ends`.
-    pub(super) fn expect(&mut self, bucket: &str, ends: u64) {
+    pub(super) fn expect(&mut self, now: u64, bucket: &str, ends: u64) {
         let first = self.index.entry(bucket.into()).or_insert(Some(ends));
         *first = first.map(|first| first.min(ends));
+        if self.policy(now, bucket).is_ordered {
+            self.announce(now, bucket, true);
+        }
+    }
+
+    /// A job of a bucket backs off.
+    pub(super) fn backs_off(&mut self, now: u64, bucket: &str, retry: Retry) {
+        let ends = retry.ends;
+        self.retries.entry(bucket.into()).or_default().insert(retry);
+        self.expect(now, bucket, ends);
+    }
+
+    /// It waits for one that failed from now on, or waits for that no more.
+    pub(super) fn orders(&mut self, now: u64, bucket: &str, announced: bool) {
+        let is_ordered = self.policy(now, bucket).is_ordered;
+        if self.index.get(bucket).is_some_and(|ends| ends.is_some() || is_ordered) {
+            self.announce(now, bucket, announced && self.index[bucket].is_none());
+        }
     }
 
     fn dispatch(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job, tries: (u64, u64)) {
@@ -294,9 +339,12 @@ impl Model {
     pub(super) fn sweep_all(&mut self, now: u64, names: Vec<String>) {
         for bucket in names {
             let state = self.look(now, &bucket);
-            if !self.sweep_stopped(now, &bucket, &state) {
-                self.store_due(now, &bucket, state.due.expect("scheduled"));
+            if self.sweep_stopped(now, &bucket, &state) {
+                continue;
             }
+            let due = state.due.expect("scheduled");
+            // One that since the clock stepped back waits for one that failed, too, finds that at its turn.
+            self.hold_or_schedule(now, &bucket, due, &state.policy);
         }
     }
 
@@ -308,13 +356,16 @@ impl Model {
         }
         self.settle(bucket, state);
         let was_stopped = self.paused.contains_key(bucket) || self.full.contains_key(bucket);
-        let is_full = !self.rest.contains_key(bucket) && self.is_full(bucket, &state.policy);
+        let is_full = !self.rest.contains_key(bucket) && self.is_full(now, bucket, &state.policy);
         if state.policy.paused_by.is_none() && !was_stopped && !is_full {
             return false;
         }
         let has_work = self.len(bucket) > 0 || self.is_working(now, bucket);
+        if state.policy.is_ordered {
+            self.orders(now, bucket, true); // the end of the sweep comes by those that are so no more
+        }
         match state.due.or(has_work.then_some(now)) {
-            Some(due) => self.place(now, bucket, due),
+            Some(due) => self.place_as(now, bucket, due, has_work),
             None => self.leave_all(bucket),
         }
         true
@@ -336,6 +387,10 @@ impl Model {
                 self.full.insert(bucket, state.due.expect("it waits"));
             }
         }
+    }
+
+    fn is_anything_set(&self) -> bool {
+        !self.own.is_empty() || !self.record.globs.is_empty() || !self.paused.is_empty()
     }
 
     pub(super) fn sweep_held(&mut self, now: u64) {
@@ -374,6 +429,9 @@ impl Model {
             if self.index.get(&bucket) != Some(&None) {
                 self.announce(now, &bucket, false);
             }
+        }
+        for bucket in self.index.keys().cloned().collect::<Vec<_>>() {
+            self.orders(now, &bucket, false);
         }
     }
 }
