@@ -424,3 +424,23 @@ fn a_flood_into_full_buckets_holds_up_no_spread() {
     assert_eq!(paused, Vec::<String>::new(), "each call goes on with the spread, whatever it had to reject");
     assert_eq!(case.waiting("full").len(), 10);
 }
+
+#[test]
+fn a_budget_that_is_set_for_a_glob_is_named_by_the_stars_of_that_glob() {
+    let budgets = "[[budget]]\nmatch = 'up:*'\nrate = '10/s'\n[[budget]]\nmatch = 'top:*'\nrate = '20/s'\n";
+    for entry in ["", "[[bucket]]\nmatch = 'tw*'\n", "[[bucket]]\nmatch = '*:b'\nwithin = 'top:{1}'\n"] {
+        let mut case = Case::with(&format!("[defaults]\nrate = '1000/s'\n{budgets}{entry}"));
+        set(&mut case, T0, "twilio:*", &["within=up:{1}"]);
+        set(&mut case, T0, "{up:*}", &["within=top:{1}"]);
+        case.push_at(T0, "twilio:b", &["1", "2"]);
+        case.push_at(T0, "other", &["1"]);
+        case.settle_at(T0);
+        assert_eq!(case.stream("ready").len(), 2, "the first one of each");
+        let (rest, waits) = (case.key("rest"), case.key("wait:up:b"));
+        assert!(case.cmd::<Option<f64>>(&["ZSCORE", &rest, "{top:b}"]).is_some(), "{entry:?}: {:?}", case.keys());
+        case.settle_at(T0 + MS);
+        assert_eq!(case.cmd::<i64>(&["ZCARD", &waits]), 1, "{entry:?}: {:?}", case.keys());
+        case.settle_at(T0 + 100 * MS);
+        assert_eq!(case.stream("ready").len(), 3);
+    }
+}
