@@ -444,3 +444,25 @@ fn a_budget_that_is_set_for_a_glob_is_named_by_the_stars_of_that_glob() {
         assert_eq!(case.stream("ready").len(), 3);
     }
 }
+
+#[test]
+fn a_budget_whose_setting_a_submit_finds_over_goes_on() {
+    for words in [["pause"], ["rate=1/h"], ["concurrency=1"], ["quota=1/d"]] {
+        let mut case = Case::with(
+            "[[budget]]\nmatch = 'up'\nrate = '10/s'\n[[budget]]\nmatch = 'p'\nrate = '10/s'\nwithin = 'up'\n\
+             [[bucket]]\nmatch = '*'\nrate = '1000/s'\nwithin = 'p'\n",
+        );
+        set_for(&mut case, T0, "{p}", &words, S);
+        for bucket in ["a", "b"] {
+            case.push_at(T0, bucket, &["1", "2"]);
+            case.settle_at(T0);
+        }
+        let before = case.stream("ready").len();
+        assert!(before < 2, "{words:?}");
+        case.submit_at(T0 + 2 * S, "a", "3", &[]);
+        for n in 0..10 {
+            case.settle_at(T0 + 2 * S + n * 100 * MS);
+        }
+        assert_eq!(case.stream("ready").len(), 5, "{words:?}: {:?}", case.keys());
+    }
+}
