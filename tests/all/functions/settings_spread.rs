@@ -466,3 +466,15 @@ fn a_budget_whose_setting_a_submit_finds_over_goes_on() {
         assert_eq!(case.stream("ready").len(), 5, "{words:?}: {:?}", case.keys());
     }
 }
+
+#[test]
+fn the_end_of_a_setting_for_budgets_is_waited_for() {
+    let mut case = Case::with("[[budget]]\nmatch = 'p:*'\nrate = '10/s'\n[[bucket]]\nmatch = '*'\nwithin = 'p:1'\n");
+    set_for(&mut case, T0, "{p:*}", &["pause"], S);
+    case.push_at(T0, "a", &["1"]);
+    let paused = case.settle_at(T0);
+    assert_eq!((paused.dispatched, paused.wait_us), (0, S as i64));
+    case.settle_at(T0 + S);
+    assert_eq!(case.stream("ready").len(), 1);
+    assert!(!exists(&mut case, "globs"), "what ended is stored no more");
+}
