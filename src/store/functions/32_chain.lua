@@ -34,7 +34,7 @@ do
   local function template_of(p)
     local id, parts, from = chain.id_of(p.within), {}, 1
     if not find(p.within, '{', 1, true) then return { parts = { id } } end
-    local pieces = glob.compile(p.match)
+    local pieces = glob.compile(p.stars_of or p.match or '')
     for at, digits, to in gmatch(id, '(){(%d+)}()') do
       local n = tonumber(digits)
       if n >= 1 and n < #pieces then
@@ -47,7 +47,7 @@ do
   end
 
   -- parent_of: the id of the budget that `within` names. Of each node that has the same policy it is another one where it is a
-  -- template: {n} is what the n-th star of its entry's match stands for.
+  -- template: {n} is what the n-th star of its entry's match stands for, or of the glob that it is set for.
   local function parent_of(p, name)
     if not p.template then p.template = template_of(p) end
     local parts = p.template.parts

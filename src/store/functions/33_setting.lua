@@ -129,6 +129,7 @@ do
   -- apply: a policy with the settings of a name laid over it: the fields of a new one, with
   --   paused, closed   the name or glob that pauses or closes it     set   which key was set, by what: { setting, match }
   --   entry            that of [[bucket]] which it comes from, by its place; nil: none
+  --   stars_of         the name or glob for which its `within` is set: {n} is one of its stars; nil: those of the entry's match
   -- or nil where nothing applies to it. Where `is_usable` is given, what it says no to is left out.
   function setting.apply(p, own, own_now, globs, globs_now, is_usable)
     local won = winners(own, own_now, globs, globs_now)
@@ -143,6 +144,7 @@ do
         fields.closed = one.match
       elseif not is_usable or is_usable(one.setting.policy) then
         for name, value in pairs(one.setting.policy) do fields[name] = value end
+        if key == 'within' then fields.stars_of = chain.budget_of(one.match) or one.match end
       end
     end
     if fields.closed then fields.capacity, fields.overflow = 0, 'reject' end

@@ -366,14 +366,6 @@ do
     return met_by(ctx, above(ctx, b.id), 1) <= ctx.now
   end
 
-  -- allows: how many of n jobs a budget that may go lets out now, one at least.
-  function budget.allows(ctx, b, n)
-    local p = b.p
-    if p.concurrency then n = min(n, p.concurrency - slots.count(ctx, b.id)) end
-    if p.count then n = rate.before(p, max(b.due, ctx.now - p.catch_up_us), n, ctx.now + 1) end
-    return max(n, 1)
-  end
-
   -- take_place: where a budget waits after it was picked: for its next share, if nothing of its own keeps it; one through which no job
   -- has left keeps its turn.
   function budget.take_place(ctx, b, has_left)
@@ -422,6 +414,11 @@ do
   function budget.flush(ctx)
     local all, add, gone, rested = ctx.memory.budgets, {}, {}, ctx.k.rest
     local changed = all.changed
+    -- Of whom a timed setting ended, and this call is the first to see that: what stored it is gone when the call is over, so nobody else would
+    -- put its place right. Each may move the one above, so the list may grow.
+    for _, b in ipairs(changed) do
+      if b.fresh and b.p.over then budget.put_right(ctx, b.id) end
+    end
     for i = 1, #changed do
       local b = changed[i]
       b.shares.now = b.now

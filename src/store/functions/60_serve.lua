@@ -45,6 +45,14 @@ do
     return has_left
   end
 
+  -- allows: how many of n jobs a budget that may go lets out now, one at least.
+  local function allows(ctx, b, n)
+    local p = b.p
+    if p.concurrency then n = min(n, p.concurrency - slots.count(ctx, b.id)) end
+    if p.count then n = rate.before(p, max(b.due, ctx.now - p.catch_up_us), n, ctx.now + 1) end
+    return max(n, 1)
+  end
+
   -- turn: a budget on the schedule is due, and lets out at most so many jobs. Whatever it moves counts as one. Replies what is left.
   -- cost  O(quota)
   function serve.turn(ctx, id, quota)
@@ -54,7 +62,7 @@ do
     budget.serves(b, true)
     while left > 0 and not spent(ctx) do
       if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
-      wanted = wanted or budget.allows(ctx, b, left)
+      wanted = wanted or allows(ctx, b, left)
       local found = pick(ctx, key, wanted)
       if found == nil then break end
       left = left - 1

@@ -424,3 +424,57 @@ fn a_flood_into_full_buckets_holds_up_no_spread() {
     assert_eq!(paused, Vec::<String>::new(), "each call goes on with the spread, whatever it had to reject");
     assert_eq!(case.waiting("full").len(), 10);
 }
+
+#[test]
+fn a_budget_that_is_set_for_a_glob_is_named_by_the_stars_of_that_glob() {
+    let budgets = "[[budget]]\nmatch = 'up:*'\nrate = '10/s'\n[[budget]]\nmatch = 'top:*'\nrate = '20/s'\n";
+    for entry in ["", "[[bucket]]\nmatch = 'tw*'\n", "[[bucket]]\nmatch = '*:b'\nwithin = 'top:{1}'\n"] {
+        let mut case = Case::with(&format!("[defaults]\nrate = '1000/s'\n{budgets}{entry}"));
+        set(&mut case, T0, "twilio:*", &["within=up:{1}"]);
+        set(&mut case, T0, "{up:*}", &["within=top:{1}"]);
+        case.push_at(T0, "twilio:b", &["1", "2"]);
+        case.push_at(T0, "other", &["1"]);
+        case.settle_at(T0);
+        assert_eq!(case.stream("ready").len(), 2, "the first one of each");
+        let (rest, waits) = (case.key("rest"), case.key("wait:up:b"));
+        assert!(case.cmd::<Option<f64>>(&["ZSCORE", &rest, "{top:b}"]).is_some(), "{entry:?}: {:?}", case.keys());
+        case.settle_at(T0 + MS);
+        assert_eq!(case.cmd::<i64>(&["ZCARD", &waits]), 1, "{entry:?}: {:?}", case.keys());
+        case.settle_at(T0 + 100 * MS);
+        assert_eq!(case.stream("ready").len(), 3);
+    }
+}
+
+#[test]
+fn a_budget_whose_setting_a_submit_finds_over_goes_on() {
+    for words in [["pause"], ["rate=1/h"], ["concurrency=1"], ["quota=1/d"]] {
+        let mut case = Case::with(
+            "[[budget]]\nmatch = 'up'\nrate = '10/s'\n[[budget]]\nmatch = 'p'\nrate = '10/s'\nwithin = 'up'\n\
+             [[bucket]]\nmatch = '*'\nrate = '1000/s'\nwithin = 'p'\n",
+        );
+        set_for(&mut case, T0, "{p}", &words, S);
+        for bucket in ["a", "b"] {
+            case.push_at(T0, bucket, &["1", "2"]);
+            case.settle_at(T0);
+        }
+        let before = case.stream("ready").len();
+        assert!(before < 2, "{words:?}");
+        case.submit_at(T0 + 2 * S, "a", "3", &[]);
+        for n in 0..10 {
+            case.settle_at(T0 + 2 * S + n * 100 * MS);
+        }
+        assert_eq!(case.stream("ready").len(), 5, "{words:?}: {:?}", case.keys());
+    }
+}
+
+#[test]
+fn the_end_of_a_setting_for_budgets_is_waited_for() {
+    let mut case = Case::with("[[budget]]\nmatch = 'p:*'\nrate = '10/s'\n[[bucket]]\nmatch = '*'\nwithin = 'p:1'\n");
+    set_for(&mut case, T0, "{p:*}", &["pause"], S);
+    case.push_at(T0, "a", &["1"]);
+    let paused = case.settle_at(T0);
+    assert_eq!((paused.dispatched, paused.wait_us), (0, S as i64));
+    case.settle_at(T0 + S);
+    assert_eq!(case.stream("ready").len(), 1);
+    assert!(!exists(&mut case, "globs"), "what ended is stored no more");
+}
