@@ -104,7 +104,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => slow::op().prop_map(Op::Slow),
         10 => workers::op().prop_map(Op::Workers),
         2 => many::op().prop_map(Op::Many),
-        5 => lists::op().prop_map(Op::Lists),
+        6 => lists::op().prop_map(Op::Lists),
     ]
 }
 

@@ -6,8 +6,8 @@ use dripd::config::{Config, Environment};
 use dripd::store::change::Change;
 use proptest::prelude::*;
 
-use super::Pair;
 use super::reference::Model;
+use super::{Pair, settings};
 use crate::rig::Case;
 
 /// The list, the set that names it, and what is told of each job: as the keys are called, and what each must hold.
@@ -30,6 +30,10 @@ pub enum Op {
     Added,
     /// Nobody works: more jobs come into a bucket than the list takes, and go on when their workers do.
     Filled(usize),
+    /// While jobs of a bucket wait it moves between a route that forwards and another one; to each for so long, where that is said.
+    Moved { bucket: usize, is_first: bool, lasts: Option<u64> },
+    /// Somebody deletes the set that names the list.
+    Unnamed,
     /// One of the keys holds something else from now on; it held nothing of use.
     Spoiled(usize),
     /// It is deleted.
@@ -37,11 +41,15 @@ pub enum Op {
 }
 
 pub fn op() -> impl Strategy<Value = Op> {
+    let lasts = prop::option::weighted(0.4, prop_oneof![Just(900), Just(5_000)]);
     prop_oneof![
         4 => (1..4_usize).prop_map(Op::Taken),
         3 => (1..3_usize, 1..4_usize).prop_map(|(n, times)| Op::TakenAgain(n, times)),
         1 => Just(Op::Added),
         1 => (0..super::BUCKETS.len()).prop_map(Op::Filled),
+        1 => (0..super::BUCKETS.len(), any::<bool>(), lasts)
+            .prop_map(|(bucket, is_first, lasts)| Op::Moved { bucket, is_first, lasts }),
+        1 => Just(Op::Unnamed),
         1 => (0..KEYS.len()).prop_map(Op::Spoiled),
         2 => Just(Op::Mended),
     ]
@@ -134,6 +142,21 @@ impl Pair {
                 }
                 self.step(&super::Op::Lists(Op::TakenAgain(2, 3)))?;
             }
+            Op::Moved { bucket, is_first, lasts } => {
+                let routes = if *is_first { ["route=mail", "route=default"] } else { ["route=default", "route=mail"] };
+                for route in routes {
+                    self.step(&super::Op::Atomic(*bucket, 3))?;
+                    self.step(&super::Op::Set(settings::Op::of(super::BUCKETS[*bucket], route, *lasts)))?;
+                    for wait_ms in [0, 130, 1_000] {
+                        self.step(&super::Op::Advance(wait_ms))?;
+                        self.step(&super::Op::Drain)?;
+                    }
+                }
+            }
+            Op::Unnamed if self.model.list.spoiled != Some(1) => {
+                let _: i64 = self.case.cmd(&["DEL", &keys[1]]);
+                self.model.list.clear(1);
+            }
             Op::Spoiled(which) if self.model.list.spoiled.is_none() => {
                 let _: String = self.case.cmd(&["SET", &keys[*which], "text"]);
                 self.model.list.clear(*which);
@@ -144,7 +167,7 @@ impl Pair {
                     let _: i64 = self.case.cmd(&["DEL", &keys[which]]);
                 }
             }
-            Op::Taken(_) | Op::Added | Op::Spoiled(_) => {}
+            Op::Taken(_) | Op::Added | Op::Unnamed | Op::Spoiled(_) => {}
         }
         Ok(())
     }
