@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use dripd::config::{Config, Environment};
 use dripd::store::acl::Role;
+use dripd::words::forward::Forward;
 use redis::{Connection, RedisError, Value};
 
 use crate::rig::partition;
@@ -15,6 +16,8 @@ thread_local! {
     static AS_ROLES: Cell<bool> = const { Cell::new(false) };
     /// The prefixes that were called so.
     static CALLED: RefCell<HashSet<String>> = RefCell::new(HashSet::new());
+    /// The routes that forward, whose keys the rights name.
+    static ROUTES: RefCell<Vec<Forward>> = const { RefCell::new(Vec::new()) };
 }
 
 /// From now on the functions are called so in this test.
@@ -22,12 +25,17 @@ pub fn as_roles() {
     AS_ROLES.set(true);
 }
 
+/// From now on the users of this test that are made have the rights that these routes need, too.
+pub fn forward(routes: Vec<Forward>) {
+    ROUTES.set(routes);
+}
+
 /// The rights of a role under a prefix, word by word, as `ACL` takes them, for a user without a password.
 pub fn rights(role: Role, user: &str, prefix: &str) -> Vec<String> {
     let cut = if partition().is_some() { "partitions = 8" } else { "" };
     let toml = format!("[redis]\nprefix = {prefix:?}\n{cut}");
     let config = Config::parse(&toml, None, &Environment::default()).unwrap_or_else(|why| panic!("{why}"));
-    let line = role.set_user(user, &config.redis, &config.record.routes);
+    let line = ROUTES.with_borrow(|routes| role.set_user(user, &config.redis, routes));
     let words = line.strip_prefix("ACL ").expect("a command").replace(">PASSWORD", "nopass");
     words.split(' ').map(str::to_owned).collect()
 }

@@ -127,7 +127,8 @@ do
       if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
-    rec.has_slots = any_policy(rec, function(p) return (p.concurrency or 0) > 0 end)
+    -- Also where they do not apply because its route forwards: another entry has those of the defaults, and may have another route.
+    rec.has_slots = any_policy(rec, function(p) return ((p.as_written or p).concurrency or 0) > 0 end)
     rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil

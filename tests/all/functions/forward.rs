@@ -199,6 +199,22 @@ fn what_is_forwarded_has_no_lease_no_second_try_and_takes_no_slot() {
     assert_eq!(keys, ["rate", "capacity", "overflow", "route", "catch_up", "admit", "within", "weight"]);
 }
 
+#[test]
+fn a_bucket_on_another_route_than_the_defaults_keeps_the_slots_of_the_defaults_and_its_rate() {
+    let text = "[[route]]\nname = 'out'\nto = 'L'\n[defaults]\nrate = '1/10s'\nconcurrency = 1\nroute = 'out'\n[[bucket]]\nmatch = 's'\nroute = 'default'\n";
+    let (mut case, _) = case(text);
+    case.push_at(T0, "s", &["1", "2"]);
+    case.settle_at(T0);
+    let taken = case.take("ready", 1);
+    case.wake_at(T0 + S, &["s"]);
+    audit(&mut case, T0 + S);
+    let _: i64 = case.fcall("drip__ack", &["ready"], &[(T0 + 2 * S).to_string(), taken[0].id.clone()]);
+    for (at, jobs) in [(2, 0), (9, 0), (10, 1)] {
+        case.settle_at(T0 + at * S);
+        assert_eq!(case.jobs("ready").len(), jobs, "after {at} s");
+    }
+}
+
 fn set(case: &mut Case, now: u64, name: &str, key: &str, policy: &serde_json::Value) -> Result<(), String> {
     let c = json!({ "what": "set", "match": name, "is_glob": name.contains('*'), "by": "a@b", "set": { key: { "text": "x", "policy": policy } } });
     let told: Result<(i64, Vec<String>, String), _> =

@@ -1,5 +1,6 @@
 //! The functions against a small reference model: random sequences of pushes through both doors, submits with all options, wakes, drains,
-//! takes, acks, fails, slow-downs, reaps, what operators do, clock steps and policy changes. Every reply and the whole state are compared after every step.
+//! takes, acks, fails, slow-downs, reaps, what operators do, what others do to a list that jobs are forwarded into, clock steps and policy changes. Every reply and
+//! the whole state are compared after every step.
 //!
 //! The model is written from the contract, with exact arithmetic and no thought for speed: one call of it does what any
 //! number of bounded calls of the functions do in the end.
@@ -7,6 +8,7 @@
 mod compare;
 mod fates;
 mod jobs;
+mod lists;
 mod many;
 mod operators;
 mod options;
@@ -35,8 +37,8 @@ use crate::rig::{Case, MS, S};
 
 const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 
-/// The policies that a sequence changes between, in the words of `config.toml`.
-const CONFIGS: [&str; 6] = [
+/// The policies that a sequence changes between, in the words of `config.toml`. By the last one the route `mail` forwards into a list.
+const CONFIGS: [&str; 7] = [
     "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
     "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
      slow = { initial = '300ms', max = '2s', cap = '5s' }\ndedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\nslow = { adaptive = true }\n\
@@ -52,6 +54,10 @@ const CONFIGS: [&str; 6] = [
     "[defaults]\nrate = '20/s'\ncapacity = 6\nlease = '2s'\nattempts = 4\nbackoff = { initial = '400ms', max = '3s' }\nconcurrency = 1\nordered = true\n\
      slow = { initial = '200ms', max = '1s' }\n[[bucket]]\nmatch = 's*'\nrate = '1/3s'\njob_rate = '1/2s'\nattempts = 2\n\
      [[bucket]]\nmatch = 'mail'\nroute = 'mail'\nordered = false\n[limits]\nmax_ready = 2\n",
+    "[[route]]\nname = 'mail'\nto = 'K0'\nregister = { set = 'K1', member = 'them' }\nnotify = 'K2'\n\
+     [defaults]\nrate = '25/s'\ncapacity = 5\nroute = 'mail'\njob_rate = '9/s'\nttl = '6s'\ndedup = '4s'\nlease = '2s'\nconcurrency = 1\nordered = true\n\
+     slow = { initial = '100ms', adaptive = true }\n[[bucket]]\nmatch = 's*'\nroute = 'default'\nrate = '3/s'\n\
+     [[bucket]]\nmatch = 'mail'\noverflow = 'drop-oldest'\nrate = '400/s'\njob_rate = 'none'\n[limits]\nmax_ready = 3\n",
 ];
 
 #[derive(Debug, Clone)]
@@ -72,6 +78,7 @@ enum Op {
     Slow(slow::Op),
     Workers(workers::Op),
     Many(many::Op),
+    Lists(lists::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -97,12 +104,14 @@ fn op() -> impl Strategy<Value = Op> {
         8 => slow::op().prop_map(Op::Slow),
         10 => workers::op().prop_map(Op::Workers),
         2 => many::op().prop_map(Op::Many),
+        6 => lists::op().prop_map(Op::Lists),
     ]
 }
 
-/// Where a sequence begins: the last one, in which jobs keep their order, more often than the others.
+/// Where a sequence begins: the last two, in which jobs keep their order, or are forwarded, more often than the others.
 fn config() -> impl Strategy<Value = usize> {
-    prop_oneof![2 => 0..CONFIGS.len() - 1, 1 => Just(CONFIGS.len() - 1)]
+    let n = CONFIGS.len();
+    prop_oneof![2 => 0..n - 2, 1 => Just(n - 2), 1 => Just(n - 1)]
 }
 
 /// The real thing and the model side by side.
@@ -117,12 +126,15 @@ struct Pair {
 
 impl Pair {
     fn new(config: usize) -> Self {
-        let mut case = Case::with(CONFIGS[config]);
+        let mut case = Case::new();
+        Self::give_rights(&case);
+        let text = Self::with_keys(&case, CONFIGS[config]);
+        assert_eq!(case.configure(&text), 1, "stored");
         let (seconds, _): (u64, u64) = case.cmd(&["TIME"]);
         // Some days ago, so that however far a sequence goes no delivery lies in the server's future.
         let now = (seconds - 40 * 86_400) * S;
         case.settle_at(now);
-        Self { case, model: Model::new(Record::new(CONFIGS[config])), now, pushed: 0, made: Vec::new() }
+        Self { case, model: Model::new(Record::new(&text)), now, pushed: 0, made: Vec::new() }
     }
 
     /// Jobs no two of which are the same, save every fifth; some are longer than the smallest limit.
@@ -232,12 +244,17 @@ impl Pair {
             Op::Slow(op) => self.slow_down(op)?,
             Op::Workers(op) => self.workers(op)?,
             Op::Many(op) => self.many(op)?,
-            Op::Configure(n) => {
-                let reply = self.case.configure_at(&now.to_string(), CONFIGS[*n]);
-                prop_assert_eq!(reply, self.model.configure(now, Record::new(CONFIGS[*n])));
-            }
+            Op::Lists(op) => self.lists(op)?,
+            Op::Configure(n) => self.configure(*n)?,
         }
         self.compare()
+    }
+
+    fn configure(&mut self, n: usize) -> Result<(), TestCaseError> {
+        let text = Self::with_keys(&self.case, CONFIGS[n]);
+        let reply = self.case.configure_at(&self.now.to_string(), &text);
+        prop_assert_eq!(reply, self.model.configure(self.now, Record::new(&text)));
+        Ok(())
     }
 
     /// Drain until nothing moves any more: a call is bounded, and a full route is released a part at a time.
@@ -275,7 +292,7 @@ proptest! {
         }
         pair.audit()?;
         let names = pair.case.keys();
-        let keys: Vec<String> = names.iter().map(|name| pair.case.key(name)).collect();
+        let keys: Vec<String> = names.iter().map(|name| pair.case.key(name)).chain(lists::keys(&pair.case)).collect();
         let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
         let _: i64 = pair.case.cmd(&words);
     }

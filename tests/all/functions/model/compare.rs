@@ -58,6 +58,7 @@ impl Pair {
         self.compare_slow(&stored)?;
         self.compare_ids(&stored)?;
         self.compare_streams()?;
+        self.compare_list()?;
         self.compare_slots(&stored)
     }
 

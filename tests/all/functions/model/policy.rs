@@ -84,10 +84,20 @@ impl Record {
         let entries = self.value["buckets"].as_array().expect("entries");
         let entry = entries.iter().find(|entry| matches(entry["match"].as_str().expect("a glob"), bucket));
         let own = entry.map(|entry| &entry["policy"]);
-        Policy::read(|name| {
+        let mut p = Policy::read(|name| {
             let set = set.iter().find_map(|fields| fields.get(name));
             set.or(own.and_then(|own| own.get(name))).unwrap_or(&self.value["defaults"][name])
-        })
+        });
+        // "A job that leaves by it takes no slot anywhere": those keys "of `[defaults]` do not apply".
+        if self.forwards(&p.route) {
+            (p.slots, p.is_ordered) = (None, false);
+        }
+        p
+    }
+
+    /// Whether the jobs of a route go into a list.
+    pub(super) fn forwards(&self, route: &str) -> bool {
+        self.value["routes"].as_array().is_some_and(|routes| routes.iter().any(|one| one["name"] == route))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::jobs::{Dead, Job, Line, Ready, Retry};
+use super::lists::List;
 use super::pace::Paid;
 use super::policy::{Policy, Record};
 use super::settings::Own;
@@ -49,6 +50,8 @@ pub(super) struct Model {
     pub(super) retries: BTreeMap<String, BTreeSet<Retry>>,
     pub(super) index: BTreeMap<String, Announced>,
     pub(super) ready: Vec<Ready>,
+    /// Where the jobs go of a route that forwards.
+    pub(super) list: List,
     /// The entries that are done with, by route and id.
     pub(super) gone: Vec<(String, String)>,
     pub(super) rejected: Vec<(String, String, &'static str)>,
@@ -95,6 +98,7 @@ impl Model {
             retries: BTreeMap::new(),
             index: BTreeMap::new(),
             ready: Vec::new(),
+            list: List::default(),
             gone: Vec::new(),
             rejected: Vec::new(),
             dead: Vec::new(),

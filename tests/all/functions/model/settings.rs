@@ -15,7 +15,7 @@ use crate::rig::{MS, S};
 /// What is set: by name, or by one of the globs.
 const PATTERNS: [&str; 6] = ["a", "b", "slow", "mail", "s*", "*l*"];
 
-const VALUES: [&str; 26] = [
+const VALUES: [&str; 27] = [
     "pause",
     "pause",
     "pause",
@@ -29,6 +29,7 @@ const VALUES: [&str; 26] = [
     "capacity=7",
     "overflow=drop-oldest",
     "route=mail",
+    "route=default",
     "ttl=1s",
     "dedup=2s",
     "catch_up=0s",
@@ -45,7 +46,7 @@ const VALUES: [&str; 26] = [
 ];
 
 /// Where those begin that jobs keep their order by.
-const ORDERED: usize = 22;
+const ORDERED: usize = 23;
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -270,6 +271,10 @@ impl Pair {
         };
         change.asks = Some("paused");
         let (now, json) = (self.now, serde_json::to_string(&change).expect("JSON"));
+        if self.model.cannot_forward(now, &change) {
+            prop_assert_eq!(self.case.refusal("drip__set", &["policy"], &[now.to_string(), json]), "BADARG");
+            return Ok(());
+        }
         let told: (i64, Vec<String>, String) = self.case.fcall("drip__set", &["policy"], &[now.to_string(), json]);
         if change.is_glob {
             let expect = self.model.change_glob(now, &change);

@@ -100,6 +100,9 @@ impl Model {
     }
 
     pub(super) fn room(&self, route: &str) -> usize {
+        if self.record.forwards(route) {
+            return self.list.room(self.record.limit("max_ready"));
+        }
         let undelivered = self.ready.iter().filter(|entry| entry.route == route && entry.taken_ms.is_none()).count();
         self.record.limit("max_ready").saturating_sub(undelivered)
     }
@@ -151,7 +154,7 @@ impl Model {
     /// The turn of a bucket: retries first, then delayed jobs and the queue. Replies how many jobs left.
     pub(super) fn visit(&mut self, now: u64, bucket: &str, state: State) -> usize {
         self.settle(bucket, &state);
-        let (p, before) = (state.policy, self.ready.len());
+        let (p, before) = (state.policy, self.out());
         let mut due = state.due.expect("scheduled");
         let announced = self.index.get(bucket) == Some(&None);
         // "A paused bucket lets nothing out."
@@ -176,7 +179,7 @@ impl Model {
             self.has_no_work(bucket);
         } else if self.is_full(now, bucket, &p) {
             self.full.insert(bucket.into(), due);
-            return self.ready.len() - before;
+            return self.out() - before;
         }
         match (due > now, self.len(bucket) > 0 || working) {
             (true, true) => drop(self.schedule.insert(bucket.into(), due)),
@@ -184,7 +187,12 @@ impl Model {
             (false, true) => drop(self.held.insert(bucket.into(), (p.route.clone(), due))),
             (false, false) => {}
         }
-        self.ready.len() - before
+        self.out() - before
+    }
+
+    /// How many jobs are where workers find them.
+    fn out(&self) -> usize {
+        self.ready.len() + self.list.jobs.len()
     }
 
     fn may_go(&self, now: u64, bucket: &str, p: &Policy, due: u64) -> bool {
@@ -313,6 +321,12 @@ impl Model {
     }
 
     fn dispatch(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job, tries: (u64, u64)) {
+        if self.record.forwards(&p.route) {
+            self.list.send(job.body);
+            let cost = job.options.map_or(1, |options| options.cost);
+            *due = self.pay(now, bucket, p, *due, cost);
+            return;
+        }
         let first = job.options.as_ref().map(|options| options.id.clone());
         let options = job.options.unwrap_or_else(|| Options::bare(String::new()));
         self.ready.push(Ready {
