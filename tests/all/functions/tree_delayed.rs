@@ -75,14 +75,9 @@ impl Later {
         first.filter(|(ends, _)| self.look == Some(ANNOUNCED) && *ends <= now)
     }
 
-    /// Something comes at a time, perhaps before all that is known of.
-    pub(super) fn expects(&mut self, at: u64) {
+    /// Something comes at a time, perhaps before all that is known of; where jobs finish in their order what is first is known each time.
+    pub(super) fn expects(&mut self, at: u64, now: u64) {
         self.look = Some(self.look.map_or(at, |look| if look == ANNOUNCED { look } else { look.min(at) }));
-    }
-
-    /// A job backs off.
-    pub(super) fn expects_retry(&mut self, ends: u64, now: u64) {
-        self.expects(ends);
         if self.is_ordered {
             self.expects_first(now);
         }

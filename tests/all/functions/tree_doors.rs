@@ -104,7 +104,7 @@ impl Tree {
         self.passes_gates(n, 1, now);
         let later = &mut self.nodes[n].later;
         later.jobs.insert((at, now), job);
-        later.expects(at);
+        later.expects(at, now);
         let depth = later.jobs.len();
         self.stands_up(n, now);
         ([1, depth as i64, self.capacity as i64, -1, eta], "delayed", self.name(by))

@@ -99,7 +99,7 @@ impl Tree {
         let job = Job { cost, deadline, ..Job::plain(&job) };
         let later = &mut self.nodes[n].later;
         later.retries.insert((ends, order), Retry { job, attempt, kept, delay });
-        later.expects_retry(ends, now);
+        later.expects(ends, now);
         self.frees_slots(at, now);
         1
     }
