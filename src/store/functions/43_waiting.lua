@@ -12,6 +12,15 @@ do
 
   local padded, exact = base.padded, base.exact
 
+  -- The end of a child whose next job found too little left of a quota: before all others, whose ends are above -1, for nothing overtakes
+  -- that job. What it pays follows its own end.
+  waiting.FRONT = -2
+
+  -- later: the end of a child that has its turn so much later.
+  function waiting.later(ends, step)
+    return ends == waiting.FRONT and ends or ends + step
+  end
+
   -- key: the set of a budget. budget: the id of the budget that a set belongs to, or nil for any other place.
   function waiting.key(ctx, parent)
     return ctx.k.wait .. chain.budget_of(parent)

@@ -321,14 +321,15 @@ do
   -- wait: a budget waits for its share of the one above.
   function budget.wait(ctx, parent, b, due)
     local up = budget.get(ctx, parent)
-    move(ctx, b, key_of(ctx, parent), due, budget.end_of(ctx, up, b.id, b.p))
+    move(ctx, b, key_of(ctx, parent), due, b.goes_first and waiting.FRONT or budget.end_of(ctx, up, b.id, b.p))
+    b.goes_first = nil
     budget.has_work(ctx, up)
   end
 
   -- turn_moves: a budget that waits for its share has its turn so much later, or earlier.
   function budget.turn_moves(ctx, b, step)
     if not waiting.budget(ctx, b.place) then return end
-    move(ctx, b, b.place, b.at, waiting.ends_of(ctx, b.place, b.id, b.at) + step)
+    move(ctx, b, b.place, b.at, waiting.later(waiting.ends_of(ctx, b.place, b.id, b.at), step))
   end
 
   -- has_work: something waits for a share of a budget: it stands somewhere.
@@ -371,7 +372,7 @@ do
   function budget.take_place(ctx, b, has_left)
     if not waiting.first(ctx, key_of(ctx, b.id)) then return rest(ctx, b) end
     if not budget.may_go_by_itself(ctx, b) then return budget.stand(ctx, b) end
-    if has_left then budget.wait(ctx, b.p.parent, b, met_by(ctx, above(ctx, b.id), 1)) end
+    if has_left or b.goes_first then budget.wait(ctx, b.p.parent, b, met_by(ctx, above(ctx, b.id), 1)) end
   end
 
   -- settle: a budget that stood somewhere, and whose turn is over or of which something changed: it stands where it must, or rests.

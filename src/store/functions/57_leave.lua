@@ -101,11 +101,14 @@ do
       s.due, s.due_text = brake.hold(ctx, br, p, s.due), nil
       return false
     end
-    for _, b in ipairs(p.parent and above(ctx, p.parent) or {}) do
+    local line = p.parent and above(ctx, p.parent) or {}
+    for i, b in ipairs(line) do
       till = b.p.quotas and b.brake and b.brake.windows and quota.till(b.brake.windows, b.p.quotas, now, cost) or 0
       if till > now then
         brake.needs(ctx, b.brake, cost, till)
         brake.hold_budget(ctx, b, b.p)
+        s.ends = waiting.FRONT
+        for k = 1, i - 1 do line[k].goes_first = true end
         budget.brake_changed(ctx, b)
         b.is_open = nil
         return false

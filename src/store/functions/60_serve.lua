@@ -26,9 +26,13 @@ do
 
   -- pick: the turn of one child of a waiting set, or what becomes of it. Replies whether a job left; nil where no child waits. `wanted`
   -- says how many are to be picked.
-  local function pick(ctx, key, wanted)
+  local function pick(ctx, b, key, wanted)
     local one = waiting.first(ctx, key, wanted)
     if not one then return nil end
+    if one.ends == waiting.FRONT then -- it pays as if it had waited for its turn
+      local ends = budget.end_of(ctx, b, one.id, policy_of(ctx.rec, one.id))
+      one = { id = one.id, due = one.due, member = one.member, ends = ends }
+    end
     if chain.budget_of(one.id) then return budget_turn(ctx, budget.get(ctx, one.id), one) end
     return bucket_turn(ctx, key, one)
   end
@@ -38,7 +42,7 @@ do
     local has_left = false
     if budget.may_go_by_itself(ctx, b) then
       budget.serves(b, true, one.ends)
-      has_left = pick(ctx, waiting.key(ctx, b.id), 1) or false
+      has_left = pick(ctx, b, waiting.key(ctx, b.id), 1) or false
       budget.serves(b, false)
     end
     budget.take_place(ctx, b, has_left)
@@ -63,7 +67,7 @@ do
     while left > 0 and not spent(ctx) do
       if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
       wanted = wanted or allows(ctx, b, left)
-      local found = pick(ctx, key, wanted)
+      local found = pick(ctx, b, key, wanted)
       if found == nil then break end
       left = left - 1
     end

@@ -61,7 +61,7 @@ do
       local step = (paid.units(b.p, max(1, charged + units)) - paid.units(b.p, charged)) / p.weight
       if b.tags[id] then b.tags[id] = b.tags[id] + step end
       if id == s.bucket then
-        if s.place == waiting.key(ctx, b.id) then s.ends = waiting.ends_of(ctx, s.place, id, s.stored_due) + step end
+        if s.place == waiting.key(ctx, b.id) then s.ends = waiting.later(waiting.ends_of(ctx, s.place, id, s.stored_due), step) end
       else
         budget.turn_moves(ctx, budget.get(ctx, id), step)
       end

@@ -167,6 +167,38 @@ fn a_job_that_is_larger_than_any_interval_leaves_at_once_and_is_paid_for_after()
 }
 
 #[test]
+fn nothing_overtakes_a_job_for_which_a_quota_above_has_too_little_left() {
+    const DAY: u64 = 86_400 * S;
+    // On the budget itself, and two levels above the bucket.
+    for mid in [
+        "",
+        "[[budget]]\nmatch = 'mid'\nrate = '1000/s'\nwithin = 'up'\n[[bucket]]\nmatch = 'dear'\nrate = '10/s'\nwithin = 'mid'\n",
+    ] {
+        let mut case = Case::with(&format!(
+            "[[budget]]\nmatch = 'up'\nrate = '100/s'\nquota = '100/d'\n{mid}[defaults]\nrate = '1/s'\nwithin = 'up'\n"
+        ));
+        case.settle_at(T0);
+        submit_all(&mut case, &[("dear", 60)]);
+        case.settle_at(T0);
+        // The tag of the dear one is 60 jobs ahead of the other's: in each window the turn of that one comes first.
+        submit_all(&mut case, &[("dear", 100)]);
+        submit_all(&mut case, &[("small", 1); 150]);
+        run(&mut case, T0 + 5 * DAY, || 0);
+        let midnight = T0 / DAY * DAY + DAY;
+        let mut days = |which: &str| -> Vec<u64> {
+            let of_it = left(&mut case).into_iter().filter(|job| job.bucket == which);
+            of_it.map(|job| if job.at < midnight { 0 } else { 1 + (job.at - midnight) / DAY }).collect()
+        };
+        let (dear, small) = (days("dear"), days("small"));
+        assert_eq!((dear.len(), small.len()), (2, 150), "dear jobs left on days {dear:?}");
+        assert!(
+            dear[1] <= 2 && !small.contains(&dear[1]),
+            "a window for itself as soon as its turn has come: {dear:?}, {small:?}"
+        );
+    }
+}
+
+#[test]
 fn a_dear_job_pays_as_one_where_from_then_on_only_jobs_are_counted() {
     let mut case = Case::with(
         "[[budget]]\nmatch = 'acme'\njob_rate = '500/m'\ncatch_up = '0s'\n[defaults]\nrate = '1000000/s'\nwithin = 'acme'\n",

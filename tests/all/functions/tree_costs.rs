@@ -1,7 +1,7 @@
 //! The reference model of `tree_model`: what jobs with a cost pay on each node, and when one can leave.
 
 use super::model::{Pace, Rate};
-use super::tree_reference::{Left, Place, Tree};
+use super::tree_reference::{FRONT, Left, Place, Tree};
 
 impl Tree {
     pub(super) fn pace(&self, n: usize, now: u64) -> Pace {
@@ -41,7 +41,9 @@ impl Tree {
             let step = (self.units(b, really) - self.units(b, charged)) / f64::from(self.nodes[child].weight);
             self.nodes[child].tag = self.nodes[child].tag.map(|tag| tag + step);
             let place = if child == n { &mut turn } else { &mut self.nodes[child].place };
-            if let Place::Share(ends, _) = place {
+            if let Place::Share(ends, _) = place
+                && *ends != FRONT
+            {
                 *ends += step;
             }
             self.costs_more(b, left, units, now);

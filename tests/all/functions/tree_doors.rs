@@ -35,6 +35,10 @@ impl Tree {
         let accepted = jobs.len().min(capacity - before);
         let accepted = accepted.min(self.gates_free(n, now));
         if accepted > 0 {
+            if matches!(self.nodes[n].place, Place::Full(_)) && !self.has_jobs(n, now) {
+                self.nodes[n].due = self.nodes[n].due.max(now); // idle time earns no credit
+                self.nodes[n].place = Place::Full(self.due(n));
+            }
             self.begins(n, now);
             self.passes_gates(n, accepted, now);
             let queue = self.nodes[n].queue.as_mut().expect("a bucket");

@@ -95,11 +95,18 @@ impl Tree {
             return true;
         }
         let cost = job.cost;
-        for node in std::iter::once(n).chain(self.above(n)) {
-            let till = self.full_till(node, cost, now);
+        let chain: Vec<usize> = std::iter::once(n).chain(self.above(n)).collect();
+        for (level, node) in chain.iter().enumerate() {
+            let till = self.full_till(*node, cost, now);
             if till > 0 {
-                let node = &mut self.nodes[node];
+                let node = &mut self.nodes[*node];
                 (node.needs, node.went_on) = (cost, node.went_on.max(till));
+                for below in &chain[..level] {
+                    self.nodes[*below].goes_first = true;
+                }
+                if level > 0 {
+                    self.happens("a job that a budget's quota has too little for goes first");
+                }
                 return false;
             }
         }

@@ -23,6 +23,9 @@ pub(super) enum Place {
     Full(u64),
 }
 
+/// The end of a child whose next job nothing overtakes: before all others. What it pays follows its own.
+pub(super) const FRONT: f64 = -2.0;
+
 /// A bucket or a budget.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
@@ -36,6 +39,8 @@ pub(super) struct Node {
     pub(super) windows: Windows,
     /// What the job costs that a quota keeps waiting.
     pub(super) needs: u64,
+    /// Its next job found too little left of a quota above: nothing overtakes it.
+    pub(super) goes_first: bool,
     /// What slows it down, or did lately.
     pub(super) slow: Option<Slow>,
     /// `slow = { adaptive = true }`: that also leaves less of its rate.
@@ -204,7 +209,8 @@ impl Tree {
     /// It waits for its share, and what it waits for has work from now on.
     fn come(&mut self, n: usize, due: u64, now: u64) {
         let parent = self.nodes[n].parent.expect("it is a child");
-        self.nodes[n].place = Place::Share(self.end_of(n), due);
+        let goes_first = std::mem::take(&mut self.nodes[n].goes_first);
+        self.nodes[n].place = Place::Share(if goes_first { FRONT } else { self.end_of(n) }, due);
         if self.nodes[parent].place == Place::Nowhere {
             if self.is_over(parent, now) {
                 self.nodes[parent].due = 0;
@@ -319,11 +325,13 @@ impl Tree {
         if waits && (is_picked || self.is_blocked(n, now)) {
             self.come(n, due, now);
         }
+        self.nodes[n].goes_first = false;
     }
 
     /// A budget picks the child whose turn it is. Replies whether a job left; `None`: no child waits.
     fn pick(&mut self, n: usize, now: u64) -> Option<bool> {
         let (child, ends) = self.first(n)?;
+        let ends = if ends == FRONT { self.end_of(child) } else { ends };
         let before = self.left.len();
         self.picked.push(ends);
         if self.nodes[child].queue.is_some() {
@@ -339,7 +347,7 @@ impl Tree {
                 self.rest(child, now);
             } else if !self.may_go(child, now) {
                 self.stand(child, now);
-            } else if has_left {
+            } else if has_left || self.nodes[child].goes_first {
                 self.come(child, self.met(child, now), now);
             }
         }
