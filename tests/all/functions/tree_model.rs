@@ -119,7 +119,6 @@ fn random_tree(rng: &mut Rng, with: &[With]) -> Tree {
             quotas: random_quotas(rng, with.contains(&With::Quotas), 3),
             windows: Windows::new(),
             needs: 1,
-            goes_first: false,
             slow: None,
             is_adaptive: rng.bool(),
             gates: (0..rng.usize(0..4))

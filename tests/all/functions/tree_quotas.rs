@@ -101,9 +101,7 @@ impl Tree {
             if till > 0 {
                 let node = &mut self.nodes[*node];
                 (node.needs, node.went_on) = (cost, node.went_on.max(till));
-                for below in &chain[..level] {
-                    self.nodes[*below].goes_first = true;
-                }
+                self.go_first.extend(&chain[..level]);
                 if level > 0 {
                     self.happens("a job that a budget's quota has too little for goes first");
                 }

@@ -39,8 +39,6 @@ pub(super) struct Node {
     pub(super) windows: Windows,
     /// What the job costs that a quota keeps waiting.
     pub(super) needs: u64,
-    /// Its next job found too little left of a quota above: nothing overtakes it.
-    pub(super) goes_first: bool,
     /// What slows it down, or did lately.
     pub(super) slow: Option<Slow>,
     /// `slow = { adaptive = true }`: that also leaves less of its rate.
@@ -99,6 +97,8 @@ pub(super) struct Tree {
     pub(super) serving: Vec<usize>,
     /// With which end each of them, and the bucket, was picked.
     picked: Vec<f64>,
+    /// Nodes whose next job found too little left of a quota above: nothing overtakes it.
+    pub(super) go_first: BTreeSet<usize>,
 }
 
 /// As many jobs as a call lets out of one node while others are due, and of one that is alone: of a batch of 100.
@@ -119,6 +119,7 @@ impl Tree {
             happened: BTreeMap::new(),
             serving: Vec::new(),
             picked: Vec::new(),
+            go_first: BTreeSet::new(),
         }
     }
 
@@ -209,8 +210,8 @@ impl Tree {
     /// It waits for its share, and what it waits for has work from now on.
     fn come(&mut self, n: usize, due: u64, now: u64) {
         let parent = self.nodes[n].parent.expect("it is a child");
-        let goes_first = std::mem::take(&mut self.nodes[n].goes_first);
-        self.nodes[n].place = Place::Share(if goes_first { FRONT } else { self.end_of(n) }, due);
+        let ends = if self.go_first.remove(&n) { FRONT } else { self.end_of(n) };
+        self.nodes[n].place = Place::Share(ends, due);
         if self.nodes[parent].place == Place::Nowhere {
             if self.is_over(parent, now) {
                 self.nodes[parent].due = 0;
@@ -325,7 +326,7 @@ impl Tree {
         if waits && (is_picked || self.is_blocked(n, now)) {
             self.come(n, due, now);
         }
-        self.nodes[n].goes_first = false;
+        self.go_first.remove(&n);
     }
 
     /// A budget picks the child whose turn it is. Replies whether a job left; `None`: no child waits.
@@ -347,7 +348,7 @@ impl Tree {
                 self.rest(child, now);
             } else if !self.may_go(child, now) {
                 self.stand(child, now);
-            } else if has_left || self.nodes[child].goes_first {
+            } else if has_left || self.go_first.contains(&child) {
                 self.come(child, self.met(child, now), now);
             }
         }
