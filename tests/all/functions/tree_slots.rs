@@ -75,7 +75,7 @@ impl Tree {
         let node = &mut self.nodes[n];
         if node.queue.is_none() {
             node.went_on = node.went_on.max(now);
-        } else if node.went_on <= now {
+        } else {
             node.due = node.due.max(now);
         }
     }
