@@ -112,7 +112,7 @@ do
   local function own_fields(p)
     return {
       count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = p.catch_up_us, weight = p.weight,
-      capacity = p.capacity, lease = p.lease, route = p.route,
+      capacity = p.capacity, lease = p.lease, route = p.route, made_of = p,
     }
   end
 

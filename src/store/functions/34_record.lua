@@ -143,7 +143,7 @@ do
 
   -- remember: is_stopped says that no bucket with this policy goes the plain way (58_dispatch).
   local function remember(rec, bucket, p)
-    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.job or p.forward end
+    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.job or p.forward or false end
     if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end

@@ -246,8 +246,10 @@ do
   -- arrives: a child that had no work has some: one that was away for long enough is as good as new.
   function budget.arrives(ctx, parent, id)
     local b = budget.get(ctx, parent)
-    local tag = b.tags[id]
-    if tag and share.is_forgotten(tag, b.now, b.shares.largest) then b.tags[id] = nil end
+    local tag, shares = b.tags[id], ctx.memory.budgets.shares
+    if tag and share.is_forgotten(tag, b.now, b.shares.largest) then
+      b.tags[id], shares.tag_count = nil, shares.tag_count - 1
+    end
   end
 
   -- end_of: the end of the next job of a child.

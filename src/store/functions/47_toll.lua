@@ -42,6 +42,17 @@ do
     return met, due
   end
 
+  -- asks_open: the latest due of a line that is known to be open, and of a bucket, which may be still to come; nil where it is not known.
+  function toll.asks_open(line, due)
+    for i = 1, #line do
+      local b = line[i]
+      if not b.is_open then return nil end
+      local d = b.due
+      if d > due then due = d end
+    end
+    return due
+  end
+
   -- go_on: what waited by order was not late: the dues of a line that is not open, before they are charged.
   local function go_on(line)
     local went_on = 0
@@ -91,28 +102,28 @@ do
     end
   end
 
-  -- pays: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
-  -- (31_share). `ends` is the end with which the node was picked; nil: it was not. `cost` is nil for a job of cost 1.
-  function toll.pays(ctx, line, id, p, ends, cost)
-    local watched = ctx.memory.watched
-    if watched then
-      for i = 1, #line do watch.note(watched.counts, line[i].id, 1) end
-    end
-    if cost or not line.is_open then return pays_each(ctx, line, id, p, ends, cost) end
+  local new_tags = 0 -- those that `pays_open` made, and nobody has counted yet
+
+  -- count_tags: children became known since the last time: they are counted, for too many are not remembered.
+  function toll.count_tags(ctx)
+    if new_tags > 0 then ctx.new_tags, new_tags = ctx.new_tags + new_tags, 0 end
+  end
+
+  -- pays_open: `pays` of a line that is open, for a job of cost 1, where nobody looks at what passes through its budgets.
+  local function pays_open(ctx, line, id, p, ends)
     local n = #line
     for i = 1, n do
       local b = line[i]
-      local d, step, now, tags = b.due, b.step, b.now, b.tags
-      if d < b.floor then d = b.floor end
+      local d, floor, step, now, tags = b.due, b.floor, b.step, b.now, b.tags
+      if d < floor then d = floor end
       if step then b.due = d + step else b.due = after(b.p, d) end
       local tag = tags[id]
-      if not tag then ctx.new_tags = ctx.new_tags + 1 end
+      if not tag then new_tags = new_tags + 1 end
       if not ends then -- as share.end_of has it
         if not tag then
           ends = now - 1 + 2 / p.weight
         else
-          local least = now - (b.shares.largest or 1)
-          if tag < least then tag = least end
+          if tag < now - 1 then tag = max(tag, now - (b.shares.largest or 1)) end
           ends = tag + 1 / p.weight
         end
       end
@@ -121,6 +132,19 @@ do
       if not b.changed then change(ctx, b) end
       if i < n then id, p, ends = b.id, b.p, b.ends end
     end
+  end
+  toll.pays_open = pays_open
+
+  -- pays: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
+  -- (31_share). `ends` is the end with which the node was picked; nil: it was not. `cost` is nil for a job of cost 1.
+  function toll.pays(ctx, line, id, p, ends, cost)
+    local watched = ctx.memory.watched
+    if watched then
+      for i = 1, #line do watch.note(watched.counts, line[i].id, 1) end
+    end
+    if cost or not line.is_open then return pays_each(ctx, line, id, p, ends, cost) end
+    pays_open(ctx, line, id, p, ends)
+    toll.count_tags(ctx)
   end
 
   -- limited: the nodes of a bucket's chain of which a job that leaves takes a slot.

@@ -5,7 +5,7 @@
 local dispatch = {}
 do
   local digits, after, policy_of, where = base.digits, rate.after, record.policy_of, bucket.where
-  local room, above, asks, pays = route.room, budget.above, toll.asks, toll.pays
+  local room, above, asks, asks_open, pays, pays_open = route.room, budget.above, toll.asks, toll.asks_open, toll.pays, toll.pays_open
   local left, refused, may_go, find_quarter = leave.left, leave.refused, leave.may_go, leave.find_quarter
   local watched_in, watch_note, drips_of, drip = watch.of, watch.note, watch.drips_of, watch.drip
 
@@ -187,7 +187,7 @@ do
   -- `close`: a field of a table costs several times as much.
   local going, now, now_text, went_on, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local line, policy, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
+  local calls, lines, line, policy, source, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
   local due_before, text_before, watched, drips, mark, mark_byte
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -199,7 +199,8 @@ do
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
   local function resume(ctx)
     going, bytes, latest, dispatched, counted, counted_from = true, ctx.bytes, ctx.latest_us, 0, 0, 0
-    policy, to_route = nil, nil
+    calls, lines = ctx.calls, m.budgets and m.budgets.lines or {} -- a line of this call is as good as what `above` replies
+    policy, source, to_route = nil, nil, nil
     late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
 
@@ -218,6 +219,7 @@ do
     going = false
     count_late()
     write_room()
+    toll.count_tags(ctx)
     ctx.bytes, ctx.latest_us, ctx.dispatched = bytes, latest, ctx.dispatched + dispatched
     m.rest_us = rest_us
     memory.noted(m, notes_left)
@@ -240,19 +242,31 @@ do
     places.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
   end
 
-  -- use: the policy of the buckets that come next; many in a row have the same.
+  -- use: the policy of the buckets that come next; many in a row have the same. Those that are made of one, each for its own budget, differ
+  -- in what is read first.
   local function use(ctx, p)
-    local parent = p.parent
-    policy, capacity, lease, is_stopped = p, p.capacity, p.lease, p.is_stopped
-    line = parent and not is_stopped and above(ctx, parent)
-    if line and line[1].brake and line[1].brake.paid then is_stopped = true end -- what it makes up for changes with each job
-    catch_up_from, step = now - p.catch_up_us, p.part == 0 and p.step
+    local parent, made_of = p.parent, p.made_of
+    policy, is_stopped, catch_up_from = p, p.is_stopped, now - p.catch_up_us
+    if parent and not is_stopped then
+      line = lines[parent]
+      if not line or line.call ~= calls then line = above(ctx, parent) end
+    else
+      line = false
+    end
+    if made_of and made_of == source then return end
+    source, capacity, lease, step = made_of, p.capacity, p.lease, p.part == 0 and p.step
     if p.route ~= to_route then
       write_room()
       to_route = p.route
       r = room(ctx, to_route)
       stream, room_left = r.stream, r.left
     end
+  end
+
+  -- makes_up: whether the lateness that a bucket below a line may make up for changes with each job.
+  local function makes_up(line)
+    local b = line[1]
+    return b.brake and b.brake.paid
   end
 
   -- paid: a job of so many bytes has left for the due that its bucket met, and the latest one that it met in all. Replies the next
@@ -350,16 +364,19 @@ do
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     if slowed and slowed[name] then return 0 end
-    local met = due
+    local met, is_open = due, false
     if line then
-      local goes_from
-      met, goes_from = asks(ctx, line, due)
+      met = asks_open(line, due)
+      is_open = met and not watched
       if not met then
+        if makes_up(line) then return 0 end
+        met, due = asks(ctx, line, due)
+      end
+      if not met or met > now then
         come(ctx, name, p, len, place, due_text)
         return 1
       end
       if met ~= due then due_text = digits(met) end
-      due = goes_from
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job
@@ -368,7 +385,7 @@ do
       return 0
     end
     if not put(ctx, name, job, due_text) then return 0 end
-    if line then pays(ctx, line, name, p, nil) end
+    if is_open then pays_open(ctx, line, name, p) elseif line then pays(ctx, line, name, p) end
     local out = 1
     due = paid(p, due, size, met)
     if len > 1 and due <= now and not line then
@@ -397,12 +414,18 @@ do
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
       return false
     end
-    local met, due = asks(ctx, line, one.due < went_on and went_on or one.due)
-    if not met then return false end
+    local due = one.due < went_on and went_on or one.due
+    local met = asks_open(line, due)
+    local is_open = met and not watched
+    if not met then
+      if makes_up(line) then return false end
+      met, due = asks(ctx, line, due)
+    end
+    if not met or met > now then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit or mark and is_marked(job) or not put(ctx, name, job, digits(met)) then return false end
-    pays(ctx, line, name, p, one.ends)
+    if is_open then pays_open(ctx, line, name, p, one.ends) else pays(ctx, line, name, p, one.ends) end
     if watched then watch_note(watched, name, 1) end
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end

@@ -73,6 +73,16 @@ do
     end
   end
 
+  -- look_at_tags: how many children of budgets this server knows, and how many it believes to know.
+  local function look_at_tags(space, found)
+    local m = memory.of(space, call('HGET', keys.of(space).policy, 'id') or nil)
+    local shares, known = m.budgets and m.budgets.shares or share.none(), 0
+    for _, of_budget in pairs(shares.of) do
+      for _ in pairs(of_budget.tags) do known = known + 1 end
+    end
+    if known ~= shares.tag_count then found(known .. ' children of budgets are known, and ' .. shares.tag_count .. ' were counted') end
+  end
+
   -- drip__audit: what is wrong. A queue that nobody has looked at since a plain push stands nowhere: wake it before.
   -- What was done by hand to entries that hold slots is for the reaper to find: heal (75_heal) before.
   -- keys   <prefix>:policy
@@ -136,6 +146,7 @@ do
       if call('EXISTS', k.delayed .. name) == 0 then found(name .. ' has a turn and no delayed job') end
     end
     brakes_audit.check(space, all, found)
+    look_at_tags(space, found)
     look_at_slots(args[1] and context.open(space, args[1]) or { space = space }, found)
     table.sort(told)
     return told
