@@ -46,6 +46,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/52_retries.lua"),
     include_str!("functions/57_leave.lua"),
     include_str!("functions/58_dispatch.lua"),
+    include_str!("functions/58_plain.lua"),
     include_str!("functions/59_release.lua"),
     include_str!("functions/60_serve.lua"),
     include_str!("functions/62_sweep.lua"),

@@ -87,10 +87,13 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let within = |accounts: usize| move |round: usize, n: usize| format!("provider:{}:{round}-{n}", n % accounts);
     let (ten, thousand) = (within(10), within(1_000));
     let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
-    for accounts in [10, 1_000] {
-        let what = format!("at depth three, uncontended, {accounts} accounts, each bucket again and again");
+    // Where each job of a call is in an account of its own there is no goal: what is looked up of a thousand policies alone takes a plain bucket's
+    // dispatch to 1.3.
+    for (accounts, goal) in [(10, Some(1.3)), (1_000, None)] {
+        let what =
+            format!("at depth three, uncontended, {} accounts, each bucket again and again", figure(accounts as f64));
         report.pairs(
-            |pairs| beside_plain(&what, pairs, Some(1.3)),
+            |pairs| beside_plain(&what, pairs, goal),
             || dispatch(&mut emptied(&mine, DEPTH_THREE)?, &DRAIN, BUCKETS, again(accounts)),
             || plain_again(&beside),
         )?;
@@ -99,7 +102,7 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let slots = |round: usize, n: usize| format!("slots:{round}-{n}");
     let rows: [(&str, Name, Option<f64>); 4] = [
         ("at depth three, uncontended, 10 accounts, each bucket's first job", &ten, Some(1.3)),
-        ("at depth three, uncontended, 1,000 accounts, each bucket's first job", &thousand, Some(1.3)),
+        ("at depth three, uncontended, 1,000 accounts, each bucket's first job", &thousand, None),
         ("of a bucket with a quota", &daily, None),
         ("of a bucket with slots", &slots, None),
     ];

@@ -141,7 +141,7 @@ do
     return rec
   end
 
-  -- remember: is_stopped says that no bucket with this policy goes the plain way (58_dispatch).
+  -- remember: is_stopped says that no bucket with this policy goes the plain way (58_plain).
   local function remember(rec, bucket, p)
     if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.job or p.forward or false end
     if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end

@@ -3,7 +3,7 @@
 -- field     what                                                         owner
 -- clock     the time of the last call                                    38_call
 -- counts    figures that are not yet written                             38_call
--- lates     the lateness of dispatches, not yet written                  58_dispatch
+-- lates     the lateness of dispatches, not yet written                  57_leave, 58_plain
 -- sweep     where the sweep stands                                       62_sweep
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease, age_leases

@@ -10,6 +10,7 @@
 --   memory     what is remembered of this space (36_memory)
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
+--   head_of, head   a bucket whose next job was read already, and that job (58_plain)
 --   moves      where buckets wait from now on, not yet written (44_places)
 --   has_slow, has_windows, has_paid   whether any slow-down, any window of a quota and any payment is stored; brakes, slowed, braked: those of
 --              buckets that were read, who is slowed down, and those that are to be written (43_brake)
@@ -108,6 +109,7 @@ do
     ctx.mark = head[6] -- false: nothing was ever submitted
     -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
+    ctx.head_of, ctx.head = false, false
     ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls, ctx.went_on = false, false, false, false, calls, 0
     local rec, brakes = ctx.rec, head[5]
     local is_simple = not (rec.has_more or rec.version or ctx.prev or brakes)

@@ -138,7 +138,7 @@ do
     places.note(ctx, s.bucket, from, place, due, s.p and s.p.refused)
   end
 
-  -- commit_all: the same for many plain buckets (58_dispatch): lists of dues and names that are added, and of names that leave.
+  -- commit_all: the same for many plain buckets (58_plain): lists of dues and names that are added, and of names that leave.
   function places.commit_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
     local k, moves = ctx.k, ctx.moves
     if not moves then

@@ -7,13 +7,13 @@ do
   -- bucket_turn: a bucket is picked. It lets out a job, or moves to the place in which it must wait. Replies whether one left.
   local function bucket_turn(ctx, key, one)
     ctx.picked, ctx.picked_key = one, key
-    if ctx.is_plain and not (ctx.has_ended and retries.has_ended(ctx, one.id)) and dispatch.picked(ctx, key, one) then
+    if ctx.is_plain and not (ctx.has_ended and retries.has_ended(ctx, one.id)) and plain.picked(ctx, key, one) then
       ctx.picked = nil
       return true
     end
     local s, queue = {}, ctx.k.queues .. one.id
     local level = ctx.has_levels and tonumber(call('HGET', ctx.k.level, one.id) or nil) or nil
-    dispatch.pause(ctx)
+    plain.pause(ctx)
     bucket.decide(ctx, s, one.id, queue, bucket.length_of(ctx, queue) or 0, key, one.due, level)
     s.due, s.picked, s.turn_ends = s.due or ctx.now, true, one.ends
     local announced, before = ctx.has_retries and retries.has_ended(ctx, one.id), ctx.dispatched

@@ -19,7 +19,7 @@ do
       return false
     end
     if left_at then due, given = left_at, min(work.quota, work.share - out) end
-    dispatch.pause(ctx)
+    plain.pause(ctx)
     work.decides = true
     bucket.decide(ctx, s, work.names[i], queue, len, work.place or work.places[i], due, work.levels[i])
     work.decides, s.due = false, s.due or ctx.now
@@ -35,8 +35,8 @@ do
     while work.at < #names do
       local left_at, out
       if work.is_plain and not spent(ctx) then
-        left_at, out = dispatch.plain_turns(ctx, work)
-        dispatch.pause(ctx)
+        left_at, out = plain.turns(ctx, work)
+        plain.pause(ctx)
         if work.at == #names and not left_at then return end
       end
       if not left_at then
@@ -56,16 +56,16 @@ do
   -- guarded: run the turns. One that raises (a key of the wrong type, in the middle of it) costs its bucket a wait and no other
   -- bucket anything: the dues of what has left by then must be stored. Replies whether that wrote to the schedule.
   local function guarded(ctx, work, turns)
-    work.is_plain = dispatch.is_plain(ctx)
+    work.is_plain = plain.fits(ctx)
     ctx.is_plain = work.is_plain
-    if work.is_plain then dispatch.open(ctx) end
+    if work.is_plain then plain.open(ctx) end
     repeat
       local whole, why = pcall(turns, ctx, work)
       if not whole then
         -- A key of ours is of the wrong type. (Redis' pcall replies a text; a table keeps its code.)
-        dispatch.pause(ctx)
+        plain.pause(ctx)
         if work.decides then -- what no bucket can be judged without is damaged: what has left by now is written all the same
-          if work.is_plain then dispatch.close(ctx) end
+          if work.is_plain then plain.close(ctx) end
           pcall(places.flush, ctx)
           error(type(why) == 'table' and why or { err = why })
         end
@@ -81,7 +81,7 @@ do
         end
       end
     until whole
-    if work.is_plain then dispatch.close(ctx) end
+    if work.is_plain then plain.close(ctx) end
     return places.flush(ctx)
   end
 
@@ -211,13 +211,13 @@ do
     if work.is_plain and may_go and place ~= ctx.k.paused and (due or 0) <= now then
       local p = ctx.rec.plain or policy_of(ctx.rec, name)
       if p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
-      local out, left_at = dispatch.plain(ctx, name, p, queue, len, place, now, ctx.now_text,
+      local out, left_at = plain.turn(ctx, name, p, queue, len, place, now, ctx.now_text,
         min(work.quota, work.share))
       work.quota = work.quota - out
       if left_at then general(ctx, work, i, queue, len - out, due, left_at, out) end
       if out > 0 then return end
     end
-    dispatch.pause(ctx)
+    plain.pause(ctx)
     work.decides = true
     bucket.decide(ctx, s, name, queue, len, place, due, work.levels[i])
     work.decides, s.due = false, s.due or now
