@@ -89,9 +89,8 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
     // Where each job of a call is in an account of its own there is no goal: what is looked up of a thousand policies alone takes a plain bucket's
     // dispatch to 1.3.
-    for (accounts, goal) in [(10, Some(1.3)), (1_000, None)] {
-        let what =
-            format!("at depth three, uncontended, {} accounts, each bucket again and again", figure(accounts as f64));
+    for (accounts, many, goal) in [(10, "10", Some(1.3)), (1_000, "1,000", None)] {
+        let what = format!("at depth three, uncontended, {many} accounts, each bucket again and again");
         report.pairs(
             |pairs| beside_plain(&what, pairs, goal),
             || dispatch(&mut emptied(&mine, DEPTH_THREE)?, &DRAIN, BUCKETS, again(accounts)),

@@ -121,10 +121,11 @@ do
 
   -- flush_set: write what changed of one set.
   local function flush_set(ctx, set)
-    local add, gone, added, left = {}, {}, 0, 0
+    local add, gone, added, left, ends_before, ends_text = {}, {}, 0, 0, nil, nil
     for member, ends in pairs(set.changes) do
       if ends then
-        add[added + 1], add[added + 2] = exact(ends), member
+        if ends ~= ends_before then ends_before, ends_text = ends, exact(ends) end -- many have the same
+        add[added + 1], add[added + 2] = ends_text, member
         added = added + 2
       else
         left = left + 1
@@ -172,11 +173,15 @@ do
     local list = {}
     set.list, set.bound, set.page = list, nil, most
     if found.err then return context.note(ctx, 'wrong-type', set.key) end
-    local n = 0
+    local n, text, ends = 0, nil, nil
     for i = #found - 1, 1, -2 do
       local member = found[i]
+      if found[i + 1] ~= text then
+        text = found[i + 1]
+        ends = text + 0
+      end
       n = n + 1
-      list[n] = { member = member, ends = found[i + 1] + 0, due = sub(member, 1, 16) + 0, id = sub(member, 17) }
+      list[n] = { member = member, ends = ends, due = sub(member, 1, 16) + 0, id = sub(member, 17) }
     end
     if n == most then set.bound = list[1] end
   end

@@ -255,7 +255,9 @@ do
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     if len > 1 and due <= now then
-      waiting.served(ctx, key, one, due, share.end_of(one.ends, line[1].now, p.weight, line[1].shares.largest)) -- that end is its tag now
+      local up, ends = line[1], one.ends -- that end is its tag now
+      ends = ends >= up.now - 1 and ends + 1 / p.weight or share.end_of(ends, up.now, p.weight, up.shares.largest)
+      waiting.served(ctx, key, one, due, ends)
       if has_id and notes_left > 0 then settled[name], notes_left = len - 1, notes_left - 1 end
     else
       waiting.served(ctx, key, one)

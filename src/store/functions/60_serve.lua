@@ -64,8 +64,10 @@ do
     -- Where the set in which it was to stand takes nothing, it was put on the schedule instead.
     if b.place ~= ctx.k.schedule then b.place, b.stands, b.at, b.stands_at = ctx.k.schedule, ctx.k.schedule, 0, 0 end
     budget.serves(b, true)
+    local now, parent = ctx.now, b.p and b.p.parent
     while left > 0 and not spent(ctx) do
-      if not budget.may_go_by_itself(ctx, b) or b.p.parent and budget.blocked(ctx, b.p.parent) then break end
+      local may_go = b.is_open and b.due <= now or budget.may_go_by_itself(ctx, b)
+      if not may_go or parent and budget.blocked(ctx, parent) then break end
       wanted = wanted or allows(ctx, b, left)
       local found = pick(ctx, b, key, wanted)
       if found == nil then break end
