@@ -99,7 +99,6 @@ do
     local till
     p.parent = parent
     p.refused, till = look_up(rec, id, parent, rec.raw)
-    p.refused = p.refused or false -- asked for at each job, too
     if till then p.till = min(p.till or huge, till) end
     if not p.refused and not p.forward and above_is_limited(rec, parent) then p.limited = true end
     if not p.refused and not p.catch_up_set then
@@ -113,7 +112,7 @@ do
   local function own_fields(p)
     return {
       count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = p.catch_up_us, weight = p.weight,
-      capacity = p.capacity, lease = p.lease, route = p.route, till = p.till or false, made_of = p,
+      capacity = p.capacity, lease = p.lease, route = p.route, made_of = p,
     }
   end
 
