@@ -24,6 +24,7 @@ do
     local it = memory.of[id]
     if it and (not stored_now or it.now <= stored_now) then return it end
     if not it then memory.count = memory.count + 1 end
+    for _ in pairs(it and it.tags or {}) do memory.tag_count = memory.tag_count - 1 end
     it = { now = stored_now or 0, tags = {} }
     memory.of[id] = it
     return it

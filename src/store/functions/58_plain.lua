@@ -189,19 +189,20 @@ do
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     if slowed and slowed[name] then return 0 end
-    local met, is_open = due, false
+    local met, goes_from, is_open = due, due, false
     if line then
       met = asks_open(line, due)
       is_open = met and not watched
       if not met then
         if makes_up(line) then return 0 end
-        met, due = asks(ctx, line, due)
+        met, goes_from = asks(ctx, line, due)
       end
       if not met or met > now then
         come(ctx, name, p, len, place, due_text)
         return 1
       end
       if met ~= due then due_text = digits(met) end
+      due = goes_from
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job

@@ -48,6 +48,18 @@ fn jobs(n: usize) -> Vec<&'static str> {
 }
 
 #[test]
+fn an_entry_says_the_due_from_which_its_budget_went_on() {
+    let mut case = Case::with(TREE);
+    // A state that a server left which ended in the middle of something: it went on, and has no work.
+    let (budgets, schedule, went_on) = (case.key("budgets"), case.key("schedule"), T0 + 90 * MS);
+    let _: i64 = case.cmd(&["HSET", &budgets, "{p:a}", &format!("0 {went_on} 0 0 rest")]);
+    case.lpush("p:a:1", &["x"]);
+    let _: i64 = case.cmd(&["ZADD", &schedule, &(T0 + 50 * MS).to_string(), "p:a:1"]);
+    case.drain_at(T0 + 100 * MS);
+    assert_eq!(case.stream("ready")[0].number("due_us"), went_on);
+}
+
+#[test]
 fn every_node_of_a_tree_keeps_its_pace() {
     let mut case = Case::with(TREE);
     for bucket in ["p:a:1", "p:a:2", "p:b:1", "p:c:1"] {

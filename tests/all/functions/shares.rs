@@ -156,6 +156,23 @@ fn a_flood_in_one_child_costs_another_nothing() {
 }
 
 #[test]
+fn children_that_another_server_knew_nothing_of_are_not_counted_any_more() {
+    let mut case = flat("1/s", &[("*", "1/s", 1)]);
+    fill(&mut case, ["a", "b", "c"].map(|name| (name.to_owned(), 9)).into_iter());
+    for second in 0..3 {
+        case.drain_at(T0 + second * S);
+    }
+    let budgets = case.key("budgets");
+    let state: String = case.cmd(&["HGET", &budgets, "{root}"]);
+    let mut fields: Vec<&str> = state.split(' ').collect();
+    assert_ne!(fields[2], "0", "some had their turn: {state}");
+    fields[2] = "0"; // as one that began anew would have written it
+    let _: i64 = case.cmd(&["HSET", &budgets, "{root}", &fields.join(" ")]);
+    let left = run(&mut case, 10, Vec::new()); // it audits
+    assert!(left.values().all(|at| at.len() >= 2), "{left:?}");
+}
+
+#[test]
 fn endless_new_names_starve_nobody() {
     let mut case = flat("50/s", &[("z", "5/s", 100), ("*", "6/s", 1)]);
     fill(&mut case, [("z".to_owned(), 300)].into_iter());
