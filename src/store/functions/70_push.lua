@@ -10,13 +10,13 @@ do
   local one_name = {} -- used again by every call
   local opened -- the space of the last call that could open one: only another one may be out of reach
 
-  -- read: the state of the bucket behind a queue key, or nil and an error.
-  local function read(redis_keys, now_us)
-    if #redis_keys ~= 1 then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
+  -- stored: what is stored of the bucket behind a queue key: its name, and its length, place, due and level; or nil and an error.
+  local function stored(redis_keys, now_us)
+    if #redis_keys ~= 1 then return nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
     local queue = redis_keys[1]
     local space, name = keys.split_queue(queue)
     if not space or not names.is_bucket(name) then
-      return nil, nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
+      return nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
         .. ' without control characters, { or }')
     end
     local ctx
@@ -25,17 +25,24 @@ do
     else
       local ok
       ok, ctx = pcall(context.open, space, now_us)
-      if not ok then return nil, nil, partition.not_opened(ctx, name) end
+      if not ok then return nil, partition.not_opened(ctx, name) end
       opened = space
     end
     local elsewhere = (not ctx.id or (ctx.rec.base or ctx.rec).cut) and partition.elsewhere(ctx, name)
-    if elsewhere then return nil, nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
+    if elsewhere then return nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
     local len = pcall_redis('LLEN', queue)
-    if is_error(len) then return nil, nil, wrong_type(queue, 'list') end
+    if is_error(len) then return nil, wrong_type(queue, 'list') end
     one_name[1] = name
     local stands, dues = places.load(ctx, one_name)
     local level = tonumber(call('HGET', ctx.k.level, name) or nil)
-    return ctx, bucket.decide(ctx, ctx.bucket, name, queue, len, stands[1], dues[1], level)
+    return ctx, name, len, stands[1], dues[1], level
+  end
+
+  -- read: the state of the bucket behind a queue key, or nil and an error.
+  local function read(redis_keys, now_us)
+    local ctx, name, len, place, due, level = stored(redis_keys, now_us)
+    if not ctx then return nil, nil, name end
+    return ctx, bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level)
   end
 
   push.read = read
@@ -46,12 +53,13 @@ do
     return gate.let_in(gates, n), n
   end
 
-  -- begun_due: the due of a bucket once jobs come into it. The time since the due of one without work earns no credit.
-  local function begun_due(ctx, s)
-    local due, now = s.due, ctx.now
-    if not due or (due < now and s.len == 0 and not retries.has_ended(ctx, s.bucket)) then return now end
+  -- begun: the due of a bucket once jobs come into it. The time since the due of one without work earns no credit.
+  local function begun(ctx, name, due, len)
+    if not due or due < ctx.now and len == 0 and not retries.has_ended(ctx, name) then return ctx.now end
     return due
   end
+
+  local function begun_due(ctx, s) return begun(ctx, s.bucket, s.due, s.len) end
   push.begun_due = begun_due
 
   -- begins: jobs come into a bucket. One without a queue may have work all the same: retries, or delayed jobs whose time has come.
@@ -146,6 +154,37 @@ do
   end
   push.stand = stand
 
+  -- too_large: the refusal of the first of some jobs that is too large, or nil.
+  local function too_large(ctx, jobs)
+    local limit = ctx.limits.max_job_bytes
+    for i = 1, #jobs do
+      if #jobs[i] > limit then
+        return refuse('TOOLARGE', 'job ' .. i .. ' has ' .. #jobs[i] .. ' bytes, limits.max_job_bytes is ' .. limit)
+      end
+    end
+  end
+
+  -- plain_push: a push into a bucket that waits for nothing but its rate, with room for all jobs, where nothing is set and nothing changes: most
+  -- pushes. It does what the steps of `push` would do. Replies nil where it is none, and nothing was done.
+  local function plain_push(ctx, name, queue, jobs, len, place, due, for_no_ttl)
+    local k, now, n, p = ctx.k, ctx.now, #jobs, ctx.rec.plain or record.policy_of(ctx.rec, name)
+    local waits_by_rate = place == k.schedule or place == nil or place == k.rest
+    if not waits_by_rate or len + n > p.capacity or p.gates[1] or for_no_ttl and p.ttl_us then return nil end
+    local err = too_large(ctx, jobs)
+    if err then return err end
+    local stored_due = due
+    if due and due > now + p.interval_us then due = now + p.interval_us end
+    if due and due <= now and place == k.rest then due = nil end
+    due = begun(ctx, name, due, len)
+    context.count(ctx, 'pushed', n)
+    call('LPUSH', queue, unpack(jobs))
+    if place ~= k.schedule or due ~= stored_due then
+      places.note(ctx, name, place, k.schedule, due)
+      places.flush(ctx)
+    end
+    return { n, len + n, p.capacity, -1, eta_ms(p, due, now, len + n) }
+  end
+
   -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
   -- keys   <prefix>:queue:<bucket>
   -- args   job [job ...] (1 to 1,000); `for_no_ttl`: nothing is done, and nothing replied, where the bucket has a `ttl`
@@ -155,20 +194,21 @@ do
   function push.push(redis_keys, jobs, now_us, for_no_ttl)
     if #redis_keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
     if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
-    local ctx, s, err = read(redis_keys, now_us)
-    if err then return err end
+    local ctx, name, len, place, due, level = stored(redis_keys, now_us)
+    if not ctx then return name end
+    if ctx.is_simple and not level and ctx.held == '' then
+      local reply = plain_push(ctx, name, redis_keys[1], jobs, len, place, due, for_no_ttl)
+      if reply then return reply end
+    end
+    local s, err = bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level), nil
     if for_no_ttl and s.p.ttl_us then return nil end
     if s.p.refused then return refuse('BADBUCKET', s.bucket .. ' has no budget to leave through: ' .. s.p.refused) end
     local gates
     gates, err = gate.read(ctx, s)
     if err then return err end
-    local p, limit = s.p, ctx.limits.max_job_bytes
-    for i = 1, #jobs do
-      if #jobs[i] > limit then
-        return refuse('TOOLARGE', 'job ' .. i .. ' has ' .. #jobs[i] .. ' bytes, limits.max_job_bytes is ' .. limit)
-      end
-    end
-    err = (s.over > 0 or p.drop_oldest) and push.can_be_cut(ctx, s, #jobs)
+    err = too_large(ctx, jobs)
+    if err then return err end
+    err = (s.over > 0 or s.p.drop_oldest) and push.can_be_cut(ctx, s, #jobs)
     if err then return err end
     -- checks end here
     rejected.settle(ctx, s)
