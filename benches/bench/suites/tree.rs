@@ -87,12 +87,12 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let within = |accounts: usize| move |round: usize, n: usize| format!("provider:{}:{round}-{n}", n % accounts);
     let (ten, thousand) = (within(10), within(1_000));
     let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
-    // The goal is meant for accounts that share a call with other jobs of theirs. Where each job is in an account of its own it cannot be
-    // reached: with all that is done for budgets taken out, what is looked up of a thousand policies alone comes to 1.3.
-    for (accounts, many, goal) in [(10, "10", Some(1.3)), (1_000, "1,000", None)] {
+    // With 1,000 accounts each job of a call is in an account of its own. There the goal is far: what is looked up of a thousand policies
+    // comes to 1.3 by itself.
+    for (accounts, many) in [(10, "10"), (1_000, "1,000")] {
         let what = format!("at depth three, uncontended, {many} accounts, each bucket again and again");
         report.pairs(
-            |pairs| beside_plain(&what, pairs, goal),
+            |pairs| beside_plain(&what, pairs, Some(1.3)),
             || dispatch(&mut emptied(&mine, DEPTH_THREE)?, &DRAIN, BUCKETS, again(accounts)),
             || plain_again(&beside),
         )?;
@@ -101,7 +101,7 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let slots = |round: usize, n: usize| format!("slots:{round}-{n}");
     let rows: [(&str, Name, Option<f64>); 4] = [
         ("at depth three, uncontended, 10 accounts, each bucket's first job", &ten, Some(1.3)),
-        ("at depth three, uncontended, 1,000 accounts, each bucket's first job", &thousand, None),
+        ("at depth three, uncontended, 1,000 accounts, each bucket's first job", &thousand, Some(1.3)),
         ("of a bucket with a quota", &daily, None),
         ("of a bucket with slots", &slots, None),
     ];
