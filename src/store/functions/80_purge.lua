@@ -52,8 +52,10 @@ do
       local stays = s.len + waiting - gone + aside - aside_gone
       if stays == 0 then ids.forget_lines(ctx, s.bucket) end
     end
-    -- An empty bucket may stand on the schedule for a retry.
+    -- An empty bucket may stand on the schedule for a retry. One whose jobs finish in their order may have waited for a retry that is
+    -- gone: that wait has earned it nothing.
     if s.due then
+      if s.due < ctx.now and bucket.goes_on(ctx, s.place, s.p, s.bucket) then s.due = ctx.now end
       s.retry_ready = retries.has_ended(ctx, s.bucket)
       places.commit(ctx, s, bucket.place(ctx, s))
     end

@@ -252,3 +252,24 @@ fn a_delayed_job_does_not_wait_for_the_end_of_a_back_off_that_is_gone_or_that_no
         audit(&mut case, now);
     }
 }
+
+#[test]
+fn an_ordered_bucket_whose_retries_are_purged_has_earned_nothing_by_its_wait() {
+    let mut case =
+        Case::with("[[bucket]]\nmatch = '*'\nrate = '10/s'\ncatch_up = '50ms'\nconcurrency = 1\nordered = true\n");
+    let now = start(&mut case);
+    case.push_at(now, "a", &["1", "2", "3"]);
+    case.settle_at(now);
+    let first = case.take("ready", 1).remove(0);
+    fail(&mut case, now, "ready", &first, &["RETRY_IN", "30000"]);
+    case.settle_at(now + 100 * MS);
+    let at = now + 130 * MS;
+    let told: Vec<i64> = case.fcall("drip__purge", &["queue:a"], &[&at.to_string(), "1", "", "", "", "only"]);
+    assert_eq!(told[1], 1, "its retry is thrown away");
+    assert_eq!(case.settle_at(at).dispatched, 1, "nothing is waited for any more");
+    let second = case.take("ready", 1).remove(0);
+    ack(&mut case, at, "ready", &[&second]);
+    assert_eq!(case.settle_at(now + 200 * MS).dispatched, 0, "the 30 ms were no lateness of the second one");
+    assert_eq!(case.settle_at(at + 100 * MS).dispatched, 1);
+    audit(&mut case, at + 100 * MS);
+}

@@ -69,7 +69,9 @@ impl Model {
             self.drops(bucket, &id);
         }
         if let Some(due) = state.due {
-            self.place(now, bucket, due);
+            // An ordered one may have waited for a retry that is gone: "a wait by order is no lateness".
+            let goes_on = self.full.contains_key(bucket) && !self.is_full(now, bucket, &state.policy);
+            self.place(now, bucket, if goes_on { due.max(now) } else { due });
         }
         let gone = |is: bool, n: usize| if is { n } else { 0 };
         let (jobs, retries, later) =
