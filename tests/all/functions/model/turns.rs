@@ -290,6 +290,9 @@ impl Model {
             Some(ends) => {
                 if ends > now || !announced {
                     self.index.insert(bucket.into(), Some(ends));
+                } else if let Some(known) = self.index.get_mut(bucket) {
+                    // A delayed job may have waited for a retry that is gone: nobody has announced it.
+                    *known = known.map(|at| at.min(ends));
                 }
                 ends <= now
             }
