@@ -90,7 +90,7 @@ impl Pair {
             .collect();
         let undone: Vec<usize> = self.tree.undone().collect();
         for (found, at) in left.iter().zip(undone) {
-            if self.tree.without_over.get(&at) == Some(&found.due) {
+            if self.tree.without_over.get(&at).is_some_and(|dues| dues.contains(&found.due)) {
                 self.tree.left[at].due = found.due;
             }
         }

@@ -87,8 +87,9 @@ pub(super) struct Tree {
     /// Of which nodes they hold slots, the bucket first, by their number.
     pub(super) held: BTreeMap<usize, Vec<usize>>,
     pub(super) dead: Vec<Dead>,
-    /// Of jobs that met the due of a budget at rest that may have been forgotten by then: the due without that, by their number.
-    pub(super) without_over: BTreeMap<usize, u64>,
+    /// Of jobs that met the dues of budgets at rest that may have been forgotten by then, one sooner than another: the dues that they may have
+    /// met without these, by their number.
+    pub(super) without_over: BTreeMap<usize, Vec<u64>>,
     /// Jobs whose deadline was over when their turn came, with their buckets.
     pub(super) expired: Vec<(String, String)>,
     /// How often what is rare has happened.
@@ -265,7 +266,8 @@ impl Tree {
         }
         let above = self.above(n);
         let meets = |b: &usize| self.nodes[*b].due.max(self.went_on(*b, now));
-        let met = above.iter().map(meets).fold(due, u64::max);
+        let dues: Vec<u64> = above.iter().map(meets).collect();
+        let met = dues.iter().copied().fold(due, u64::max);
         let known = above.iter().filter(|b| !self.is_over(**b, now)).map(meets).fold(due, u64::max);
         let (job, attempt, kept) = self.take_next(n, now).expect("it has jobs");
         // "Its place frees at its turn, without a rate slot." "In the queue it is noticed when its turn comes: without a rate slot."
@@ -280,7 +282,8 @@ impl Tree {
         let bucket = self.nodes[n].id.clone();
         self.takes_slots(n);
         if known < met {
-            self.without_over.insert(self.left.len(), known);
+            let may_be = dues.into_iter().chain([known]).filter(|due| *due >= known).collect();
+            self.without_over.insert(self.left.len(), may_be);
         }
         self.left.push(Left { bucket, job: body, cost, due: met, at: now, attempt, kept, deadline });
         for b in &above {
