@@ -60,7 +60,7 @@ impl Model {
     /// A bucket has work that may leave, once it is due: no earlier than now.
     fn come_back(&mut self, now: u64, bucket: String) {
         let state = self.look(now, &bucket);
-        if state.fresh {
+        if state.fresh || self.prev.is_some() {
             self.settle(&bucket, &state); // what changed reaches it before its due becomes now
         }
         self.keep_slow(&bucket, &state);
