@@ -1,5 +1,5 @@
 //! The functions against a small reference model: random sequences of pushes through both doors, submits with all options, wakes, drains,
-//! takes, acks, fails, slow-downs, reaps, what operators do, what others do to a list that jobs are forwarded into, clock steps and policy changes. Every reply and
+//! takes, acks, fails, slow-downs, reaps, what operators do, what others do to entries and to a list that jobs are forwarded into, clock steps and policy changes. Every reply and
 //! the whole state are compared after every step.
 //!
 //! The model is written from the contract, with exact arithmetic and no thought for speed: one call of it does what any
@@ -17,6 +17,7 @@ mod policy;
 mod reference;
 mod settings;
 mod slow;
+mod strangers;
 mod submit;
 mod turns;
 mod workers;
@@ -79,6 +80,7 @@ enum Op {
     Workers(workers::Op),
     Many(many::Op),
     Lists(lists::Op),
+    Strangers(strangers::Op),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -105,6 +107,7 @@ fn op() -> impl Strategy<Value = Op> {
         10 => workers::op().prop_map(Op::Workers),
         2 => many::op().prop_map(Op::Many),
         6 => lists::op().prop_map(Op::Lists),
+        6 => strangers::op().prop_map(Op::Strangers),
     ]
 }
 
@@ -208,8 +211,7 @@ impl Pair {
                         let key = self.case.key(&stream);
                         prop_assert_eq!(self.case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]), 1);
                         self.answers_again(*n)?;
-                        self.reap_real(false);
-                        self.model.forget(now);
+                        self.deletes_finished();
                     }
                     prop_assert_eq!(self.case.fcall::<i64>("drip_ack", &[&stream], &[&entry.id]), 0);
                 }
@@ -245,6 +247,7 @@ impl Pair {
             Op::Workers(op) => self.workers(op)?,
             Op::Many(op) => self.many(op)?,
             Op::Lists(op) => self.lists(op)?,
+            Op::Strangers(op) => self.strangers(op)?,
             Op::Configure(n) => self.configure(*n)?,
         }
         self.compare()

@@ -8,6 +8,7 @@ use super::pace::Paid;
 use super::policy::{Policy, Record};
 use super::settings::Own;
 use super::slow::Slow;
+use super::strangers::Lost;
 use crate::rig::MS;
 
 /// The end of a bucket's first back-off; `None`: it is over, and the bucket was scheduled for it.
@@ -50,6 +51,10 @@ pub(super) struct Model {
     pub(super) retries: BTreeMap<String, BTreeSet<Retry>>,
     pub(super) index: BTreeMap<String, Announced>,
     pub(super) ready: Vec<Ready>,
+    /// Entries that somebody acknowledged plainly, or deleted, and of which something is held still.
+    pub(super) lost: Vec<Lost>,
+    /// Somebody has deleted an entry before.
+    pub(super) was_deleted: bool,
     /// Where the jobs go of a route that forwards.
     pub(super) list: List,
     /// The entries that are done with, by route and id.
@@ -98,6 +103,8 @@ impl Model {
             retries: BTreeMap::new(),
             index: BTreeMap::new(),
             ready: Vec::new(),
+            lost: Vec::new(),
+            was_deleted: false,
             list: List::default(),
             gone: Vec::new(),
             rejected: Vec::new(),

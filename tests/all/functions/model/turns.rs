@@ -77,7 +77,7 @@ impl Model {
 
     /// "At most n jobs of the bucket are in flight: dispatched and not finished." "Jobs that left before a limit was set are not counted."
     pub(super) fn is_full(&self, now: u64, bucket: &str, p: &Policy) -> bool {
-        let taken = || self.ready.iter().filter(|entry| entry.holds && entry.bucket == bucket).count();
+        let taken = || self.in_flight().filter(|entry| entry.bucket == bucket).count();
         p.slots.is_some_and(|slots| taken() >= slots) || p.is_ordered && self.waits_for_retry(now, bucket)
     }
 

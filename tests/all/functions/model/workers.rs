@@ -7,11 +7,11 @@ use super::reference::Model;
 use super::{Pair, stream};
 use crate::rig::MS;
 
-const ROUTES: [&str; 2] = ["default", "mail"];
+pub(super) const ROUTES: [&str; 2] = ["default", "mail"];
 
 /// So far from the end of a lease nobody asks whether it is over: that is told from how long Redis says that the entry was idle, and from the time of
 /// the model, which stands still while the call goes on.
-const MARGIN_MS: u64 = 150;
+pub(super) const MARGIN_MS: u64 = 150;
 
 #[derive(Debug, Clone)]
 pub enum Op {
@@ -43,7 +43,7 @@ pub enum Answer {
     Renewed,
 }
 
-const ANSWERS: [Answer; 9] = [
+pub(super) const ANSWERS: [Answer; 9] = [
     Answer::Acked,
     Answer::AckedPlainly,
     Answer::Cost,
@@ -145,7 +145,7 @@ impl Pair {
     }
 
     /// A whole pass: leases that ran out are failures.
-    fn reap(&mut self) -> Result<(), TestCaseError> {
+    pub(super) fn reap(&mut self) -> Result<(), TestCaseError> {
         // A lease that is about to end, or has just ended, is left for a moment.
         while self.model.pending().into_iter().any(|n| self.is_near(n)) {
             self.now += MARGIN_MS * MS;
@@ -192,12 +192,18 @@ impl Pair {
         let undelivered = undelivered.map(|entry| (entry.route.clone(), entry.id.clone()));
         let (gone, undelivered) = (self.model.gone.iter().rev().nth(n).cloned(), undelivered.cycle().nth(n));
         let Some((route, id)) = (if is_gone { gone } else { undelivered }) else { return Ok(()) };
-        let (stream, now) = (stream(&route), self.now.to_string());
+        prop_assert_eq!(self.answer(&route, &id, answer), 0, "{} {} is not pending", route, id);
+        Ok(())
+    }
+
+    /// What a worker says of an entry. Replies what it is told.
+    pub(super) fn answer(&mut self, route: &str, id: &str, answer: Answer) -> i64 {
+        let (stream, now) = (stream(route), self.now.to_string());
         let mut call = |name: &str, more: &[&str]| {
-            let args: Vec<&str> = [now.as_str(), &id].into_iter().chain(more.iter().copied()).collect();
+            let args: Vec<&str> = [now.as_str(), id].into_iter().chain(more.iter().copied()).collect();
             self.case.fcall::<i64>(name, &[&stream], &args)
         };
-        let changed = match answer {
+        match answer {
             Answer::Acked => call("drip__ack", &[]),
             Answer::Cost => call("drip__ack", &["COST", "70"]),
             Answer::Adjusted => call("drip__adjust", &["+70"]),
@@ -205,14 +211,12 @@ impl Pair {
             Answer::Kept => call("drip__fail", &["KEEP"]),
             Answer::Dead => call("drip__fail", &["DEAD"]),
             Answer::Throttled => call("drip__fail", &["THROTTLED", "RETRY_AFTER", "7000"]),
-            Answer::Renewed => i64::from(self.claim(&stream, &id, self.now / MS - 5)),
+            Answer::Renewed => i64::from(self.claim(&stream, id, self.now / MS - 5)),
             Answer::AckedPlainly => {
                 let key = self.case.key(&stream);
-                self.case.cmd(&["XACK", &key, "workers", &id])
+                self.case.cmd(&["XACK", &key, "workers", id])
             }
-        };
-        prop_assert_eq!(changed, 0, "{} {} is not pending", route, id);
-        Ok(())
+        }
     }
 
     pub(super) fn reap_real(&mut self, take_back: bool) -> Reaped {
