@@ -24,12 +24,14 @@ const CAPACITY: usize = 6;
 
 /// What so many sequences must have come to.
 const MANY: u64 = 200;
-const RARE: [&str; 10] = [
+const RARE: [&str; 12] = [
     "an ordered bucket goes on with the job that failed",
     "a bucket has a slot again",
     "a budget has a slot again",
     "a limit is below what is in flight",
     "a slot is free after a plain XACK or XDEL",
+    "an entry without a slot is deleted",
+    "an entry is deleted before a worker reads it",
     "a lease ends",
     "an incident lowers a rate",
     "the rate of a bucket comes back",

@@ -125,19 +125,75 @@ impl Pair {
     /// the healing pass finds that it is in flight no more.
     pub(super) fn finished_plainly(&mut self, at: usize) {
         let (key, entry) = (self.case.key("ready"), self.taken[at].0.clone());
-        // One that holds no slot and was deleted is found when its lease ends.
-        let is_deleted = self.tree.held.contains_key(&at) && self.rng.bool();
+        let (holds, is_deleted) = (self.tree.held.contains_key(&at), self.rng.bool());
+        if is_deleted && !holds {
+            self.is_silent(&entry); // later Redis would say that there is no such entry
+        }
         self.tell(&format!("{} {:?}", if is_deleted { "XDEL" } else { "XACK" }, self.tree.left[at]));
         let words = if is_deleted { vec!["XDEL", &key, &entry] } else { vec!["XACK", &key, "workers", &entry] };
         assert_eq!(self.case.cmd::<i64>(&words), 1);
         self.tree.done.insert(at);
-        if self.tree.held.contains_key(&at) {
-            self.heal(is_deleted);
-            assert!(self.tree.frees_slots(at, self.now));
-            self.tree.happens("a slot is free after a plain XACK or XDEL");
+        if holds {
+            self.is_healed(at, is_deleted);
+        } else if is_deleted {
+            self.lets_deleted_go(&entry);
         }
-        self.reap("0");
+        // Where entries were deleted before they were read, Redis counts too many unread: then only each fifth pass looks at all.
+        for _ in 0..5 {
+            self.reap("0");
+        }
         self.settle();
+    }
+
+    /// Somebody deletes an entry that no worker has read yet: its job is gone, and its slots are free.
+    pub(super) fn deletes_unread(&mut self) {
+        let unread: Vec<usize> = self.tree.undone().filter(|at| *at >= self.taken.len()).collect();
+        if unread.is_empty() {
+            return;
+        }
+        let (nth, many) = (self.rng.usize(0..unread.len()), self.tree.undone().count());
+        let at = unread[nth];
+        self.tell(&format!("XDEL, not read yet: {:?}", self.tree.left[at]));
+        let entry = self.case.stream("ready").swap_remove(many - unread.len() + nth).id;
+        let key = self.case.key("ready");
+        assert_eq!(self.case.cmd::<i64>(&["XDEL", &key, &entry]), 1);
+        self.tree.done.insert(at);
+        self.tree.happens("an entry is deleted before a worker reads it");
+        if self.tree.held.contains_key(&at) {
+            self.is_healed(at, true);
+        }
+        self.settle();
+    }
+
+    /// An entry that held slots is in flight no more, which is found sooner or later.
+    fn is_healed(&mut self, at: usize, is_deleted: bool) {
+        self.heal(is_deleted);
+        assert!(self.tree.frees_slots(at, self.now));
+        self.tree.happens("a slot is free after a plain XACK or XDEL");
+    }
+
+    /// An entry without a slot was deleted while a worker held it. The worker may answer: it was pending, and its job is gone. Where nobody is done
+    /// with it, it is no more when its lease ends, and nothing is taken back.
+    fn lets_deleted_go(&mut self, entry: &str) {
+        let answers = [
+            ("drip__ack", "", 1),
+            ("drip__fail", "KEEP", 0),
+            ("drip__fail", "THROTTLED", 0),
+            ("drip__adjust", "+9", 0),
+        ];
+        if let Some((name, word, told)) = answers.get(self.rng.usize(0..6)) {
+            self.tell(&format!("{name} {word}"));
+            let (now, words) = (self.now.to_string(), [entry, word]);
+            let args = [now.as_str()].into_iter().chain(words.into_iter().filter(|word| !word.is_empty()));
+            let found: i64 = self.case.fcall(name, &["ready"], &args.collect::<Vec<_>>());
+            assert_eq!(found, *told, "{}", self.story.join("\n"));
+        }
+        assert_eq!(self.reap("1"), 0, "taken back\n{}", self.story.join("\n"));
+        let key = self.case.key("ready");
+        let pending: Vec<Value> = self.case.cmd(&["XPENDING", &key, "workers", entry, entry, "1"]);
+        // "A stream is reaped until it is empty": of one that is, Redis still says that a worker holds it.
+        assert!(pending.is_empty() || self.tree.undone().next().is_none(), "{pending:?}\n{}", self.story.join("\n"));
+        self.tree.happens("an entry without a slot is deleted");
     }
 
     /// The healing pass, until it finds one that is in flight no more.
@@ -156,16 +212,17 @@ impl Pair {
         }
     }
 
-    /// The reaper: "1" takes back what workers hold for too long, "0" only deletes what is finished.
-    fn reap(&mut self, takes_back: &str) {
-        let (mut route, mut id) = (String::new(), String::new());
+    /// The reaper: "1" takes back what workers hold for too long, "0" only deletes what is finished. Replies how many it took back.
+    fn reap(&mut self, takes_back: &str) -> i64 {
+        let (mut route, mut id, mut taken_back) = (String::new(), String::new(), 0);
         loop {
             let args = [self.now.to_string(), takes_back.to_owned(), route, id];
             let reply: (String, String, i64, i64, i64, i64, i64, Value, i64) =
                 self.case.fcall("drip__reap", &["policy"], &args);
             (route, id) = (reply.0, reply.1);
+            taken_back += reply.3;
             if route.is_empty() {
-                return;
+                return taken_back;
             }
         }
     }
@@ -179,14 +236,19 @@ impl Pair {
             return; // which of the two leaves first nobody says
         }
         self.tell(&format!("the lease of {:?} ends", self.tree.left[at]));
-        let (key, entry) = (self.case.key("ready"), self.taken[at].0.clone());
-        // Redis says for how long an entry is idle, by its own clock.
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64;
-        let idle = (clock.saturating_sub(self.now / MS) + 600_000).to_string();
-        let _: Value = self.case.cmd(&["XCLAIM", &key, "workers", "w", "0", &entry, "IDLE", &idle, "JUSTID"]);
+        let entry = self.taken[at].0.clone();
+        self.is_silent(&entry);
         self.reap("1");
         self.tree.fails(at, failed, "lease expired", self.now);
         self.tree.happens("a lease ends");
+    }
+
+    /// The lease of an entry is over.
+    fn is_silent(&mut self, entry: &str) {
+        // Redis says for how long an entry is idle, by its own clock.
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis() as u64;
+        let (key, idle) = (self.case.key("ready"), (clock.saturating_sub(self.now / MS) + 600_000).to_string());
+        let _: Value = self.case.cmd(&["XCLAIM", &key, "workers", "w", "0", entry, "IDLE", &idle, "JUSTID"]);
     }
 
     /// Which entries hold slots of which nodes.

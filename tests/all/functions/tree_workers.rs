@@ -14,6 +14,9 @@ impl Pair {
     /// Workers take some jobs. Replies one that some worker holds.
     pub(super) fn take_some(&mut self) -> Option<usize> {
         for entry in self.case.take("ready", 3) {
+            while self.tree.done.contains(&self.taken.len()) {
+                self.taken.push((String::new(), false)); // nobody read it
+            }
             let at = self.taken.len();
             // "The entry id of the job's first dispatch, its stable identity."
             let first = self.tree.first_dispatch(at);
@@ -38,11 +41,14 @@ impl Pair {
     pub(super) fn work(&mut self) {
         for _ in 0..self.rng.usize(1..5) {
             self.now += 1 + self.rng.u64(0..50);
+            if self.rng.u8(0..20) == 0 {
+                self.deletes_unread();
+            }
             let Some(at) = self.take_some() else { return };
             match self.rng.u8(0..10) {
                 0..2 => self.ack(at),
                 2..5 if self.has(With::Slow) => self.throttled(at),
-                8 if self.has(With::Slots) => self.finished_plainly(at),
+                8 => self.finished_plainly(at),
                 9 if self.has(With::Slots) => self.lease_ends(at),
                 _ => self.fail(at),
             }
