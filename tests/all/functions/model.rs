@@ -38,8 +38,8 @@ use crate::rig::{Case, MS, S};
 
 const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 
-/// The policies that a sequence changes between, in the words of `config.toml`. By the last one the route `mail` forwards into a list.
-const CONFIGS: [&str; 7] = [
+/// The policies that a sequence changes between, in the words of `config.toml`. By the last two the route `mail` forwards into a list, at one end of it and at the other.
+const CONFIGS: [&str; 8] = [
     "[defaults]\nrate = '7/s'\ncapacity = 4\nlease = '2s'\nattempts = 3\nbackoff = { initial = '300ms', max = '1s' }\n",
     "[defaults]\nrate = '3/s'\ncapacity = 2\nlease = '5s'\nattempts = 2\nbackoff = { initial = '100ms', max = '10s' }\ncatch_up = '0s'\n\
      slow = { initial = '300ms', max = '2s', cap = '5s' }\ndedup = '3s'\n[[bucket]]\nmatch = 's*'\nrate = '1/10s'\njob_rate = '1/4s'\ncapacity = 2\nslow = { adaptive = true }\n\
@@ -59,6 +59,8 @@ const CONFIGS: [&str; 7] = [
      [defaults]\nrate = '25/s'\ncapacity = 5\nroute = 'mail'\njob_rate = '9/s'\nttl = '6s'\ndedup = '4s'\nlease = '2s'\nconcurrency = 1\nordered = true\n\
      slow = { initial = '100ms', adaptive = true }\n[[bucket]]\nmatch = 's*'\nroute = 'default'\nrate = '3/s'\n\
      [[bucket]]\nmatch = 'mail'\noverflow = 'drop-oldest'\nrate = '400/s'\njob_rate = 'none'\n[limits]\nmax_ready = 3\n",
+    "[[route]]\nname = 'mail'\nto = 'K0'\nend = 'right'\nregister = { set = 'K1', member = 'them' }\nnotify = 'K2'\n\
+     [defaults]\nrate = '15/s'\ncapacity = 4\nlease = '3s'\n[[bucket]]\nmatch = '*l*'\nroute = 'mail'\nrate = '40/s'\n[limits]\nmax_ready = 2\n",
 ];
 
 #[derive(Debug, Clone)]
@@ -111,10 +113,10 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Where a sequence begins: the last two, in which jobs keep their order, or are forwarded, more often than the others.
+/// Where a sequence begins: the last three, in which jobs keep their order, or are forwarded, more often than the others.
 fn config() -> impl Strategy<Value = usize> {
     let n = CONFIGS.len();
-    prop_oneof![2 => 0..n - 2, 1 => Just(n - 2), 1 => Just(n - 1)]
+    prop_oneof![4 => 0..n - 3, 2 => Just(n - 3), 2 => Just(n - 2), 1 => Just(n - 1)]
 }
 
 /// The real thing and the model side by side.

@@ -6,6 +6,7 @@ use dripd::config::{Config, Environment};
 use dripd::store::change::Change;
 use proptest::prelude::*;
 
+use super::policy::End;
 use super::reference::Model;
 use super::{Pair, settings};
 use crate::rig::Case;
@@ -57,7 +58,7 @@ pub fn op() -> impl Strategy<Value = Op> {
 
 #[derive(Debug, Default)]
 pub(super) struct List {
-    /// The longest there first: their workers take that one.
+    /// From the left to the right.
     pub(super) jobs: VecDeque<String>,
     is_registered: bool,
     notes: usize,
@@ -77,10 +78,25 @@ impl List {
     }
 
     /// "Pushes the job's bytes, and nothing else": `SADD` "whenever the push found the list empty", and a note of each job.
-    pub(super) fn send(&mut self, body: String) {
+    pub(super) fn send(&mut self, body: String, end: End) {
         self.is_registered |= self.jobs.is_empty();
-        self.jobs.push_back(body);
+        self.add(body, end);
         self.notes += 1;
+    }
+
+    fn add(&mut self, body: String, end: End) {
+        match end {
+            End::Left => self.jobs.push_front(body),
+            End::Right => self.jobs.push_back(body),
+        }
+    }
+
+    /// Their workers take from the other end than the one where jobs are added.
+    fn take(&mut self, end: End) -> Option<String> {
+        match end {
+            End::Left => self.jobs.pop_back(),
+            End::Right => self.jobs.pop_front(),
+        }
     }
 
     fn clear(&mut self, key: usize) {
@@ -116,11 +132,13 @@ impl Pair {
 
     pub fn lists(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let (keys, is_list) = (keys(&self.case), self.model.list.spoiled != Some(0));
+        let end = self.model.record.end(ROUTE);
         match op {
             Op::Taken(n) if is_list => {
-                let taken: Option<Vec<String>> = self.case.cmd(&["RPOP", &keys[0], &n.to_string()]);
-                let n = (*n).min(self.model.list.jobs.len());
-                prop_assert_eq!(taken.unwrap_or_default(), self.model.list.jobs.drain(..n).collect::<Vec<_>>());
+                let pop = if end == End::Left { "RPOP" } else { "LPOP" };
+                let taken: Option<Vec<String>> = self.case.cmd(&[pop, &keys[0], &n.to_string()]);
+                let expect: Vec<String> = (0..*n).map_while(|_| self.model.list.take(end)).collect();
+                prop_assert_eq!(taken.unwrap_or_default(), expect);
             }
             Op::TakenAgain(n, times) => {
                 for _ in 0..*times {
@@ -131,8 +149,9 @@ impl Pair {
             }
             Op::Added if is_list => {
                 let job = self.jobs(1).remove(0);
-                let _: i64 = self.case.cmd(&["LPUSH", &keys[0], &job]);
-                self.model.list.jobs.push_back(job);
+                let push = if end == End::Left { "LPUSH" } else { "RPUSH" };
+                let _: i64 = self.case.cmd(&[push, &keys[0], &job]);
+                self.model.list.add(job, end);
             }
             Op::Filled(b) => {
                 for _ in 0..3 {
@@ -179,7 +198,7 @@ impl Pair {
         let is = |key: usize| list.spoiled != Some(key);
         if is(0) {
             let found: Vec<String> = self.case.cmd(&["LRANGE", &keys[0], "0", "-1"]);
-            prop_assert_eq!(found.iter().rev().collect::<Vec<_>>(), list.jobs.iter().collect::<Vec<_>>(), "their list");
+            prop_assert_eq!(found.iter().collect::<Vec<_>>(), list.jobs.iter().collect::<Vec<_>>(), "their list");
         }
         if is(1) {
             let found: Vec<String> = self.case.cmd(&["SMEMBERS", &keys[1]]);

@@ -51,6 +51,13 @@ pub(in crate::functions) struct Window {
     pub(super) period: u64,
 }
 
+/// Where jobs are added to a list.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum End {
+    Left,
+    Right,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) json: String,
@@ -95,9 +102,19 @@ impl Record {
         p
     }
 
-    /// Whether the jobs of a route go into a list.
+    /// The entry of a route whose jobs go into a list.
+    fn forward(&self, route: &str) -> Option<&serde_json::Value> {
+        self.value["routes"].as_array()?.iter().find(|one| one["name"] == route)
+    }
+
     pub(super) fn forwards(&self, route: &str) -> bool {
-        self.value["routes"].as_array().is_some_and(|routes| routes.iter().any(|one| one["name"] == route))
+        self.forward(route).is_some()
+    }
+
+    /// The end of its list, "where its workers do not take from: `left` (default) or `right`".
+    pub(super) fn end(&self, route: &str) -> End {
+        let is_right = self.forward(route).is_some_and(|one| one["end"] == "right");
+        if is_right { End::Right } else { End::Left }
     }
 }
 

@@ -325,7 +325,7 @@ impl Model {
 
     fn dispatch(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, job: Job, tries: (u64, u64)) {
         if self.record.forwards(&p.route) {
-            self.list.send(job.body);
+            self.list.send(job.body, self.record.end(&p.route));
             let cost = job.options.map_or(1, |options| options.cost);
             *due = self.pay(now, bucket, p, *due, cost);
             return;
