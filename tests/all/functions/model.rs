@@ -256,6 +256,7 @@ impl Pair {
     }
 
     fn configure(&mut self, n: usize) -> Result<(), TestCaseError> {
+        self.sees_end()?;
         let text = Self::with_keys(&self.case, CONFIGS[n]);
         let reply = self.case.configure_at(&self.now.to_string(), &text);
         prop_assert_eq!(reply, self.model.configure(self.now, Record::new(&text)));

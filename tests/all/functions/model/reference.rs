@@ -19,7 +19,8 @@ pub(super) struct Model {
     pub(super) prev: Option<Record>,
     /// What is set for names.
     pub(super) own: BTreeMap<String, Own>,
-    pub(super) spread: BTreeSet<String>,
+    /// When what changed has reached a bucket, as long as it spreads.
+    pub(super) spread: BTreeMap<String, u64>,
     pub(super) queues: BTreeMap<String, VecDeque<Job>>,
     /// Delayed jobs by their time, then by the moment of the accept and what is stored.
     pub(super) delayed: BTreeMap<String, BTreeMap<(u64, String), Job>>,
@@ -82,7 +83,7 @@ impl Model {
             record,
             prev: None,
             own: BTreeMap::new(),
-            spread: BTreeSet::new(),
+            spread: BTreeMap::new(),
             queues: BTreeMap::new(),
             delayed: BTreeMap::new(),
             turns: BTreeSet::new(),
@@ -188,8 +189,8 @@ impl Model {
         self.cut(bucket, state.keeps, &state.policy);
         self.set_level(bucket, state.policy.capacity);
         if state.fresh {
-            if self.prev.is_some() {
-                self.spread.insert(bucket.into());
+            if self.prev.is_some() || self.has_glob_ended(state.now) {
+                self.spread.insert(bucket.into(), state.now);
             }
             self.drop_over(state.now, bucket);
             match &state.paid {
@@ -377,11 +378,15 @@ impl Model {
         1
     }
 
+    /// Whether a bucket stands somewhere, or did at a moment.
+    pub(super) fn stands(&self, at: u64) -> bool {
+        let waits = [&self.schedule, &self.paused, &self.full].iter().any(|place| !place.is_empty());
+        waits || !self.held.is_empty() || self.rest.values().any(|due| *due > at)
+    }
+
     /// A change spreads to the buckets that stand somewhere.
     pub(super) fn spreads_from(&mut self, now: u64, old: Record) {
-        let stands =
-            [&self.schedule, &self.paused, &self.full].iter().any(|place| !place.is_empty()) || !self.held.is_empty();
-        if stands || self.rest.values().any(|due| *due > now) {
+        if self.stands(now) {
             self.prev = Some(old);
             self.spread.clear();
         }

@@ -6,9 +6,9 @@ use dripd::store::change::Change;
 use proptest::prelude::*;
 use serde_json::Value;
 
+use super::Pair;
 use super::policy::{Policy, Record, matches};
 use super::reference::Model;
-use super::{BUCKETS, Pair};
 use crate::functions::settings_table::{change, take_back};
 use crate::rig::{MS, S};
 
@@ -94,8 +94,18 @@ impl Lies {
 /// All that is set for one name, by key.
 pub(super) type Own = BTreeMap<String, Lies>;
 
-/// What is set for globs: the pattern, the key and the value, "the one set last" at the end.
+/// What is set for globs: the pattern, the key and the value, "the one set last" at the end. A timed one stands beside the lasting one of the same
+/// pattern and key.
 pub(super) type Globs = Vec<(String, String, One)>;
+
+/// Those of them that count at a moment.
+fn in_force(globs: &Globs, at: u64) -> impl Iterator<Item = &(String, String, One)> {
+    let counts = move |one: &One| one.till.is_some_and(|till| at < till);
+    globs.iter().filter(move |(pattern, key, one)| {
+        let lies_under = || globs.iter().any(|(p, k, over)| (p, k) == (pattern, key) && counts(over));
+        counts(one) || one.till.is_none() && !lies_under()
+    })
+}
 
 /// What is in force of the keys that are set for a bucket: the pattern and the value. "Exact names win over globs. Among globs the one set
 /// last wins, for each key by itself."
@@ -105,7 +115,7 @@ fn winners<'a>(
     bucket: &'a str,
     at: u64,
 ) -> BTreeMap<&'a str, (&'a str, &'a One)> {
-    let of_globs = globs.iter().filter(|(pattern, ..)| matches(pattern, bucket));
+    let of_globs = in_force(globs, at).filter(|(pattern, ..)| matches(pattern, bucket));
     let of_globs = of_globs.map(|(pattern, key, one)| (key.as_str(), (pattern.as_str(), one)));
     let of_name =
         own.into_iter().flatten().filter_map(|(key, lies)| Some((key.as_str(), (bucket, lies.in_force(at)?))));
@@ -132,20 +142,35 @@ impl Model {
 
     /// What a bucket was put right by when a call last looked at it, where something changed since.
     pub(super) fn before(&self, now: u64, bucket: &str) -> Option<Policy> {
-        if let Some(prev) = self.prev.as_ref().filter(|_| !self.spread.contains(bucket)) {
+        if let Some(at) = self.spread.get(bucket) {
+            return self.has_ended(*at, now, bucket).then(|| self.policy_by(&self.record, *at, bucket));
+        }
+        if let Some(prev) = &self.prev {
             return Some(self.policy_by(prev, 0, bucket));
         }
-        self.has_ended(now, bucket).then(|| self.policy_by(&self.record, 0, bucket))
+        self.has_ended(0, now, bucket).then(|| self.policy_by(&self.record, 0, bucket))
     }
 
-    fn has_ended(&self, now: u64, bucket: &str) -> bool {
-        let lies = self.own.get(bucket).into_iter().flat_map(BTreeMap::values);
-        lies.filter_map(Lies::till).any(|till| till <= now)
+    /// Whether a setting of a bucket has ended since a moment.
+    fn has_ended(&self, since: u64, now: u64, bucket: &str) -> bool {
+        let lies = self.own.get(bucket).into_iter().flat_map(BTreeMap::values).filter_map(Lies::till);
+        let globs = self.record.globs.iter().filter(|(pattern, ..)| matches(pattern, bucket));
+        lies.chain(globs.filter_map(|(.., one)| one.till)).any(|till| since < till && till <= now)
     }
 
     /// When the first timed setting ends.
     pub(super) fn first_end(&self) -> Option<u64> {
-        self.own.values().flat_map(BTreeMap::values).filter_map(Lies::till).min()
+        let names = self.own.values().flat_map(BTreeMap::values).filter_map(Lies::till);
+        names.chain(self.first_end_of_globs()).min()
+    }
+
+    fn first_end_of_globs(&self) -> Option<u64> {
+        self.record.globs.iter().filter_map(|(.., one)| one.till).min()
+    }
+
+    /// Whether a setting of a glob has ended, and not all buckets have seen that.
+    pub(super) fn has_glob_ended(&self, now: u64) -> bool {
+        self.first_end_of_globs().is_some_and(|end| end <= now)
     }
 
     /// What is over is not known any more.
@@ -160,16 +185,33 @@ impl Model {
     /// "The end of `--for` counts in every call from that moment": a drain puts right what it left behind.
     pub(super) fn end_settings(&mut self, now: u64) {
         for bucket in self.own.keys().cloned().collect::<Vec<_>>() {
-            if self.has_ended(now, &bucket) {
+            if self.has_ended(0, now, &bucket) {
                 self.put_right(now, &bucket, None);
             }
         }
+        if self.prev.is_some() || !self.has_glob_ended(now) {
+            return;
+        }
+        // "It starts the same spread", where any bucket stands.
+        if self.first_end_of_globs().is_some_and(|end| self.stands(end)) {
+            self.prev = Some(self.record.clone());
+        } else {
+            self.spread_is_over(now);
+        }
+    }
+
+    /// A change has reached all buckets.
+    pub(super) fn spread_is_over(&mut self, now: u64) {
+        self.prev = None;
+        self.spread.clear();
+        self.record.globs.retain(|(.., one)| one.till.is_none_or(|till| till > now));
     }
 
     /// A setting of before the clock stepped back lasts, from now on, for as long as it was made for.
     pub(super) fn bring_back(&mut self, now: u64) {
-        let all = self.own.values_mut().flat_map(BTreeMap::values_mut).filter_map(|lies| lies.timed.as_mut());
-        for one in all.filter(|one| one.since > now + 10 * S) {
+        let names = self.own.values_mut().flat_map(BTreeMap::values_mut).filter_map(|lies| lies.timed.as_mut());
+        let globs = self.record.globs.iter_mut().map(|(.., one)| one);
+        for one in names.chain(globs).filter(|one| one.since > now + 10 * S) {
             (one.till, one.since) = (one.till.map(|till| till - one.since + now), now);
         }
     }
@@ -229,18 +271,22 @@ impl Model {
         }
         let (old, pattern) = (self.record.clone(), &change.pattern);
         let mut told = Vec::new();
-        let keys = change.unset.iter().chain(change.set.keys());
-        for key in keys {
-            let at = self.record.globs.iter().position(|(glob, known, _)| glob == pattern && known == key);
-            let before = at.map(|at| self.record.globs.remove(at).2.text);
-            let after = change.set.get(key).map(|to| to.text.clone());
-            if before.is_some() || after.is_some() {
+        for key in change.unset.iter().chain(change.set.keys()) {
+            let is_it = |(glob, known, _): &(String, String, One)| glob == pattern && known == key;
+            let text = |globs: &Globs| in_force(globs, now).find(|one| is_it(one)).map(|(.., one)| one.text.clone());
+            let (is_known, before) = (self.record.globs.iter().any(is_it), text(&self.record.globs));
+            let to = change.set.get(key);
+            let is_replaced = |one: &One| to.is_none() || one.till.is_some() == change.for_us.is_some();
+            self.record.globs.retain(|one| !is_it(one) || !is_replaced(&one.2));
+            if let Some(to) = to {
+                let till = change.for_us.map(|us| now + us);
+                let one = One { text: to.text.clone(), policy: to.policy.clone(), since: now, till };
+                self.record.globs.push((pattern.clone(), key.clone(), one));
+            }
+            if is_known || to.is_some() {
+                let after = text(&self.record.globs);
                 told.extend([key.clone(), before.unwrap_or_default(), after.unwrap_or_default()]);
             }
-        }
-        for (key, to) in &change.set {
-            let one = One { text: to.text.clone(), policy: to.policy.clone(), since: now, till: None };
-            self.record.globs.push((pattern.clone(), key.clone(), one));
         }
         if !told.is_empty() {
             self.spreads_from(now, old);
@@ -258,18 +304,23 @@ impl Op {
 }
 
 impl Pair {
+    /// One change of globs spreads at a time. Where a setting of one has ended, a daemon comes first: a drain's answer says when.
+    pub(super) fn sees_end(&mut self) -> Result<(), TestCaseError> {
+        if self.model.has_glob_ended(self.now) { self.step(&super::Op::Drain) } else { Ok(()) }
+    }
+
     pub fn set(&mut self, op: &Op) -> Result<(), TestCaseError> {
         let mut change = match op {
-            Op::Set(pattern, value, lasts) => {
-                let lasts = lasts.filter(|_| *pattern < BUCKETS.len()).map(|ms| ms * MS);
-                change(PATTERNS[*pattern], &[VALUES[*value]], lasts)
-            }
+            Op::Set(pattern, value, lasts) => change(PATTERNS[*pattern], &[VALUES[*value]], lasts.map(|ms| ms * MS)),
             Op::TakeBack(pattern, value) => {
                 let key = VALUES[*value].split('=').next().expect("a key");
                 take_back(PATTERNS[*pattern], &[key])
             }
         };
         change.asks = Some("paused");
+        if change.is_glob {
+            self.sees_end()?;
+        }
         let (now, json) = (self.now, serde_json::to_string(&change).expect("JSON"));
         if self.model.cannot_forward(now, &change) {
             prop_assert_eq!(self.case.refusal("drip__set", &["policy"], &[now.to_string(), json]), "BADARG");

@@ -431,8 +431,7 @@ impl Model {
     /// Then the change that spread is over; and it looks at the back-offs.
     pub(super) fn sweep_schedule(&mut self, now: u64) {
         self.sweep_all(now, self.schedule.keys().cloned().collect());
-        self.prev = None;
-        self.spread.clear();
+        self.spread_is_over(now);
         let mut changed = Vec::new();
         for (bucket, retries) in &mut self.retries {
             let clamped: BTreeSet<Retry> =
