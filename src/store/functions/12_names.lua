@@ -24,7 +24,7 @@ do
   -- is_bucket: whether a text can name a bucket: 1 to 200 bytes of UTF-8 without control characters (Unicode Cc), `{` or `}`.
   function names.is_bucket(name)
     if #name < 1 or #name > 200 then return false end
-    if not find(name, '[^%w%.:_/@-]') then return true end
+    if find(name, '^[%w%.:_/@-]+$') then return true end
     if find(name, '[%c{}]') then return false end
     return not find(name, '[\128-\255]') or is_utf8(name)
   end

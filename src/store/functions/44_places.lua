@@ -20,14 +20,14 @@ do
   local FORGET_US = 100000 -- and how often they are forgotten: one at a time they would cost each wake three calls
   local AGAIN_US = 1000000 -- where a set cannot be written, its buckets are looked at again after so long
 
-  -- load: where some buckets stand, and their dues there.
+  -- load: where some buckets stand, and their dues there. `found` are the dues on the schedule, where they were read already.
   -- reads   schedule, rest, paused, held sets; waiting and refused where there are budgets
   -- writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are stored, 2 where there are budgets, 1 a missing one
   --         and held route
-  function places.load(ctx, names)
+  function places.load(ctx, names, found)
     local k, stands, dues = ctx.k, {}, {}
     if #names == 0 then return stands, dues end
-    local found = call('ZMSCORE', k.schedule, unpack(names))
+    found = found or call('ZMSCORE', k.schedule, unpack(names))
     local resting, paused, refused, shares, full
     for i = 1, #names do
       local due = found[i]
@@ -66,6 +66,24 @@ do
       end
     end
     return stands, dues
+  end
+
+  local one_name, NOT_SCHEDULED = {}, { false } -- used again by every call
+
+  -- find: where one bucket stands, and its due there: as `load`, without its lists.
+  -- cost    1 call where it is on the schedule, or nothing but its rate can keep it from going and none rests; else as `load`
+  function places.find(ctx, name)
+    local k, m = ctx.k, ctx.memory
+    local due = call('ZSCORE', k.schedule, name)
+    if due then return k.schedule, due + 0 end
+    if ctx.is_simple and ctx.held == '' then
+      due = m.rest_us < huge and seen(pcall_redis('ZSCORE', k.rest, name))
+      if type(due) == 'string' then return k.rest, due + 0 end
+      return nil, nil
+    end
+    one_name[1] = name
+    local stands, dues = places.load(ctx, one_name, NOT_SCHEDULED)
+    return stands[1], dues[1]
   end
 
   -- is_held: whether a place is one of those in which buckets wait for their route.

@@ -7,7 +7,6 @@ do
 
   local MOST_JOBS = 1000
 
-  local one_name = {} -- used again by every call
   local opened -- the space of the last call that could open one: only another one may be out of reach
 
   -- stored: what is stored of the bucket behind a queue key: its name, and its length, place, due and level; or nil and an error.
@@ -32,10 +31,9 @@ do
     if elsewhere then return nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return nil, wrong_type(queue, 'list') end
-    one_name[1] = name
-    local stands, dues = places.load(ctx, one_name)
-    local level = tonumber(call('HGET', ctx.k.level, name) or nil)
-    return ctx, name, len, stands[1], dues[1], level
+    local place, due = places.find(ctx, name)
+    local level = call('HGET', ctx.k.level, name)
+    return ctx, name, len, place, due, level and tonumber(level) or nil
   end
 
   -- read: the state of the bucket behind a queue key, or nil and an error.
