@@ -48,7 +48,7 @@ do
   end
 
   function memory.replaced(m)
-    memory.distrust(m)
+    if m.budgets then memory.distrust(m) end
     if m.sweep and m.sweep.anew then m.sweep.anew = nil end
   end
 

@@ -12,6 +12,7 @@
 --   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
 --   head_of, head   a bucket whose next job was read already, and that job (58_plain)
 --   moves      where buckets wait from now on, not yet written (44_places)
+--   is_simple  nothing is set, nothing changes, and no entry has a budget, a quota or slots; is_filled: all of the context is of this call
 --   has_slow, has_windows, has_paid   whether any slow-down, any window of a quota and any payment is stored; brakes, slowed, braked: those of
 --              buckets that were read, who is slowed down, and those that are to be written (43_brake)
 
@@ -25,13 +26,10 @@ do
   -- By space: made once and filled anew by each call, for making one costs more than most calls do.
   local contexts, context_count = {}, 0
 
-  local function of_space(space)
-    local ctx = contexts[space]
-    if not ctx then
-      if context_count >= 256 then contexts, context_count = {}, 0 end
-      ctx = { space = space, k = keys.of(space), bucket = {} }
-      contexts[space], context_count = ctx, context_count + 1
-    end
+  local function make(space)
+    if context_count >= 256 then contexts, context_count = {}, 0 end
+    local ctx = { space = space, k = keys.of(space), bucket = {} }
+    contexts[space], context_count = ctx, context_count + 1
     return ctx
   end
 
@@ -85,13 +83,14 @@ do
     ctx.brakes, ctx.braked, ctx.slowed, ctx.new_tags = false, false, false, 0
   end
 
-  -- open: the context of a call.
+  -- look: the first half of `open`: what a push into a bucket that waits for nothing but its rate needs to know. All fields else are as
+  -- an earlier call left them, until `fill`.
   -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
   local calls = 0
 
-  function context.open(space, now_us)
+  function context.look(space, now_us)
     calls = calls + 1
-    local ctx = of_space(space)
+    local ctx = contexts[space] or make(space)
     local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark')
     local id, now, m = head[1] or nil, clock(now_us), ctx.memory
     ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
@@ -101,23 +100,40 @@ do
     if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end
     -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that
     -- only read come to a replica too.
-    if now > m.drained_us + BELIEVED_US then m.rest_us, m.over_us = 0, 0 end
-    if now > m.drained_us + BELIEVED_US or now < m.clock then memory.replaced(m) end
+    local was_drained = now <= m.drained_us + BELIEVED_US
+    if not was_drained then m.rest_us, m.over_us = 0, 0 end
+    if not was_drained or now < m.clock then memory.replaced(m) end
     memory.refresh(m, now)
     m.clock = now
-    ctx.now, ctx.now_text, ctx.id, ctx.held, ctx.limits, ctx.memory = now, digits(now), id, head[3] or '', ctx.rec.limits, m
-    ctx.mark = head[6] -- false: nothing was ever submitted
+    local rec = ctx.rec
+    ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', rec.limits, m
+    ctx.mark, ctx.of_brakes = head[6], head[5] -- false: nothing was ever submitted; there are none
+    ctx.is_simple, ctx.has_retries = not (rec.has_more or rec.version or ctx.prev or head[5]), nil
+    ctx.is_filled = false
+    return ctx
+  end
+
+  -- fill: the other half. Where it was filled already nothing is done.
+  function context.fill(ctx)
+    if ctx.is_filled then return end
+    ctx.is_filled, ctx.calls, ctx.now_text = true, calls, digits(ctx.now)
     -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
     ctx.head_of, ctx.head = false, false
-    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.calls, ctx.went_on = false, false, false, false, calls, 0
-    local rec, brakes = ctx.rec, head[5]
-    local is_simple = not (rec.has_more or rec.version or ctx.prev or brakes)
-    if not is_simple or not ctx.is_simple or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.brakes or ctx.braked then
-      begin_tree(ctx, rec, brakes)
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.went_on = false, false, false, false, 0
+    local is_simple = ctx.is_simple
+    if not is_simple or not ctx.has_no_tree or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.brakes or ctx.braked then
+      begin_tree(ctx, ctx.rec, ctx.of_brakes)
     end
-    ctx.is_simple = is_simple
-    ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels, ctx.has_retries = 0, 0, 0, 0, nil, nil
+    ctx.has_no_tree = is_simple
+    ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels = 0, 0, 0, 0, nil
+  end
+
+  -- open: the context of a call.
+  -- reads, writes, cost   as `look`
+  function context.open(space, now_us)
+    local ctx = context.look(space, now_us)
+    context.fill(ctx)
     return ctx
   end
 

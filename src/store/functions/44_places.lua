@@ -136,6 +136,13 @@ do
     end
   end
 
+  -- schedule: a bucket leaves the schedule or the rest, where it stands in one of them, for the schedule. It is written at once.
+  function places.schedule(ctx, name, from, due)
+    local k = ctx.k
+    if from == k.rest then pcall_redis('ZREM', k.rest, name) end
+    call('ZADD', k.schedule, digits(due), name)
+  end
+
   -- commit: note where a bucket waits from now on, with its due. It is written by `flush`, with all others of the call.
   function places.commit(ctx, s, place)
     local from, due = s.place, s.due

@@ -9,7 +9,8 @@ do
 
   local opened -- the space of the last call that could open one: only another one may be out of reach
 
-  -- stored: what is stored of the bucket behind a queue key: its name, and its length, place, due and level; or nil and an error.
+  -- stored: what is stored of the bucket behind a queue key: its name, and its length, place, due and level; or nil and an error. Its
+  -- context is filled only where more than a rate may keep a bucket from going.
   local function stored(redis_keys, now_us)
     if #redis_keys ~= 1 then return nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
     local queue = redis_keys[1]
@@ -20,10 +21,10 @@ do
     end
     local ctx
     if space == opened then
-      ctx = context.open(space, now_us)
+      ctx = context.look(space, now_us)
     else
       local ok
-      ok, ctx = pcall(context.open, space, now_us)
+      ok, ctx = pcall(context.look, space, now_us)
       if not ok then return nil, partition.not_opened(ctx, name) end
       opened = space
     end
@@ -31,6 +32,7 @@ do
     if elsewhere then return nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return nil, wrong_type(queue, 'list') end
+    if not ctx.is_simple or ctx.held ~= '' then context.fill(ctx) end
     local place, due = places.find(ctx, name)
     local level = call('HGET', ctx.k.level, name)
     return ctx, name, len, place, due, level and tonumber(level) or nil
@@ -40,6 +42,7 @@ do
   local function read(redis_keys, now_us)
     local ctx, name, len, place, due, level = stored(redis_keys, now_us)
     if not ctx then return nil, nil, name end
+    context.fill(ctx)
     return ctx, bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level)
   end
 
@@ -176,10 +179,7 @@ do
     due = begun(ctx, name, due, len)
     context.count(ctx, 'pushed', n)
     call('LPUSH', queue, unpack(jobs))
-    if place ~= k.schedule or due ~= stored_due then
-      places.note(ctx, name, place, k.schedule, due)
-      places.flush(ctx)
-    end
+    if place ~= k.schedule or due ~= stored_due then places.schedule(ctx, name, place, due) end
     return { n, len + n, p.capacity, -1, eta_ms(p, due, now, len + n) }
   end
 
@@ -194,10 +194,11 @@ do
     if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
     local ctx, name, len, place, due, level = stored(redis_keys, now_us)
     if not ctx then return name end
-    if ctx.is_simple and not level and ctx.held == '' then
+    if not level and not ctx.is_filled then
       local reply = plain_push(ctx, name, redis_keys[1], jobs, len, place, due, for_no_ttl)
       if reply then return reply end
     end
+    context.fill(ctx)
     local s, err = bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level), nil
     if for_no_ttl and s.p.ttl_us then return nil end
     if s.p.refused then return refuse('BADBUCKET', s.bucket .. ' has no budget to leave through: ' .. s.p.refused) end
