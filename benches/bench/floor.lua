@@ -8,7 +8,7 @@ redis.register_function('floor_empty', function() end)
 -- keys  queue; args  job
 redis.register_function('floor_push', function(keys, args)
   local call = redis.call
-  call('HMGET', 'drip:policy', 'id', 'prev_id', 'held')
+  call('HMGET', 'drip:policy', 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark')
   call('TIME')
   call('LLEN', keys[1])
   call('ZSCORE', 'drip:schedule', keys[1])

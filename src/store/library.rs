@@ -38,6 +38,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/45_bucket.lua"),
     include_str!("functions/45_watch.lua"),
     include_str!("functions/46_budget.lua"),
+    include_str!("functions/46_stand.lua"),
     include_str!("functions/47_toll.lua"),
     include_str!("functions/48_rejecting.lua"),
     include_str!("functions/49_ids.lua"),

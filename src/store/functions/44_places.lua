@@ -143,6 +143,12 @@ do
     call('ZADD', k.schedule, digits(due), name)
   end
 
+  -- resting: the list of those who come to rest in this call, or stay there: of each the due and the name.
+  function places.resting(ctx)
+    if not ctx.moves then ctx.moves = { add = {}, remove = {} } end
+    return list_of(ctx.moves.add, ctx.k.rest)
+  end
+
   -- commit: note where a bucket waits from now on, with its due. It is written by `flush`, with all others of the call.
   function places.commit(ctx, s, place)
     local from, due = s.place, s.due

@@ -1,5 +1,5 @@
 -- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. What is true of one, what keeps a job from
--- leaving through a chain of them, and where they wait. What a job that leaves costs each is in 47_toll.
+-- leaving through a chain of them. Where they stand is in 46_stand, what a job that leaves costs each in 47_toll.
 --
 -- A budget has work while something waits for a share of it. Then it stands in one place, as a bucket does:
 --   k.schedule             it waits for its own due, or may go now
@@ -24,7 +24,7 @@
 
 local budget = {}
 do
-  local digits, policy_of, key_of = base.digits, record.policy_of, waiting.key
+  local digits, policy_of = base.digits, record.policy_of
 
   local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
   local KNOWN_MOST = 50000 -- budgets that are remembered, of one prefix
@@ -35,7 +35,7 @@ do
     -- Sixteen fields, all that most budgets ever have: with one more the table has room for 32.
     local b = {
       id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
-      tags = nil, call = ctx.calls, changed = false, is_open = nil, floor = 0, step = false,
+      tags = nil, call = ctx.calls, changed = false, is_open = nil, makes_up = 0, step = false,
     }
     local due, went_on, now, at, place
     if text then due, went_on, now, at, place = match(text, STATE) end
@@ -52,7 +52,7 @@ do
     return b
   end
 
-  local function encode(ctx, b)
+  function budget.encode(ctx, b)
     return table.concat({ digits(b.due), digits(b.went_on), base.exact(b.now), digits(b.at), sub(b.place, #ctx.k.prefix + 2) }, ' ')
   end
 
@@ -60,8 +60,10 @@ do
   local function change(ctx, b)
     if b.changed then return end
     local list = ctx.memory.budgets.changed
-    b.changed, list[#list + 1] = true, b
-    ctx.write_budgets = budget.flush
+    local n = #list
+    b.changed = true
+    list[n + 1] = b
+    if n == 0 then ctx.write_budgets = budget.flush end
   end
   budget.change = change
 
@@ -144,10 +146,7 @@ do
     local p = b.p
     b.call = ctx.calls
     if b.due < ctx.went_on then stood_still(ctx, b) end
-    if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then
-      b.floor = ctx.now - p.catch_up_us
-      return
-    end
+    if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then return end
     b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
     if b.brake and brake.put_right(ctx, b.brake) then change(ctx, b) end
     if p ~= b.p then ctx.memory.budgets.lines = {} end
@@ -224,15 +223,22 @@ do
   end
   budget.above = above
 
+  -- trusted: the lines that a call may believe as they are where all budgets of one are open: nothing has happened that `begin` looks for but
+  -- the time. Nil where none.
+  function budget.trusted(ctx)
+    if not ctx.has_budgets or ctx.rec.version or ctx.was or ctx.went_on > 0 then return nil end
+    return known(ctx).lines
+  end
+
   -- is_open: whether nothing but its due keeps a budget from letting a job through, and nothing but that due changes with one. It is found
   -- out once, and forgotten where its policy, its brake, its place or its turn change.
-  --   floor, step   of one that is open: the earliest due that it is charged for, and its interval where that is whole
+  --   makes_up, step   of one that is open: the lateness that it may make up for, and its interval where that is whole
   function budget.is_open(ctx, b)
     if b.is_open ~= nil then return b.is_open end
     local p, place = b.p, b.place
     b.is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.brake) and b.went_on == 0
       and (not place or place == ctx.k.rest or b.serving)
-    if b.is_open then b.floor, b.step = ctx.now - p.catch_up_us, p.part == 0 and p.step end
+    if b.is_open then b.makes_up, b.step = p.catch_up_us, p.part == 0 and p.step end
     return b.is_open
   end
 
@@ -271,6 +277,8 @@ do
     return max(due, b.p.count and ctx.now - brake.catch_up_us(b.p, b.brake, list[i + 1], ctx.now) or ctx.now)
   end
 
+  budget.met_by = met_by
+
   -- blocked: which of the budgets above keeps a job from leaving now: the nearest one; nil: none does.
   function budget.blocked(ctx, parent)
     local list = above(ctx, parent)
@@ -292,159 +300,5 @@ do
       if eta > latest then latest, decides = eta, b.id end
     end
     return latest, decides
-  end
-
-  -- ---- places ----
-
-  -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
-  local function move(ctx, b, place, at, ends)
-    local from, stays = b.place, place == b.place and at == b.at and not ends
-    if not stays and waiting.budget(ctx, from) then
-      ends = ends or place == from and waiting.ends_of(ctx, from, b.id, b.at)
-      waiting.leave(ctx, from, b.id, b.at)
-    end
-    if not stays and waiting.budget(ctx, place) then waiting.join(ctx, place, b.id, at, ends) end
-    b.place, b.at, b.is_open = place, at, nil
-    change(ctx, b)
-  end
-
-  -- stand: a budget with work stands where it must.
-  function budget.stand(ctx, b)
-    local list = above(ctx, b.id) -- itself first
-    if not b.p or b.p.refused then return move(ctx, b, ctx.k.refused, ctx.now) end
-    if b.p.paused then return move(ctx, b, ctx.k.paused, max(b.due, 0)) end
-    if slots.is_full(ctx, b.id, b.p) then return move(ctx, b, ctx.k.full, max(b.due, 0)) end
-    local due = met_by(ctx, list, 1)
-    if due > ctx.now then return move(ctx, b, ctx.k.schedule, due) end
-    if b.p.parent and budget.blocked(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due) end
-    move(ctx, b, ctx.k.schedule, due)
-  end
-
-  -- wait: a budget waits for its share of the one above.
-  function budget.wait(ctx, parent, b, due)
-    local up = budget.get(ctx, parent)
-    move(ctx, b, key_of(ctx, parent), due, b.goes_first and waiting.FRONT or budget.end_of(ctx, up, b.id, b.p))
-    b.goes_first = nil
-    budget.has_work(ctx, up)
-  end
-
-  -- turn_moves: a budget that waits for its share has its turn so much later, or earlier.
-  function budget.turn_moves(ctx, b, step)
-    if not waiting.budget(ctx, b.place) then return end
-    move(ctx, b, b.place, b.at, waiting.later(waiting.ends_of(ctx, b.place, b.id, b.at), step))
-  end
-
-  -- has_work: something waits for a share of a budget: it stands somewhere.
-  function budget.has_work(ctx, b)
-    if b.place and b.place ~= ctx.k.rest then return end
-    if not b.changed and (not b.place or b.at <= ctx.now) then b.due = 0 end -- it rested for long enough
-    if b.p and b.p.parent then budget.arrives(ctx, b.p.parent, b.id) end
-    if b.brake then brake.has_waiting(ctx, b.brake) end
-    budget.stand(ctx, b)
-  end
-
-  -- come: a bucket that is due, and that something above keeps from going, waits for its share. Replies its place.
-  function budget.come(ctx, s)
-    local up = budget.get(ctx, s.p.parent)
-    s.ends = s.ends or budget.end_of(ctx, up, s.bucket, s.p)
-    budget.has_work(ctx, up)
-    return key_of(ctx, s.p.parent)
-  end
-
-  -- rest: a budget without work: what is known of it stays until it makes no difference any more. What it waited by order is no lateness
-  -- of its next job either.
-  local function rest(ctx, b)
-    local now, p, rested, place, at = ctx.now, b.p, ctx.k.rest, nil, 0
-    if b.went_on ~= 0 and b.went_on <= now then b.due, b.went_on = max(b.due, b.went_on), 0 end
-    if p and p.count and b.due + p.catch_up_us > now then place, at = rested, b.due + p.catch_up_us end
-    if b.place and b.place ~= rested then return move(ctx, b, place, at) end
-    b.place, b.at = place, at
-    if not b.changed then change(ctx, b) end
-  end
-
-  -- may_go_by_itself: whether nothing of its own keeps a budget from going now.
-  function budget.may_go_by_itself(ctx, b)
-    if b.is_open then return b.due <= ctx.now end
-    if not b.p or b.p.refused or b.p.paused or slots.is_full(ctx, b.id, b.p) then return false end
-    return met_by(ctx, above(ctx, b.id), 1) <= ctx.now
-  end
-
-  -- take_place: where a budget waits after it was picked: for its next share, if nothing of its own keeps it; one through which no job
-  -- has left keeps its turn.
-  function budget.take_place(ctx, b, has_left)
-    if not waiting.first(ctx, key_of(ctx, b.id)) then return rest(ctx, b) end
-    if not budget.may_go_by_itself(ctx, b) then return budget.stand(ctx, b) end
-    if has_left or b.goes_first then budget.wait(ctx, b.p.parent, b, met_by(ctx, above(ctx, b.id), 1)) end
-  end
-
-  -- settle: a budget that stood somewhere, and whose turn is over or of which something changed: it stands where it must, or rests.
-  function budget.settle(ctx, b)
-    if waiting.first(ctx, key_of(ctx, b.id)) then budget.stand(ctx, b) else rest(ctx, b) end
-  end
-
-  -- go_on: a budget may have a slot free. Replies whether it waited for one and goes on.
-  function budget.go_on(ctx, id)
-    local b = budget.get(ctx, id)
-    if b.place ~= ctx.k.full or b.p and slots.is_full(ctx, id, b.p) then return false end
-    b.went_on, b.is_open = max(b.went_on, ctx.now), nil
-    budget.settle(ctx, b)
-    return true
-  end
-
-  -- mend: a budget that waits for a slot stands where it must, though somebody may have deleted that set.
-  function budget.mend(ctx, id)
-    local b = budget.get(ctx, id)
-    if b.place ~= ctx.k.full or pcall_redis('ZSCORE', ctx.k.full, id) then return end -- or the key holds something else
-    b.stands = nil
-    budget.settle(ctx, b)
-  end
-
-  -- put_right: a budget of which anything may have changed: its due is put right when it is read, here its place is.
-  function budget.put_right(ctx, id)
-    local b = budget.get(ctx, id)
-    if not b.place or b.place == ctx.k.rest then return change(ctx, b) end
-    local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full
-    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then
-      b.went_on, b.is_open = max(b.went_on, ctx.now), nil
-    end
-    local parent = b.p and not b.p.refused and b.p.parent
-    local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)
-    if not stays then budget.settle(ctx, b) end
-  end
-
-  -- flush: write what changed of budgets, before their places are written (44_places).
-  -- writes  budgets      cost  at most 2 calls
-  function budget.flush(ctx)
-    local all, add, gone, rested = ctx.memory.budgets, {}, {}, ctx.k.rest
-    local changed = all.changed
-    -- Of whom a timed setting ended, and this call is the first to see that: what stored it is gone when the call is over, so nobody else would
-    -- put its place right. Each may move the one above, so the list may grow.
-    for _, b in ipairs(changed) do
-      if b.fresh and b.p.over then budget.put_right(ctx, b.id) end
-    end
-    for i = 1, #changed do
-      local b = changed[i]
-      b.shares.now = b.now
-      if not b.place or b.place == rested then rest(ctx, b) end
-      local place = b.place
-      if place and place ~= rested then
-        add[#add + 1], add[#add + 2], b.is_stored = b.id, encode(ctx, b), true
-        if waiting.budget(ctx, place) then place = nil end
-      elseif b.is_stored then
-        gone[#gone + 1], b.is_stored = b.id, false
-      end
-      if place ~= b.stands or b.at ~= b.stands_at then places.note(ctx, b.id, b.stands, place, b.at) end
-      b.stands, b.stands_at = place, b.at
-      if not b.place then all.of[b.id], all.count, all.lines = nil, all.count - 1, {} end
-      if b.fresh then
-        bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p })
-        b.fresh = false
-      end
-      b.changed = false
-    end
-    if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
-    if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
-    all.shares.tag_count, ctx.new_tags = all.shares.tag_count + ctx.new_tags, 0
-    all.changed, ctx.write_budgets = {}, false -- last: where the above raises, nothing that is remembered is believed
   end
 end

@@ -111,10 +111,10 @@ do
 
   -- pays_open: `pays` of a line that is open, for a job of cost 1, where nobody looks at what passes through its budgets.
   local function pays_open(ctx, line, id, p, ends)
-    local n = #line
+    local n, at = #line, ctx.now
     for i = 1, n do
       local b = line[i]
-      local d, floor, step, now, tags = b.due, b.floor, b.step, b.now, b.tags
+      local d, floor, step, now, tags = b.due, at - b.makes_up, b.step, b.now, b.tags
       if d < floor then d = floor end
       if step then b.due = d + step else b.due = after(b.p, d) end
       local tag = tags[id]

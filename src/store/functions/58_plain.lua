@@ -13,7 +13,7 @@ do
 
   local going, now, now_text, went_on, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local calls, lines, line, policy, source, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
+  local calls, lines, trusts, line, policy, source, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
   local due_before, text_before, watched, drips, mark, mark_byte
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -25,7 +25,9 @@ do
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
   local function resume(ctx)
     going, bytes, latest, dispatched, counted, counted_from = true, ctx.bytes, ctx.latest_us, 0, 0, 0
-    calls, lines = ctx.calls, m.budgets and m.budgets.lines or {} -- a line of this call is as good as what `above` replies
+    calls, lines = ctx.calls, budget.trusted(ctx)
+    trusts = lines ~= nil
+    if not trusts then lines = m.budgets and m.budgets.lines or {} end -- of those the ones of this call are what `above` replies
     policy, source, to_route = nil, nil, nil
     late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
@@ -74,7 +76,7 @@ do
     policy, is_stopped, catch_up_from = p, p.is_stopped, now - p.catch_up_us
     if parent and not is_stopped then
       line = lines[parent]
-      if not line or line.call ~= calls then line = above(ctx, parent) end
+      if not line or not trusts and line.call ~= calls then line = above(ctx, parent) end
     else
       line = false
     end
@@ -88,10 +90,13 @@ do
     end
   end
 
-  -- makes_up: whether the lateness that a bucket below a line may make up for changes with each job.
-  local function makes_up(line)
+  -- asks_closed: what `asks` replies of a line that is not open all the way; false where the lateness that the bucket may make up for changes
+  -- with each job.
+  local function asks_closed(ctx, p, due)
+    line = above(ctx, p.parent)
     local b = line[1]
-    return b.brake and b.brake.paid
+    if b.brake and b.brake.paid then return false end
+    return asks(ctx, line, due)
   end
 
   -- paid: a job of so many bytes has left for the due that its bucket met, and the latest one that it met in all. Replies the next
@@ -174,7 +179,7 @@ do
 
   -- come: a plain bucket waits for its share from now on.
   local function come(ctx, name, p, len, place, due_text)
-    local up = line[1]
+    local up = above(ctx, p.parent)[1]
     waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.end_of(ctx, up, name, p))
     budget.has_work(ctx, up)
     left_place(name, place)
@@ -194,8 +199,8 @@ do
       met = asks_open(line, due)
       is_open = met and not watched
       if not met then
-        if makes_up(line) then return 0 end
-        met, goes_from = asks(ctx, line, due)
+        met, goes_from = asks_closed(ctx, p, due)
+        if met == false then return 0 end
       end
       if not met or met > now then
         come(ctx, name, p, len, place, due_text)
@@ -243,10 +248,7 @@ do
     local due = one.due < went_on and went_on or one.due
     local met = asks_open(line, due)
     local is_open = met and not watched
-    if not met then
-      if makes_up(line) then return false end
-      met, due = asks(ctx, line, due)
-    end
+    if not met then met, due = asks_closed(ctx, p, due) end
     if not met or met > now then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job

@@ -113,6 +113,9 @@ impl Tree {
         self.looks_at(n, now);
         let mut slow = self.nodes[n].slow.take().unwrap_or_default().put_right(now);
         let before = slow.left();
+        if self.nodes[n].queue.is_some() && self.is_over(n, now) {
+            self.nodes[n].due = now; // a bucket without work that may go at once: that is all that is known of its pace from now on
+        }
         act(&mut slow);
         if slow.left() < before {
             self.happens("an incident lowers a rate");
