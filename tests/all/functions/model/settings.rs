@@ -153,9 +153,13 @@ impl Model {
 
     /// Whether a setting of a bucket has ended since a moment.
     fn has_ended(&self, since: u64, now: u64, bucket: &str) -> bool {
-        let lies = self.own.get(bucket).into_iter().flat_map(BTreeMap::values).filter_map(Lies::till);
         let globs = self.record.globs.iter().filter(|(pattern, ..)| matches(pattern, bucket));
-        lies.chain(globs.filter_map(|(.., one)| one.till)).any(|till| since < till && till <= now)
+        self.ends_of(bucket).chain(globs.filter_map(|(.., one)| one.till)).any(|till| since < till && till <= now)
+    }
+
+    /// When the timed settings of a name end.
+    fn ends_of(&self, bucket: &str) -> impl Iterator<Item = u64> {
+        self.own.get(bucket).into_iter().flat_map(BTreeMap::values).filter_map(Lies::till)
     }
 
     /// When the first timed setting ends.
@@ -185,7 +189,7 @@ impl Model {
     /// "The end of `--for` counts in every call from that moment": a drain puts right what it left behind.
     pub(super) fn end_settings(&mut self, now: u64) {
         for bucket in self.own.keys().cloned().collect::<Vec<_>>() {
-            if self.has_ended(0, now, &bucket) {
+            if self.ends_of(&bucket).any(|till| till <= now) {
                 self.put_right(now, &bucket, None);
             }
         }
