@@ -89,6 +89,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
+        let _ = kill_process(self.pid, Signal::CONT); // one that a suite left frozen, for it broke off, could not end
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }

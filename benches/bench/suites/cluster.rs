@@ -132,7 +132,7 @@ impl System {
         for n in 0..BUCKETS {
             let bucket = BucketName::parse(format!("cluster-{n}").as_bytes()).map_err(io::Error::other)?;
             let number = self.layout.number_of(&bucket);
-            queues[usize::from(number) % self.servers.len()].push(self.layout.partition(number).queue(&bucket));
+            queues[self.homes[usize::from(number)]].push(self.layout.partition(number).queue(&bucket));
         }
         for (server, queues) in self.servers.iter().zip(&queues) {
             let mut load = Load::of(queues.iter().map(|queue| vec!["FCALL", "drip_push", "1", queue.as_str(), JOB]));
