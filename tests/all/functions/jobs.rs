@@ -5,8 +5,12 @@ use redis::Value;
 use crate::rig::{Case, Drained, Entry, MS, S, T0};
 
 /// A case with jobs of bucket `b` in a worker's hand.
-pub(super) fn in_hand(toml: &str, jobs: &[&str]) -> (Case, Vec<Entry>) {
-    let mut case = Case::with(toml);
+fn in_hand(toml: &str, jobs: &[&str]) -> (Case, Vec<Entry>) {
+    taken_of(Case::with(toml), jobs)
+}
+
+/// The same in a case of which nothing has left before.
+pub(super) fn taken_of(mut case: Case, jobs: &[&str]) -> (Case, Vec<Entry>) {
     case.settle_at(T0);
     case.push_at(T0, "b", jobs);
     for n in 0..jobs.len() as u64 {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::Value;
 
-use super::jobs::{in_hand, reap_at, server_now};
+use super::jobs::{reap_at, server_now, taken_of};
 use crate::rig::{Case, S, Server, T0, eventually};
 
 /// What Redis says of the group of the ready stream.
@@ -24,8 +24,9 @@ fn undelivered(case: &mut Case) -> i64 {
 
 #[test]
 fn a_lag_that_a_failover_made_wrong_hides_nothing_and_holds_nothing_and_is_mended() {
-    let (mut case, taken) =
-        in_hand("[defaults]\nrate = '1/s'\nlease = '1h'\n[limits]\nmax_ready = 4\n", &["1", "2", "3", "4"]);
+    let server = Server::start(&[]); // nobody has asked there who may not mend groups: once refused it is not tried again
+    let case = Case::on(&server, "[defaults]\nrate = '1/s'\nlease = '1h'\n[limits]\nmax_ready = 4\n");
+    let (mut case, taken) = taken_of(case, &["1", "2", "3", "4"]);
     let key = case.key("ready");
     case.push_at(T0 + 10 * S, "b", &["5", "6", "7", "8", "9"]);
     (10..12).for_each(|s| assert_eq!(case.settle_at(T0 + s * S).dispatched, 1));
@@ -85,7 +86,8 @@ fn a_promoted_replica_does_not_know_what_was_read_and_the_next_pass_tells_it() {
 
 #[test]
 fn names_of_workers_that_ended_are_let_go_and_never_one_that_holds_a_job() {
-    let (mut case, taken) = in_hand("[defaults]\nrate = '10/s'\nlease = '1d'\n", &["1"]);
+    let server = Server::start(&[]); // as above
+    let (mut case, taken) = taken_of(Case::on(&server, "[defaults]\nrate = '10/s'\nlease = '1d'\n"), &["1"]);
     let key = case.key("ready");
     for name in ["ended", "ended too"] {
         case.cmd::<i64>(&["XGROUP", "CREATECONSUMER", &key, "workers", name]);
