@@ -79,6 +79,16 @@ do
     return type(reply) == 'table' and reply.err or nil
   end
 
+  local WRITTEN_MOST = 4000 -- values that one command is given: `unpack` takes no more than 7,999
+
+  -- write: a command with all of a list, in parts. Replies the first error, if any.
+  function base.write(by, command, key, list)
+    for from = 1, #list, WRITTEN_MOST do
+      local err = base.is_error(by(command, key, unpack(list, from, min(from + WRITTEN_MOST - 1, #list))))
+      if err then return err end
+    end
+  end
+
   -- seen: a reply to a question that may fail. Where the caller may not ask, the call fails here: what he may not see must not be taken for
   -- missing, and least of all be remembered so for others. (Redis 7.0 and Valkey say it in different words, without a code.)
   function base.seen(reply)

@@ -160,8 +160,8 @@ do
       end
     end
     ctx.waiting_at = false
-    local failed = gone[1] and base.is_error(pcall_redis('HDEL', ctx.k.waiting, unpack(gone)))
-    failed = add[1] and base.is_error(pcall_redis('HSET', ctx.k.waiting, unpack(add))) or failed
+    local failed = base.write(pcall_redis, 'HDEL', ctx.k.waiting, gone)
+    failed = base.write(pcall_redis, 'HSET', ctx.k.waiting, add) or failed
     if failed then context.note(ctx, 'wrong-type', ctx.k.waiting) end
   end
 

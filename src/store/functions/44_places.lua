@@ -14,7 +14,7 @@
 
 local places = {}
 do
-  local digits, is_error, seen = base.digits, base.is_error, base.seen
+  local digits, is_error, seen, write = base.digits, base.is_error, base.seen, base.write
 
   local REST_MOST = 500    -- buckets at rest that one call forgets
   local FORGET_US = 100000 -- and how often they are forgotten: one at a time they would cost each wake three calls
@@ -190,12 +190,11 @@ do
   -- add_to: write buckets to a set other than the schedule. Where its key holds something else they go on the schedule, for what
   -- has left must count, and the reply is false.
   local function add_to(ctx, key, list)
-    local added = pcall_redis('ZADD', key, unpack(list))
-    if is_error(added) then
+    if write(pcall_redis, 'ZADD', key, list) then
       context.note(ctx, 'wrong-type', key)
       local later = ctx.now + AGAIN_US
       for i = 1, #list, 2 do list[i] = digits(max(list[i] + 0, later)) end
-      call('ZADD', ctx.k.schedule, unpack(list))
+      write(call, 'ZADD', ctx.k.schedule, list)
       return false
     end
     local name = sub(key, 1, #ctx.k.held) == ctx.k.held and sub(key, #ctx.k.held + 1)
@@ -214,16 +213,16 @@ do
     local moves, marks = ctx.moves, ctx.marks
     if marks then
       ctx.marks = false
-      call('HSET', ctx.k.reached, unpack(marks))
+      write(call, 'HSET', ctx.k.reached, marks)
     end
     if not moves then return false end
     ctx.moves = false
     local schedule = ctx.k.schedule
     local add, remove = moves.add[schedule], moves.remove[schedule]
     for key, list in pairs(moves.remove) do
-      if list[1] then (key == schedule and call or pcall_redis)('ZREM', key, unpack(list)) end
+      write(key == schedule and call or pcall_redis, 'ZREM', key, list)
     end
-    if add and add[1] then call('ZADD', schedule, unpack(add)) end
+    if add then write(call, 'ZADD', schedule, add) end
     local all_written = true
     for key, list in pairs(moves.add) do
       if key ~= schedule and list[1] then all_written = add_to(ctx, key, list) and all_written end

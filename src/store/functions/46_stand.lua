@@ -178,8 +178,8 @@ do
       end
       b.changed = false
     end
-    if add[1] then call('HSET', ctx.k.budgets, unpack(add)) end
-    if gone[1] then call('HDEL', ctx.k.budgets, unpack(gone)) end
+    base.write(call, 'HSET', ctx.k.budgets, add)
+    base.write(call, 'HDEL', ctx.k.budgets, gone)
     all.shares.tag_count, ctx.new_tags = all.shares.tag_count + ctx.new_tags, 0
     all.changed, ctx.write_budgets = {}, false -- last: where the above raises, nothing that is remembered is believed
   end

@@ -124,6 +124,26 @@ fn a_server_that_was_a_replica_for_a_while_believes_nothing_of_what_it_remembers
 }
 
 #[test]
+fn a_call_writes_all_that_a_thousand_buckets_in_three_budgets_of_their_own_leave_behind() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '20/s'\n[limits]\nbatch = 1000\n[[bucket]]\nmatch = 'd:*'\nwithin = 'c:{1}'\n\
+         [[budget]]\nmatch = 'c:*'\nrate = '5/s'\nwithin = 'b:{1}'\n[[budget]]\nmatch = 'b:*'\nrate = '5/s'\nwithin = 'a:{1}'\n\
+         [[budget]]\nmatch = 'a:*'\nrate = '5/s'\n",
+    );
+    let push = |case: &mut Case, at: u64| {
+        for n in 0..1_000 {
+            case.push_at(at, &format!("d:{n}"), &["1"]);
+        }
+    };
+    push(&mut case, T0);
+    assert_eq!(case.settle_at(T0 + MS).dispatched, 1_000, "and nothing waits any more: all four thousand rest");
+    push(&mut case, T0 + 2 * MS);
+    assert_eq!(case.settle_at(T0 + 100 * MS).dispatched, 0, "each of them has a budget of 5/s");
+    assert_eq!(case.settle_at(T0 + 300 * MS).dispatched, 1_000);
+    audit(&mut case);
+}
+
+#[test]
 fn a_budget_that_comes_back_is_as_good_as_new() {
     // A parent of one job in two seconds, eight busy children, and one more that has a job each minute: its waits are alike.
     let mut case = Case::with(
