@@ -214,15 +214,15 @@ impl Pair {
 
     /// The reaper: "1" takes back what workers hold for too long, "0" only deletes what is finished. Replies how many it took back.
     fn reap(&mut self, takes_back: &str) -> i64 {
-        let (mut route, mut id, mut taken_back) = (String::new(), String::new(), 0);
+        let (mut route, mut id, mut sum) = (String::new(), String::new(), 0);
         loop {
             let args = [self.now.to_string(), takes_back.to_owned(), route, id];
             let reply: (String, String, i64, i64, i64, i64, i64, Value, i64) =
                 self.case.fcall("drip__reap", &["policy"], &args);
             (route, id) = (reply.0, reply.1);
-            taken_back += reply.3;
+            sum += reply.3;
             if route.is_empty() {
-                return taken_back;
+                return sum;
             }
         }
     }

@@ -179,11 +179,11 @@ impl Pair {
                     let (before, behind) = known.split_at_mut(n + m);
                     std::mem::swap(&mut *before[n], &mut *behind[0]);
                 }
-                let expect = &mut known[n];
+                let expect = &mut *known[n];
                 if expect.id.is_empty() {
                     expect.id.clone_from(&found.id);
                 }
-                prop_assert_eq!(&ready(found, route, expect), &**expect);
+                prop_assert_eq!(&ready(found, route, expect), &*expect);
             }
         }
         let dead: Vec<Dead> = self
