@@ -87,8 +87,7 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let within = |accounts: usize| move |round: usize, n: usize| format!("provider:{}:{round}-{n}", n % accounts);
     let (ten, thousand) = (within(10), within(1_000));
     let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
-    // With 1,000 accounts each job of a call is in an account of its own. There the goal is far: what is looked up of a thousand policies
-    // comes to 1.3 by itself.
+    // With 1,000 accounts each job of a call is in an account of its own.
     for (accounts, many) in [(10, "10"), (1_000, "1,000")] {
         let what = format!("at depth three, uncontended, {many} accounts, each bucket again and again");
         report.pairs(
