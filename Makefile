@@ -23,7 +23,7 @@ chaos: setup ## make every fault some times under load, and judge what happened 
 	@mkdir -p target
 	@{ cargo test --quiet --test all -- chaos::every_fault --ignored --nocapture; echo $$? > target/chaos.rc; } | tee target/chaos.md; exit $$(cat target/chaos.rc)
 
-bench: setup ## measure speed and accuracy next to the theoretical limit (a quarter of an hour); figures and plots in target/bench
+bench: setup ## measure speed and accuracy next to the theoretical limit (half an hour); figures and plots in target/bench
 	@mkdir -p target/bench
 	@cargo bench --quiet --bench bench -- --json target/bench/figures.json --plots target/bench > target/bench/figures.md
 	@cat target/bench/figures.md

@@ -36,7 +36,7 @@ figures() {
   echo '| --- | --- | --- |'
   figure pace 'achieved rate, the worst of' 'the worst of 38 buckets at 1/10s to 10,000/s: its rate is off by'
   figure pace 'lateness p99, 1,000 buckets at 10/s' '10,000 jobs a second: 99 of 100 leave late by less than'
-  figure drain '100,000 buckets due at once' '100,000 buckets due at once: jobs let out'
+  figure drain '100,000 buckets due at once' '100,000 buckets due at once: jobs let out' XADD
   figure wake 'LPUSH to a blocked worker, p50' 'from an `LPUSH` to a worker that waits, the median' 'LPUSH to BRPOP'
   figure memory 'a scheduled bucket, beside its jobs' 'memory in Redis of a bucket, without its jobs'
   figure memory 'the daemon at rest, 1,000,000 buckets' 'memory of the daemon, 1,000,000 buckets'
