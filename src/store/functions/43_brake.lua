@@ -17,7 +17,6 @@ do
   local VERSION = '1'
   local HEAD = '^(%d+) (%d+)/(%d+) ?(.*)$'
   local FORGET_MOST = 100 -- nodes in a call
-  local PART = 4000       -- values that are written at once
 
   -- fresh: the brakes of a node of which nothing is stored.
   function brake.fresh(id) return { id = id } end
@@ -325,10 +324,10 @@ do
     return VERSION .. ' ' .. (br.pace and digits(br.pace) .. '/' .. digits(br.held) or '0/0')
   end
 
-  -- write: what is added to a key, and what leaves it, in parts, for `unpack` takes no more at once.
+  -- write: what is added to a key, and what leaves it.
   local function write(key, add_by, add, remove_by, gone)
-    for i = 1, #gone, PART do call(remove_by, key, unpack(gone, i, min(i + PART - 1, #gone))) end
-    for i = 1, #add, PART do call(add_by, key, unpack(add, i, min(i + PART - 1, #add))) end
+    base.write(call, remove_by, key, gone)
+    base.write(call, add_by, key, add)
   end
 
   -- flag: say what is stored.
