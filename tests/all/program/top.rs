@@ -30,7 +30,9 @@ fn three_buckets(case: &mut Case) {
     case.lpush("wide 短信 \u{202e}rtl", &vec!["x"; 60]);
 }
 
-const THREE: &str = "[defaults]\nrate = '1/h'\ncapacity = 50\n[[bucket]]\nmatch = 'few'\nrate = '30/m'\n";
+/// A rate of one in 61 minutes: after how long a bucket is empty is then not near a whole hour, and so reads the same when the walk comes in
+/// the millisecond of the dispatch and when it comes a second later.
+const THREE: &str = "[defaults]\nrate = '1/61m'\ncapacity = 50\n[[bucket]]\nmatch = 'few'\nrate = '30/m'\n";
 
 #[test]
 fn the_fullest_buckets_and_those_that_reject_are_shown_with_the_age_of_that_in_80_columns() {
@@ -52,7 +54,7 @@ fn the_fullest_buckets_and_those_that_reject_are_shown_with_the_age_of_that_in_8
     assert_eq!(ranked(&found, "fullest", "depth")[2].0, "few");
     assert_eq!(ranked(&found, "rejecting", "rejected"), [(expected[0].0.clone(), 10)]);
     assert_eq!(found["top"]["buckets"], 3);
-    assert!(found["top"]["fullest"][1]["empty_in_ms"].as_u64() > Some(39 * 3_600_000), "forty jobs at one an hour");
+    assert!(found["top"]["fullest"][1]["empty_in_ms"].as_u64() > Some(39 * 3_600_000), "forty jobs at one in 61 minutes");
     assert_eq!(found["daemons"][0]["wake_up"], "tracking");
     let age = found["top"]["age_ms"].as_u64().expect("an age");
     std::thread::sleep(Duration::from_millis(300));
@@ -63,11 +65,11 @@ fn the_fullest_buckets_and_those_that_reject_are_shown_with_the_age_of_that_in_8
     for part in [
         "wake-up by tracking\n",
         "fullest     of 3 buckets with work, ",
-        "     depth capacity empty in  rate      waits  bucket\n        49       50     2d0h",
-        "\n        40       50    1d15h  1/h       due    many\n",
+        "     depth capacity empty in  rate      waits  bucket\n        49       50     2d1h  1/61m     due    wide",
+        "\n        40       50    1d16h  1/61m     due    many\n",
         "30/m      due    few\n",
         "rejecting   about so many jobs in the last 10 to 20 minutes, ",
-        "  rejected    depth capacity  rate      waits  bucket\n        10       49       50  1/h       due    wide 短信 \\u{202e}rtl\n",
+        "  rejected    depth capacity  rate      waits  bucket\n        10       49       50  1/61m     due    wide 短信 \\u{202e}rtl\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
