@@ -211,11 +211,14 @@ fn a_closed_bucket_takes_nothing_and_what_redis_refuses_is_said_by_its_kind() {
 #[test]
 fn who_is_refused_by_a_gate_is_not_told_that_the_bucket_is_full() {
     let gate = |limit| format!("admit = {{ limiter = 'fixed-window', limit = {limit}, period = '1h' }}\n");
-    let door = Door::open(&format!(
+    let mut door = Door::open(&format!(
         "[defaults]\nrate = '1/h'\ncapacity = 100\n[[bucket]]\nmatch = 'gated'\n{}[[bucket]]\nmatch = 'small'\ncapacity = 2\n{}",
         gate(2),
         gate(9)
     ));
+    // The first job leaves at once. From then on the bucket has room for two, and stays full.
+    door.push("small", b"job").json(202);
+    eventually("it has left", || door.shell.case.jobs("ready").len() == 1);
     let refused = |bucket: &str, target: &str, headers: &[(&str, &str)], body: &[u8]| {
         let answer = door.ask(&format!("POST /v1/buckets/{bucket}/jobs{target}"), headers, body);
         let body = answer.json(429);

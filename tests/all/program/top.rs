@@ -54,7 +54,10 @@ fn the_fullest_buckets_and_those_that_reject_are_shown_with_the_age_of_that_in_8
     assert_eq!(ranked(&found, "fullest", "depth")[2].0, "few");
     assert_eq!(ranked(&found, "rejecting", "rejected"), [(expected[0].0.clone(), 10)]);
     assert_eq!(found["top"]["buckets"], 3);
-    assert!(found["top"]["fullest"][1]["empty_in_ms"].as_u64() > Some(39 * 3_600_000), "forty jobs at one in 61 minutes");
+    assert!(
+        found["top"]["fullest"][1]["empty_in_ms"].as_u64() > Some(39 * 3_600_000),
+        "forty jobs at one in 61 minutes"
+    );
     assert_eq!(found["daemons"][0]["wake_up"], "tracking");
     let age = found["top"]["age_ms"].as_u64().expect("an age");
     std::thread::sleep(Duration::from_millis(300));
