@@ -377,8 +377,8 @@ fn a_lease_that_runs_out_is_taken_back_in_time_and_not_right_after_a_start() {
         &case,
         "[defaults]\nrate = '100/s'\nlease = '1s'\nattempts = 9\nbackoff = { initial = '1ms', max = '1ms' }\n",
     );
-    let _daemon = Daemon::start(home.path());
     let started = Instant::now();
+    let _daemon = Daemon::start(home.path());
     case.lpush("b", &["x"]);
     eventually("it leaves", || case.stream("ready").len() == 1);
     case.take("ready", 1);

@@ -158,7 +158,7 @@ fn lines_of_a_file_have_their_ids_and_costs_in_fields_so_that_it_can_be_pushed_a
 #[test]
 fn a_file_with_buckets_and_ids_in_fields_waits_for_room_and_gives_up_what_would_be_late() {
     let mut shell =
-        Shell::new("[defaults]\nrate = '100/s'\ncapacity = 2\n[[bucket]]\nmatch = 'slow'\nrate = '1/h'\nttl = '1s'\n");
+        Shell::new("[defaults]\nrate = '100/s'\ncapacity = 2\n[[bucket]]\nmatch = 'slow'\nrate = '1/h'\nttl = '30m'\n");
     let _daemon = crate::rig::Daemon::start(shell.home());
     let all = (0..20).map(|n| format!("{{\"to\":\"fast\",\"id\":{n}}}\n")).collect::<Vec<_>>().concat();
     let late = "{\"to\":\"slow\",\"id\":1}\n{\"to\":\"slow\",\"id\":2}\n{\"to\":\"slow\",\"id\":3}\n";
