@@ -148,7 +148,7 @@ do
   -- announced: of some buckets, those whose first back-off has ended and which were scheduled for it.
   function retries.announced(ctx, names)
     local yes = {}
-    if ctx.has_retries then
+    if ctx.has_ended then
       for i, ends in ipairs(call('ZMSCORE', ctx.k.retries, unpack(names))) do yes[i] = ends and tonumber(ends) == huge end
     end
     return yes
