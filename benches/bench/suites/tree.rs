@@ -85,10 +85,10 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let (mine, beside) = (Server::start()?, Server::start()?);
     let _apart = Apart::of(&[&mine, &beside])?;
     let within = |accounts: usize| move |round: usize, n: usize| format!("provider:{}:{round}-{n}", n % accounts);
-    let (ten, thousand) = (within(10), within(1_000));
+    let (ten, hundred, thousand) = (within(10), within(100), within(1_000));
     let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
-    // With 1,000 accounts each job of a call is in an account of its own.
-    for (accounts, many) in [(10, "10"), (1_000, "1,000")] {
+    // With 100 accounts and more each job of a call is in an account of its own; with 1,000 it is another one in each of ten calls.
+    for (accounts, many) in [(10, "10"), (100, "100"), (1_000, "1,000")] {
         let what = format!("at depth three, uncontended, {many} accounts, each bucket again and again");
         report.pairs(
             |pairs| beside_plain(&what, pairs, Some(1.3)),
@@ -98,8 +98,9 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     }
     let daily = |round: usize, n: usize| format!("daily:{round}-{n}");
     let slots = |round: usize, n: usize| format!("slots:{round}-{n}");
-    let rows: [(&str, Name, Option<f64>); 4] = [
+    let rows: [(&str, Name, Option<f64>); 5] = [
         ("at depth three, uncontended, 10 accounts, each bucket's first job", &ten, Some(1.3)),
+        ("at depth three, uncontended, 100 accounts, each bucket's first job", &hundred, Some(1.3)),
         ("at depth three, uncontended, 1,000 accounts, each bucket's first job", &thousand, Some(1.3)),
         ("of a bucket with a quota", &daily, None),
         ("of a bucket with slots", &slots, None),
