@@ -7,7 +7,8 @@
 -- is paid after. `largest` is the largest such step so far, nil: none was longer than one job.
 --
 -- Tags, and the `now` of a budget without work, are nowhere but in memory: where that is lost all children begin anew. They outlive what
--- else is remembered of a budget, for where jobs leave seconds apart each call begins with what is stored.
+-- else is remembered of a budget, for where jobs leave seconds apart each call begins with what is stored. So does `rests_till`: how long a
+-- budget rests of which `stored_till` is stored, a little later (46_stand).
 
 local share = {}
 do
@@ -28,6 +29,17 @@ do
     it = { now = stored_now or 0, tags = {} }
     memory.of[id] = it
     return it
+  end
+
+  -- keep: what is to outlive the rest of what is remembered of a budget.
+  function share.keep(b)
+    local it = b.shares
+    it.now, it.rests_till, it.stored_till = b.now, b.at, not b.is_stored and b.stands_at or nil
+  end
+
+  -- rests_till: until when a budget rests of which this is stored. Another server that let jobs pass has stored something later.
+  function share.rests_till(it, stored)
+    return it.stored_till == stored and it.rests_till or stored
   end
 
   -- step: how far the tag of a child grows with a job.

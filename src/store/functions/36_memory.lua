@@ -44,7 +44,9 @@ do
   end
 
   function memory.distrust(m)
-    if m.budgets then memory.forget_budgets(m, m.budgets.shares) end
+    if not m.budgets then return end
+    for _, b in pairs(m.budgets.of) do share.keep(b) end
+    memory.forget_budgets(m, m.budgets.shares)
   end
 
   function memory.replaced(m)

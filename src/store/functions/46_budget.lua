@@ -9,8 +9,8 @@
 --   k.wait .. <budget>     it waits for its share of the budget above it
 -- and without work:
 --   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
--- At rest its score says when that is, so its due is that less its catch-up. Of one that has work <prefix>:budgets keeps
--- "<due> <went_on> <now> <at> <place>", the place without its prefix:
+-- At rest its score says when that is, so its due is that less its catch-up; it may be up to a second ahead (`passed`, 46_stand). Of one that
+-- has work <prefix>:budgets keeps "<due> <went_on> <now> <at> <place>", the place without its prefix:
 --   due       when its next job may leave
 --   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
 --             it (43_brake) that is when it will go on
@@ -47,6 +47,7 @@ do
     end
     if b.place and not waiting.budget(ctx, b.place) then b.stands, b.stands_at = b.place, b.at end
     b.shares = share.known(ctx.memory.budgets.shares, id, b.is_stored and b.now)
+    if b.stands == ctx.k.rest then b.at = share.rests_till(b.shares, b.at) end
     b.tags = b.shares.tags
     if not b.is_stored then b.now = b.shares.now end
     return b

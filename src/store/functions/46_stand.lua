@@ -3,6 +3,8 @@
 do
   local digits, key_of, change, above, met_by = base.digits, waiting.key, budget.change, budget.above, budget.met_by
 
+  local AHEAD_US = 1000000 -- what is stored of a budget that rests is later than it is by so much at most
+
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
   local function move(ctx, b, place, at, ends)
     local from, stays = b.place, place == b.place and at == b.at and not ends
@@ -120,26 +122,27 @@ do
   end
 
   -- passed: of the budgets that changed those through which jobs passed, and no more, rest again: most. Replies the others.
+  -- What is stored of such a budget is ahead of it, so that most calls have nothing to write. This server knows by how much (31_share). One that
+  -- takes over, or that was restarted, believes what is stored: no job leaves too early, and the first one at most an interval late, for no due is
+  -- believed that lies further ahead (put_right, 46_budget).
   local function passed(ctx, changed)
     local now, rested, list, earliest, others = ctx.now, ctx.k.rest, places.resting(ctx), huge, {}
-    local n, at_before, at_text = #list, nil, nil
+    local n, before, text = #list, nil, nil
     for i = 1, #changed do
       local b = changed[i]
-      local at = b.is_open and not b.is_stored and not b.fresh and b.stands == b.place and b.due + b.makes_up
-      if at and at > now then
-        b.shares.now = b.now
-        if at ~= at_before then -- many have the same
-          at_before, at_text = at, digits(at)
-          if at < earliest then earliest = at end
+      if b.is_open and not b.is_stored and not b.fresh and b.stands == b.place then
+        local at, stored = b.due + b.makes_up, b.stands_at
+        b.at, b.changed = at, false
+        if at > now and (not b.place or at > stored or at + AHEAD_US < stored) then
+          local till = b.step and b.step < AHEAD_US and at + AHEAD_US or at -- of a slower one each job is stored anyway
+          if till ~= before then -- many have the same
+            before, text = till, digits(till)
+            if till < earliest then earliest = till end
+          end
+          list[n + 1], list[n + 2] = text, b.id
+          n = n + 2
+          b.place, b.stands, b.stands_at = rested, rested, till
         end
-        list[n + 1] = at_text
-        list[n + 2] = b.id
-        n = n + 2
-        b.place = rested
-        b.at = at
-        b.stands = rested
-        b.stands_at = at
-        b.changed = false
       else
         others[#others + 1] = b
       end
@@ -160,7 +163,6 @@ do
     local changed = passed(ctx, all.changed)
     for i = 1, #changed do
       local b = changed[i]
-      b.shares.now = b.now
       if not b.place or b.place == rested then rest(ctx, b) end
       local place = b.place
       if place and place ~= rested then
@@ -171,7 +173,6 @@ do
       end
       if place ~= b.stands or b.at ~= b.stands_at then places.note(ctx, b.id, b.stands, place, b.at) end
       b.stands, b.stands_at = place, b.at
-      if not b.place then all.of[b.id], all.count, all.lines = nil, all.count - 1, {} end
       if b.fresh then
         bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p })
         b.fresh = false

@@ -41,6 +41,7 @@ mod quotas;
 mod rate;
 mod ready;
 mod regressions;
+mod rests;
 mod roles;
 mod rows;
 mod settings;
