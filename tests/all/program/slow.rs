@@ -105,7 +105,7 @@ fn a_worker_that_is_told_to_wait_slows_down_the_budget_that_was_named() {
     let mut shell = Shell::new(TREE);
     let _daemon = Daemon::start(shell.home());
     let hook = Hook::start(
-        |job, before| if job == "first" && before == 0 { "429 Too Many\r\nretry-after: 1" } else { "204 Fine" },
+        |job, before| if job == "first" && before == 0 { "429 Too Many\r\nretry-after: 3" } else { "204 Fine" },
     );
     let worker = Work::start(&shell, &["--http", &hook.url, "--throttle-budget", "twilio"]);
     shell.case.lpush("sms:a", &["first"]);
@@ -114,7 +114,7 @@ fn a_worker_that_is_told_to_wait_slows_down_the_budget_that_was_named() {
     eventually("the budget is slowed down", || shell.case.cmd::<bool>(&["HEXISTS", &slowed, "{twilio}"]));
     shell.case.lpush("sms:b", &["other"]);
     let (second, third) = (hook.next(), hook.next());
-    assert!(second.at - first.at >= Duration::from_secs(1), "all that is below it waits");
+    assert!(second.at - first.at >= Duration::from_secs(3), "all that is below it waits");
     assert!(
         [&second, &third].iter().any(|post| post.is("first")) && [&second, &third].iter().any(|post| post.is("other"))
     );

@@ -18,12 +18,15 @@ fn work_exec_runs_a_command_for_each_job_and_obeys_its_exit_code() {
     );
     let worker = Work::start(&shell, &["--concurrency", "2", "--exec", "sh", &script]);
     shell.case.lpush("b", &["fine", "dead", "once", "never"]);
+    let file = shell.home().join("seen");
+    // One that backs off is not ready, so that nothing is left for a while before its last attempt.
+    eventually("all have run", || std::fs::read_to_string(&file).is_ok_and(|seen| seen.lines().count() == 7));
     eventually("two are dead", || shell.case.stream("dead").len() == 2);
     eventually("and nothing is left", || shell.case.stream("ready").is_empty());
     let (code, took, log) = worker.stop();
     assert_eq!(code, Some(0), "{log}");
     assert!(took < STOPS_WITHIN, "{took:?}");
-    let seen = std::fs::read_to_string(shell.home().join("seen")).expect("seen");
+    let seen = std::fs::read_to_string(&file).expect("seen");
     let mut runs: Vec<(String, String)> = Vec::new();
     let mut ids = std::collections::HashMap::new();
     for line in seen.lines() {
