@@ -7,8 +7,8 @@
 -- is paid after. `largest` is the largest such step so far, nil: none was longer than one job.
 --
 -- Tags, and the `now` of a budget without work, are nowhere but in memory: where that is lost all children begin anew. They outlive what
--- else is remembered of a budget, for where jobs leave seconds apart each call begins with what is stored. So does `rests_till`: how long a
--- budget rests of which `stored_till` is stored, a little later (46_stand).
+-- else is remembered of a budget, for where jobs leave seconds apart each call begins with what is stored. So does
+-- `rests_till`, until when a budget really rests; `stored_till` is the later time that Redis has (46_stand).
 
 local share = {}
 do
@@ -31,15 +31,18 @@ do
     return it
   end
 
-  -- keep: what is to outlive the rest of what is remembered of a budget.
+  -- keep: what is to outlive the rest of what is remembered of a budget. Of one with work that changed and was not written, what is stored holds.
   function share.keep(b)
-    local it = b.shares
-    it.now, it.rests_till, it.stored_till = b.now, b.at, not b.is_stored and b.stands_at or nil
+    local it, is_written = b.shares, not b.changed
+    if is_written or not b.is_stored then it.now = b.now end
+    local rests = is_written and not b.is_stored and b.place and b.place == b.stands
+    it.rests_till, it.stored_till = rests and b.at or nil, rests and b.stands_at or nil
   end
 
-  -- rests_till: until when a budget rests of which this is stored. Another server that let jobs pass has stored something later.
+  -- rests_till: until when a budget rests of which this is stored. What is stored ahead ends with half a microsecond. Only the server that stored it
+  -- knows more; another one that lets a job pass stores something else.
   function share.rests_till(it, stored)
-    return it.stored_till == stored and it.rests_till or stored
+    return it.stored_till == stored and it.rests_till or floor(stored)
   end
 
   -- step: how far the tag of a child grows with a job.

@@ -40,7 +40,7 @@ do
   -- what is stored any more. Their shares are kept (31_share). replaced: another server may have written everything meanwhile, so neither is
   -- what was counted of delayed jobs by now.
   function memory.forget_budgets(m, shares)
-    m.budgets = { of = {}, lines = {}, count = 0, shares = shares, changed = {}, call = 0, rec = nil }
+    m.budgets = { of = {}, lines = {}, count = 0, shares = shares, changed = {}, is_written = true, call = 0, rec = nil }
   end
 
   function memory.distrust(m)

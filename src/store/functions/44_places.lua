@@ -204,9 +204,7 @@ do
     return true
   end
 
-  -- flush: write what was committed. Replies whether that changed the schedule.
-  -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
-  function places.flush(ctx)
+  local function write_all(ctx)
     if ctx.write_budgets then ctx.write_budgets(ctx) end
     if ctx.waits then waiting.flush(ctx) end
     if ctx.braked then brake.flush(ctx) end
@@ -229,6 +227,14 @@ do
     end
     if moves.remove[ctx.k.paused] then settings.forget_if_none(ctx) end -- it may have been the last trace of them
     return not all_written or add ~= nil and add[1] ~= nil or remove ~= nil and remove[1] ~= nil
+  end
+
+  -- flush: write what was committed. Replies whether that changed the schedule. Where it raises, nothing is believed of budgets any more.
+  -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
+  function places.flush(ctx)
+    local has_changed, budgets = write_all(ctx), ctx.memory.budgets
+    if budgets and budgets.call == ctx.calls then budgets.is_written = true end -- else it is of an earlier call
+    return has_changed
   end
 
   -- first_due: the earliest due of the schedule, or `huge`.

@@ -9,18 +9,18 @@
 --   k.wait .. <budget>     it waits for its share of the budget above it
 -- and without work:
 --   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
--- At rest its score says when that is, so its due is that less its catch-up; it may be up to a second ahead (`passed`, 46_stand). Of one that
--- has work <prefix>:budgets keeps "<due> <went_on> <now> <at> <place>", the place without its prefix:
+-- At rest its score says when that is, so its due is that less its catch-up; Redis may have a later time, by up to a second (`passed`,
+-- 46_stand). Of one that has work <prefix>:budgets keeps "<due> <went_on> <now> <at> <place>", the place without its prefix:
 --   due       when its next job may leave
 --   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
 --             it (43_brake) that is when it will go on
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may move more than once in a
--- call), brake (43_brake; nil: none), shares and tags (31_share: the tags of its children), serving (its turn has come: what waits for it is
--- no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to be found out). It is remembered from call to call as long as no
--- other server can have written another one.
+-- there; at rest until when it really rests), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may
+-- move more than once in a call), brake (43_brake; nil: none), shares and tags (31_share: the tags of its children), serving (its turn has
+-- come: what waits for it is no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to be found out). It is remembered from
+-- call to call as long as no other server can have written another one.
 
 local budget = {}
 do
@@ -111,7 +111,8 @@ do
     if all and all.call == ctx.calls then return all end
     if not all or share.is_full(all.shares) then
       memory.forget_budgets(m, share.none())
-    elseif ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1] or all.rec and all.rec ~= ctx.rec then
+    elseif ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1] or not all.is_written
+      or all.rec and all.rec ~= ctx.rec then
       memory.distrust(m)
     end
     all = m.budgets

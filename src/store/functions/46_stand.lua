@@ -3,7 +3,7 @@
 do
   local digits, key_of, change, above, met_by = base.digits, waiting.key, budget.change, budget.above, budget.met_by
 
-  local AHEAD_US = 1000000 -- what is stored of a budget that rests is later than it is by so much at most
+  local AHEAD_US = 1000000.5 -- how far ahead it is stored until when a budget rests; see `passed`
 
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
   local function move(ctx, b, place, at, ends)
@@ -122,9 +122,11 @@ do
   end
 
   -- passed: of the budgets that changed those through which jobs passed, and no more, rest again: most. Replies the others.
-  -- What is stored of such a budget is ahead of it, so that most calls have nothing to write. This server knows by how much (31_share). One that
+  -- Until when such a budget rests is stored ahead, so that most calls have nothing to write. This server knows by how much (31_share). One that
   -- takes over, or that was restarted, believes what is stored: no job leaves too early, and the first one at most an interval late, for no due is
-  -- believed that lies further ahead (put_right, 46_budget).
+  -- believed that lies further ahead (put_right, 46_budget). It must not let a job pass and leave what another server stored as it is: then that one
+  -- would believe what it knew, were it to come back. It does not: either its first job leaves after what is stored, or that job had to wait, and
+  -- what waited is written as it is. The half of a microsecond tells what is stored ahead from that.
   local function passed(ctx, changed)
     local now, rested, list, earliest, others = ctx.now, ctx.k.rest, places.resting(ctx), huge, {}
     local n, before, text = #list, nil, nil
@@ -134,9 +136,9 @@ do
         local at, stored = b.due + b.makes_up, b.stands_at
         b.at, b.changed = at, false
         if at > now and (not b.place or at > stored or at + AHEAD_US < stored) then
-          local till = b.step and b.step < AHEAD_US and at + AHEAD_US or at -- of a slower one each job is stored anyway
+          local till = b.p.interval_us < AHEAD_US and at + AHEAD_US or at -- of a slower one there is something to write with each job anyway
           if till ~= before then -- many have the same
-            before, text = till, digits(till)
+            before, text = till, format('%.1f', till)
             if till < earliest then earliest = till end
           end
           list[n + 1], list[n + 2] = text, b.id
@@ -183,5 +185,6 @@ do
     base.write(call, 'HDEL', ctx.k.budgets, gone)
     all.shares.tag_count, ctx.new_tags = all.shares.tag_count + ctx.new_tags, 0
     all.changed, ctx.write_budgets = {}, false -- last: where the above raises, nothing that is remembered is believed
+    all.is_written = false -- until their places are
   end
 end
