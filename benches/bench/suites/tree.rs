@@ -87,7 +87,7 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
     let within = |accounts: usize| move |round: usize, n: usize| format!("provider:{}:{round}-{n}", n % accounts);
     let (ten, hundred, thousand) = (within(10), within(100), within(1_000));
     let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
-    // With 100 accounts and more each job of a call is in an account of its own; with 1,000 it is another one in each of ten calls.
+    // With 100 accounts and more each job of a call is in an account of its own. With 1,000 an account comes again only after ten calls.
     for (accounts, many) in [(10, "10"), (100, "100"), (1_000, "1,000")] {
         let what = format!("at depth three, uncontended, {many} accounts, each bucket again and again");
         report.pairs(

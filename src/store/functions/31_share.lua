@@ -31,7 +31,8 @@ do
     return it
   end
 
-  -- keep: what is to outlive the rest of what is remembered of a budget. Of one with work that changed and was not written, what is stored holds.
+  -- keep: a budget is about to be forgotten: what stays known of it. Of one that changed, and of which that was not written, only what is stored is
+  -- believed.
   function share.keep(b)
     local it, is_written = b.shares, not b.changed
     if is_written or not b.is_stored then it.now = b.now end
@@ -39,8 +40,8 @@ do
     it.rests_till, it.stored_till = rests and b.at or nil, rests and b.stands_at or nil
   end
 
-  -- rests_till: until when a budget rests of which this is stored. What is stored ahead ends with half a microsecond. Only the server that stored it
-  -- knows more; another one that lets a job pass stores something else.
+  -- rests_till: until when a budget rests of which this time is stored. The server that stored it knows the real end (46_stand). Any other one
+  -- believes the time, without its half of a microsecond.
   function share.rests_till(it, stored)
     return it.stored_till == stored and it.rests_till or floor(stored)
   end

@@ -17,7 +17,7 @@
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there; at rest until when it really rests), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may
+-- there; at rest the real end of that), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may
 -- move more than once in a call), brake (43_brake; nil: none), shares and tags (31_share: the tags of its children), serving (its turn has
 -- come: what waits for it is no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to be found out). It is remembered from
 -- call to call as long as no other server can have written another one.

@@ -3,7 +3,7 @@
 do
   local digits, key_of, change, above, met_by = base.digits, waiting.key, budget.change, budget.above, budget.met_by
 
-  local AHEAD_US = 1000000.5 -- how far ahead it is stored until when a budget rests; see `passed`
+  local AHEAD_US = 1000000.5 -- of a budget that rests a time is stored that is so much later than the real one; see `passed`
 
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
   local function move(ctx, b, place, at, ends)
@@ -122,11 +122,12 @@ do
   end
 
   -- passed: of the budgets that changed those through which jobs passed, and no more, rest again: most. Replies the others.
-  -- Until when such a budget rests is stored ahead, so that most calls have nothing to write. This server knows by how much (31_share). One that
-  -- takes over, or that was restarted, believes what is stored: no job leaves too early, and the first one at most an interval late, for no due is
-  -- believed that lies further ahead (put_right, 46_budget). It must not let a job pass and leave what another server stored as it is: then that one
-  -- would believe what it knew, were it to come back. It does not: either its first job leaves after what is stored, or that job had to wait, and
-  -- what waited is written as it is. The half of a microsecond tells what is stored ahead from that.
+  -- The time that is stored of such a budget lies a second after the end of its rest, so that the calls of that second have nothing to write. This
+  -- server knows the real end (31_share). A server that takes over, or that was restarted, believes what is stored. So no job leaves too early, and
+  -- the first one leaves an interval late at most, for a due further ahead is not believed (put_right, 46_budget).
+  -- A server that lets a job pass must change what another one has stored: else that one would believe what it knew, if it came back. It does:
+  -- either the new end lies after what is stored, or the job had to wait, and then the real end is written. A real end is a whole number; a time
+  -- that is stored ahead ends with half a microsecond, so that the two are never the same.
   local function passed(ctx, changed)
     local now, rested, list, earliest, others = ctx.now, ctx.k.rest, places.resting(ctx), huge, {}
     local n, before, text = #list, nil, nil
