@@ -31,13 +31,19 @@ do
     return it
   end
 
+  -- rest_ends: when the rest of a budget without work ends. Its due says so as long as it has a rate: a job that passes changes nothing else.
+  function share.rest_ends(b)
+    local p = b.p
+    return p and p.count and b.due > 0 and b.due + p.catch_up_us or b.at
+  end
+
   -- keep: a budget is about to be forgotten: what stays known of it. Of one that changed, and of which that was not written, only what is stored is
   -- believed.
   function share.keep(b)
     local it, is_written = b.shares, not b.changed
     if is_written or not b.is_stored then it.now = b.now end
     local rests = is_written and not b.is_stored and b.place and b.place == b.stands
-    it.rests_till, it.stored_till = rests and b.at or nil, rests and b.stands_at or nil
+    it.rests_till, it.stored_till = rests and share.rest_ends(b) or nil, rests and b.stands_at or nil
   end
 
   -- rests_till: until when a budget rests of which this time is stored. The server that stored it knows the real end (46_stand). Any other one

@@ -92,39 +92,58 @@ do
     return false
   end
 
+  -- is_stopped: whether no bucket with this policy goes the plain way (58_plain).
+  function chain.is_stopped(p)
+    return p.paused or p.over or p.refused or p.limited or p.quotas or p.job or p.forward or false
+  end
+
+  -- catch_up_of: the lateness that a node makes up for. Inside a budget it meets that busy and would lose its rate, were that lateness dropped. So
+  -- it may make up for as much as one interval of its own, or two of its parent's, unless `catch_up` was written.
+  local function catch_up_of(rec, p, parent)
+    local above = rec.raw(rec, parent)
+    if p.catch_up_set or not above then return p.catch_up_us end
+    return max(CATCH_UP_US, p.interval_us, 2 * above.interval_us)
+  end
+
   -- fill: what its chain adds to a policy.
-  -- Inside a budget a node meets it busy and would lose its rate, were that lateness dropped. So it may make up for as much as one
-  -- interval of its own, or two of its parent's, unless `catch_up` was written.
   local function fill(rec, p, id, parent)
     local till
     p.parent = parent
     p.refused, till = look_up(rec, id, parent, rec.raw)
     if till then p.till = min(p.till or huge, till) end
     if not p.refused and not p.forward and above_is_limited(rec, parent) then p.limited = true end
-    if not p.refused and not p.catch_up_set then
-      p.catch_up_us = max(CATCH_UP_US, p.interval_us, 2 * rec.raw(rec, parent).interval_us)
-    end
     return p
   end
 
-  -- own_fields: what is asked of a policy at each job. It stands in each policy that is made of this one, the rest only here: there may be
-  -- thousands of budgets, and the memory that a dispatch goes through is what it costs.
-  local function own_fields(p)
-    return {
-      count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = p.catch_up_us, weight = p.weight,
-      capacity = p.capacity, lease = p.lease, route = p.route, made_of = p,
-    }
+  -- common_of: what the policies of all nodes with this one have in common, as the metatable of each: all but their parent. They share it where they
+  -- make up for the same lateness. What is asked at each job stands in it itself. So a policy is small: there may be thousands, and what makes a
+  -- dispatch slow is how much memory it goes through.
+  local function common_of(of_p, p, catch_up_us)
+    local heirs = of_p.heirs[catch_up_us]
+    if not heirs then
+      local common = {
+        count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = catch_up_us, weight = p.weight,
+        capacity = p.capacity, lease = p.lease, route = p.route, is_stopped = chain.is_stopped(p),
+      }
+      heirs = { __index = setmetatable(common, { __index = p }) }
+      of_p.heirs[catch_up_us] = heirs
+    end
+    return heirs
   end
 
   -- resolve: the policy of a node, as its chain makes it: its own where it has no parent, else one for all nodes with that policy and
   -- that parent. `is_own`: no other node has this policy, so it is changed in place.
+  --   made_of   what such a policy has in common with others: two that are made of the same differ in their parent, and in what its chain says
   function chain.resolve(rec, p, id, is_own)
     if not p.within then return p end
     local parent = parent_of(p, chain.budget_of(id) or id)
-    if is_own then return fill(rec, p, id, parent) end
+    if is_own then
+      p.catch_up_us = catch_up_of(rec, p, parent)
+      return fill(rec, p, id, parent)
+    end
     local of_p = rec.resolved[p]
     if not of_p then
-      of_p = { by_parent = {}, heirs = { __index = p } }
+      of_p = { by_parent = {}, heirs = {} }
       rec.resolved[p] = of_p
     end
     local cut = (rec.base or rec).cut
@@ -132,8 +151,9 @@ do
     local key = cut and parent .. names.tag_of(chain.budget_of(id) or id, cut.partition_by) or parent
     local made = of_p.by_parent[key]
     if not made or made.till and made.till <= (rec.now or 0) then
-      made = setmetatable(own_fields(p), of_p.heirs)
-      of_p.by_parent[key] = fill(rec, made, id, parent)
+      local heirs = common_of(of_p, p, catch_up_of(rec, p, parent))
+      made = fill(rec, setmetatable({ parent = parent, made_of = heirs.__index }, heirs), id, parent)
+      of_p.by_parent[key] = made
       rec.resolved_count = (rec.resolved_count or 0) + 1
       if rec.resolved_count > RESOLVED_MOST then rec.resolved, rec.resolved_count = {}, 0 end
     end

@@ -12,7 +12,7 @@ local record = {}
 do
   local refuse, seen = base.refuse, base.seen
 
-  local REMEMBERED = 100000 -- buckets whose policy is remembered, at least
+  local REMEMBERED = 131072 -- nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000
   local SHARED = 10000      -- policies that globs make, at most
 
   -- What holds where no record is stored: before any daemon ever ran.
@@ -141,9 +141,12 @@ do
     return rec
   end
 
-  -- remember: is_stopped says that no bucket with this policy goes the plain way (58_plain).
+  -- remember: what was found for a node.
   local function remember(rec, bucket, p)
-    if p then p.is_stopped = p.paused or p.over or p.refused or p.limited or p.quotas or p.job or p.forward or false end
+    if p then
+      local is_stopped = chain.is_stopped(p)
+      if p.is_stopped ~= is_stopped then p.is_stopped = is_stopped end
+    end
     if rec.young_count >= REMEMBERED then rec.young, rec.old, rec.young_count = {}, rec.young, 0 end
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end
@@ -153,8 +156,8 @@ do
   -- stay, and nothing is forgotten all at once.
   function record.policy_of(rec, bucket)
     if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
-    local p = rec.young[bucket]
-    if p and (not p.till or rec.now < p.till) then return p end
+    local p, now = rec.young[bucket], rec.now -- a record that nothing lies over has no time, and none of its policies ends
+    if p and (not now or not p.till or now < p.till) then return p end
     p = rec.old[bucket]
     if not p or p.till and rec.now >= p.till then p = rec.search(rec, bucket) end
     remember(rec, bucket, p)

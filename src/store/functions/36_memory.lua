@@ -40,7 +40,15 @@ do
   -- what is stored any more. Their shares are kept (31_share). replaced: another server may have written everything meanwhile, so neither is
   -- what was counted of delayed jobs by now.
   function memory.forget_budgets(m, shares)
-    m.budgets = { of = {}, lines = {}, count = 0, shares = shares, changed = {}, is_written = true, call = 0, rec = nil }
+    m.budgets = { of = {}, count = 0, shares = shares, changed = {}, is_written = true, call = 0, rec = nil }
+    memory.forget_lines(m.budgets)
+  end
+
+  -- forget_lines: which budgets are above which node (46_budget):
+  --   lines, begun   by the id of the nearest one the list of all, and by that list the call that has looked at it
+  --   ways           the same list by the policy of a bucket
+  function memory.forget_lines(all)
+    all.lines, all.begun, all.ways, all.way_count = {}, {}, {}, 0
   end
 
   function memory.distrust(m)

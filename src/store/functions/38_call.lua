@@ -80,7 +80,7 @@ do
     ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
     ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
     ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
-    ctx.brakes, ctx.braked, ctx.slowed, ctx.new_tags = false, false, false, 0
+    ctx.brakes, ctx.braked, ctx.slowed = false, false, false
   end
 
   -- look: the first half of `open`: what a push into a bucket that waits for nothing but its rate needs to know. All fields else are as

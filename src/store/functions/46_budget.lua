@@ -17,14 +17,17 @@
 --   now       of its waiting set (31_share)
 --
 -- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
--- there; at rest the real end of that), stands, stands_at (the set in which Redis has it, waiting sets aside, and the score there: it may
--- move more than once in a call), brake (43_brake; nil: none), shares and tags (31_share: the tags of its children), serving (its turn has
--- come: what waits for it is no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to be found out). It is remembered from
--- call to call as long as no other server can have written another one.
+-- there; at rest the real end of that, as of when it was last written: see share.rest_ends), stands, stands_at (the set in which Redis has it,
+-- waiting sets aside, and the score there: it may move more than once in a call), brake (43_brake; nil: none), shares and tags (31_share: the tags
+-- of its children), serving (its turn has come: what waits for it is no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to
+-- be found out), covered (see budget.cover; of one that is open). It is remembered from call to call as long as no other server can have written
+-- another one.
 
 local budget = {}
 do
   local digits, policy_of = base.digits, record.policy_of
+
+  budget.AHEAD_US = 1000000.5 -- of a budget that rests a time is stored that is so much later than the real one (46_stand)
 
   local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
   local KNOWN_MOST = 50000 -- budgets that are remembered, of one prefix
@@ -32,10 +35,10 @@ do
   -- ---- what is known of a budget ----
 
   local function decode(ctx, id, text, rests_till)
-    -- Sixteen fields, all that most budgets ever have: with one more the table has room for 32.
+    -- All fields that most budgets ever have are sixteen at most: with one more the table has room for 32.
     local b = {
       id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
-      tags = nil, call = ctx.calls, changed = false, is_open = nil, makes_up = 0, step = false,
+      tags = nil, call = ctx.calls, changed = false, is_open = nil, covered = 0,
     }
     local due, went_on, now, at, place
     if text then due, went_on, now, at, place = match(text, STATE) end
@@ -151,7 +154,7 @@ do
     if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then return end
     b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
     if b.brake and brake.put_right(ctx, b.brake) then change(ctx, b) end
-    if p ~= b.p then ctx.memory.budgets.lines = {} end
+    if p ~= b.p then memory.forget_lines(ctx.memory.budgets) end
     put_right(ctx, b)
     hold(ctx, b)
   end
@@ -187,14 +190,17 @@ do
   -- expect: these nodes are asked for next: of the budgets above them those that are not remembered are read at once.
   function budget.expect(ctx, names)
     if not ctx.has_budgets then return end
-    local of, ids, seen = known(ctx).of, {}, {}
+    local all, ids, seen = known(ctx), {}, {}
+    local of, ways = all.of, all.ways
     for i = 1, #names do
       local p = policy_of(ctx.rec, names[i])
-      local id = p and not p.refused and p.parent or chain.budget_of(names[i]) and names[i]
-      while id and not of[id] and not seen[id] do
-        seen[id], ids[#ids + 1] = true, id
-        local up = policy_of(ctx.rec, id)
-        id = up and up.parent
+      if not p or not ways[p] then
+        local id = chain.budget_of(names[i]) and names[i] or p and not p.refused and p.parent
+        while id and not of[id] and not seen[id] do
+          seen[id], ids[#ids + 1] = true, id
+          local up = policy_of(ctx.rec, id)
+          id = up and up.parent
+        end
       end
     end
     if ids[1] then budget.load(ctx, ids) end
@@ -204,7 +210,7 @@ do
   local function above(ctx, parent)
     local all, calls = ctx.memory.budgets, ctx.calls
     local line = all and all.lines[parent]
-    if line and line.call == calls then return line end
+    if line and all.begun[line] == calls then return line end
     all = known(ctx)
     line = all.lines[parent]
     for i = 1, line and #line or 0 do
@@ -213,35 +219,64 @@ do
     end
     if not line or all.lines[parent] ~= line then
       local b = budget.get(ctx, parent)
-      line = { b, is_open = false, call = 0 }
+      line = { b }
       while b.p and b.p.parent do
         b = budget.get(ctx, b.p.parent)
         line[#line + 1] = b
       end
       all.lines[parent] = line
     end
-    line.call = calls
+    all.begun[line] = calls
     return line
   end
   budget.above = above
 
   -- trusted: the lines that a call may believe as they are where all budgets of one are open: nothing has happened that `begin` looks for but
-  -- the time. Nil where none.
+  -- the time. It is a table from the policy of a bucket to the line above it; nil where none may be believed.
   function budget.trusted(ctx)
     if not ctx.has_budgets or ctx.rec.version or ctx.was or ctx.went_on > 0 then return nil end
-    return known(ctx).lines
+    return known(ctx).ways
   end
 
-  -- is_open: whether nothing but its due keeps a budget from letting a job through, and nothing but that due changes with one. It is found
-  -- out once, and forgotten where its policy, its brake, its place or its turn change.
-  --   makes_up, step   of one that is open: the lateness that it may make up for, and its interval where that is whole
+  -- way_of: the line above a bucket with this policy. It is remembered in `ways`, which may be nil.
+  function budget.way_of(ctx, p, ways)
+    local line = above(ctx, p.parent)
+    local all = ctx.memory.budgets
+    if ways and ways == all.ways then
+      if all.way_count >= KNOWN_MOST then all.ways, all.way_count = {}, 0 end
+      all.ways[p], all.way_count = line, all.way_count + 1
+    end
+    return line
+  end
+
+  -- terms_of: what is asked of an open budget with this policy at each job: one table for all budgets of an entry, for there may be thousands,
+  -- and what makes a dispatch slow is how much memory it goes through.
+  --   makes_up, step   the lateness that it may make up for, and its interval where that is whole      weight   its own, at the one above
+  local function terms_of(p)
+    local source = p.made_of or p
+    local terms = source.terms
+    if not terms or terms.makes_up ~= p.catch_up_us then
+      terms = { makes_up = p.catch_up_us, step = p.part == 0 and p.step, weight = p.weight }
+      source.terms = terms
+    end
+    return terms
+  end
+
+  -- is_open: the terms of a budget that nothing but its due keeps from letting a job through, and of which nothing but that due changes with one;
+  -- false: it is no such budget. It is found out once, and forgotten where its policy, its brake, its place or its turn change.
   function budget.is_open(ctx, b)
     if b.is_open ~= nil then return b.is_open end
     local p, place = b.p, b.place
-    b.is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.brake) and b.went_on == 0
+    local is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.brake) and b.went_on == 0
       and (not place or place == ctx.k.rest or b.serving)
-    if b.is_open then b.makes_up, b.step = p.catch_up_us, p.part == 0 and p.step end
+    b.is_open = is_open and terms_of(p)
+    if is_open then budget.cover(ctx, b) end
     return b.is_open
+  end
+
+  -- cover: `covered` says up to which end of its rest a job that passes through an open budget leaves nothing to write: that is what is stored.
+  function budget.cover(ctx, b)
+    b.covered = b.place == ctx.k.rest and b.stands == b.place and not b.is_stored and b.stands_at or 0
   end
 
   -- serves: the turn of a budget begins, picked with this end (nil: by nobody), or is over.

@@ -3,7 +3,7 @@
 do
   local digits, key_of, change, above, met_by = base.digits, waiting.key, budget.change, budget.above, budget.met_by
 
-  local AHEAD_US = 1000000.5 -- of a budget that rests a time is stored that is so much later than the real one; see `passed`
+  local AHEAD_US = budget.AHEAD_US
 
   -- move: a budget stands in another place from now on. Its score there is the due; at rest the time at which it is forgotten.
   local function move(ctx, b, place, at, ends)
@@ -46,7 +46,7 @@ do
   -- has_work: something waits for a share of a budget: it stands somewhere.
   function budget.has_work(ctx, b)
     if b.place and b.place ~= ctx.k.rest then return end
-    if not b.changed and (not b.place or b.at <= ctx.now) then b.due = 0 end -- it rested for long enough
+    if not b.changed and (not b.place or share.rest_ends(b) <= ctx.now) then b.due = 0 end -- it rested for long enough
     if b.p and b.p.parent then budget.arrives(ctx, b.p.parent, b.id) end
     if b.brake then brake.has_waiting(ctx, b.brake) end
     budget.stand(ctx, b)
@@ -134,7 +134,7 @@ do
     for i = 1, #changed do
       local b = changed[i]
       if b.is_open and not b.is_stored and not b.fresh and b.stands == b.place then
-        local at, stored = b.due + b.makes_up, b.stands_at
+        local at, stored = b.due + b.is_open.makes_up, b.stands_at
         b.at, b.changed = at, false
         if at > now and (not b.place or at > stored or at + AHEAD_US < stored) then
           local till = b.p.interval_us < AHEAD_US and at + AHEAD_US or at -- of a slower one there is something to write with each job anyway
@@ -144,7 +144,7 @@ do
           end
           list[n + 1], list[n + 2] = text, b.id
           n = n + 2
-          b.place, b.stands, b.stands_at = rested, rested, till
+          b.place, b.stands, b.stands_at, b.covered = rested, rested, till, till
         end
       else
         others[#others + 1] = b
@@ -176,6 +176,7 @@ do
       end
       if place ~= b.stands or b.at ~= b.stands_at then places.note(ctx, b.id, b.stands, place, b.at) end
       b.stands, b.stands_at = place, b.at
+      if b.is_open then budget.cover(ctx, b) end
       if b.fresh then
         bucket.mark_reached(ctx, { bucket = b.id, spreads = b.spreads, p = b.p })
         b.fresh = false
@@ -184,7 +185,6 @@ do
     end
     base.write(call, 'HSET', ctx.k.budgets, add)
     base.write(call, 'HDEL', ctx.k.budgets, gone)
-    all.shares.tag_count, ctx.new_tags = all.shares.tag_count + ctx.new_tags, 0
     all.changed, ctx.write_budgets = {}, false -- last: where the above raises, nothing that is remembered is believed
     all.is_written = false -- until their places are
   end

@@ -5,12 +5,11 @@
 
 local toll = {}
 do
-  local after, is_open, change = rate.after, budget.is_open, budget.change
+  local after, is_open, change, AHEAD_US = rate.after, budget.is_open, budget.change, budget.AHEAD_US
 
   -- asks_each: `asks` of a line that is not open.
   local function asks_each(ctx, line, due)
     local now, rested, went_on, met = ctx.now, ctx.k.rest, 0, due
-    line.is_open = false
     for i = #line, 1, -1 do
       local b = line[i]
       local p, d = b.p, b.due
@@ -38,7 +37,6 @@ do
         met = d
       end
     end
-    line.is_open = true
     return met, due
   end
 
@@ -88,12 +86,13 @@ do
 
   -- pays_each: `pays` of a line that is not open, or for a job that costs more than 1.
   local function pays_each(ctx, line, id, p, ends, cost)
+    local shares = ctx.memory.budgets.shares
     go_on(line)
     for i = 1, #line do
       local b = line[i]
       charge(ctx, b, line[i + 1], cost or 1)
       local tag = b.tags[id]
-      if not tag then ctx.new_tags = ctx.new_tags + 1 end
+      if not tag then shares.tag_count = shares.tag_count + 1 end
       ends = ends or share.end_of(tag, b.now, p.weight, b.shares.largest)
       b.tags[id] = cost and turn_of(b, p, ends, cost) or ends
       if ends > b.now then b.now = ends end
@@ -104,33 +103,38 @@ do
 
   local new_tags = 0 -- those that `pays_open` made, and nobody has counted yet
 
-  -- count_tags: children became known since the last time: they are counted, for too many are not remembered.
+  -- count_tags: the children that became known since the last time are counted, for too many are not remembered.
   function toll.count_tags(ctx)
-    if new_tags > 0 then ctx.new_tags, new_tags = ctx.new_tags + new_tags, 0 end
+    if new_tags == 0 then return end
+    local shares = ctx.memory.budgets.shares
+    shares.tag_count, new_tags = shares.tag_count + new_tags, 0
   end
 
   -- pays_open: `pays` of a line that is open, for a job of cost 1, where nobody looks at what passes through its budgets.
-  local function pays_open(ctx, line, id, p, ends)
+  local function pays_open(ctx, line, id, weight, ends)
     local n, at = #line, ctx.now
     for i = 1, n do
       local b = line[i]
-      local d, floor, step, now, tags = b.due, at - b.makes_up, b.step, b.now, b.tags
-      if d < floor then d = floor end
-      if step then b.due = d + step else b.due = after(b.p, d) end
+      local terms, d, now, tags = b.is_open, b.due, b.now, b.tags
+      local makes_up, step = terms.makes_up, terms.step
+      if d < at - makes_up then d = at - makes_up end
+      if step then d = d + step else d = after(b.p, d) end
+      b.due = d
       local tag = tags[id]
       if not tag then new_tags = new_tags + 1 end
       if not ends then -- as share.end_of has it
         if not tag then
-          ends = now - 1 + 2 / p.weight
+          ends = now - 1 + 2 / weight
         else
           if tag < now - 1 then tag = max(tag, now - (b.shares.largest or 1)) end
-          ends = tag + 1 / p.weight
+          ends = tag + 1 / weight
         end
       end
       tags[id] = ends
       if ends > now then b.now = ends end
-      if not b.changed then change(ctx, b) end
-      if i < n then id, p, ends = b.id, b.p, b.ends end
+      local rests_till, covered = d + makes_up, b.covered
+      if (rests_till > covered or rests_till < covered - AHEAD_US) and not b.changed then change(ctx, b) end
+      if i < n then id, weight, ends = b.id, terms.weight, b.ends end
     end
   end
   toll.pays_open = pays_open
@@ -142,8 +146,10 @@ do
     if watched then
       for i = 1, #line do watch.note(watched.counts, line[i].id, 1) end
     end
-    if cost or not line.is_open then return pays_each(ctx, line, id, p, ends, cost) end
-    pays_open(ctx, line, id, p, ends)
+    for i = 1, #line do
+      if cost or not line[i].is_open then return pays_each(ctx, line, id, p, ends, cost) end
+    end
+    pays_open(ctx, line, id, p.weight, ends)
     toll.count_tags(ctx)
   end
 

@@ -9,11 +9,11 @@ do
   local digits, after, policy_of, where, find_quarter = base.digits, rate.after, record.policy_of, bucket.where, leave.find_quarter
   local room, above, asks, asks_open, pays, pays_open = route.room, budget.above, toll.asks, toll.asks_open, toll.pays, toll.pays_open
   local watched_in, watch_note, drips_of, drip, refused = watch.of, watch.note, watch.drips_of, watch.drip, leave.refused
-  local from_right = dispatch.from_right
+  local from_right, way_of = dispatch.from_right, budget.way_of
 
   local going, now, now_text, went_on, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
-  local calls, lines, trusts, line, policy, source, is_stopped, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
+  local ways, line, policy, source, is_stopped, weight, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
   local due_before, text_before, watched, drips, mark, mark_byte
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
@@ -25,9 +25,7 @@ do
   -- resume: plain turns follow, at the beginning or after another one. pause: another one follows, and counts where all do.
   local function resume(ctx)
     going, bytes, latest, dispatched, counted, counted_from = true, ctx.bytes, ctx.latest_us, 0, 0, 0
-    calls, lines = ctx.calls, budget.trusted(ctx)
-    trusts = lines ~= nil
-    if not trusts then lines = m.budgets and m.budgets.lines or {} end -- of those the ones of this call are what `above` replies
+    ways = budget.trusted(ctx)
     policy, source, to_route = nil, nil, nil
     late_from, late_to, rest_us, settled, notes_left = m.late_from, m.late_to, m.rest_us, m.settled, memory.room(m)
   end
@@ -72,16 +70,11 @@ do
   -- use: the policy of the buckets that come next; many in a row have the same. Those that are made of one, each for its own budget, differ
   -- in what is read first.
   local function use(ctx, p)
-    local parent, made_of = p.parent, p.made_of
-    policy, is_stopped, catch_up_from = p, p.is_stopped, now - p.catch_up_us
-    if parent and not is_stopped then
-      line = lines[parent]
-      if not line or not trusts and line.call ~= calls then line = above(ctx, parent) end
-    else
-      line = false
-    end
+    local made_of = p.made_of
+    policy, is_stopped = p, p.is_stopped
+    line = not is_stopped and (ways and ways[p] or p.parent and way_of(ctx, p, ways)) or false
     if made_of and made_of == source then return end
-    source, capacity, lease, step = made_of, p.capacity, p.lease, p.part == 0 and p.step
+    source, weight, capacity, lease, step, catch_up_from = made_of, p.weight, p.capacity, p.lease, p.part == 0 and p.step, now - p.catch_up_us
     if p.route ~= to_route then
       write_room()
       to_route = p.route
@@ -216,7 +209,7 @@ do
       return 0
     end
     if not put(ctx, name, job, due_text) then return 0 end
-    if is_open then pays_open(ctx, line, name, p) elseif line then pays(ctx, line, name, p) end
+    if is_open then pays_open(ctx, line, name, weight) elseif line then pays(ctx, line, name, p) end
     local out = 1
     due = paid(p, due, size, met)
     if len > 1 and due <= now and not line then
@@ -253,7 +246,7 @@ do
     local job = call('LINDEX', queue, '-1')
     local size = #job
     if size > now_limit or mark and is_marked(job) or not put(ctx, name, job, digits(met)) then return false end
-    if is_open then pays_open(ctx, line, name, p, one.ends) else pays(ctx, line, name, p, one.ends) end
+    if is_open then pays_open(ctx, line, name, weight, one.ends) else pays(ctx, line, name, p, one.ends) end
     if watched then watch_note(watched, name, 1) end
     due = paid(p, due, size, met)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
