@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::JOB;
 use super::drain::{push_plainly, ready, schedule_all};
-use super::in_redis::{DRAIN, dispatch, drain_all, drain_once, emptied};
+use super::in_redis::{DRAIN, dispatch, dispatch_once, drain_all, drain_once, emptied};
 use super::lab::{Apart, Server, queue, spent};
 use super::measure::Pairs;
 use super::neighbours::{Seen, Street};
@@ -54,6 +54,7 @@ const SATURATED_RATE: usize = 2_000;
 
 pub(super) fn run(report: &mut Report) -> io::Result<()> {
     uncontended(report)?;
+    uncontended_crowd(report)?;
     saturated(report)?;
     memory(report)?;
     crowd(report)
@@ -67,51 +68,55 @@ fn beside_plain(what: &str, pairs: &Pairs, goal: Option<f64>) -> Row {
     goal.iter().fold(row, |row, most| row.ratio_goal(Bound::AtMost(*most)))
 }
 
-/// What a dispatch of a plain bucket takes, its first one.
-fn plain(server: &Server) -> io::Result<f64> {
-    dispatch(&mut emptied(server, DEPTH_THREE)?, &DRAIN, BUCKETS, |round, n| format!("plain-{round}-{n}"))
-}
-
-/// What one takes of a plain bucket whose jobs have left before.
-fn plain_again(server: &Server) -> io::Result<f64> {
-    dispatch(&mut emptied(server, DEPTH_THREE)?, &DRAIN, BUCKETS, |_, n| format!("again-{n}"))
-}
-
 /// The name of a bucket, by its round and number.
 type Name<'a> = &'a dyn Fn(usize, usize) -> String;
 
-/// Dispatches that no level keeps back.
+/// What a dispatch takes of buckets with these names.
+fn of(server: &Server, name: Name) -> io::Result<f64> {
+    dispatch(&mut emptied(server, DEPTH_THREE)?, &DRAIN, BUCKETS, name)
+}
+
+/// Dispatches that no level keeps back. Those of plain buckets beside them have names of the same length: a longer one takes longer.
 fn uncontended(report: &mut Report) -> io::Result<()> {
     let (mine, beside) = (Server::start()?, Server::start()?);
     let _apart = Apart::of(&[&mine, &beside])?;
-    let within = |accounts: usize| move |round: usize, n: usize| format!("provider:{}:{round}-{n}", n % accounts);
-    let (ten, hundred, thousand) = (within(10), within(100), within(1_000));
-    let again = |accounts: usize| move |_: usize, n: usize| format!("provider:{}:again-{n}", n % accounts);
+    let mut compare = |what: &str, name: Name, plain: Name, goal| {
+        report.pairs(|pairs| beside_plain(what, pairs, goal), || of(&mine, name), || of(&beside, plain)).map(drop)
+    };
     // With 100 accounts and more each job of a call is in an account of its own. With 1,000 an account comes again only after ten calls.
     for (accounts, many) in [(10, "10"), (100, "100"), (1_000, "1,000")] {
+        let again = |first: &'static str| move |_: usize, n: usize| format!("{first}:{}:again-{n}", n % accounts);
         let what = format!("at depth three, uncontended, {many} accounts, each bucket again and again");
-        report.pairs(
-            |pairs| beside_plain(&what, pairs, Some(1.3)),
-            || dispatch(&mut emptied(&mine, DEPTH_THREE)?, &DRAIN, BUCKETS, again(accounts)),
-            || plain_again(&beside),
-        )?;
+        compare(&what, &again("provider"), &again("again-er"), Some(1.3))?;
     }
-    let daily = |round: usize, n: usize| format!("daily:{round}-{n}");
-    let slots = |round: usize, n: usize| format!("slots:{round}-{n}");
-    let rows: [(&str, Name, Option<f64>); 5] = [
-        ("at depth three, uncontended, 10 accounts, each bucket's first job", &ten, Some(1.3)),
-        ("at depth three, uncontended, 100 accounts, each bucket's first job", &hundred, Some(1.3)),
-        ("at depth three, uncontended, 1,000 accounts, each bucket's first job", &thousand, Some(1.3)),
-        ("of a bucket with a quota", &daily, None),
-        ("of a bucket with slots", &slots, None),
-    ];
-    for (what, name, goal) in rows {
-        report.pairs(
-            |pairs| beside_plain(what, pairs, goal),
-            || dispatch(&mut emptied(&mine, DEPTH_THREE)?, &DRAIN, BUCKETS, name),
-            || plain(&beside),
-        )?;
+    for (accounts, many) in [(10, "10"), (100, "100"), (1_000, "1,000")] {
+        let new = |first: &'static str| move |round: usize, n: usize| format!("{first}:{}:{round}-{n}", n % accounts);
+        let what = format!("at depth three, uncontended, {many} accounts, each bucket's first job");
+        compare(&what, &new("provider"), &new("plain-er"), Some(1.3))?;
     }
+    let new = |first: &'static str| move |round: usize, n: usize| format!("{first}:{round}-{n}");
+    compare("of a bucket with a quota", &new("daily"), &new("plain"), None)?;
+    compare("of a bucket with slots", &new("slots"), &new("plain"), None)
+}
+
+/// The crowd again, where nothing keeps a job back: its buckets become due in any order.
+fn uncontended_crowd(report: &mut Report) -> io::Result<()> {
+    let (mine, beside) = (Server::start()?, Server::start()?);
+    let _apart = Apart::of(&[&mine, &beside])?;
+    let policies =
+        crowded(1_000_000, 1_000_000, 1_000) + "[limits]\nmax_ready = 1000000\n[defaults]\nrate = \"1000/s\"\n";
+    let (mut mine, mut beside) = (emptied(&mine, &policies)?, emptied(&beside, &policies)?);
+    let of = |wire: &mut Wire, kind| {
+        let mut senders: Vec<usize> = (0..SENDERS).collect();
+        fastrand::shuffle(&mut senders);
+        let us = dispatch_once(wire, &DRAIN, senders.into_iter().map(|n| member(kind, n)))?;
+        Ok(us / SENDERS as f64)
+    };
+    report.pairs(
+        |pairs| beside_plain(&format!("at depth three, uncontended, {CROWD}"), pairs, Some(1.3)),
+        || of(&mut mine, "sender"),
+        || of(&mut beside, "nobody"),
+    )?;
     Ok(())
 }
 
@@ -212,33 +217,33 @@ fn memory(report: &mut Report) -> io::Result<()> {
     Ok(())
 }
 
+/// The crowd: so many providers, accounts in each of them, and senders in all.
 const PROVIDERS: usize = 10;
 const ACCOUNTS: usize = 100;
-const SENDERS: usize = 100;
+const SENDERS: usize = 100_000;
+const CROWD: &str = "100,000 buckets in 1,000 accounts in 10 providers";
 
 /// What all providers let out in a second.
 const ALLOWED: usize = 2_000;
 
-/// The crowd: the providers are the narrow place.
-fn crowded() -> String {
-    let provider = ALLOWED / PROVIDERS;
+/// The policies of the crowd: what a provider, an account and a sender may let out in a second.
+fn crowded(provider: usize, account: usize, sender: usize) -> String {
     format!(
         "[[budget]]\nmatch = \"provider:*\"\nrate = \"{provider}/s\"\n\
-         [[budget]]\nmatch = \"account:*:*\"\nrate = \"20/s\"\nwithin = \"provider:{{1}}\"\n\
-         [[bucket]]\nmatch = \"sender:*:*:*\"\nrate = \"10/s\"\nwithin = \"account:{{1}}:{{2}}\"\n"
+         [[budget]]\nmatch = \"account:*:*\"\nrate = \"{account}/s\"\nwithin = \"provider:{{1}}\"\n\
+         [[bucket]]\nmatch = \"sender:*:*:*\"\nrate = \"{sender}/s\"\nwithin = \"account:{{1}}:{{2}}\"\n"
     )
 }
 
-/// The queue of a sender, by its number.
-fn sender(n: usize) -> String {
-    queue(&format!("sender:{}:{}:{n}", n % PROVIDERS, n / PROVIDERS % ACCOUNTS))
+/// The name of one of the crowd, by its number; of another kind, it is a plain bucket.
+fn member(kind: &str, n: usize) -> String {
+    format!("{kind}:{}:{}:{n}", n % PROVIDERS, n / PROVIDERS % ACCOUNTS)
 }
 
-/// 100,000 buckets in 1,000 accounts in 10 providers: with nothing to do, at 80 %, and saturated.
+/// The crowd: with nothing to do, at 80 %, and saturated.
 fn crowd(report: &mut Report) -> io::Result<()> {
     const LASTING: Duration = Duration::from_secs(10);
     const EVERY: Duration = Duration::from_millis(10);
-    let senders = PROVIDERS * ACCOUNTS * SENDERS;
     let idle = |street: &Street| {
         street.watch(|_| {
             std::thread::sleep(LASTING);
@@ -247,12 +252,13 @@ fn crowd(report: &mut Report) -> io::Result<()> {
     };
     let alone = idle(&Street::new()?)?;
     report.add(Row::new("tree", "lateness p99 of a bucket at 100/s, no budgets", alone.late.ms(99.0), "ms"));
-    let street = Street::with(&crowded())?;
-    let crowd = "100,000 buckets in 1,000 accounts in 10 providers";
-    report.add(idle(&street)?.row("tree", &format!("{crowd} are idle"), &alone));
+    // The providers are the narrow place.
+    let street = Street::with(&crowded(ALLOWED / PROVIDERS, 20, 10))?;
+    let sender = |n| queue(&member("sender", n));
+    report.add(idle(&street)?.row("tree", &format!("{CROWD} are idle"), &alone));
 
     let pushes = ALLOWED * 8 / 10 * LASTING.as_millis() as usize / 1_000;
-    let queues: Vec<String> = (0..pushes).map(|_| sender(fastrand::usize(0..senders))).collect();
+    let queues: Vec<String> = (0..pushes).map(|_| sender(fastrand::usize(0..SENDERS))).collect();
     let mut load = Load::of(queues.iter().map(|queue| vec!["LPUSH", queue, JOB]));
     let (busy, cost) = costing(&street, |wire| {
         let (since, at_once) = (Instant::now(), pushes / (LASTING.as_millis() / EVERY.as_millis()) as usize);
@@ -264,17 +270,17 @@ fn crowd(report: &mut Report) -> io::Result<()> {
     })?;
     let rate = |seen: &Seen| seen.others as f64 * 1e6 / seen.us as f64;
     let came = pushes as f64 * 1e6 / busy.us as f64;
-    report.add(busy.row("tree", &format!("{crowd} are used at 80 %"), &alone));
+    report.add(busy.row("tree", &format!("{CROWD} are used at 80 %"), &alone));
     report.add(
-        Row::new("tree", format!("{crowd}, at 80 %: jobs that left"), rate(&busy), "/s")
+        Row::new("tree", format!("{CROWD}, at 80 %: jobs that left"), rate(&busy), "/s")
             .beside("that came", came)
             .cost(cost)
             .ratio_goal(Bound::AtLeast(0.99)),
     );
 
-    let queues: Vec<String> = (0..senders).map(sender).collect();
+    let queues: Vec<String> = (0..SENDERS).map(sender).collect();
     let mut load = Load::of(queues.iter().map(|queue| vec!["LPUSH", queue, JOB]));
-    street.server.wire()?.run(&mut load, senders, 64)?;
+    street.server.wire()?.run(&mut load, SENDERS, 64)?;
     // Until all of them have been looked at, and wait; on a slow machine that takes half a minute.
     for _ in 0..6 {
         if rate(&idle(&street)?) >= 0.99 * ALLOWED as f64 {
@@ -285,9 +291,9 @@ fn crowd(report: &mut Report) -> io::Result<()> {
         std::thread::sleep(LASTING);
         Ok(())
     })?;
-    report.add(full.row("tree", &format!("{crowd} are saturated"), &alone));
+    report.add(full.row("tree", &format!("{CROWD} are saturated"), &alone));
     report.add(
-        Row::new("tree", format!("{crowd}, saturated: jobs that left"), rate(&full), "/s")
+        Row::new("tree", format!("{CROWD}, saturated: jobs that left"), rate(&full), "/s")
             .beside("the rates of the providers", ALLOWED as f64)
             .cost(cost)
             .ratio_goal(Bound::AtLeast(0.99)),
