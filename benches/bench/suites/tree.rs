@@ -103,8 +103,7 @@ fn uncontended(report: &mut Report) -> io::Result<()> {
 fn uncontended_crowd(report: &mut Report) -> io::Result<()> {
     let (mine, beside) = (Server::start()?, Server::start()?);
     let _apart = Apart::of(&[&mine, &beside])?;
-    let policies =
-        crowded(1_000_000, 1_000_000, 1_000) + "[limits]\nmax_ready = 1000000\n[defaults]\nrate = \"1000/s\"\n";
+    let policies = crowded(1_000_000, 1_000_000, 1_000) + "[defaults]\nrate = \"1000/s\"\n";
     let (mut mine, mut beside) = (emptied(&mine, &policies)?, emptied(&beside, &policies)?);
     let of = |wire: &mut Wire, kind| {
         let mut senders: Vec<usize> = (0..SENDERS).collect();
