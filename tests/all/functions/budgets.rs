@@ -1,19 +1,13 @@
 //! Budgets: pace on every node of a tree, what waits for a share and where, what the doors say, and what happens when operators or
 //! a reload change something above a bucket.
 
+use super::flow::{audit, excess, jobs, left};
 use crate::rig::{Case, MS, S, Server, T0};
 
 const TREE: &str = "[[budget]]\nmatch = 'p'\nrate = '10/s'\n[[budget]]\nmatch = 'p:*'\nrate = '8/s'\nwithin = 'p'\n\
                     [[bucket]]\nmatch = 'p:*:*'\nrate = '6/s'\nwithin = 'p:{1}'\n[defaults]\nrate = '100/s'\ncapacity = 100\n";
 
-/// Nothing stands in two places or in none.
-#[track_caller]
-fn audit(case: &mut Case) {
-    let wrong: Vec<String> = case.fcall("drip__audit", &["policy"], &[""; 0]);
-    assert_eq!(wrong, Vec::<String>::new());
-}
-
-/// Let time pass from due to due, as a daemon does.
+/// Let time pass from due to due, as a daemon does, with a look at everything after each step.
 fn run(case: &mut Case, mut now: u64, until: u64) {
     loop {
         let wait = case.settle_at(now).wait_us;
@@ -24,27 +18,6 @@ fn run(case: &mut Case, mut now: u64, until: u64) {
         now += wait as u64;
     }
     case.settle_at(until);
-}
-
-/// When the jobs of the buckets that begin so have left, since the beginning.
-fn left(case: &mut Case, head: &str) -> Vec<u64> {
-    let of_it = case.stream("ready").into_iter().filter(|entry| entry.text("bucket").starts_with(head));
-    of_it.map(|entry| entry.number("at_us") - T0).collect()
-}
-
-/// Promise 1: how much sooner than `interval` apart jobs left, at worst, in any window.
-fn excess(at: &[u64], interval: u64) -> u64 {
-    let (mut worst, mut latest) = (0, i64::MIN);
-    for (n, at) in at.iter().enumerate() {
-        let ahead = *at as i64 - n as i64 * interval as i64;
-        latest = latest.max(ahead);
-        worst = worst.max(latest - ahead);
-    }
-    worst as u64
-}
-
-fn jobs(n: usize) -> Vec<&'static str> {
-    vec!["x"; n]
 }
 
 #[test]
@@ -68,7 +41,7 @@ fn every_node_of_a_tree_keeps_its_pace() {
     run(&mut case, T0, T0 + 10 * S);
     let all = left(&mut case, "p:");
     assert!((100..=102).contains(&all.len()), "{} jobs in ten seconds at 10/s", all.len());
-    assert!(excess(&all, 100 * MS) <= 20 * MS);
+    assert!(excess(&all, 1, 100 * MS) <= 20 * MS);
     // Three accounts share 10/s, and two senders the part of the first.
     let nodes = [
         ("p:a", 125, 33),
@@ -81,7 +54,7 @@ fn every_node_of_a_tree_keeps_its_pace() {
     for (head, ms, share) in nodes {
         // Inside a budget a node may make up for an interval of its own, or two of its parent's.
         let at = left(&mut case, head);
-        assert!(excess(&at, ms * MS) <= 250 * MS, "{head}: {}", excess(&at, ms * MS));
+        assert!(excess(&at, 1, ms * MS) <= 250 * MS, "{head}: {}", excess(&at, 1, ms * MS));
         assert!((share - 1..=share + 2).contains(&at.len()), "{head}: {} jobs", at.len());
     }
 }
@@ -134,7 +107,7 @@ fn a_budget_may_be_named_by_a_number() {
     }
     run(&mut case, T0, T0 + 900 * MS);
     assert_eq!(left(&mut case, "").len(), 10);
-    assert!(excess(&left(&mut case, ""), 100 * MS) <= 20 * MS);
+    assert!(excess(&left(&mut case, ""), 1, 100 * MS) <= 20 * MS);
 }
 
 #[test]

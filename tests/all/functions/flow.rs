@@ -31,6 +31,17 @@ pub fn left(case: &mut Case, head: &str) -> Vec<u64> {
     of_it.map(|entry| entry.number("at_us") - T0).collect()
 }
 
+/// Promise 1 from what has left alone: how much sooner jobs left than `count` in `period_us` allow, at worst, in any window; in us, rounded up.
+pub fn excess(at: &[u64], count: u64, period_us: u64) -> u64 {
+    let (mut worst, mut latest) = (0, i128::MIN);
+    for (n, at) in at.iter().enumerate() {
+        let ahead = i128::from(*at) * i128::from(count) - n as i128 * i128::from(period_us);
+        latest = latest.max(ahead);
+        worst = worst.max(latest - ahead);
+    }
+    u64::try_from(worst).expect("never negative").div_ceil(count)
+}
+
 /// `n` jobs.
 pub fn jobs(n: usize) -> Vec<&'static str> {
     vec!["x"; n]

@@ -74,6 +74,7 @@ mod tree_jobs;
 mod tree_model;
 mod tree_promise;
 mod tree_quotas;
+mod tree_rates;
 mod tree_reference;
 mod tree_slots;
 mod tree_slow;
