@@ -65,9 +65,10 @@ do
 
   -- look_up: what is above a node: why its chain cannot be resolved, or nil; and when what is set for anything above it ends.
   local function look_up(rec, id, parent, policy_of)
-    local till
+    local till, seen = nil, { [id] = true }
     for level = 2, LEVELS_MOST + 1 do
-      if parent == id then return 'its budgets form a circle: ' .. parent end
+      if seen[parent] then return 'its budgets form a circle: ' .. parent end
+      seen[parent] = true
       local above = policy_of(rec, parent)
       local cut = (rec.base or rec).cut
       if cut and not chain.share_tag(cut, chain.budget_of(id) or id, chain.budget_of(parent)) then

@@ -21,7 +21,7 @@ do
   local AGAIN_US = 1000000 -- where a set cannot be written, its buckets are looked at again after so long
 
   -- load: where some buckets stand, and their dues there. `found` are the dues on the schedule, where they were read already.
-  -- reads   schedule, rest, paused, held sets; waiting and refused where there are budgets
+  -- reads   schedule, rest, paused, held sets; waiting where there are budgets, refused there and where anything is set (`within` may be)
   -- writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are stored, 2 where there are budgets, 1 a missing one
   --         and held route
   function places.load(ctx, names, found)
@@ -39,7 +39,7 @@ do
         end
         if paused == nil then
           paused = ctx.rec.version and seen(pcall_redis('ZMSCORE', k.paused, unpack(names))) or false
-          refused = ctx.has_budgets and seen(pcall_redis('ZMSCORE', k.refused, unpack(names))) or false
+          refused = (ctx.has_budgets or ctx.rec.version) and seen(pcall_redis('ZMSCORE', k.refused, unpack(names))) or false
           shares = ctx.has_budgets and waiting.places(ctx, names) or false
           full = ctx.may_be_full and seen(pcall_redis('ZMSCORE', k.full, unpack(names))) or false
         end

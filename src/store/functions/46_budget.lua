@@ -220,7 +220,8 @@ do
     if not line or all.lines[parent] ~= line then
       local b = budget.get(ctx, parent)
       line = { b }
-      while b.p and b.p.parent do
+      -- A chain that cannot be resolved ends where that is so: it may be a circle.
+      while b.p and b.p.parent and not b.p.refused and #line < chain.LEVELS_MOST do
         b = budget.get(ctx, b.p.parent)
         line[#line + 1] = b
       end

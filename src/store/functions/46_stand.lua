@@ -19,8 +19,8 @@ do
 
   -- stand: a budget with work stands where it must.
   function budget.stand(ctx, b)
-    local list = above(ctx, b.id) -- itself first
     if not b.p or b.p.refused then return move(ctx, b, ctx.k.refused, ctx.now) end
+    local list = above(ctx, b.id) -- itself first
     if b.p.paused then return move(ctx, b, ctx.k.paused, max(b.due, 0)) end
     if slots.is_full(ctx, b.id, b.p) then return move(ctx, b, ctx.k.full, max(b.due, 0)) end
     local due = met_by(ctx, list, 1)
@@ -83,7 +83,9 @@ do
   function budget.take_place(ctx, b, has_left)
     if not waiting.first(ctx, key_of(ctx, b.id)) then return rest(ctx, b) end
     if not budget.may_go_by_itself(ctx, b) then return budget.stand(ctx, b) end
-    if has_left or b.goes_first then budget.wait(ctx, b.p.parent, b, met_by(ctx, above(ctx, b.id), 1)) end
+    local parent = b.p.parent
+    if not parent or b.place ~= key_of(ctx, parent) then return budget.stand(ctx, b) end -- a change moved it, and has not come by yet
+    if has_left or b.goes_first then budget.wait(ctx, parent, b, met_by(ctx, above(ctx, b.id), 1)) end
   end
 
   -- settle: a budget that stood somewhere, and whose turn is over or of which something changed: it stands where it must, or rests.
@@ -112,8 +114,8 @@ do
   function budget.put_right(ctx, id)
     local b = budget.get(ctx, id)
     if not b.place or b.place == ctx.k.rest then return change(ctx, b) end
-    local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full
-    if was_stopped and b.p and not b.p.paused and not slots.is_full(ctx, id, b.p) then
+    local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full or b.place == ctx.k.refused
+    if was_stopped and b.p and not b.p.paused and not b.p.refused and not slots.is_full(ctx, id, b.p) then
       b.went_on, b.is_open = max(b.went_on, ctx.now), nil
     end
     local parent = b.p and not b.p.refused and b.p.parent

@@ -1,7 +1,7 @@
 -- The sweep: one pass over every bucket that stands somewhere and over every retry, a batch a drain. It carries a change of
 -- policy to all of them, and it finds what lies too far ahead after the clock stepped back. The first one counts the delayed jobs (51_delayed). It starts when a record is new,
 -- when the clock went back, and at the first drain after the server or the library started; where it stands is kept in memory
--- only, and it begins anew when that is lost.
+-- only, and it begins anew when that is lost. Its last part comes by once more after what is set for a budget has changed.
 
 local sweep = {}
 do
@@ -24,8 +24,8 @@ do
   -- route now, or if it is not due any more.
   local function put_right(ctx, s, name, place, due, level)
     if chain.budget_of(name) then return budget.put_right(ctx, name) end
-    local queue, len = ctx.k.queues .. name, 0
-    if ctx.prev then len = bucket.length_of(ctx, queue) or 0 end
+    local queue, len, spreads = ctx.k.queues .. name, 0, ctx.prev or place == ctx.k.refused
+    if spreads then len = bucket.length_of(ctx, queue) or 0 end
     bucket.decide(ctx, s, name, queue, len, place, due, level)
     -- A call that has cut as much as one may goes on with those of which nothing is cut, and with one more: whoever floods full
     -- buckets must not hold up a change.
@@ -33,8 +33,8 @@ do
       if ctx.swept_over then return false end
       ctx.swept_over = true
     end
-    if ctx.prev and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
-    if ctx.prev and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
+    if spreads and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
+    if spreads and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
       or place == ctx.k.full or waiting.budget(ctx, place) or place ~= ctx.k.rest and slots.is_full(ctx, name, s.p)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
@@ -54,8 +54,8 @@ do
   local function page_of(ctx, at, place)
     local names, dues, cursor, stands
     if place then names, dues, cursor = places.page(ctx, place, at.cursor) else names, dues, cursor, stands = waiting.page(ctx, at.cursor) end
-    local levels, s = ctx.prev and bucket.levels_of(ctx, names) or {}, {}
-    local step = (ctx.prev or not place or places.is_held(ctx, place)) and put_right or bring_back
+    local levels, s = (ctx.prev or place == ctx.k.refused) and bucket.levels_of(ctx, names) or {}, {}
+    local step = (ctx.prev or not place or place == ctx.k.refused or places.is_held(ctx, place)) and put_right or bring_back
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
     brake.expect(ctx, names)
@@ -106,6 +106,13 @@ do
     if ctx.rec.ended_us > 0 then settings.drop_ended_globs(ctx) end
     settings.forget_if_none(ctx)
     return true
+  end
+
+  -- look_at_refused: what is set for a budget has changed: those whose budgets could not be found, or were too many, may have theirs now. Where the
+  -- sweep comes by them anyway nothing is to be done.
+  function sweep.look_at_refused(ctx)
+    local at = ctx.memory.sweep
+    if at and (at.phase == 'retries' or at.phase == 'done' or at.phase == 'refused') then at.phase, at.cursor = 'refused', '0' end
   end
 
   local function begin_retries(ctx, at)

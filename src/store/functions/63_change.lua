@@ -42,6 +42,7 @@ do
       end
       if chain.budget_of(name) then
         budget.put_right(ctx, name)
+        sweep.look_at_refused(ctx)
       else
         put_bucket_right(ctx, s, name, stands[i], dues[i], tonumber(levels[i] or nil))
       end
@@ -252,6 +253,8 @@ do
     if not entry and not find(within, '{', 1, true) and not record.policy_of(ctx.rec, chain.id_of(within)) then
       why = 'no [[budget]] matches ' .. within
     end
+    local budgets = not entry and chain.budget_of(c.match)
+    if budgets and glob.matches(glob.compile(budgets), within) then why = 'its budgets form a circle: ' .. within end
     if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why .. '; `dripd check` lists the budgets of a file') end
   end
 

@@ -73,6 +73,14 @@ do
     end
   end
 
+  -- look_at_refused: who waits for budgets that are there.
+  local function look_at_refused(ctx, found)
+    for _, id in ipairs(ctx.rec and not ctx.prev and call('ZRANGE', ctx.k.refused, '0', '-1') or {}) do
+      local p = record.policy_of(ctx.rec, id)
+      if p and not p.refused then found(id .. ' waits for its budgets, which can be found') end
+    end
+  end
+
   -- look_at_tags: how many children of budgets this server knows, and how many it believes to know.
   local function look_at_tags(space, found)
     local m = memory.of(space, call('HGET', keys.of(space).policy, 'id') or nil)
@@ -86,7 +94,7 @@ do
   -- drip__audit: what is wrong. A queue that nobody has looked at since a plain push stands nowhere: wake it before.
   -- What was done by hand to entries that hold slots is for the reaper to find: heal (75_heal) before.
   -- keys   <prefix>:policy
-  -- args   now_us; without it nobody is asked whether whoever waits for a slot has one free
+  -- args   now_us; without it nobody is asked whether whoever waits for a slot has one free, or whose budgets cannot be found has them now
   -- reply  { a sentence, ... }, at most 100; none: all is well
   -- cost   O(everything): for tests only
   function audit.audit(redis_keys, args)
@@ -147,7 +155,9 @@ do
     end
     brakes_audit.check(space, all, found)
     look_at_tags(space, found)
-    look_at_slots(args[1] and context.open(space, args[1]) or { space = space }, found)
+    local ctx = args[1] and context.open(space, args[1]) or { space = space }
+    look_at_slots(ctx, found)
+    look_at_refused(ctx, found)
     table.sort(told)
     return told
   end

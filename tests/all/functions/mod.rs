@@ -76,6 +76,7 @@ mod tree_promise;
 mod tree_quotas;
 mod tree_rates;
 mod tree_reference;
+mod tree_refused;
 mod tree_slots;
 mod tree_slow;
 mod tree_steps;
