@@ -1,4 +1,4 @@
-//! What keeps a node from going though its own time has come: the budgets above it, the nearest first.
+//! What keeps a node from going besides its own time: the budgets above it. An order that only a person ends comes first, then what ends last.
 
 use std::time::Duration;
 
@@ -46,27 +46,36 @@ pub(super) fn full(level: &Level) -> Option<Said> {
     Some(said(Binding::Slot, words, level))
 }
 
-/// What a bucket whose own time has come waits for: the first budget above it that may let nothing out, or its turn.
-pub(super) fn above(levels: &[Level], wall: &Wall) -> Option<Said> {
-    let (bucket, budgets) = levels.split_first()?;
-    let stopped = |level| refused(level).or_else(|| paused(level, wall)).or_else(|| full(level));
-    let turn = bucket.share.as_ref().map(|share| turn(bucket, share));
-    budgets.iter().find_map(|level| stopped(level).or_else(|| at_its_rate(level, wall, turn.as_deref()))).or_else(
-        || {
-            let waits = levels.iter().find(|level| level.share.is_some())?;
-            let words = format!("the next job leaves at its turn: {}", turn?);
-            Some(said(Binding::Share, words, waits))
-        },
-    )
+/// Which of some budgets lets nothing out until somebody ends that.
+pub(super) fn stopped(budgets: &[Level], wall: &Wall) -> Option<Said> {
+    budgets.iter().find_map(|level| refused(level).or_else(|| paused(level, wall)))
 }
 
-fn at_its_rate(level: &Level, wall: &Wall, turn: Option<&str>) -> Option<Said> {
-    let due = level.due_us.filter(|us| *us > 0)?;
+/// How long it is until the last of some budgets may go; of several with the same time the nearest one.
+pub(super) fn latest(budgets: &[Level]) -> Option<(u64, &Level)> {
+    let waits = budgets.iter().rev().filter_map(|level| Some((level.due_us.filter(|us| *us > 0)?, level)));
+    waits.max_by_key(|(us, _)| *us)
+}
+
+/// What a bucket waits for whose own time has come, or comes before that of a budget above it, where none of them is stopped: a slot, the time of the
+/// budget that may go last, or its turn.
+pub(super) fn above(levels: &[Level], wall: &Wall) -> Option<Said> {
+    let (bucket, budgets) = levels.split_first()?;
+    let turn = bucket.share.as_ref().map(|share| turn(bucket, share));
+    let time = || latest(budgets).map(|(due, level)| at_its_rate(level, due, wall, turn.as_deref()));
+    budgets.iter().find_map(full).or_else(time).or_else(|| {
+        let waits = levels.iter().find(|level| level.share.is_some())?;
+        let words = format!("the next job leaves at its turn: {}", turn.as_ref()?);
+        Some(said(Binding::Share, words, waits))
+    })
+}
+
+fn at_its_rate(level: &Level, due: u64, wall: &Wall, turn: Option<&str>) -> Said {
     let (name, turn) = (called(level), turn.map_or_else(String::new, |turn| format!("; {turn}")));
     let (binding, because) = its_time_is_for(level, wall);
     let binding = if binding == Binding::Rate { Binding::Share } else { binding };
     let words = format!("the next job of {name} leaves in {}: it {because}{turn}", say(Duration::from_micros(due)));
-    Some(said(binding, words, level))
+    said(binding, words, level)
 }
 
 /// What the due of a node is for: what ends last.

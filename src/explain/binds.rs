@@ -127,6 +127,11 @@ impl<'a> Question<'a> {
         self.facts.levels.first().expect("a chain begins with its bucket")
     }
 
+    /// The budgets above it, the nearest first.
+    fn above(&self) -> &'a [Level] {
+        &self.facts.levels[1..]
+    }
+
     fn name(&self) -> String {
         plain(&self.bucket().name)
     }
@@ -152,7 +157,8 @@ impl<'a> Question<'a> {
         }
         if found.is_empty() {
             let above = || above::above(&facts.levels, self.wall);
-            let first = above::full(level).or_else(|| self.ordered());
+            let stopped = above::stopped(self.above(), self.wall);
+            let first = stopped.or_else(|| above::full(level)).or_else(|| self.ordered());
             found.extend(first.or_else(|| self.own_time()).or_else(above));
         }
         if self.has_work() && facts.route.ready >= facts.route.max_ready {
@@ -175,8 +181,9 @@ impl<'a> Question<'a> {
 
     fn empty(&self) -> String {
         let (level, name) = (self.bucket(), self.name());
-        let waits = level.due_us.filter(|us| *us > 0);
-        let stopped = level.paused.is_some() || level.closed.is_some() || self.facts.daemons == 0;
+        let waits = level.due_us.filter(|us| *us > 0).max(above::latest(self.above()).map(|(us, _)| us));
+        let is_stopped = level.paused.is_some() || above::stopped(self.above(), self.wall).is_some();
+        let stopped = is_stopped || level.closed.is_some() || self.facts.daemons == 0;
         let then = match waits {
             _ if stopped => String::new(),
             Some(wait) => format!("; a job that comes now leaves in {}", us(wait)),
@@ -185,28 +192,28 @@ impl<'a> Question<'a> {
         format!("nothing waits: {name} is empty{then}")
     }
 
-    /// What its own time says, where that is still to come.
+    /// What its own time says, where that is still to come, and no budget above keeps the next job back for longer.
     fn own_time(&self) -> Option<Said> {
         let (retries, delayed, name) = (&self.facts.retries, &self.facts.delayed, self.name());
         let due = self.bucket().due_us.unwrap_or(0);
+        let above_us = above::latest(self.above()).map_or(0, |(us, _)| us);
         let nothing_can = self.facts.depth + retries.ended + delayed.ended == 0;
-        if let Some(next) = delayed
-            .next_us
-            .filter(|next| nothing_can && retries.next_us.is_none_or(|other| *next <= other) && *next > due)
-        {
+        if let Some(next) = delayed.next_us.filter(|next| {
+            nothing_can && retries.next_us.is_none_or(|other| *next <= other) && *next > due.max(above_us)
+        }) {
             let jobs = count(delayed.waiting, "delayed job waits for its time", "delayed jobs wait for their time");
             let words = format!("the next job leaves in {}: {jobs} in {name}", us(next));
             return Some(Said::new(Binding::Delayed, words));
         }
         let next = retries.next_us.unwrap_or(0);
-        if nothing_can && next > due {
+        if nothing_can && next > due.max(above_us) {
             let jobs = count(retries.waiting, "failed job waits", "failed jobs wait");
             let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
             return Some(Said::new(Binding::BackingOff, words));
         }
         let (binding, because) = above::its_time_is_for(self.bucket(), self.wall);
         let words = || format!("the next job leaves in {}: {name} {because}", us(due));
-        (due > 0).then(|| Said::new(binding, words()))
+        (due > 0 && due >= above_us).then(|| Said::new(binding, words()))
     }
 
     fn held(&self, is_first: bool) -> String {

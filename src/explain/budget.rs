@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::above::{above, called, full, its_time_is_for, paused, refused};
+use super::above::{above, called, full, its_time_is_for, latest, stopped};
 use super::binds::Binding;
 use super::moment::Wall;
 use super::{Link, chain_text, count, plain, values_text};
@@ -63,7 +63,7 @@ impl BudgetSaid {
 
 fn what_binds(facts: &BudgetFacts, waiting: u64, wall: &Wall) -> (Binding, String) {
     let level = &facts.levels[0];
-    let stopped = refused(level).or_else(|| paused(level, wall)).or_else(|| full(level));
+    let stopped = stopped(&facts.levels, wall).or_else(|| full(level));
     let (name, waits) = (called(level), count(waiting, "waits for a share of it", "wait for a share of it"));
     if let Some(said) = stopped {
         return (said.binding, format!("{}; {waits}", said.words));
@@ -74,7 +74,8 @@ fn what_binds(facts: &BudgetFacts, waiting: u64, wall: &Wall) -> (Binding, Strin
     if waiting == 0 {
         return (Binding::Empty, format!("nothing waits for a share of {name}"));
     }
-    if let Some(due) = level.due_us.filter(|us| *us > 0) {
+    let above_us = latest(&facts.levels[1..]).map_or(0, |(us, _)| us);
+    if let Some(due) = level.due_us.filter(|us| *us > 0 && *us >= above_us) {
         let due = say(Duration::from_micros(due));
         let (binding, because) = its_time_is_for(level, wall);
         return (binding, format!("the next job leaves in {due}: {name} {because}; {waits}"));

@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Value as Json, json};
 
 use super::explain::{T0, beat, configure};
+use super::flow::slow_at;
 use crate::rig::{Case, S};
 
 const TREE: &str = "
@@ -68,7 +69,7 @@ fn a_budget_at_its_rate_and_the_turn_of_each_that_waits_for_a_share() {
     }
     waits.sort();
     let head =
-        "the next job of budget twilio:a leaves in 3.0 s: it is at its rate; X waits for its share of budget twilio:a";
+        "the next job of budget twilio leaves in 18.0 s: it is at its rate; X waits for its share of budget twilio:a";
     assert_eq!(
         waits,
         [
@@ -96,7 +97,8 @@ fn a_budget_is_explained_by_itself() {
     let said = budget(&mut case, T0 + 2 * S, "twilio");
     assert_eq!(said.says(), "the next job leaves in 18.0 s: budget twilio is at its rate; 1 waits for a share of it");
     let said = budget(&mut case, T0 + 2 * S, "twilio:a");
-    assert_eq!(said.says(), "the next job leaves in 3.0 s: budget twilio:a is at its rate; 3 wait for a share of it");
+    let words = "the next job of budget twilio leaves in 18.0 s: it is at its rate; 3 wait for a share of it";
+    assert_eq!(said.says(), words, "its own three seconds are over before");
     assert_eq!(budget(&mut case, T0, "twilio:z").says(), "nothing waits for a share of budget twilio:z");
     assert_eq!(case.refusal("drip__explain_budget", &["policy"], &[T0.to_string(), "acme".to_owned()]), "BADARG");
 }
@@ -112,6 +114,32 @@ fn a_pause_above_is_named_with_whoever_made_it() {
     beat(&mut case, T0 + 30 * S);
     assert_eq!(says(&mut case, T0 + 30 * S, "twilio:b:1"), [words]);
     assert_eq!(budget(&mut case, T0 + 30 * S, "twilio").says(), format!("{words}; 1 waits for a share of it"));
+}
+
+#[test]
+fn the_level_that_keeps_a_job_back_for_longest_is_the_one_that_binds() {
+    let mut case = Case::with(TREE);
+    case.push_at(T0, "twilio:a:1", &["1", "2"]);
+    assert_eq!(case.settle_at(T0).dispatched, 1);
+    beat(&mut case, T0);
+    let at = T0 + S / 2;
+    let binds = |case: &mut Case| serde_json::to_value(explain(case, at, "twilio:a:1")).expect("JSON")["binds"].clone();
+    // Its own time comes in half a second, that of the account in 4.5, and that of the provider in 19.5.
+    let words = "the next job of budget twilio leaves in 19.5 s: it is at its rate";
+    assert_eq!((says(&mut case, at, "twilio:a:1"), binds(&mut case)), (vec![words.to_owned()], json!("share")));
+    slow_at(&mut case, at, "twilio:a:1", &["PAUSE", "120000", "IN", "twilio:a"]);
+    let slow = "the next job of budget twilio:a leaves in 2 m: it is slowed down by";
+    let said = says(&mut case, at, "twilio:a:1");
+    assert!(said[0].starts_with(slow), "{said:?}");
+    assert_eq!(binds(&mut case), json!("slow"));
+    slow_at(&mut case, at, "twilio:a:1", &["PAUSE", "180000"]);
+    let said = says(&mut case, at, "twilio:a:1");
+    assert!(said[0].starts_with("the next job leaves in 3 m: twilio:a:1 is slowed down"), "{said:?}");
+    set(&mut case, at, "{twilio}", "pause", "yes", &json!({}));
+    let paused = "nothing leaves until `dripd resume --budget twilio`: budget twilio is paused by root@web1 08:00";
+    assert_eq!(says(&mut case, at, "twilio:a:1"), [paused], "only a person ends that");
+    let empty = says(&mut case, at, "twilio:a:2");
+    assert!(empty.contains(&"nothing waits: twilio:a:2 is empty".to_owned()), "it promises nothing: {empty:?}");
 }
 
 #[test]
