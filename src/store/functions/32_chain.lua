@@ -67,16 +67,16 @@ do
   local function look_up(rec, id, parent, policy_of)
     local till, seen = nil, { [id] = true }
     for level = 2, LEVELS_MOST + 1 do
-      if seen[parent] then return 'its budgets form a circle: ' .. parent end
+      if seen[parent] then return 'its budgets form a circle: ' .. parent, till end
       seen[parent] = true
       local above = policy_of(rec, parent)
       local cut = (rec.base or rec).cut
       if cut and not chain.share_tag(cut, chain.budget_of(id) or id, chain.budget_of(parent)) then
         return 'budget ' .. chain.budget_of(parent) .. ' lives in another partition: the first ' .. cut.partition_by
-          .. ' parts of both names must be the same'
+          .. ' parts of both names must be the same', till
       end
-      if not above then return 'no [[budget]] matches ' .. chain.budget_of(parent) end
-      if level > LEVELS_MOST then return 'it has more than ' .. LEVELS_MOST .. ' levels' end
+      if not above then return 'no [[budget]] matches ' .. chain.budget_of(parent), till end
+      if level > LEVELS_MOST then return 'it has more than ' .. LEVELS_MOST .. ' levels', till end
       if above.till then till = min(till or huge, above.till) end
       if not above.within then return nil, till end
       parent = parent_of(above, chain.budget_of(parent))

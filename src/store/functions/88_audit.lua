@@ -73,11 +73,16 @@ do
     end
   end
 
-  -- look_at_refused: who waits for budgets that are there.
-  local function look_at_refused(ctx, found)
-    for _, id in ipairs(ctx.rec and not ctx.prev and call('ZRANGE', ctx.k.refused, '0', '-1') or {}) do
+  -- look_at_orders: who waits for budgets that are there, or for the end of a pause that is over.
+  local function look_at_orders(ctx, found)
+    if not ctx.rec or ctx.prev then return end
+    for _, id in ipairs(call('ZRANGE', ctx.k.refused, '0', '-1')) do
       local p = record.policy_of(ctx.rec, id)
       if p and not p.refused then found(id .. ' waits for its budgets, which can be found') end
+    end
+    for _, id in ipairs(call('ZRANGE', ctx.k.paused, '0', '-1')) do
+      local p = record.policy_of(ctx.rec, id)
+      if p and not p.paused then found(id .. ' is paused no more, and stands there') end
     end
   end
 
@@ -94,7 +99,7 @@ do
   -- drip__audit: what is wrong. A queue that nobody has looked at since a plain push stands nowhere: wake it before.
   -- What was done by hand to entries that hold slots is for the reaper to find: heal (75_heal) before.
   -- keys   <prefix>:policy
-  -- args   now_us; without it nobody is asked whether whoever waits for a slot has one free, or whose budgets cannot be found has them now
+  -- args   now_us; without it nobody is asked whether what it waits for is there: a free slot, its budgets, the end of a pause
   -- reply  { a sentence, ... }, at most 100; none: all is well
   -- cost   O(everything): for tests only
   function audit.audit(redis_keys, args)
@@ -157,7 +162,7 @@ do
     look_at_tags(space, found)
     local ctx = args[1] and context.open(space, args[1]) or { space = space }
     look_at_slots(ctx, found)
-    look_at_refused(ctx, found)
+    look_at_orders(ctx, found)
     table.sort(told)
     return told
   end

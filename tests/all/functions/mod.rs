@@ -72,6 +72,7 @@ mod tree_faults;
 mod tree_gates;
 mod tree_jobs;
 mod tree_model;
+mod tree_moves;
 mod tree_promise;
 mod tree_quotas;
 mod tree_rates;
