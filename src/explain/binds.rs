@@ -182,7 +182,10 @@ impl<'a> Question<'a> {
     fn empty(&self) -> String {
         let (level, name) = (self.bucket(), self.name());
         let waits = level.due_us.filter(|us| *us > 0).max(above::latest(self.above()).map(|(us, _)| us));
-        let is_stopped = level.paused.is_some() || above::stopped(self.above(), self.wall).is_some();
+        let is_full = |level: &Level| above::full(level).is_some();
+        let is_stopped = level.paused.is_some()
+            || above::stopped(self.above(), self.wall).is_some()
+            || self.facts.levels.iter().any(is_full);
         let stopped = is_stopped || level.closed.is_some() || self.facts.daemons == 0;
         let then = match waits {
             _ if stopped => String::new(),

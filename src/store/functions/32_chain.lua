@@ -67,7 +67,7 @@ do
   local function look_up(rec, id, parent, policy_of)
     local till, seen = nil, { [id] = true }
     for level = 2, LEVELS_MOST + 1 do
-      if seen[parent] then return 'its budgets form a circle: ' .. parent, till end
+      if seen[parent] then return 'its budgets form a circle: ' .. chain.budget_of(parent), till end
       seen[parent] = true
       local above = policy_of(rec, parent)
       local cut = (rec.base or rec).cut

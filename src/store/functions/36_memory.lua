@@ -5,6 +5,7 @@
 -- counts    figures that are not yet written                             38_call
 -- lates     the lateness of dispatches, not yet written                  57_leave, 58_plain
 -- sweep     where the sweep stands                                       62_sweep
+-- refused_again, refused_at  the refused are to be looked at, and where that stands     62_sweep; set by whoever changes a budget
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease, age_leases
 -- drained_us the time of the last drain                                 64_drain
@@ -59,6 +60,7 @@ do
 
   function memory.replaced(m)
     if m.budgets then memory.distrust(m) end
+    if m.view then m.refused_again = true end -- another server may have seen a setting of a budget change
     if m.sweep and m.sweep.anew then m.sweep.anew = nil end
   end
 

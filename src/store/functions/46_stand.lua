@@ -163,7 +163,10 @@ do
     -- Of whom a timed setting ended, and this call is the first to see that: what stored it is gone when the call is over, so nobody else would
     -- put its place right. Each may move the one above, so the list may grow.
     for _, b in ipairs(all.changed) do
-      if b.fresh and b.p.over then budget.put_right(ctx, b.id) end
+      if b.fresh and b.p.over then
+        budget.put_right(ctx, b.id)
+        ctx.memory.refused_again = true
+      end
     end
     local changed = passed(ctx, all.changed)
     for i = 1, #changed do

@@ -1,7 +1,7 @@
 -- The sweep: one pass over every bucket that stands somewhere and over every retry, a batch a drain. It carries a change of
 -- policy to all of them, and it finds what lies too far ahead after the clock stepped back. The first one counts the delayed jobs (51_delayed). It starts when a record is new,
 -- when the clock went back, and at the first drain after the server or the library started; where it stands is kept in memory
--- only, and it begins anew when that is lost. Its last part comes by once more after what is set for a budget has changed.
+-- only, and it begins anew when that is lost. After what is set for a budget has changed it comes by the refused once more.
 
 local sweep = {}
 do
@@ -108,11 +108,18 @@ do
     return true
   end
 
-  -- look_at_refused: what is set for a budget has changed: those whose budgets could not be found, or were too many, may have theirs now. Where the
-  -- sweep comes by them anyway nothing is to be done.
-  function sweep.look_at_refused(ctx)
-    local at = ctx.memory.sweep
-    if at and (at.phase == 'retries' or at.phase == 'done' or at.phase == 'refused') then at.phase, at.cursor = 'refused', '0' end
+  -- look_at_refused: a page of those whose budgets could not be found, or were too many: what is set for a budget has changed, so they may have
+  -- theirs now. One pass is ended before the next begins. Replies whether there was anything to look at.
+  local function look_at_refused(ctx)
+    local m = ctx.memory
+    if ctx.prev or not m.refused_at and not m.refused_again then return false end -- a change that spreads comes by them last
+    if not m.refused_at then m.refused_at, m.refused_again = { cursor = '0' }, false end
+    if call('EXISTS', ctx.k.refused) == 0 then
+      m.refused_at = nil
+      return false
+    end
+    if page_of(ctx, m.refused_at, ctx.k.refused) then m.refused_at = nil end
+    return true
   end
 
   local function begin_retries(ctx, at)
@@ -130,6 +137,7 @@ do
       m.sweep = { phase = phase, cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
     end
     local at = m.sweep
+    if look_at_refused(ctx) then return true, true end
     if at.phase == 'done' then
       if not ctx.prev then return false, false end
       at.phase, at.cursor, at.since_us = 'held', '0', ctx.now

@@ -42,7 +42,7 @@ do
       end
       if chain.budget_of(name) then
         budget.put_right(ctx, name)
-        sweep.look_at_refused(ctx)
+        ctx.memory.refused_again = true
       else
         put_bucket_right(ctx, s, name, stands[i], dues[i], tonumber(levels[i] or nil))
       end
@@ -254,7 +254,10 @@ do
       why = 'no [[budget]] matches ' .. within
     end
     local budgets = not entry and chain.budget_of(c.match)
-    if budgets and glob.matches(glob.compile(budgets), within) then why = 'its budgets form a circle: ' .. within end
+    if budgets and glob.matches(glob.compile(budgets), within) then
+      local own = settings.of_name(ctx, chain.id_of(within)) -- what is set for one name wins
+      if not own or not own.keys.within then why = 'its budgets form a circle: ' .. within end
+    end
     if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why .. '; `dripd check` lists the budgets of a file') end
   end
 

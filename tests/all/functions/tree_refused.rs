@@ -105,6 +105,22 @@ fn what_a_setting_of_a_budget_above_has_refused_goes_on_when_that_is_taken_back_
 }
 
 #[test]
+fn the_refused_go_on_though_a_call_that_lets_nothing_out_is_the_first_to_see_that_a_setting_ended() {
+    let mut case = Case::with(&format!("{DEEP}[[bucket]]\nmatch = 'c:*'\nrate = '5/s'\nwithin = 'm'\n"));
+    case.settle_at(T0);
+    within(&mut case, T0, "m", Some("r"), Some(S));
+    for bucket in ["b:1", "b:2", "b:3"] {
+        case.lpush(bucket, &["1"]);
+        case.wake_at(T0 + MS, &[bucket]);
+    }
+    case.settle_at(T0 + 500 * MS);
+    assert_eq!(case.cmd::<i64>(&["ZCARD", &case.key("refused")]), 3);
+    case.push_at(T0 + S + 1, "c:1", &["1"]);
+    run(&mut case, T0 + S + 2, T0 + 3 * S);
+    assert_eq!(left(&mut case, "b:").len(), 3);
+}
+
+#[test]
 fn a_refused_bucket_stands_in_one_place_though_no_budget_is_configured_any_more() {
     const WITHOUT: &str = "[[bucket]]\nmatch = 't:*'\nrate = '1/s'\n";
     let mut case = Case::with(&format!("[[budget]]\nmatch = 'top'\nrate = '10/s'\n{WITHOUT}"));
