@@ -60,7 +60,6 @@ do
 
   function memory.replaced(m)
     if m.budgets then memory.distrust(m) end
-    if m.view then m.refused_again = true end -- another server may have seen a setting of a budget change
     if m.sweep and m.sweep.anew then m.sweep.anew = nil end
   end
 
