@@ -11,7 +11,7 @@ use crate::store::Address;
 use crate::words::duration;
 use crate::words::forward::Forward;
 use crate::words::node::{Budget, Node, Slow};
-use crate::words::policy::{Overflow, Policy, Record};
+use crate::words::policy::{Overflow, Policy, Record, Route};
 
 /// `dripd check [config]`.
 #[derive(Debug, Args)]
@@ -39,10 +39,15 @@ impl Check {
         let record = &config.record;
         let globs =
             record.buckets.iter().map(|entry| &entry.glob).chain(record.budgets.iter().map(|entry| &entry.glob));
-        let routes = record.routes.iter().map(|route| route.name.as_str());
+        let routes =
+            record.routes.iter().map(|route| &route.name).chain(record.ready_windows.keys()).map(Route::as_str);
         let width = globs.map(String::as_str).chain(routes).map(str::len).max().unwrap_or(0).max(8);
         for route in &record.routes {
-            lines.push(format!("{:width$}  {}", route.name.as_str(), describe_route(route)));
+            lines.push(format!("{:width$}  {}", route.name.as_str(), describe_route(route, record)));
+        }
+        let is_forward = |name: &Route| record.forward(name).is_some();
+        for (name, window) in record.ready_windows.iter().filter(|(name, _)| !is_forward(name)) {
+            lines.push(format!("{:width$}  route ready_window {window}", name.as_str()));
         }
         for entry in &record.budgets {
             lines.push(format!("{:width$}  budget{}", entry.glob, describe_budget(&entry.policy)));
@@ -51,6 +56,9 @@ impl Check {
             lines.push(format!("{:width$}  {}", entry.glob, describe(&entry.policy, record)));
         }
         lines.push(format!("{:width$}  {}", "(others)", describe(&record.defaults, record)));
+        if !record.limits.ready_window.is_default() {
+            lines.push(format!("{:width$}  ready_window {}", "(routes)", record.limits.ready_window));
+        }
         if record.has_ttl() {
             lines.push(
                 "note      ttl holds for jobs with options and single jobs over HTTP: a plain LPUSH tells no time"
@@ -103,11 +111,13 @@ fn describe(policy: &Policy, record: &Record) -> String {
     if policy.ordered && !is_forwarded { text + " ordered" } else { text }
 }
 
-fn describe_route(route: &Forward) -> String {
+fn describe_route(route: &Forward, record: &Record) -> String {
     let register =
         route.register.as_ref().map_or_else(String::new, |at| format!(" register {} in {}", at.member, at.set));
     let notify = route.notify.as_ref().map_or_else(String::new, |key| format!(" notify {key}"));
-    format!("route to the {} of the list {}{register}{notify}", route.end, route.to)
+    let window =
+        record.ready_windows.get(&route.name).map_or_else(String::new, |window| format!(" ready_window {window}"));
+    format!("route to the {} of the list {}{register}{notify}{window}", route.end, route.to)
 }
 
 fn describe_budget(budget: &Budget) -> String {

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::explain::count;
 use crate::operate::moment;
 use crate::store::beat::WakeUp;
+use crate::store::routes::{RouteStatus, say_pace};
 use crate::store::status::{AwayPartition, DaemonStatus, Status, StatusTop};
 use crate::store::top::Row;
 use crate::store::view::BucketStatus;
@@ -92,21 +93,18 @@ fn describe(status: &Status, config: &Config) -> String {
         let file = source.path.as_ref().map_or("the built-in defaults", String::as_str);
         line("from", format!("{file} on {}", source.host));
     }
-    let Status { scheduled, paused, retrying, delayed, sharing, full, .. } = status;
+    let Status { scheduled, paused, retrying, delayed, sharing, held, full, .. } = status;
     let some = |n: u64, what: &str| if n == 0 { String::new() } else { format!("{n} {what}, ") };
-    let tree = some(*sharing, "waiting for a share") + &some(*full, "for a slot");
+    let tree = some(*sharing, "waiting for a share") + &some(*held, "held for workers") + &some(*full, "for a slot");
     line("buckets", format!("{scheduled} scheduled, {tree}{paused} paused, {retrying} with retries or delayed jobs"));
     if *delayed > 0 {
         line("delayed", count(*delayed, "job waits for its time", "jobs wait for their time"));
     }
     for route in &status.routes {
-        let held =
-            if route.held > 0 { format!(", {} buckets held: workers are away", route.held) } else { String::new() };
-        let how_many = match &route.to {
-            Some(to) => format!("{} in the list {to}", route.undelivered),
-            None => format!("{} ready, {} with workers", route.undelivered, route.pending),
-        };
-        line("route", format!("{}: {how_many}{held}", route.route));
+        line("route", format!("{}: {}", route.route, describe_route(route)));
+        if let Some(says) = &route.says {
+            line("HELD", says.clone());
+        }
         if let Some(why) = &route.wrong {
             line("ROUTE", format!("NOTHING LEAVES by {}: {why}", route.route));
         }
@@ -165,6 +163,27 @@ fn table(heads: [&str; 3], rows: &[Row], figures: impl Fn(&Row) -> [String; 3]) 
     head + &rows.collect::<String>()
 }
 
+/// How a route stands: `12 ready (the oldest for 90 ms, limit 16), 5 with 2 workers, they take 98/s`.
+fn describe_route(route: &RouteStatus) -> String {
+    let ready = match &route.to {
+        Some(to) => format!("{} in the list {to}", route.undelivered),
+        None => format!("{} ready", route.undelivered),
+    };
+    let oldest = match route.age_us {
+        0 => String::new(),
+        us => format!("the oldest for {}, ", duration::say(Duration::from_micros(us))),
+    };
+    let limit = if route.ready_window_us.is_some() { "limit" } else { "max_ready" };
+    let mut text = format!("{ready} ({oldest}{limit} {})", route.limit);
+    if route.to.is_none() {
+        text += &format!(", {} with {}", route.pending, count(route.workers, "worker", "workers"));
+    }
+    if let Some(pace) = route.taken_per_second {
+        text += &format!(", they take {}", say_pace(pace));
+    }
+    text
+}
+
 fn describe_daemon(daemon: &DaemonStatus) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let up = now.saturating_sub(daemon.since);
@@ -197,7 +216,7 @@ fn describe_bucket(status: &BucketStatus) -> String {
         _ if status.paused_by.is_some() && status.depth + status.retries + status.delayed > 0 => {
             "when the pause ends".to_owned()
         }
-        (true, _) => format!("held: route {} is full", status.route),
+        (true, _) => format!("held for the workers of route {}", status.route),
         (_, None) => "nothing is scheduled".to_owned(),
         (_, Some(us)) => format!("in {}", ms(us)),
     };

@@ -11,6 +11,7 @@ use crate::words::parent::Parent;
 use crate::words::policy::Route;
 use crate::words::quota::Quota;
 use crate::words::rate::Rate;
+use crate::words::ready_window::ReadyWindow;
 
 pub(super) use of_redis::URL_HINT;
 pub use of_redis::{REDIS, REDIS_SENTINEL, REDIS_TLS};
@@ -307,13 +308,21 @@ pub const LIMITS: &[Key] = &[
         "max_ready",
         "10000",
         Allowed::Number(1, 10_000_000),
-        "How many jobs of a route may wait for a worker. While so many wait, the buckets of that route are held.",
+        "How many jobs of a route may wait for a worker, at most. While so many wait, the buckets of that route are held. `ready_window` \
+         mostly keeps them far fewer.",
     ),
     key(
         "batch",
         "100",
         Allowed::Number(1, 1_000),
         "How many jobs or buckets one call handles. Larger is a little faster, and other clients of Redis wait longer.",
+    ),
+    key(
+        "ready_window",
+        "\"250ms\"",
+        Allowed::Words(ReadyWindow::HINT),
+        "How old jobs that no worker has read may become. While the oldest one of a route is older, the buckets of that route are held. \
+         `\"off\"`: only `max_ready` bounds them.",
     ),
 ];
 
@@ -386,7 +395,7 @@ pub const ROUTE: &[Key] = &[
         "",
         Allowed::Words(KEY_HINT),
         "The key of the list that the jobs go into, in the same Redis. With `redis.partitions` it holds `{p}`, which stands for the tag of each \
-         partition. It must be there.",
+         partition. Without it the route has a ready stream, and only `ready_window` may be written.",
     ),
     key(
         "end",
@@ -405,5 +414,11 @@ pub const ROUTE: &[Key] = &[
         "",
         Allowed::Words(KEY_HINT),
         "Another list, which gets a `1` for each job, for workers that wait there. Laravel's do where `block_for` is set.",
+    ),
+    key(
+        "ready_window",
+        "",
+        Allowed::Words(ReadyWindow::HINT),
+        "How old jobs of this route that no worker has taken may become. Not written: as `[limits]` says.",
     ),
 ];

@@ -128,7 +128,7 @@ impl Config {
         let redis =
             redis_settings(&mut root.section("redis", &[keys::REDIS], &mut problems), environment, &mut problems);
         let http = http_settings(&mut root.section("http", &[keys::HTTP], &mut problems), environment, &mut problems);
-        let routes = read_routes(&mut root, &redis, &mut problems);
+        let (routes, ready_windows) = read_routes(&mut root, &redis, &mut problems);
         let mut defaults = root.section("defaults", &[keys::POLICY], &mut problems);
         let mut default_policy = read_policy(&mut defaults, &Policy::default(), &mut problems);
         check_order("defaults", &mut default_policy, &mut problems);
@@ -157,7 +157,8 @@ impl Config {
         root.finish(&mut problems);
         check_patterns("bucket", &buckets, &mut problems);
         check_patterns("budget", &budgets, &mut problems);
-        let record = Record { defaults: default_policy, buckets, budgets, routes, limits, cut: redis.cut };
+        let record =
+            Record { defaults: default_policy, buckets, budgets, routes, ready_windows, limits, cut: redis.cut };
         if all_budgets && all_buckets {
             tree::check_partitions(&record, &mut problems);
             tree::check(&record, &mut problems); // where each entry can be told by its place
@@ -176,8 +177,12 @@ impl Config {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
         warnings.extend(never_used("bucket", &self.record.buckets));
         warnings.extend(never_used("budget", &self.record.budgets));
-        warnings.extend(routes::warnings(&self.record));
         let rates = tree::warnings(&self.record);
+        let routes = routes::warnings(&self.record);
+        warnings.extend(routes.iter().take(MOST_NAMED).cloned());
+        if routes.len() > MOST_NAMED {
+            warnings.push(format!("{} more warnings are about routes", routes.len() - MOST_NAMED));
+        }
         warnings.extend(rates.iter().take(MOST_NAMED).cloned());
         if rates.len() > MOST_NAMED {
             warnings.push(format!("{} more rates are above that of the budget above", rates.len() - MOST_NAMED));

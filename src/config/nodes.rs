@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::keys;
-use super::policies::read_catch_up;
+use super::policies::{read_catch_up, refuse_ready_window};
 use super::section::{Problems, Section};
 use crate::words::bucket::BucketName;
 use crate::words::duration;
@@ -84,6 +84,7 @@ fn read_slow(section: &mut Section, base: Slow, problems: &mut Problems) -> Slow
 /// What a budget says, beside its `match`. Nothing of `[defaults]` is for budgets. `longest` is the longest `catch_up` where no rate is
 /// written.
 pub fn read_budget(section: &mut Section, longest: Duration, problems: &mut Problems) -> Budget {
+    refuse_ready_window(section, problems);
     let has = |key: &str| keys::BUDGET.iter().any(|own| own.name == key);
     for key in keys::POLICY.iter().map(|key| key.name).filter(|key| !has(key)) {
         if section.take(key) {

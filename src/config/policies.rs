@@ -9,12 +9,14 @@ use crate::words::duration;
 use crate::words::limiter::{Kind, Limiter};
 use crate::words::policy::{Limits, Overflow, Policy, Route};
 use crate::words::rate::Rate;
+use crate::words::ready_window::ReadyWindow;
 
 /// How many gates a policy may have: each costs a read in every push.
 const MOST_GATES: usize = 8;
 
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
+    refuse_ready_window(section, problems);
     let rate = section.read("rate", |v| Rate::parse(v.as_str()?).ok(), problems);
     let capacity = section.number("capacity", problems);
     let lease = section.duration("lease", problems);
@@ -132,6 +134,22 @@ fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
     }
 }
 
+/// The ready window, of `[limits]` or of a route.
+pub fn read_ready_window(section: &mut Section, problems: &mut Problems) -> Option<ReadyWindow> {
+    section.read("ready_window", |v| ReadyWindow::parse(v.as_str()?), problems)
+}
+
+/// Refuse a ready window where none can stand: in what is said of buckets or budgets.
+pub fn refuse_ready_window(section: &mut Section, problems: &mut Problems) {
+    if section.take("ready_window") {
+        problems.add(format!(
+            "{}: it belongs to a route, whose workers are behind or are not; write it in [limits], for all routes, or in [[route]] with the \
+             name of one",
+            section.full("ready_window")
+        ));
+    }
+}
+
 /// The `[limits]` section.
 pub fn read_limits(section: &mut Section, problems: &mut Problems) -> Limits {
     let base = Limits::default();
@@ -140,6 +158,7 @@ pub fn read_limits(section: &mut Section, problems: &mut Problems) -> Limits {
         rejected_keep: section.number("rejected_keep", problems).unwrap_or(base.rejected_keep),
         max_ready: section.number("max_ready", problems).unwrap_or(base.max_ready),
         batch: section.number("batch", problems).unwrap_or(base.batch),
+        ready_window: read_ready_window(section, problems).unwrap_or(base.ready_window),
     };
     section.finish(problems);
     limits

@@ -1,10 +1,15 @@
-//! `[[route]]`: routes that forward into a list that the workers of another system take from.
+//! `[[route]]`: routes that forward into a list that the workers of another system take from, and ready windows of single routes.
+
+use std::collections::BTreeMap;
 
 use super::keys;
+use super::policies::read_ready_window;
 use super::section::{Problems, Section};
 use super::server::RedisSettings;
+use crate::words::duration;
 use crate::words::forward::{End, Forward, Register, TAG};
-use crate::words::policy::{Record, Route};
+use crate::words::policy::{Policy, Record, Route};
+use crate::words::ready_window::ReadyWindow;
 
 /// The longest key.
 const KEY_LONGEST: usize = 500;
@@ -12,18 +17,37 @@ const KEY_LONGEST: usize = 500;
 /// What applies only to jobs that dripd's own workers take.
 const UNFIT: [&str; 5] = ["attempts", "backoff", "lease", "concurrency", "ordered"];
 
-/// All entries of `[[route]]`.
-pub fn read_routes(root: &mut Section, redis: &RedisSettings, problems: &mut Problems) -> Vec<Forward> {
-    let entries = root.sections("route", &[keys::ROUTE], problems);
-    let mut routes = Vec::new();
-    for mut entry in entries {
-        let at = entry.name().to_owned();
-        let Some(route) = read_route(&mut entry, problems) else { continue };
-        check_keys(&at, &route, redis, problems);
-        routes.push((at, route));
+/// What applies only to routes that forward.
+const OF_FORWARDS: [&str; 3] = ["end", "register", "notify"];
+
+/// An entry that can be read.
+struct Entry {
+    /// Where it stands, as error messages say it.
+    at: String,
+    name: Route,
+    /// Where its jobs go, if not to a ready stream.
+    forward: Option<Forward>,
+    ready_window: Option<ReadyWindow>,
+}
+
+/// All entries of `[[route]]`: the routes that forward, and the ready windows that are written.
+pub fn read_routes(
+    root: &mut Section,
+    redis: &RedisSettings,
+    problems: &mut Problems,
+) -> (Vec<Forward>, BTreeMap<Route, ReadyWindow>) {
+    let sections = root.sections("route", &[keys::ROUTE], problems);
+    let entries: Vec<_> = sections.into_iter().filter_map(|mut section| read_entry(&mut section, problems)).collect();
+    for (at, forward) in forwards(&entries) {
+        check_keys(at, forward, redis, problems);
     }
-    check_apart(&routes, problems);
-    routes.into_iter().map(|(_, route)| route).collect()
+    check_apart(&entries, problems);
+    let windows = entries.iter().filter_map(|entry| Some((entry.name.clone(), entry.ready_window?))).collect();
+    (entries.into_iter().filter_map(|entry| entry.forward).collect(), windows)
+}
+
+fn forwards(entries: &[Entry]) -> impl Iterator<Item = (&str, &Forward)> {
+    entries.iter().filter_map(|entry| Some((entry.at.as_str(), entry.forward.as_ref()?)))
 }
 
 fn key_text(v: &toml::Value) -> Option<String> {
@@ -31,7 +55,28 @@ fn key_text(v: &toml::Value) -> Option<String> {
     v.as_str().filter(is_key).map(str::to_owned)
 }
 
-fn read_route(entry: &mut Section, problems: &mut Problems) -> Option<Forward> {
+fn read_entry(entry: &mut Section, problems: &mut Problems) -> Option<Entry> {
+    let at = entry.name().to_owned();
+    let ready_window = read_ready_window(entry, problems);
+    let has_window = ready_window.is_some();
+    let forwards_nothing = has_window && !["to"].iter().chain(&OF_FORWARDS).any(|key| entry.has(key));
+    if forwards_nothing {
+        let name = entry.must_read("name", |v| Route::parse(v.as_str()?).ok(), problems);
+        for key in UNFIT {
+            if entry.take(key) {
+                problems
+                    .add(format!("{}: a route has no {key}; write it in [[bucket]] or [defaults]", entry.full(key)));
+            }
+        }
+        entry.without(keys::ROUTE);
+        entry.finish(problems);
+        return Some(Entry { at, name: name?, forward: None, ready_window });
+    }
+    let forward = read_forward(entry, problems)?;
+    Some(Entry { at, name: forward.name.clone(), forward: Some(forward), ready_window })
+}
+
+fn read_forward(entry: &mut Section, problems: &mut Problems) -> Option<Forward> {
     for key in UNFIT {
         if entry.take(key) {
             problems.add(format!(
@@ -94,12 +139,15 @@ fn check_keys(at: &str, route: &Forward, redis: &RedisSettings, problems: &mut P
 }
 
 /// That no two routes have one name, and that no key is used in two ways.
-fn check_apart(routes: &[(String, Forward)], problems: &mut Problems) {
-    let mut lists: Vec<(&str, String)> = Vec::new();
-    for (n, (at, route)) in routes.iter().enumerate() {
-        if let Some((other, _)) = routes[..n].iter().find(|(_, other)| other.name == route.name) {
-            problems.add(format!("{at}.name: {:?} is the name of {other} too; write another one", route.name.as_str()));
+fn check_apart(entries: &[Entry], problems: &mut Problems) {
+    for (n, entry) in entries.iter().enumerate() {
+        if let Some(other) = entries[..n].iter().find(|other| other.name == entry.name) {
+            let (at, name, other) = (&entry.at, entry.name.as_str(), &other.at);
+            problems.add(format!("{at}.name: {name:?} is the name of {other} too; write another one"));
         }
+    }
+    let mut lists: Vec<(&str, String)> = Vec::new();
+    for (at, route) in forwards(entries) {
         for (name, key) in
             [Some(("to", &route.to)), route.notify.as_ref().map(|key| ("notify", key))].into_iter().flatten()
         {
@@ -111,7 +159,7 @@ fn check_apart(routes: &[(String, Forward)], problems: &mut Problems) {
             }
         }
     }
-    for (at, route) in routes {
+    for (at, route) in forwards(entries) {
         let Some(register) = &route.register else { continue };
         if let Some((key, by)) = lists.iter().find(|(key, _)| *key == register.set) {
             problems.add(format!("{at}.register.set: {key:?} is the list {by} too; write the key of a set"));
@@ -138,19 +186,37 @@ pub fn refuse_unfit(at: &str, unfit: &[&str], forward: &Forward, problems: &mut 
 
 /// What is allowed and can hardly be meant.
 pub fn warnings(record: &Record) -> Vec<String> {
-    let uses = |route: &Route| {
-        record.defaults.route == *route || record.buckets.iter().any(|entry| entry.policy.route == *route)
-    };
-    let unused = record.routes.iter().enumerate().filter(|(_, forward)| !uses(&forward.name));
-    let warning = |(at, forward): (usize, &Forward)| {
+    let mut policies = vec![("[defaults]".to_owned(), &record.defaults)];
+    policies.extend(
+        record.buckets.iter().zip(1..).map(|(entry, n)| (format!("bucket[{n}] {:?}", entry.glob), &entry.policy)),
+    );
+    let named = record.routes.iter().map(|forward| &forward.name).chain(record.ready_windows.keys());
+    let mut unused: Vec<_> = named.filter(|name| policies.iter().all(|(_, policy)| policy.route != **name)).collect();
+    unused.dedup();
+    let unused = unused.into_iter().map(|name| {
+        let name = name.as_str();
+        format!("[[route]] {name:?} is the route of no bucket: write route = {name:?} in [[bucket]] or [defaults]")
+    });
+    let long = policies.iter().filter_map(|(at, policy)| long_window(at, policy, record));
+    unused.chain(long).collect()
+}
+
+/// How many intervals of a bucket a ready window may last before somebody is told what that means.
+const MANY_INTERVALS: u128 = 10;
+
+/// That a ready window is long for a rate. What workers see then is in the promise of the rate in their hands.
+fn long_window(at: &str, policy: &Policy, record: &Record) -> Option<String> {
+    let window = record.ready_window(&policy.route).duration()?;
+    let interval = policy.rate.period().as_nanos() / u128::from(policy.rate.count());
+    let lasts = |time: std::time::Duration| time.as_nanos() / interval;
+    (lasts(window) > MANY_INTERVALS).then(|| {
+        let burst = 2 + lasts(window + policy.catch_up) + lasts(policy.catch_up);
+        let (rate, route, window) = (policy.rate, policy.route.as_str(), duration::show(window));
         format!(
-            "route[{}] {:?} is the route of no bucket: write route = {:?} in [[bucket]] or [defaults]",
-            at + 1,
-            forward.name.as_str(),
-            forward.name.as_str()
+            "{at}: ready_window {window} of route {route:?} is more than {MANY_INTERVALS} intervals of {rate}: workers that were away may be \
+             given {burst} of its jobs at once; write a shorter one in [[route]] or [limits] where that is too many"
         )
-    };
-    unused.map(warning).collect()
+    })
 }
 
 #[cfg(test)]
@@ -222,7 +288,7 @@ mod tests {
                 format!("route[1].to: \"\" is not allowed; {key}"),
                 "route[1].end: \"top\" is not allowed; write \"left\" or \"right\"".to_owned(),
                 format!("route[1].register.member: missing; {key}"),
-                "route[1].list: unknown key; write one of name, to, end, register, notify".to_owned(),
+                "route[1].list: unknown key; write one of ready_window, name, to, end, register, notify".to_owned(),
                 format!("route[2].name: missing; {}", Route::HINT),
                 format!("route[2].to: missing; {key}"),
                 format!("route[3].to: \"drip:y\" {own}"),
@@ -257,7 +323,47 @@ mod tests {
     #[test]
     fn a_route_that_no_bucket_names_is_warned_of() {
         let expected =
-            "route[1] \"sidekiq\" is the route of no bucket: write route = \"sidekiq\" in [[bucket]] or [defaults]";
+            "[[route]] \"sidekiq\" is the route of no bucket: write route = \"sidekiq\" in [[bucket]] or [defaults]";
         assert_eq!(parse(SIDEKIQ).expect("good").warnings(), [expected]);
+    }
+
+    #[test]
+    fn a_ready_window_is_of_all_routes_or_of_one() {
+        let text = "[limits]\nready_window = '1s'\n[[route]]\nname = 'slow'\nready_window = 'off'\n[[bucket]]\nmatch = 'a'\n\
+                    route = 'slow'\n[[bucket]]\nmatch = 'b'\nroute = 'sidekiq'\n";
+        let config = parse(&(text.to_owned() + SIDEKIQ + "ready_window = '5ms'\n")).expect("good");
+        let window = |route| config.record.ready_window(&Route::parse(route).expect("a route")).to_string();
+        assert_eq!(["default", "slow", "sidekiq"].map(window), ["1s", "off", "5ms"]);
+        assert_eq!(config.record.routes.len(), 1, "only one forwards");
+        let json = config.record.to_json();
+        assert!(json.contains(r#""ready_windows":{"sidekiq":5000,"slow":0}"#), "{json}");
+        assert!(json.contains(r#""ready_window_us":1000000"#), "{json}");
+        assert_eq!(parse("").expect("good").record.ready_window(&Route::default()).to_string(), "250ms");
+    }
+
+    #[test]
+    fn a_ready_window_that_cannot_be_is_refused_with_the_way_out() {
+        for bad in ["'0s'", "'2h'", "-1", "'none'"] {
+            let shown = bad.replace('\'', "\"");
+            let expected = [format!("limits.ready_window: {shown} is not allowed; {}", ReadyWindow::HINT)];
+            assert_eq!(problems(&format!("[limits]\nready_window = {bad}\n")), expected);
+            let expected = [format!("route[1].ready_window: {shown} is not allowed; {}", ReadyWindow::HINT)];
+            assert_eq!(problems(&format!("[[route]]\nname = 'default'\nready_window = {bad}\n")), expected);
+        }
+        let of_route = "it belongs to a route, whose workers are behind or are not; write it in [limits], for all routes, or in [[route]] \
+                        with the name of one";
+        let text = "[defaults]\nready_window = '1s'\n[[bucket]]\nmatch = 'a'\nready_window = '1s'\n[[budget]]\nmatch = 'b'\n\
+                    rate = '1/s'\nready_window = '1s'\n";
+        let expected = ["defaults", "budget[1]", "bucket[1]"].map(|at| format!("{at}.ready_window: {of_route}"));
+        assert_eq!(problems(text), expected);
+    }
+
+    #[test]
+    fn a_window_of_more_than_ten_intervals_is_warned_of_with_what_workers_may_see() {
+        let text = "[defaults]\nrate = '40/s'\n[[bucket]]\nmatch = 'fast'\nrate = '1000/s'\n[[bucket]]\nmatch = 'off'\n\
+                    rate = '1000/s'\nroute = 'x'\n[[route]]\nname = 'x'\nready_window = 'off'\n";
+        let expected = "bucket[1] \"fast\": ready_window 250ms of route \"default\" is more than 10 intervals of 1000/s: workers that were \
+                        away may be given 292 of its jobs at once; write a shorter one in [[route]] or [limits] where that is too many";
+        assert_eq!(parse(text).expect("good").warnings(), [expected]);
     }
 }

@@ -67,6 +67,12 @@ impl Section {
         self.table.remove(key).is_some()
     }
 
+    /// Its other keys do not apply: they may not be written, and need not be read.
+    pub fn without(&mut self, keys: &'static [Key]) {
+        let unread = keys.iter().map(|key| key.name).filter(|name| !self.table.contains_key(*name));
+        self.known.extend(unread.collect::<Vec<_>>());
+    }
+
     fn allowed(&self, name: &str) -> &'static Allowed {
         let found = self.keys.iter().copied().flatten().find(|key| key.name == name);
         &found.unwrap_or_else(|| panic!("{}.{name} is read and stands in no table of keys", self.name)).allowed

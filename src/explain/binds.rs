@@ -8,6 +8,7 @@ use super::moment::Wall;
 use super::origin::Origin;
 use super::{File, above, count, plain};
 use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
+use crate::store::routes::say_pace;
 use crate::words::duration::say;
 
 /// How many workers that hold leases are named.
@@ -161,7 +162,7 @@ impl<'a> Question<'a> {
             let first = stopped.or_else(|| above::full(level)).or_else(|| self.ordered());
             found.extend(first.or_else(|| self.own_time()).or_else(above));
         }
-        if self.has_work() && facts.route.ready >= facts.route.max_ready {
+        if self.has_work() && (facts.place == Place::Held || facts.route.holds()) {
             found.push(Said::new(Binding::Held, self.held(found.is_empty())));
         }
         if found.is_empty() {
@@ -231,28 +232,45 @@ impl<'a> Question<'a> {
                 format!("route {} is full: {full}", facts.route.name)
             };
         }
-        let ready = count(facts.route.ready, "job is ready", "jobs are ready");
+        let route = &facts.route;
+        let name_of_route = &route.name;
+        let others = match route.held {
+            1 => "1 bucket waits".to_owned(),
+            n => format!("{n} buckets wait"),
+        };
+        if let Some(pace) = route.per_second().filter(|pace| *pace > 0.0) {
+            let they_take = format!("workers of route {name_of_route} take {}", say_pace(pace));
+            if !is_first {
+                return format!("the {they_take}, and {others} for them: its turn comes after those");
+            }
+            let turn = Duration::from_secs_f64((route.ahead.unwrap_or(route.held) + 1) as f64 / pace);
+            return format!("held: the {they_take}, and {others} for them; its turn comes in about {}", say(turn));
+        }
+        let ready = count(route.ready, "job is ready", "jobs are ready");
+        let oldest = match route.age_us {
+            0..100_000 => String::new(),
+            age => format!("the oldest for {}, ", us(age)),
+        };
+        let away = format!("nobody takes jobs of route {name_of_route}: {ready}, {oldest}{}", self.leases());
+        if is_first { format!("held: {name} waits since {since}, and {away}") } else { away }
+    }
+
+    /// Who holds jobs of its route.
+    fn leases(&self) -> String {
+        let facts = self.facts;
         let shown = |worker: &Worker| {
             format!("{} ({}, last heard of {} ago)", plain(&worker.name), worker.leases, ms(worker.idle_ms))
         };
         let with_leases: Vec<&Worker> = facts.workers.iter().filter(|worker| worker.leases > 0).collect();
         let named: Vec<String> = with_leases.iter().take(NAMED).map(|worker| shown(worker)).collect();
         let more = with_leases.len().saturating_sub(NAMED);
-        let leases = match (named.is_empty(), more) {
+        match (named.is_empty(), more) {
             (true, _) if facts.route.pending > 0 => {
                 format!("{} held", count(facts.route.pending, "lease is", "leases are"))
             }
             (true, _) => "no leases are held".to_owned(),
             (false, 0) => format!("leases are held by {}", named.join(", ")),
             (false, more) => format!("leases are held by {} and {more} more", named.join(", ")),
-        };
-        let route = &facts.route.name;
-        if is_first {
-            format!(
-                "nothing leaves: {name} is held since {since} for workers that are away: {ready} on route {route}, {leases}"
-            )
-        } else {
-            format!("route {route} is full, for workers are away: {ready}, {leases}")
         }
     }
 

@@ -43,7 +43,9 @@ fn reason(word: &str) -> &str {
         }
         "slow" => "its rate is lowered since a slow-down: reckoned as if it were back",
         "budget" => "a budget above it may keep it from going: reckoned as if none did",
-        "held" => "its route is full: reckoned as if workers took jobs now",
+        "held" => {
+            "buckets are held for the workers of its route: reckoned from its turn there, at the pace at which they take"
+        }
         "room" => "its route takes fewer jobs than that unless workers take some",
         "no-daemon" => "no daemon runs: reckoned as if one did",
         "wrong-type" => "a key of its route is of another type than it must be",

@@ -20,7 +20,8 @@ pub use moment::Wall;
 pub use origin::Origin;
 
 use crate::store::explain::{self as facts, Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
-use crate::words::duration::say;
+use crate::store::routes::say_pace;
+use crate::words::duration::{say, show};
 use crate::words::shown::{shell, shown};
 
 /// How wide a terminal is at least, and in it the labels and the values.
@@ -41,7 +42,7 @@ pub struct File {
 }
 
 /// Why a bucket waits. Its JSON is what `dripd explain --json` prints; `docs/explain.md` says what each field means.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     bucket: String,
     binds: Binding,
@@ -113,7 +114,7 @@ struct Retries {
     next_in_us: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 struct Route {
     name: String,
     ready: u64,
@@ -121,6 +122,11 @@ struct Route {
     pending: u64,
     workers: u64,
     oldest_ms: Option<u64>,
+    age_us: u64,
+    ready_window_us: Option<u64>,
+    limit: u64,
+    held: u64,
+    taken_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<String>,
 }
@@ -176,12 +182,20 @@ impl Explanation {
             due_in_us: bucket.due_us,
             overdue_ms: bucket.late_ms.unwrap_or(0),
             chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, wall)).collect(),
-            limits: vec![Row::new(
-                "max_ready",
-                facts.route.max_ready.to_string(),
-                Origin::of_limit(facts.into(), "max_ready"),
-                wall,
-            )],
+            limits: vec![
+                Row::new(
+                    "max_ready",
+                    facts.route.max_ready.to_string(),
+                    Origin::of_limit(facts.into(), "max_ready"),
+                    wall,
+                ),
+                Row::new(
+                    "ready_window",
+                    facts.route.window_us.map_or_else(|| "off".to_owned(), |us| show(Duration::from_micros(us))),
+                    Origin::of_limit(facts.into(), "ready_window"),
+                    wall,
+                ),
+            ],
             retries: Retries::of(&facts.retries),
             delayed: Retries::of(&facts.delayed),
             route: Route {
@@ -191,6 +205,11 @@ impl Explanation {
                 pending: facts.route.pending,
                 workers: facts.route.workers,
                 oldest_ms: facts.route.oldest_ms,
+                age_us: facts.route.age_us,
+                ready_window_us: facts.route.window_us,
+                limit: facts.route.most(),
+                held: facts.route.held,
+                taken_per_second: facts.route.per_second(),
                 to: facts.route.to.clone(),
             },
             workers: facts.workers.iter().map(worker).collect(),
@@ -263,7 +282,7 @@ fn due(bucket: &Level, wall: &Wall) -> Option<String> {
     let waits = match (bucket.place, &bucket.share) {
         (Place::Full, _) if bucket.slots.is_some_and(|slots| slots.taken < slots.of) => "but a failed job goes first",
         (Place::Full, _) => "but no slot is free",
-        (Place::Held, _) => "but its route is full",
+        (Place::Held, _) => "but it is held for the workers of its route",
         (Place::Refused, _) => "but its budgets cannot be found",
         (_, Some(share)) => return Some(format!("now, but it waits for its share of budget {}", plain(&share.of))),
         _ => {
@@ -386,13 +405,14 @@ impl Route {
             return format!(
                 "{jobs} in the list {}, at most {}: route {} forwards to it",
                 plain(to),
-                self.max_ready,
+                self.limit,
                 self.name
             );
         }
         let oldest = self.oldest_ms.filter(|_| self.ready > 0);
         let oldest =
             oldest.map_or_else(String::new, |ms| format!(", the oldest for {}", say(Duration::from_millis(ms))));
-        format!("{} of {} on route {}{oldest}; {} with workers", self.ready, self.max_ready, self.name, self.pending)
+        let take = self.taken_per_second.map_or_else(String::new, |pace| format!(", they take {}", say_pace(pace)));
+        format!("{} of {} on route {}{oldest}; {} with workers{take}", self.ready, self.limit, self.name, self.pending)
     }
 }

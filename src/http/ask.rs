@@ -44,6 +44,15 @@ pub(super) async fn status(
     Ok(value(&door.ask(async |mut store| store.status(&config.record).await).await?))
 }
 
+/// `GET /v1/routes`.
+pub(super) async fn routes(
+    State(door): State<Arc<Door>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<Value>, Problem> {
+    caller.may_read(None)?;
+    Ok(value(&door.ask(async |mut store| store.routes().await).await?))
+}
+
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -21,6 +21,7 @@ use super::who::Caller;
 use crate::config::Config;
 use crate::store::StoreError;
 use crate::store::figures::Figures;
+use crate::store::routes::RouteStatus;
 use crate::store::rows::BudgetNow;
 use crate::store::status::AwayPartition;
 use crate::store::timing::{self, BOUNDS};
@@ -62,11 +63,11 @@ pub(super) async fn all(
         let (_, names) = super::budgets::ranked(&mut store).await?;
         let budgets =
             if door.config().record.budgets.is_empty() { None } else { Some(store.budgets_now(&names).await?) };
-        Ok::<_, StoreError>((figures, budgets, store.lacking().await?))
+        Ok::<_, StoreError>((figures, store.routes().await?, budgets, store.lacking().await?))
     };
     let (read, config) = (door.call(read).await, door.config());
     of_process(&mut families, &door, read.is_ok());
-    if let Ok((figures, budgets, lacks)) = read {
+    if let Ok((figures, routes, budgets, lacks)) = read {
         if figures.away.is_empty() {
             of_jobs(&mut families, &figures, &mut door.before.0.lock().unwrap_or_else(PoisonError::into_inner));
         }
@@ -79,6 +80,7 @@ pub(super) async fn all(
             families.gauge("dripd_partition_away", help, &labels, 1.0);
         }
         of_places(&mut families, &figures);
+        of_routes(&mut families, &routes);
         if let Some(budgets) = budgets {
             of_budgets(&mut families, &config, &budgets.rows, &door.passing.per_second(&budgets));
         }
@@ -238,6 +240,28 @@ fn of_places(families: &mut Families, figures: &Figures) {
     families.gauge("dripd_dead_jobs", "Jobs that were given up.", &[], count("dead"));
     families.gauge("dripd_delayed_jobs", "Delayed jobs that wait for their time.", &[], count("delayed"));
     families.gauge("dripd_daemons", "Daemons that are alive.", &[], count("daemons"));
+}
+
+/// How routes stand: how far their workers are behind.
+fn of_routes(families: &mut Families, routes: &[RouteStatus]) {
+    let mut gauge = |name: &str, help: &str, value: fn(&RouteStatus) -> f64| {
+        for route in routes {
+            families.gauge(name, help, &[("route", &route.route)], value(route));
+        }
+    };
+    let help = "How long ago the oldest job left that no worker has taken; 0: there is none. Scale workers by it.";
+    gauge("dripd_route_age_seconds", help, |route| route.age_us as f64 / 1e6);
+    let help = "Jobs that have left their buckets and that no worker has taken.";
+    gauge("dripd_route_undelivered", help, |route| route.undelivered as f64);
+    let help = "How many of those hold the buckets of the route now.";
+    gauge("dripd_route_limit", help, |route| route.limit as f64);
+    let help = "Buckets that are due and held until workers take more.";
+    gauge("dripd_route_held_buckets", help, |route| route.held as f64);
+    gauge("dripd_route_in_flight", "Jobs that workers hold.", |route| route.pending as f64);
+    for route in routes {
+        let help = "Jobs that workers have taken.";
+        families.counter("dripd_route_taken_total", help, &[("route", &route.route)], route.taken as f64);
+    }
 }
 
 /// What waits for budgets, and how much of them is used: of the expansions of an entry that have most waiting, and of those that are named

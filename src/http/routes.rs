@@ -209,6 +209,12 @@ pub(super) fn all() -> Vec<Route> {
         Route::new(HttpMethod::Get, "/assets/{file}", "What belongs to the dashboard", get(pages::asset), Answer::Kind("*/*", "A file"))
             .problems(&[404]),
         get_of("/v1/status", "How things stand", get(ask::status), "As `dripd status --json`"),
+        get_of(
+            "/v1/routes",
+            "How the routes stand: what no worker has taken yet, how old that is, how fast they take, and which buckets are held",
+            get(ask::routes),
+            "As `routes` of `dripd status --json`",
+        ),
         get_of("/v1/settings", "What is set at run time", get(ask::all_settings), "As `dripd settings --json`").query::<ask::Which>(),
         Route::new(HttpMethod::Post, "/v1/what-if", "What a change or a push would do; it changes nothing", post(ask::what_if), Answer::Json("As `dripd what-if --json`"))
             .body(Body::Words("WhatIf")),

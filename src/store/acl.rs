@@ -105,7 +105,7 @@ const LOOK: Grant = Grant {
     may: "fcall_ro|drip_peek fcall_ro|drip_find fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
           fcall_ro|drip__settings fcall_ro|drip__met fcall_ro|drip__daemons fcall_ro|drip__dead_list fcall_ro|drip__dead_count \
           fcall_ro|drip__top fcall_ro|drip__rows fcall_ro|drip__budget_rows fcall_ro|drip__front fcall_ro|drip__drips \
-          fcall_ro|drip__figures fcall_ro|drip__forwards fcall_ro|drip__changed exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
+          fcall_ro|drip__figures fcall_ro|drip__routes fcall_ro|drip__changed exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
           zlexcount zmscore zrange zrangebyscore zrank zscan zscore xlen xrange xrevrange xpending xinfo|consumers xinfo|groups",
     read: "*",
     ..NONE
@@ -124,7 +124,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
                     both: "queue:*",
                     ..NONE
                 },
-                Grant { may: "zadd zcard zrange", both: "delayed:* retry:* retries wait:*", ..NONE },
+                Grant { may: "zadd zcard zrange zrank", both: "delayed:* retry:* retries wait:*", ..NONE },
                 Grant {
                     may: "hset hlen hrandfield pexpire zadd zscore zcard zcount zremrangebyrank",
                     both: "jobs:* ids:*",

@@ -181,12 +181,6 @@ impl Partition {
         self.under("routes")
     }
 
-    /// The buckets that a full route holds.
-    #[must_use]
-    pub fn held(&self, route: &str) -> String {
-        self.each_under("held", route)
-    }
-
     /// The daemons that are alive.
     #[must_use]
     pub fn daemons(&self) -> String {

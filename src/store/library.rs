@@ -32,6 +32,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/41_settings.lua"),
     include_str!("functions/42_route.lua"),
     include_str!("functions/43_brake.lua"),
+    include_str!("functions/43_room.lua"),
     include_str!("functions/43_slots.lua"),
     include_str!("functions/43_waiting.lua"),
     include_str!("functions/44_places.lua"),
@@ -54,6 +55,7 @@ pub const SOURCE: &str = concat!(
     include_str!("functions/63_change.lua"),
     include_str!("functions/64_drain.lua"),
     include_str!("functions/65_met.lua"),
+    include_str!("functions/66_routes.lua"),
     include_str!("functions/69_push_gates.lua"),
     include_str!("functions/70_push.lua"),
     include_str!("functions/71_throttle.lua"),
@@ -78,7 +80,7 @@ pub const SOURCE: &str = concat!(
 );
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 19;
+pub const VERSION: i64 = 20;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]

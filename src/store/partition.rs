@@ -198,7 +198,6 @@ mod tests {
         let cut = Layout::new("drip", Cut { partitions: 8, by: 0 });
         assert_eq!(cut.partition(3).queue(&bucket("a:b")), "drip:queue:{3}:a:b");
         assert_eq!(cut.partition(3).schedule(), "drip:schedule:{3}");
-        assert_eq!(cut.partition(3).held("fast"), "drip:held:{3}:fast");
         assert_eq!(cut.all().count(), 8);
     }
 

@@ -2,23 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use redis::{FromRedisValue as _, Value};
 use serde::Serialize;
 
 use super::acl::Role;
 use super::beat::{self, WakeUp};
-use super::keys::GROUP;
 use super::library::is_missing_function;
+use super::routes::RouteStatus;
 use super::top::{By, Row};
 use super::{Store, StoreError, Whole};
-use crate::words::policy::{Record, Route};
+use crate::words::policy::Record;
 use crate::words::source::Source;
 
 /// How many buckets of an order are shown.
 const SHOWN: usize = 10;
 
 /// How things stand under one prefix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Status {
     /// Where Redis is.
     pub redis: String,
@@ -36,6 +35,8 @@ pub struct Status {
     pub scheduled: u64,
     /// How many buckets and budgets wait for a share of a budget.
     pub sharing: u64,
+    /// How many buckets are held for workers of their route.
+    pub held: u64,
     /// How many wait for a job in flight to finish.
     pub full: u64,
     /// Buckets with work that an operator stopped.
@@ -124,25 +125,6 @@ pub struct DaemonStatus {
     pub age_ms: u64,
 }
 
-/// A route: a ready stream, or a list that it forwards to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RouteStatus {
-    /// Its name.
-    pub route: String,
-    /// The key of the list that it forwards to; absent: it is a ready stream.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
-    /// Why nothing leaves by it, where a key of another system is of another type than it must be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub wrong: Option<String>,
-    /// Jobs that no worker has taken yet.
-    pub undelivered: u64,
-    /// Jobs that workers hold.
-    pub pending: u64,
-    /// Buckets held because it is full.
-    pub held: u64,
-}
-
 /// How late jobs left their buckets, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Lateness {
@@ -192,8 +174,7 @@ impl Lateness {
 struct Part {
     stats: BTreeMap<String, u64>,
     spreading: bool,
-    routes: Vec<RouteStatus>,
-    /// Sizes: scheduled, sharing, full, paused, retrying, delayed, rejected, dead.
+    /// Sizes: scheduled, those that wait for a share or for workers, full, paused, retrying, delayed, rejected, dead.
     sizes: [u64; 8],
 }
 
@@ -201,18 +182,6 @@ impl Part {
     fn add(mut self, other: Self) -> Self {
         for (name, n) in other.stats {
             *self.stats.entry(name).or_default() += n;
-        }
-        for route in other.routes {
-            let is_same = |known: &&mut RouteStatus| known.route == route.route && known.to == route.to;
-            match self.routes.iter_mut().find(is_same) {
-                Some(known) => {
-                    known.wrong = known.wrong.take().or(route.wrong);
-                    known.undelivered += route.undelivered;
-                    known.pending += route.pending;
-                    known.held += route.held;
-                }
-                None => self.routes.push(route),
-            }
         }
         self.sizes.iter_mut().zip(other.sizes).for_each(|(size, more)| *size += more);
         self.spreading |= other.spreading;
@@ -239,9 +208,10 @@ impl Whole {
 
     async fn read_status(&mut self, record: &Record) -> Result<Status, StoreError> {
         let parts = self.all(async |mut store: Store| store.part().await).await?;
-        let Part { stats, spreading, mut routes, sizes } = parts.into_iter().reduce(Part::add).expect("one at least");
-        routes.sort_by(|a, b| (&a.route, &a.to).cmp(&(&b.route, &b.to)));
-        let [scheduled, sharing, full, paused, retrying, delayed, rejected, dead] = sizes;
+        let Part { stats, spreading, sizes } = parts.into_iter().reduce(Part::add).expect("one at least");
+        let [scheduled, waiting, full, paused, retrying, delayed, rejected, dead] = sizes;
+        let routes = self.routes().await?;
+        let held = routes.iter().map(|route| route.held).sum();
         let mut one = self.any();
         let same = one.has_record(record).await?;
         Ok(Status {
@@ -256,7 +226,8 @@ impl Whole {
             has_record: same.is_some(),
             same_record: same == Some(true),
             scheduled,
-            sharing,
+            sharing: waiting.saturating_sub(held),
+            held,
             full,
             paused,
             retrying,
@@ -307,23 +278,8 @@ impl Store {
     /// How things stand in one partition.
     async fn part(&mut self) -> Result<Part, StoreError> {
         let keys = self.keys().clone();
-        let held: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
+        let before: Option<String> = self.read("HGET", redis::cmd("HGET").arg(keys.policy()).arg("prev_id")).await?;
         let stats = self.read("HGETALL", redis::cmd("HGETALL").arg(keys.stats())).await?;
-        let mut routes = self.forwards().await?;
-        let forwards = routes.len();
-        let mut names: Vec<String> = self.read("SMEMBERS", redis::cmd("SMEMBERS").arg(keys.routes())).await?;
-        names.sort();
-        for name in names {
-            if let Ok(route) = Route::parse(&name) {
-                let now = self.route_status(&route).await?;
-                // Of one that forwards only what is left of before it did is worth a word.
-                let is_done =
-                    routes[..forwards].iter().any(|known| known.route == name) && now.undelivered + now.pending == 0;
-                if !is_done {
-                    routes.push(now);
-                }
-            }
-        }
         let delayed: Option<Vec<u8>> = self.read("GET", redis::cmd("GET").arg(keys.delays())).await?;
         let sizes = [
             self.read("ZCARD", redis::cmd("ZCARD").arg(keys.schedule())).await?,
@@ -335,7 +291,7 @@ impl Store {
             self.read("XLEN", redis::cmd("XLEN").arg(keys.rejected())).await?,
             self.read("XLEN", redis::cmd("XLEN").arg(keys.dead())).await?,
         ];
-        Ok(Part { stats, spreading: held.is_some(), routes, sizes })
+        Ok(Part { stats, spreading: before.is_some(), sizes })
     }
 
     /// The daemons that are alive, by host and process. A library that does not know them yet counts as none: it is an older
@@ -362,20 +318,6 @@ impl Store {
         let json: Option<Vec<u8>> = self.read("HGET", &command).await?;
         let source: Option<Source> = json.and_then(|json| serde_json::from_slice(&json).ok());
         Ok(source.map(|Source { host, path, .. }| RecordSource { host, path }))
-    }
-
-    async fn route_status(&mut self, route: &Route) -> Result<RouteStatus, StoreError> {
-        let stream = self.keys().ready(route);
-        let length: u64 = self.read("XLEN", redis::cmd("XLEN").arg(&stream)).await?;
-        let held = self.keys().held(route.as_str());
-        let held: u64 = self.read("ZCARD", redis::cmd("ZCARD").arg(held)).await?;
-        let pending = match self.call("XPENDING", redis::cmd("XPENDING").arg(&stream).arg(GROUP)).await {
-            Ok(Value::Array(summary)) => summary.first().and_then(|n| u64::from_redis_value_ref(n).ok()).unwrap_or(0),
-            Ok(_) | Err(StoreError::Refused { .. }) => 0,
-            Err(why) => return Err(why),
-        };
-        let route = route.as_str().to_owned();
-        Ok(RouteStatus { route, to: None, wrong: None, undelivered: length.saturating_sub(pending), pending, held })
     }
 }
 

@@ -12,6 +12,7 @@ pub mod parent;
 pub mod policy;
 pub mod quota;
 pub mod rate;
+pub mod ready_window;
 pub mod shown;
 pub mod source;
 pub mod subject;

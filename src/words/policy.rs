@@ -2,6 +2,7 @@
 //! cannot be wrong.
 //! Nothing is computed here: what they mean for a bucket is decided by the functions in Redis alone.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -13,6 +14,7 @@ use crate::words::limiter::Limiter;
 use crate::words::node::{Budget, Node};
 use crate::words::parent::Parent;
 use crate::words::rate::Rate;
+use crate::words::ready_window::ReadyWindow;
 
 /// What happens to a job that comes to a full bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -25,7 +27,7 @@ pub enum Overflow {
 }
 
 /// The name of a ready stream: 1 to 64 of `a-z A-Z 0-9 . _ -`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Route(Box<str>);
 
 impl Route {
@@ -205,11 +207,20 @@ pub struct Limits {
     pub max_ready: u64,
     /// How many jobs or buckets one call handles, 1 to 1,000.
     pub batch: u64,
+    /// How old undelivered jobs of a route may become before its buckets are held, where the route has none of its own.
+    #[serde(rename = "ready_window_us", skip_serializing_if = "ReadyWindow::is_default")]
+    pub ready_window: ReadyWindow,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_job_bytes: 1_048_576, rejected_keep: 10_000, max_ready: 10_000, batch: 100 }
+        Self {
+            max_job_bytes: 1_048_576,
+            rejected_keep: 10_000,
+            max_ready: 10_000,
+            batch: 100,
+            ready_window: ReadyWindow::default(),
+        }
     }
 }
 
@@ -226,6 +237,9 @@ pub struct Record {
     /// The routes that forward.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Forward>,
+    /// The ready windows of routes that have one of their own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ready_windows: BTreeMap<Route, ReadyWindow>,
     /// Bounds for all.
     pub limits: Limits,
     /// Into how many partitions the system is cut, where that is more than one.
@@ -238,6 +252,12 @@ impl Record {
     #[must_use]
     pub fn forward(&self, route: &Route) -> Option<&Forward> {
         self.routes.iter().find(|forward| forward.name == *route)
+    }
+
+    /// The ready window of a route.
+    #[must_use]
+    pub fn ready_window(&self, route: &Route) -> ReadyWindow {
+        self.ready_windows.get(route).copied().unwrap_or(self.limits.ready_window)
     }
 
     /// Whether any bucket gives up jobs that wait for too long.

@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dripd::words::ready_window::ReadyWindow;
 use redis::{Connection, FromRedisValue, RedisError, ToRedisArgs, Value};
 
 /// A moment to count from in tests that hold the clock: some day in 2025, in microseconds.
@@ -438,6 +439,33 @@ impl Case {
         self.cmd::<i64>(&["LLEN", &queue]) == 0
     }
 
+    /// The buckets that are held for a route, in the order of their turns, with their dues.
+    pub fn held(&mut self, route: &str) -> Vec<(String, u64)> {
+        let key = self.key(&held_key(route));
+        let members: Vec<String> = self.cmd(&["ZRANGE", &key, "0", "-1"]);
+        members.iter().map(|member| held(member)).collect()
+    }
+
+    /// How the routes stand, as `drip__routes` tells it.
+    pub fn routes(&mut self, now: u64) -> Vec<RouteNow> {
+        let key = self.key("policy");
+        let reply: (u64, Vec<FlatRoute>) = self.cmd(&["FCALL_RO", "drip__routes", "1", &key, &now.to_string()]);
+        let route = |(route, (to, wrong, wanted), undelivered, age_us, _, limit, held, pending, _, taken, recently): FlatRoute| RouteNow {
+            route,
+            to,
+            wrong,
+            wanted,
+            undelivered,
+            age_us,
+            limit,
+            held,
+            pending,
+            taken,
+            recently,
+        };
+        reply.1.into_iter().map(route).collect()
+    }
+
     /// When a bucket may let its next job out: on the schedule, or at rest.
     pub fn due(&mut self, bucket: &str) -> Option<u64> {
         let (schedule, rest) = (self.key("schedule"), self.key("rest"));
@@ -486,9 +514,43 @@ fn drained(reply: &[Value]) -> Drained {
     Drained { wait_us: n(0), dispatched: n(1), rejected: n(2) }
 }
 
+/// The key of the buckets that are held for a route, behind the prefix, and a member of it: a bucket and its due.
+pub fn held_key(route: &str) -> String {
+    format!("wait:{{{route}}}")
+}
+
+pub fn held(member: &str) -> (String, u64) {
+    (member[16..].to_owned(), member[..16].parse().expect("a due"))
+}
+
+type FlatRoute = (String, (String, String, String), u64, u64, u64, u64, u64, u64, u64, u64, (u64, u64));
+
+/// How a route stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteNow {
+    pub route: String,
+    pub to: String,
+    pub wrong: String,
+    pub wanted: String,
+    pub undelivered: u64,
+    pub age_us: u64,
+    pub limit: u64,
+    pub held: u64,
+    pub pending: u64,
+    pub taken: u64,
+    /// So many jobs were taken of late, in so many microseconds.
+    pub recently: (u64, u64),
+}
+
+/// A configuration as it is stored. Its ready window is off unless it says something else: most claims are about what leaves buckets, with nobody
+/// who takes it.
 pub fn record(toml: &str) -> String {
     let config = dripd::config::Config::parse(toml, None, &dripd::config::Environment::default());
-    config.unwrap_or_else(|why| panic!("{why}")).record.to_json()
+    let mut record = config.unwrap_or_else(|why| panic!("{why}")).record;
+    if !toml.contains("ready_window") {
+        record.limits.ready_window = ReadyWindow::OFF;
+    }
+    record.to_json()
 }
 
 pub fn rand_u64() -> u64 {

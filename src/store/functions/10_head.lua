@@ -16,7 +16,7 @@
 --   36_memory.
 
 -- The version of this library, and the oldest one whose daemons understand the replies of this one.
-local VERSION = 19
+local VERSION = 20
 local OLDEST_DAEMON = 7
 
 local MIB = 1048576

@@ -10,14 +10,15 @@
 -- <prefix>:dead             stream  public: jobs that were given up
 -- <prefix>:schedule         zset    bucket -> due
 -- <prefix>:rest             zset    bucket -> due, of buckets without work whose due is still to come
--- <prefix>:held:<route>     zset    bucket -> due, of buckets whose route is full
+-- <prefix>:held:<route>     zset    bucket -> due, as versions before 20 of this library stored who is held (44_places)
 -- <prefix>:paused           zset    bucket -> due, of buckets with work that an operator stopped
 -- <prefix>:refused          zset    bucket -> due, of buckets with work whose budgets cannot be found
 -- <prefix>:full             zset    node -> due, of nodes with work that have no slot free (43_slots)
 -- <prefix>:slots            hash    <route> <entry id> -> the nodes of which it holds a slot
 -- <prefix>:inflight        zset    node and entry, score 0: which entries hold a slot of a node
 -- <prefix>:wait:<budget>    zset    what waits for a share of a budget, in the order of its turns (43_waiting)
--- <prefix>:waiting          hash    node -> its due, and the budget for a share of which it waits
+-- <prefix>:wait:{<route>}   zset    held buckets: those that wait for a route to take again, in the order of their turns
+-- <prefix>:waiting          hash    node -> its due, and the budget or the {route} that it waits for
 -- <prefix>:budgets          hash    budget -> its state (46_budget)
 -- <prefix>:slow             hash    node -> its slow-down (43_brake)
 -- <prefix>:windows          hash    node -> how much of its quotas was used

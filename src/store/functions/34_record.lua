@@ -2,7 +2,7 @@
 --
 -- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
 -- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads
--- (62_sweep); `held` names the routes that are full; `settings` is there when operators have set something (41_settings): another
+-- (62_sweep); `held` names the routes that buckets are held for; `settings` is there when operators have set something (41_settings): another
 -- text after each change; `prev_globs` are the globs before a change of them that spreads. An entry of [[bucket]] names only the keys
 -- that differ from [defaults].
 --
@@ -23,7 +23,7 @@ do
       catch_up_us = 20000,
     },
     buckets = {},
-    limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100 },
+    limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100, ready_window_us = 250000 },
   }
 
   -- index: entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is written so; of
@@ -121,6 +121,7 @@ do
     rec.written = {}
     for key, value in pairs(rec.defaults) do rec.written[key] = value end
     rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
+    rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us -- it is stored where it is another one
     prepared.policy(rec.defaults, rec.forwards)
     rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
     for n, entry in ipairs(rec.buckets) do

@@ -9,6 +9,8 @@
 -- settled   how a dispatch left the queues, for its echo                 this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease, age_leases
 -- drained_us the time of the last drain                                 64_drain
+-- trusted_us  before then another server may have been at work           38_call
+-- rooms     how many more jobs each route takes                          43_room
 -- rest_us   nothing at rest is past its due before this moment           44_places
 -- forgot_us when those at rest were last forgotten                           44_places
 -- over_us   nothing of brakes is over before this moment               43_brake
@@ -72,7 +74,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0, aged_us = 0,
-        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, entries = 0, passes = 0,
+        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {}, entries = 0, passes = 0,
       }
       by_name[name], count = m, count + 1
     end

@@ -6,10 +6,10 @@
 --   id, rec    the record in force; limits: rec.limits                mark  that of submitted jobs (35_element), or false
 --   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
 --              where nobody has begun to spread it
---   held       names of the routes that are full, with a space between
+--   held       names of the routes that buckets are held for, with a space between
 --   memory     what is remembered of this space (36_memory)
 --   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
---   dispatched, rejected, latest_us   its figures            rooms  how many jobs each route takes (42_route)
+--   dispatched, rejected, latest_us   its figures            rooms  those that were asked for, of the routes (43_room)
 --   head_of, head   a bucket whose next job was read already, and that job (58_plain)
 --   moves      where buckets wait from now on, not yet written (44_places)
 --   is_simple  nothing is set, nothing changes, and no entry has a budget, a quota or slots; is_filled: all of the context is of this call
@@ -101,7 +101,7 @@ do
     -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that
     -- only read come to a replica too.
     local was_drained = now <= m.drained_us + BELIEVED_US
-    if not was_drained then m.rest_us, m.over_us = 0, 0 end
+    if not was_drained then m.rest_us, m.over_us, m.trusted_us = 0, 0, now end
     if not was_drained or now < m.clock then memory.replaced(m) end
     memory.refresh(m, now)
     m.clock = now
@@ -182,10 +182,6 @@ do
     local m = ctx.memory
     if ctx.dispatched > 0 then
       context.count(ctx, 'dispatched', ctx.dispatched)
-      for name, r in pairs(ctx.rooms) do
-        if r.out > 0 then context.count(ctx, 'dispatched:' .. name, r.out) end
-        if r.forward then context.count(ctx, 'forwarded', r.out) end
-      end
     end
     if next(m.counts) == nil or ctx.now - m.flushed_us < 1000000 and ctx.now >= m.flushed_us then return end
     for counter, n in pairs(m.counts) do call('HINCRBY', ctx.k.stats, counter, n) end

@@ -1,9 +1,8 @@
--- Routes: the ready streams, and the lists that others work on (33_forward), and how many jobs each still takes.
+-- Routes: the ready streams, and the lists that others work on (33_forward). How many jobs each still takes is in 43_room.
 
 local route = {}
 do
   local is_error = base.is_error
-  local note = context.note
 
   -- make: see that a route's stream and its group exist. Called only inside functions that may run when memory is full, or a
   -- full Redis could never be emptied. Replies an error, or nil.
@@ -72,7 +71,7 @@ do
   -- none after the newest delivered entry was deleted, or after it read its append-only file; it counts undelivered entries that were
   -- deleted (7.0.15); and a replica is not told what was read, so that after a failover the lag is too high, until the reaper mends
   -- it. So never more than what is there and not pending.
-  local function undelivered(group, length)
+  function route.undelivered(group, length)
     local most = max(0, length - group.pending)
     return group.lag and group.lag >= 0 and min(group.lag, most) or most
   end
@@ -92,7 +91,7 @@ do
       r.wrong = call('TYPE', r.stream).ok
     elseif length > 0 or call('EXISTS', r.stream) == 1 then
       r.group = route.group_of(r.stream)
-      local most = r.group and undelivered(r.group, length) or length
+      local most = r.group and route.undelivered(r.group, length) or length
       r.oldest = most > 0 and route.oldest(r.stream, r.group) or nil
       r.ready = r.oldest and most or 0
     end
@@ -107,52 +106,6 @@ do
     return { stream = at.to, to = at.to, ready = length, wrong_key = key, wanted = wanted, wrong = key and call('TYPE', key).ok }
   end
 
-  -- room_in_list: `room` of a route that forwards.
-  local function room_in_list(ctx, name, f)
-    local at, length, key, _, err = forward.look(f, ctx.k)
-    local r = { stream = at.to, forward = at, length = length, left = ctx.limits.max_ready - length, out = 0, exact = true }
-    if key then
-      r.left = 0
-      note(ctx, 'wrong-type', key, err)
-    end
-    ctx.rooms[name] = r
-    return r
-  end
-
-  -- room: how many more jobs a route takes now: `left` of what it replies. The length of its stream is a cheap upper bound
-  -- of what is undelivered, so the group is asked only where that is not enough, or where the answer must be exact.
-  -- reads   the stream      writes  the stream and its group where they are missing      cost  1 call a route, 3 near the limit
-  function route.room(ctx, name, exact)
-    local r = ctx.rooms[name]
-    if not r then
-      local f = forward.of(ctx.rec, name)
-      if f then return room_in_list(ctx, name, f) end
-      r = { stream = keys.ready(ctx.space, name), left = 0, out = 0 }
-      ctx.rooms[name] = r
-      local length = pcall_redis('XLEN', r.stream)
-      local err = is_error(length)
-      if not err and length == 0 then
-        if call('EXISTS', r.stream) == 0 then
-          err = route.make(ctx.space, name)
-        elseif not record.names_route(ctx.rec, name) then
-          call('SADD', ctx.k.routes, name) -- one that only operators have set: the reaper lets go of it while it is empty
-        end
-      end
-      if err then
-        r.exact = true
-        note(ctx, 'wrong-type', r.stream, err)
-      else
-        r.left = ctx.limits.max_ready - length
-      end
-    end
-    if (r.left <= 0 or exact) and not r.exact then
-      r.exact = true
-      local length, group = call('XLEN', r.stream), route.group_of(r.stream)
-      r.left = ctx.limits.max_ready - (group and undelivered(group, length) or length)
-    end
-    return r
-  end
-
   -- names_of: the names in a text, with a space between.
   function route.names_of(list)
     local found = {}
@@ -160,9 +113,26 @@ do
     return found
   end
 
-  -- write_held: which routes are full.
-  function route.write_held(ctx, held)
+  -- write_held: which routes buckets are held for.
+  local function write_held(ctx, held)
     ctx.held = held
     if held == '' then call('HDEL', ctx.k.policy, 'held') else call('HSET', ctx.k.policy, 'held', held) end
+  end
+
+  -- is_held: whether buckets are held for a route. hold: from now on. free: none are any more.
+  function route.is_held(ctx, name)
+    return ctx.held ~= '' and find(' ' .. ctx.held .. ' ', ' ' .. name .. ' ', 1, true) ~= nil
+  end
+
+  function route.hold(ctx, name)
+    if not route.is_held(ctx, name) then write_held(ctx, ctx.held == '' and name or ctx.held .. ' ' .. name) end
+  end
+
+  function route.free(ctx, name)
+    local others = {}
+    for _, other in ipairs(route.names_of(ctx.held)) do
+      if other ~= name then others[#others + 1] = other end
+    end
+    write_held(ctx, table.concat(others, ' '))
   end
 end

@@ -1,14 +1,16 @@
--- Waiting sets: the children of a budget that could go and that something above keeps from going, in the order of their turns.
---
--- <prefix>:wait:<budget> is sorted by the end of a child's next job (31_share); its members are the due in 16 digits and the child's
--- id, for Redis breaks ties by name and the earlier due goes first. <prefix>:waiting says of each child where it waits and with
--- which due. What a call changes is written at its end (`flush`), and read before as if it were.
+-- Waiting sets: nodes that could go and that take turns at something, in the order of their turns:
+--   <prefix>:wait:<budget>    the children of a budget that something above keeps from going, by the end of a child's next job (31_share)
+--   <prefix>:wait:{<route>}   the buckets that are held for a route, by when the last job of each left (43_room)
+-- The members are the due in 16 digits and the node's id, for Redis breaks ties by name and the earlier due goes first. <prefix>:waiting
+-- says of each node where it waits and with which due. What a call changes is written at its end (`flush`), and read before as if it
+-- were.
 
 local waiting = {}
 do
   local FIRST_PAGE = 4     -- children that are read at first, at least
   local PAGE = 100         -- and at most so many at once
   local AGAIN_US = 1000000 -- where a set cannot be written, its children are looked at again later
+  local OPENS = 123        -- the byte with which the name of a route begins here
 
   local padded, exact = base.padded, base.exact
 
@@ -28,7 +30,24 @@ do
 
   function waiting.budget(ctx, place)
     local head = ctx.k.wait
-    if place and sub(place, 1, #head) == head then return chain.id_of(sub(place, #head + 1)) end
+    if place and sub(place, 1, #head) == head and byte(place, #head + 1) ~= OPENS then return chain.id_of(sub(place, #head + 1)) end
+  end
+
+  -- route_key: the set of a route. route: the name of the route that a set belongs to, or nil for any other place. (No budget's name begins with
+  -- a brace.)
+  function waiting.route_key(ctx, name)
+    return ctx.k.wait .. '{' .. name .. '}'
+  end
+
+  function waiting.route(ctx, place)
+    local head = ctx.k.wait
+    if place and byte(place, #head + 1) == OPENS and sub(place, 1, #head) == head then return sub(place, #head + 2, -2) end
+  end
+
+  -- is_set: whether a place is a waiting set at all.
+  function waiting.is_set(ctx, place)
+    local head = ctx.k.wait
+    return place ~= nil and sub(place, 1, #head) == head
   end
 
   -- set_of: a set in this call: `changes` are what it has to write, member -> end, or false for one that leaves. `list` is the part that was
@@ -197,17 +216,39 @@ do
     return list[#list]
   end
 
+  -- front: the first nodes of a set, at most so many, in the order of their turns.
+  function waiting.front(ctx, key, most)
+    local set, list = set_of(ctx, key), {}
+    if set.changed then flush_set(ctx, set) end
+    local found = pcall_redis('ZRANGE', key, '0', most - 1, 'WITHSCORES')
+    if found.err then
+      context.note(ctx, 'wrong-type', key)
+      return list
+    end
+    for i = 1, #found, 2 do
+      local member = found[i]
+      list[#list + 1] = { id = sub(member, 17), due = sub(member, 1, 16) + 0, ends = found[i + 1] + 0 }
+    end
+    return list
+  end
+
   -- count: how many wait, at least.
   function waiting.count(ctx, key)
     local set = set_of(ctx, key)
     if set.list and not set.bound then return #set.list end
     if set.changed then flush_set(ctx, set) end
-    return call('ZCARD', key)
+    local n = pcall_redis('ZCARD', key)
+    return base.is_error(n) and 0 or n
   end
 
   -- decode: where a child waits, and with which due, from its text in <prefix>:waiting.
   function waiting.decode(ctx, text)
     return ctx.k.wait .. sub(text, 18), sub(text, 1, 16) + 0
+  end
+
+  -- word: for what a node waits, by the same text: 'share' or 'held'.
+  function waiting.word(text)
+    return byte(text, 18) == OPENS and 'held' or 'share'
   end
 
   -- page: a page of all that waits, for the sweep: ids, dues, where it goes on, and places.

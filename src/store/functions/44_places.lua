@@ -2,7 +2,7 @@
 --
 -- A place is the key of the sorted set in which a bucket stands, by its due:
 --   k.schedule             it has work and waits for its due
---   k.held .. <route>      it has work, its due is over, and its route is full
+--   k.wait .. {<route>}    it is held: it has work, its due is over, and its route takes no more (43_room, 43_waiting)
 --   k.rest                 it has no work, and its due is still to come: its next job may not leave before
 --   k.paused               it has work, and an operator stopped it
 --   k.full                 it has work, and as many of its jobs are in flight as may be
@@ -21,9 +21,8 @@ do
   local AGAIN_US = 1000000 -- where a set cannot be written, its buckets are looked at again after so long
 
   -- load: where some buckets stand, and their dues there. `found` are the dues on the schedule, where they were read already.
-  -- reads   schedule, rest, paused, held sets; waiting where there are budgets, refused there and where anything is set (`within` may be)
-  -- writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are stored, 2 where there are budgets, 1 a missing one
-  --         and held route
+  -- reads   schedule, rest, paused; waiting where there are budgets or any is held, refused there and where anything is set (`within` may be)
+  -- writes  nothing      cost  1 call, 1 where buckets rest, 1 where settings are stored, 2 where there are budgets, 1 where any is held
   function places.load(ctx, names, found)
     local k, stands, dues = ctx.k, {}, {}
     if #names == 0 then return stands, dues end
@@ -40,7 +39,7 @@ do
         if paused == nil then
           paused = ctx.rec.version and seen(pcall_redis('ZMSCORE', k.paused, unpack(names))) or false
           refused = (ctx.has_budgets or ctx.rec.version) and seen(pcall_redis('ZMSCORE', k.refused, unpack(names))) or false
-          shares = ctx.has_budgets and waiting.places(ctx, names) or false
+          shares = (ctx.has_budgets or ctx.held ~= '') and waiting.places(ctx, names) or false
           full = ctx.may_be_full and seen(pcall_redis('ZMSCORE', k.full, unpack(names))) or false
         end
         due = resting and resting[i]
@@ -54,14 +53,6 @@ do
           stands[i], dues[i] = k.full, full[i] + 0
         elseif refused and refused[i] then
           stands[i], dues[i] = k.refused, refused[i] + 0
-        elseif ctx.held ~= '' then
-          for name in gmatch(ctx.held, '%S+') do
-            due = call('ZSCORE', k.held .. name, names[i])
-            if due then
-              stands[i], dues[i] = k.held .. name, due + 0
-              break
-            end
-          end
         end
       end
     end
@@ -88,9 +79,7 @@ do
 
   -- is_held: whether a place is one of those in which buckets wait for their route.
   function places.is_held(ctx, place)
-    local k = ctx.k
-    if place == nil or place == k.schedule or place == k.rest then return false end
-    return sub(place, 1, #k.held) == k.held
+    return waiting.route(ctx, place) ~= nil
   end
 
   -- word: a place in a word, for people: due (it is on the schedule), rest, paused, refused, full, share, held or none.
@@ -154,18 +143,21 @@ do
     local from, due = s.place, s.due
     if s.brake and (not place or place == ctx.k.rest) then brake.rests(ctx, s.brake) end
     if place == from and due == s.stored_due and not s.ends then return end
-    if ctx.has_budgets then
-      if waiting.budget(ctx, from) then
-        s.ends = s.ends or place == from and waiting.ends_of(ctx, from, s.bucket, s.stored_due)
-        waiting.leave(ctx, from, s.bucket, s.stored_due)
-        from = nil
-      end
-      if waiting.budget(ctx, place) then
-        waiting.join(ctx, place, s.bucket, due, s.ends or nil)
-        place = nil
-      end
-      s.ends = false
+    local held_for, stayed = waiting.route(ctx, place), place == from
+    if waiting.is_set(ctx, from) then
+      s.ends = s.ends or stayed and waiting.ends_of(ctx, from, s.bucket, s.stored_due)
+      waiting.leave(ctx, from, s.bucket, s.stored_due)
+      from = nil
     end
+    if held_for then
+      route.hold(ctx, held_for)
+      if not stayed then s.ends = room.turn_of(ctx, s) end
+    end
+    if waiting.is_set(ctx, place) then
+      waiting.join(ctx, place, s.bucket, due, s.ends or nil)
+      place = nil
+    end
+    s.ends = false
     places.note(ctx, s.bucket, from, place, due, s.p and s.p.refused)
   end
 
@@ -197,10 +189,6 @@ do
       write(call, 'ZADD', ctx.k.schedule, list)
       return false
     end
-    local name = sub(key, 1, #ctx.k.held) == ctx.k.held and sub(key, #ctx.k.held + 1)
-    if name and not find(' ' .. ctx.held .. ' ', ' ' .. name .. ' ', 1, true) then
-      route.write_held(ctx, ctx.held == '' and name or ctx.held .. ' ' .. name)
-    end
     return true
   end
 
@@ -230,7 +218,7 @@ do
   end
 
   -- flush: write what was committed. Replies whether that changed the schedule. Where it raises, nothing is believed of budgets any more.
-  -- writes  schedule, rest, held sets; the names of the held routes      cost  1 call a set, and one more where it is left
+  -- writes  schedule, rest, waiting sets      cost  1 call a set, and one more where it is left
   function places.flush(ctx)
     local has_changed, budgets = write_all(ctx), ctx.memory.budgets
     if budgets and budgets.call == ctx.calls then budgets.is_written = true end -- else it is of an earlier call
@@ -290,36 +278,27 @@ do
     return false
   end
 
-  -- release: put up to `most` buckets that a route holds back on the schedule, the earliest due first. They go on now, at their
-  -- rate: the time for which they were held counts neither as lateness nor as credit.
-  -- reads, writes  a held set, the schedule
-  function places.release(ctx, name, most)
-    local held = ctx.k.held .. name
-    local back = call('ZRANGE', held, '0', most - 1, 'WITHSCORES')
-    if #back > 0 then
-      local add, gone = {}, {}
-      for i = 1, #back, 2 do
-        add[i], add[i + 1] = digits(max(back[i + 1] + 0, ctx.now)), back[i]
-        gone[#gone + 1] = back[i]
-      end
-      call('ZADD', ctx.k.schedule, unpack(add))
-      call('ZREM', held, unpack(gone))
-    end
-    if call('EXISTS', held) == 1 then return end
-    local others = {}
-    for _, other in ipairs(route.names_of(ctx.held)) do
-      if other ~= name then others[#others + 1] = other end
-    end
-    route.write_held(ctx, table.concat(others, ' '))
-  end
+  local ADOPTED_MOST = 1000 -- buckets that one call adopts
 
-  -- release_where_room: the same for every held route that has room again.
-  function places.release_where_room(ctx)
+  -- adopt_held: versions before 20 of this library kept who is held in <prefix>:held:<route>, by due. They go on the schedule, to be held again in
+  -- turn. Replies whether there are more.
+  -- reads, writes  those sets, the schedule      cost  1 call a held route where there is none
+  function places.adopt_held(ctx)
     for _, name in ipairs(route.names_of(ctx.held)) do
-      local left = route.room(ctx, name, true).left
-      if left > 0 or call('EXISTS', ctx.k.held .. name) == 0 then
-        places.release(ctx, name, max(1, min(left, ctx.limits.batch)))
+      local old, add, gone = ctx.k.held .. name, {}, {}
+      local found = pcall_redis('ZRANGE', old, '0', ADOPTED_MOST - 1, 'WITHSCORES')
+      if found.err then
+        context.note(ctx, 'wrong-type', old)
+      elseif found[1] then
+        for i = 1, #found, 2 do
+          add[i], add[i + 1] = digits(max(found[i + 1] + 0, ctx.now)), found[i]
+          gone[#gone + 1] = found[i]
+        end
+        call('ZADD', ctx.k.schedule, 'NX', unpack(add))
+        call('ZREM', old, unpack(gone))
+        return true
       end
     end
+    return false
   end
 end

@@ -52,7 +52,7 @@ do
     if place == ctx.k.paused then return not p.paused end
     if place == ctx.k.refused then return not p.refused end
     if place == ctx.k.full then return not slots.is_full(ctx, name, p) end
-    return places.is_held(ctx, place) and place ~= ctx.k.held .. p.route
+    return places.is_held(ctx, place) and place ~= waiting.route_key(ctx, p.route)
   end
 
   -- was: what a bucket must be put right from, if its policy is changed in this call: as `before`, or what applies now.
@@ -114,7 +114,7 @@ do
 
   -- held_place: where a bucket waits that its route keeps from going.
   function bucket.held_place(ctx, s)
-    return ctx.k.held .. s.p.route
+    return waiting.route_key(ctx, s.p.route)
   end
 
   -- place: where a bucket waits from now on, as its state has it.

@@ -2,7 +2,7 @@
 
 local leave = {}
 do
-  local digits, after, room, above, asks, pays = base.digits, rate.after, route.room, budget.above, toll.asks, toll.pays
+  local digits, after, room_of, above, asks, pays = base.digits, rate.after, room.of, budget.above, toll.asks, toll.pays
   local note = context.note
 
   -- Lateness is counted in quarters of an octave: late:<k> holds those of 2^(k/4) to 2^((k+1)/4) us, less one. Jobs that leave
@@ -33,7 +33,7 @@ do
   -- catch_up is made up, more is not. `more` says whether more jobs wait; `cost` is nil for a job of cost 1.
   function leave.left(ctx, s, r, bytes, more, cost)
     local due, p, now, m, br = s.due, s.p, ctx.now, ctx.memory, s.brake
-    r.left, r.out = r.left - 1, r.out + 1
+    r.left, r.sent = r.left - 1, r.sent + 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
       pays(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends, cost)
@@ -62,7 +62,7 @@ do
 
   -- refused: a stream did not take a job; it takes no more in this call.
   function leave.refused(ctx, r, err)
-    r.left, r.exact = 0, true
+    room.close(ctx, r)
     note(ctx, 'refused', r.stream, err)
   end
 
@@ -85,7 +85,7 @@ do
     end
     local r = ctx.rooms[s.p.route]
     if not r or r.left <= 0 then
-      r = room(ctx, s.p.route)
+      r = room_of(ctx, s.p.route)
       if r.left <= 0 then return nil end
     end
     return r

@@ -4,7 +4,7 @@
 
 local dispatch = {}
 do
-  local digits, room, left, refused, may_go = base.digits, route.room, leave.left, leave.refused, leave.may_go
+  local digits, room_of, left, refused, may_go = base.digits, room.of, leave.left, leave.refused, leave.may_go
   local watched_in, watch_note, drips_of, drip = watch.of, watch.note, watch.drips_of, watch.drip
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
@@ -135,7 +135,7 @@ do
     if not is_due or s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return bucket.place(ctx, s) end
     local parent = s.p.parent
     if parent and not s.picked and budget.blocked(ctx, parent) then return budget.come(ctx, s) end
-    if room(ctx, s.p.route).left <= 0 then return bucket.held_place(ctx, s) end
+    if room_of(ctx, s.p.route).left <= 0 then return bucket.held_place(ctx, s) end
     if s.picked and parent then return budget.come(ctx, s) end
     return bucket.place(ctx, s)
   end

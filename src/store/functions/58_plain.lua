@@ -7,7 +7,7 @@
 local plain = {}
 do
   local digits, after, policy_of, where, find_quarter = base.digits, rate.after, record.policy_of, bucket.where, leave.find_quarter
-  local room, above, asks, asks_open, pays, pays_open = route.room, budget.above, toll.asks, toll.asks_open, toll.pays, toll.pays_open
+  local room_of, above, asks, asks_open, pays, pays_open = room.of, budget.above, toll.asks, toll.asks_open, toll.pays, toll.pays_open
   local watched_in, watch_note, drips_of, drip, refused = watch.of, watch.note, watch.drips_of, watch.drip, leave.refused
   local from_right, way_of = dispatch.from_right, budget.way_of
 
@@ -37,7 +37,7 @@ do
   end
 
   local function write_room()
-    if to_route then r.left, r.out, counted_from = room_left, r.out + dispatched - counted_from, dispatched end
+    if to_route then r.left, r.sent, counted_from = room_left, r.sent + dispatched - counted_from, dispatched end
   end
 
   function plain.pause(ctx)
@@ -78,7 +78,7 @@ do
     if p.route ~= to_route then
       write_room()
       to_route = p.route
-      r = room(ctx, to_route)
+      r = room_of(ctx, to_route)
       stream, room_left = r.stream, r.left
     end
   end
@@ -267,13 +267,14 @@ do
   function plain.turns(ctx, work)
     local names, dues, rec, policy_of_all, share = work.names, work.due, ctx.rec, ctx.rec.plain, work.share
     local i, quota, n, announced = work.at + 1, work.quota, #names, ctx.has_ended and work.announced
+    local place = work.place or nil -- those that had been held stand nowhere
     while i <= n and quota > 0 do
       work.at = i -- whatever raises, raises at this one
       local name, due_text = names[i], dues[i + i]
       local queue = queues .. name
       local len = pcall_redis('LLEN', queue)
       if len == 0 or announced and announced[i] or len ~= 1 and type(len) ~= 'number' then break end
-      local out, left_at, is_due = turn(ctx, name, policy_of_all or policy_of(rec, name), queue, len, schedule_key, due_text + 0,
+      local out, left_at, is_due = turn(ctx, name, policy_of_all or policy_of(rec, name), queue, len, place, due_text + 0,
         due_text, quota < share and quota or share)
       if out == 0 then break end
       quota, i = quota - out, i + 1

@@ -35,7 +35,7 @@ do
     end
     if spreads and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
     if spreads and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
-      or place == ctx.k.full or waiting.budget(ctx, place) or place ~= ctx.k.rest and slots.is_full(ctx, name, s.p)) then
+      or place == ctx.k.full or waiting.is_set(ctx, place) or place ~= ctx.k.rest and slots.is_full(ctx, name, s.p)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
       if s.p.ordered then retries.index(ctx, name, true) end -- it may wait for one that failed from now on
@@ -55,7 +55,7 @@ do
     local names, dues, cursor, stands
     if place then names, dues, cursor = places.page(ctx, place, at.cursor) else names, dues, cursor, stands = waiting.page(ctx, at.cursor) end
     local levels, s = (ctx.prev or place == ctx.k.refused) and bucket.levels_of(ctx, names) or {}, {}
-    local step = (ctx.prev or not place or place == ctx.k.refused or places.is_held(ctx, place)) and put_right or bring_back
+    local step = (ctx.prev or not place or place == ctx.k.refused) and put_right or bring_back
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
     brake.expect(ctx, names)
@@ -72,18 +72,6 @@ do
     places.flush(ctx)
     at.cursor, ctx.reached_of = cursor, nil
     return cursor == '0'
-  end
-
-  -- pass_over_held: the held routes are taken by name, each swept once: at.routes is what is left of them.
-  local function pass_over_held(ctx, at)
-    at.routes = at.routes or route.names_of(ctx.held)
-    local name = at.routes[1]
-    if not name then return true end
-    if page_of(ctx, at, ctx.k.held .. name) then
-      at.cursor = '0'
-      table.remove(at.routes, 1)
-    end
-    return false
   end
 
   -- pass_over_settings: those that a clock that stepped back would let hold for too long. Replies whether that was the last page.
@@ -133,19 +121,17 @@ do
     local m, batch = ctx.memory, ctx.limits.batch
     ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
     if not m.sweep or ctx.prev and m.sweep.spread ~= ctx.spread then
-      local phase = ctx.rec.version and not (m.sweep and m.sweep.phase ~= 'settings') and 'settings' or 'held'
+      local phase = ctx.rec.version and not (m.sweep and m.sweep.phase ~= 'settings') and 'settings' or 'paused'
       m.sweep = { phase = phase, cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
     end
     local at = m.sweep
     if look_at_refused(ctx) then return true, true end
     if at.phase == 'done' then
       if not ctx.prev then return false, false end
-      at.phase, at.cursor, at.since_us = 'held', '0', ctx.now
+      at.phase, at.cursor, at.since_us = 'paused', '0', ctx.now
     end
     if at.phase == 'settings' then
-      if pass_over_settings(ctx, at) then at.phase, at.cursor = 'held', '0' end
-    elseif at.phase == 'held' then
-      if pass_over_held(ctx, at) then at.phase, at.cursor, at.routes = 'paused', '0', nil end
+      if pass_over_settings(ctx, at) then at.phase, at.cursor = 'paused', '0' end
     elseif at.phase == 'paused' then
       if page_of(ctx, at, ctx.k.paused) then at.phase, at.cursor = 'full', '0' end
     elseif at.phase == 'full' then
@@ -155,13 +141,14 @@ do
     elseif at.phase == 'schedule' then
       if page_of(ctx, at, ctx.k.schedule) then at.phase, at.cursor = 'shares', '0' end
     elseif at.phase == 'shares' then
-      if not ctx.has_budgets or page_of(ctx, at, nil) then at.phase, at.cursor = 'refused', '0' end
+      local has_any = ctx.has_budgets or ctx.held ~= ''
+      if not has_any or page_of(ctx, at, nil) then at.phase, at.cursor = 'refused', '0' end
     elseif at.phase == 'refused' then
       if page_of(ctx, at, ctx.k.refused) then
         if over(ctx, at) then
           begin_retries(ctx, at)
         else
-          at.phase, at.cursor, at.since_us = 'held', '0', ctx.now
+          at.phase, at.cursor, at.since_us = 'paused', '0', ctx.now
         end
       end
     elseif retries.sweep(ctx, at) then

@@ -89,7 +89,7 @@ do
   -- for one bucket no more than a quarter while others are due. The buckets that a wake looked at count too. Replies whether
   -- more is due, and where nothing was, when the first will be. `first` is the earliest due, where it is known.
   local function drain_due(ctx, first)
-    local batch, due = max(1, ctx.limits.batch - ctx.looked), nil
+    local batch, due = max(1, ctx.limits.batch - ctx.looked - ctx.turned), nil
     due, first = places.due(ctx, batch, first)
     if not due then return false, first end
     local names = {}
@@ -106,10 +106,46 @@ do
     return work.more
   end
 
-  -- begin: what comes before the turns: what there is to be asked for, and who may go on is put back on the schedule.
+  -- held_turns: the turns of the first buckets that are held for a route, one job each. They go on now, at their rate: the time for which they
+  -- were held counts neither as lateness nor as credit.
+  local function held_turns(ctx, r, key, front)
+    local names, due = {}, {}
+    for i, one in ipairs(front) do
+      names[i], due[2 * i] = one.id, ctx.now_text
+      waiting.leave(ctx, key, one.id, one.due)
+      room.had_turn(ctx, r, one.id) -- before it is held again
+    end
+    local work = {
+      s = {}, names = names, due = due, place = false, places = {}, levels = bucket.levels_of(ctx, names), announced = retries.announced(ctx, names),
+      at = 0, quota = #names, share = 1, more = false,
+    }
+    record.expect(ctx.rec, names)
+    budget.expect(ctx, names)
+    brake.expect(ctx, names)
+    guarded(ctx, work, take_turns)
+    for i = work.at + 1, #names do -- the call has read as much as one may: they keep their turns
+      waiting.join(ctx, key, names[i], front[i].due, front[i].ends)
+    end
+    ctx.turned = ctx.turned + work.at
+    places.flush(ctx)
+  end
+
+  -- turns_at: the turns of the buckets that are held for a route: of as many as it takes, and at most `share`, the one first whose last job left
+  -- longest ago. While others stay behind the route takes nobody else's jobs.
+  local function turns_at(ctx, name, share)
+    local r, key = room.for_held(ctx, name), waiting.route_key(ctx, name)
+    local most = min(r.left, share)
+    local front = most > 0 and waiting.front(ctx, key, most) or {}
+    if front[1] then held_turns(ctx, r, key, front) end
+    if waiting.count(ctx, key) == 0 then return route.free(ctx, name) end
+    if r.left > 0 or r.doubled then ctx.more_turns = true end
+    room.close(ctx, r)
+  end
+
+  -- begin: what comes before the turns of who is due: what there is to be asked for, and the turns of who was held.
   local function begin(ctx)
     ctx.memory.drained_us = ctx.now
-    if ctx.held ~= '' then places.release_where_room(ctx) end
+    ctx.turned, ctx.more_turns = 0, false
     if settings.first_end(ctx) <= ctx.now then change.end_over(ctx) end
     ctx.has_levels, ctx.has_retries, ctx.has_ended = false, false, false
     if call('EXISTS', ctx.k.level, ctx.k.retries) > 0 then
@@ -119,6 +155,10 @@ do
         ctx.has_ended = retries.any_has_ended(ctx)
       end
     end
+    if ctx.held == '' or ctx.only_looks then return end
+    if places.adopt_held(ctx) then ctx.more_turns = true end
+    local held = route.names_of(ctx.held)
+    for _, name in ipairs(held) do turns_at(ctx, name, max(1, floor(ctx.limits.batch / #held))) end
   end
 
   -- wait_us: how long until something is due: 0 = now, -1 = nothing waits. Buckets at rest wait for nothing.
@@ -142,8 +182,9 @@ do
     if places.forget_rested(ctx) then more = true end
     if brake.forget(ctx) then more = true end
     local sweeps, moved = sweep.go_on(ctx, more)
-    if sweeps then more = true end
+    if sweeps or ctx.more_turns then more = true end
     if moved then first_due = nil end
+    room.count(ctx)
     context.flush_counts(ctx)
     return reply_of(ctx, wait_us(ctx, more, first_due))
   end
@@ -223,6 +264,7 @@ do
     work.decides, s.due = false, s.due or now
     local had_work = place ~= nil and place ~= ctx.k.rest
     if s.p.parent and not s.p.refused and not had_work then budget.arrives(ctx, s.p.parent, name) end
+    if not had_work then room.came_anew(ctx, name, s.p) end
     if may_go and s.due <= now then
       local given = min(work.quota, work.share)
       -- A retry of one that was paused may have been announced; one that has ended brings every other bucket onto the schedule.
@@ -255,7 +297,7 @@ do
   local function look_at(ctx, redis_keys)
     local first_due, batch = places.first_due(ctx), ctx.limits.batch
     if first_due == huge and ctx.memory.settled_count > 0 then memory.forget(ctx.memory, ctx.now) end
-    local quota = first_due > ctx.now and batch or max(1, floor(batch / 2))
+    local quota = max(1, (first_due > ctx.now and batch or floor(batch / 2)) - ctx.turned)
     local found, at, lens, looked = filled_queues(ctx, redis_keys, quota)
     if #found == 0 then return looked, first_due end
     ctx.looked = #found
@@ -285,8 +327,8 @@ do
     if not space or #redis_keys > 1000 then return refuse('BADARG', 'wake takes 1 to 1000 queue keys') end
     local ctx = open(space, args[1], args[3])
     if (args[2] == '1' or args[2] == 'look') and not ctx.id then return without_record() end
-    begin(ctx)
     ctx.only_looks = args[2] == 'look'
+    begin(ctx)
     local looked, first_due = look_at(ctx, redis_keys)
     local reply = ctx.only_looks and reply_of(ctx, 0) or finish(ctx, first_due)
     reply[8] = looked

@@ -11,8 +11,7 @@ do
   -- sets_of: where buckets with work stand.
   local function sets_of(ctx)
     local list = { ctx.k.schedule, ctx.k.paused, ctx.k.full, ctx.k.refused }
-    if ctx.has_budgets then list[#list + 1] = ctx.k.waiting end
-    for _, name in ipairs(route.names_of(ctx.held)) do list[#list + 1] = ctx.k.held .. name end
+    if ctx.has_budgets or ctx.held ~= '' then list[#list + 1] = ctx.k.waiting end
     return list
   end
 

@@ -68,6 +68,7 @@ do
     s.due = begun_due(ctx, s)
     local had_work = s.len > 0 or s.place ~= nil and s.place ~= ctx.k.rest
     if s.p.parent and not s.p.refused and not had_work then budget.arrives(ctx, s.p.parent, s.bucket) end
+    if not had_work then room.came_anew(ctx, s.bucket, s.p) end
   end
   push.begins = begins
 
@@ -177,6 +178,7 @@ do
     if due and due > now + p.interval_us then due = now + p.interval_us end
     if due and due <= now and place == k.rest then due = nil end
     due = begun(ctx, name, due, len)
+    if place ~= k.schedule and len == 0 then room.came_anew(ctx, name, p) end
     context.count(ctx, 'pushed', n)
     call('LPUSH', queue, unpack(jobs))
     if place ~= k.schedule or due ~= stored_due then places.schedule(ctx, name, place, due) end

@@ -118,10 +118,14 @@ do
   end
 
   -- expected_ms: when the n-th job of a bucket is expected to leave: in the share that its bucket has beside those that wait with it for the
-  -- same budget.
+  -- same budget, and no earlier than its turns at its route, where buckets are held for that.
   local function expected_ms(ctx, s, n, eta)
     local p = s.p
     local up = p.parent and budget.get(ctx, p.parent).p
+    if ctx.held ~= '' then -- its route may hold it: then it gets a turn in each round
+      local turn_us, round_us = routes.turn_us(ctx, s)
+      eta = max(eta, ceil((turn_us + (n - 1) * round_us) / 1000))
+    end
     if not up or not up.count then return eta end
     local others = weights(ctx, p.parent, s.bucket)
     return max(eta, ceil(n * up.period_us / up.count * (others + p.weight) / p.weight / 1000))

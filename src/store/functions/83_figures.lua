@@ -5,7 +5,7 @@ local figures = {}
 do
   local refuse, digits = base.refuse, base.digits
 
-  local ROUTES = 1000 -- of which figures are told, at most
+  local HELD_READ = 100 -- held buckets of a route of which it is read since when they are due: those whose turn is next
 
   local function number(n)
     return type(n) == 'number' and n or 0
@@ -23,19 +23,12 @@ do
     return list
   end
 
-  -- held_sets: the sets in which buckets wait for their route.
-  local function held_sets(ctx)
-    local sets = {}
-    for _, name in ipairs(route.names_of(ctx.held)) do sets[#sets + 1] = ctx.k.held .. name end
-    return sets
-  end
-
   -- sizes: how many nodes wait in which place.
   local function sizes(ctx)
     local held = 0
-    for _, set in ipairs(held_sets(ctx)) do held = held + number(pcall_redis('ZCARD', set)) end
+    for _, name in ipairs(route.names_of(ctx.held)) do held = held + routes.held(ctx, name) end
     local function size(key) return number(pcall_redis('ZCARD', key)) end
-    return { 'due', size(ctx.k.schedule), 'share', number(pcall_redis('HLEN', ctx.k.waiting)), 'slots', size(ctx.k.full),
+    return { 'due', size(ctx.k.schedule), 'share', max(0, number(pcall_redis('HLEN', ctx.k.waiting)) - held), 'slots', size(ctx.k.full),
       'held', held, 'paused', size(ctx.k.paused), 'refused', size(ctx.k.refused), 'retrying', size(ctx.k.retries) }
   end
 
@@ -46,21 +39,11 @@ do
       return not first.err and first[2] and max(0, ctx.now - first[2]) or 0
     end
     local held = 0
-    for _, set in ipairs(held_sets(ctx)) do held = max(held, late(set)) end
+    for _, name in ipairs(route.names_of(ctx.held)) do
+      for _, one in ipairs(waiting.front(ctx, waiting.route_key(ctx, name), HELD_READ)) do held = max(held, ctx.now - one.due) end
+    end
     return { 'due', digits(late(ctx.k.schedule)), 'slots', digits(late(ctx.k.full)), 'held', digits(held),
       'paused', digits(late(ctx.k.paused)), 'refused', digits(late(ctx.k.refused)) }
-  end
-
-  -- names_of_routes: the routes that have a ready stream, and those that forward.
-  local function names_of_routes(ctx)
-    local known, seen = pcall_redis('SMEMBERS', ctx.k.routes), {}
-    if known.err then known = {} end
-    for _, name in ipairs(known) do seen[name] = true end
-    for name in pairs((ctx.rec.base or ctx.rec).forwards or {}) do
-      if not seen[name] then known[#known + 1] = name end
-    end
-    table.sort(known)
-    return known, seen
   end
 
   -- in_stream: of a ready stream how many entries no worker has taken, how many workers hold, how many there are, and for how many ms the
@@ -73,11 +56,11 @@ do
     return found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
   end
 
-  -- routes: the same of each route. Of one that forwards the length of its list, and what is left in its stream of before it did.
-  local function routes(ctx)
+  -- of_routes: the same of each route. Of one that forwards the length of its list, and what is left in its stream of before it did.
+  local function of_routes(ctx)
     local list, n = {}, 0
-    local known, has_stream = names_of_routes(ctx)
-    for i = 1, min(#known, ROUTES) do
+    local known, has_stream = routes.names(ctx)
+    for i = 1, #known do
       local name, ready, pending, entries, oldest = known[i], nil, nil, nil, nil
       local f = forward.of(ctx.rec, name)
       if has_stream[name] then ready, pending, entries, oldest = in_stream(ctx, name) end
@@ -86,25 +69,6 @@ do
         list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = name, ready, pending or 0, entries or 0, oldest or 0
         n = n + 5
       end
-    end
-    return list
-  end
-
-  -- drip__forwards: the routes that forward.
-  -- keys   <prefix>:policy
-  -- args   now_us
-  -- reply  { route, the key of its list as it is written, how many jobs are in it, buckets that wait for it, a key of it that cannot be used ('' = none) and
-  --          what that must hold, ... }
-  -- cost   O(routes)
-  function figures.forwards(redis_keys, args)
-    local space, list = keys.space_before(redis_keys[1], 'policy'), {}
-    if not space then return refuse('BADARG', 'forwards takes the policy key') end
-    local ctx = context.open(space, args[1])
-    for name, f in pairs((ctx.rec.base or ctx.rec).forwards or {}) do
-      local found, n = route.look(ctx, name), #list
-      list[n + 1], list[n + 2], list[n + 3] = name, f.to, found.ready
-      list[n + 4] = number(pcall_redis('ZCARD', ctx.k.held .. name))
-      list[n + 5], list[n + 6] = found.wrong_key or '', found.wanted or ''
     end
     return list
   end
@@ -129,7 +93,7 @@ do
     local space = keys.space_before(redis_keys[1], 'policy')
     if not space then return refuse('BADARG', 'figures takes the policy key') end
     local ctx = context.open(space, args[1])
-    return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), routes(ctx),
+    return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), of_routes(ctx),
       { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
         'delayed', delayed.in_all(ctx),
         'daemons', daemons.count(ctx.k.daemons, ctx.now), 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }

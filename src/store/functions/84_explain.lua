@@ -145,16 +145,16 @@ do
     return list
   end
 
-  -- oldest_ms: how long ago the job left that no worker has taken for longest.
-  local function oldest_ms(ctx, r)
-    if r.ready == 0 or r.to then return nil end
-    local found = call('XRANGE', r.stream, r.group and '(' .. r.group['last-delivered-id'] or '-', '+', 'COUNT', '1')[1]
-    if not found then return nil end
-    for i = 1, #found[2], 2 do
-      local at = found[2][i] == 'at_us' and whole(found[2][i + 1])
-      if at then return ms(ctx.now - at) end
-    end
-    return ms(ctx.now - match(found[1], '^%d+') * 1000) -- put there by somebody else
+  -- route_of: the route of a bucket, as it is told; and of a held bucket how many others have their turns before it.
+  local function route_of(ctx, s, r, workers)
+    local now = routes.now(ctx, s.p.route, r)
+    local is_held = places.is_held(ctx, s.place)
+    return {
+      name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0, workers = workers,
+      oldest_ms = r.oldest and ms(now.age_us) or nil, to = r.to, age_us = now.age_us, window_us = now.window_us, limit = now.limit,
+      held = now.held, taken = now.taken, over_us = now.over_us,
+      ahead = is_held and waiting.ahead(ctx, s.place, s.bucket, s.stored_due) or nil,
+    }
   end
 
   -- workers_of: who takes jobs of a route: name, leases held and ms since it was last heard of, of each. Those that hold most come
@@ -208,10 +208,7 @@ do
       has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = in_facts(ctx, retry), delayed = in_facts(ctx, later),
-      route = {
-        name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0,
-        workers = how_many, oldest_ms = oldest_ms(ctx, r), to = r.to,
-      },
+      route = route_of(ctx, s, r, how_many),
     }
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
   end
@@ -297,8 +294,9 @@ do
       local state = {}
       for key, value in pairs(s) do state[key] = value end
       state.due = s.due or now
-      -- A wait for its route or for a slot gives no credit.
+      -- A wait for its route or for a slot gives no credit. While buckets are held for its route it waits for its turn.
       if places.is_held(ctx, s.place) or s.place == ctx.k.full then state.due = max(state.due, now) end
+      if ctx.held ~= '' then state.due = max(state.due, now + routes.turn_us(ctx, s)) end
       local at = run(ctx, state, entry, till, n, met)
       ctx.now, ctx.was = now, false
       return min(at - now, FAR)
@@ -328,7 +326,8 @@ do
       if met[word] then why[#why + 1] = word end
     end
     local left = ctx.limits.max_ready - r.ready
-    if r.wrong then why[#why + 1] = 'wrong-type' elseif left <= 0 then why[#why + 1] = 'held' elseif left < n then
+    local is_held = left <= 0 or routes.held(ctx, s.p.route) > 0
+    if r.wrong then why[#why + 1] = 'wrong-type' elseif is_held then why[#why + 1] = 'held' elseif left < n then
       why[#why + 1] = 'room'
     end
     if is_error(alive) or alive == 0 then why[#why + 1] = 'no-daemon' end

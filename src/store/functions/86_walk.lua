@@ -22,22 +22,12 @@ do
 
   local ORDERS = { empty = true, depth = true, late = true, rejected = true, budgets = true }
 
-  -- after_held: the first held route whose name comes after `name`; they come and go while the walk is under way.
-  local function after_held(ctx, name)
-    local first
-    for _, other in ipairs(route.names_of(ctx.held)) do
-      if other > name and (not first or other < first) then first = other end
-    end
-    return first and 'held:' .. first
-  end
-
-  -- next_place: the places in their order: paused, full, share, due, held:<route> ..., rejected; nil after the last.
+  -- next_place: the places in their order: paused, full, waits (for a share or held), due, rejected; nil after the last.
   local function next_place(ctx, at)
     if at == 'paused' and ctx.may_be_full then return 'full' end
-    if at == 'paused' or at == 'full' then return ctx.has_budgets and 'share' or 'due' end
-    if at == 'share' then return 'due' end
-    if at == 'rejected' then return nil end
-    return after_held(ctx, at == 'due' and '' or sub(at, 6)) or 'rejected'
+    if at == 'paused' or at == 'full' then return (ctx.has_budgets or ctx.held ~= '') and 'waits' or 'due' end
+    if at == 'waits' then return 'due' end
+    if at == 'due' then return 'rejected' end
   end
 
   -- due_of: when the next job of a bucket may leave, as far as its rate goes, and how late it is.
@@ -59,9 +49,8 @@ do
   -- how many of those are buckets. Of all buckets but few are told of, so what only those need is reckoned after the floors.
   local function page_of_place(ctx, at, cursor, most, floors, list)
     local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
-    if sub(at, 1, 5) == 'held:' then key, waits = ctx.k.held .. sub(at, 6), 'held' end
     local page
-    if at == 'share' then
+    if at == 'waits' then
       page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most)
     else
       page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most)
@@ -78,6 +67,7 @@ do
       local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), not is_budget and policy or glance(rec, name)
       if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
       local due, late = now, 0
+      if at == 'waits' then waits = waiting.word(found[i + 1]) end
       if not is_budget then due, late = due_of(p, waits, sub(found[i + 1], 1, 16) + 0, now) end
       local empty = len > 0 and eta_ms(p, due, now, len) or 0
       if len > least_depth or late > least_late or len > 0 and empty > least_empty then

@@ -19,7 +19,8 @@ do
       for i = 1, #members, 2 do add(members[i], word_of(k, key), members[i + 1] + 0) end
     end
     for _, name in ipairs({ 'schedule', 'rest', 'paused', 'full', 'refused' }) do scan(k[name]) end
-    for _, key in ipairs(call('KEYS', k.held .. '*')) do scan(key) end
+    for _, key in ipairs(call('KEYS', k.held .. '*')) do found(key .. ' is there, and no version since 20 of this library writes it') end
+    local held = ' ' .. (call('HGET', k.policy, 'held') or '') .. ' '
     for _, key in ipairs(call('KEYS', k.wait .. '*')) do
       local members = call('ZRANGE', key, '0', '-1')
       for _, member in ipairs(members) do
@@ -29,9 +30,14 @@ do
         local wanted = due .. ' ' .. sub(key, #k.wait + 1)
         if said ~= wanted then found(id .. ' waits in ' .. place .. ', and waiting says ' .. tostring(said)) end
       end
-      local parent = chain.id_of(sub(key, #k.wait + 1))
-      all[parent] = all[parent] or {}
-      all[parent].has_work = true
+      local name = sub(key, #k.wait + 1)
+      local of_route = match(name, '^{(.*)}$')
+      if of_route and not find(held, ' ' .. of_route .. ' ', 1, true) then found('buckets are held for ' .. of_route .. ', and the policy key does not name it') end
+      if not of_route then
+        local parent = chain.id_of(name)
+        all[parent] = all[parent] or {}
+        all[parent].has_work = true
+      end
     end
     return all
   end

@@ -91,7 +91,7 @@ do
   internal('front', front.jobs, { 'no-writes' })
   internal('drips', front.drips, { 'no-writes' })
   internal('figures', figures.read, { 'no-writes' })
-  internal('forwards', figures.forwards, { 'no-writes' })
+  internal('routes', routes.list, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 
   -- drip__version: which library this is, and whom it speaks to.

@@ -203,7 +203,7 @@ fn buckets_that_are_always_behind_do_not_delay_one_that_is_not() {
 
 #[test]
 fn a_key_of_the_wrong_type_in_the_middle_of_a_call_breaks_no_rate() {
-    for key in ["held:default", "rejected"] {
+    for key in ["wait:{default}", "held:default", "waiting", "rejected"] {
         let mut case = Case::with("[defaults]\nrate = '1/h'\ncapacity = 20\n[limits]\nmax_ready = 3\n");
         case.settle_at(T0);
         for n in 0..5 {

@@ -48,7 +48,7 @@ fn a_bucket_that_waits_by_order_is_not_late_and_one_that_nothing_stops_is() {
         ("slots", "now, but no slot is free"),
         ("order", "now, but a failed job goes first"),
         ("below", "now, but it waits for its share of budget p"),
-        ("mail", "now, but its route is full"),
+        ("mail", "now, but it is held for the workers of its route"),
     ] {
         assert_eq!(due(&mut case, now, bucket).as_deref(), Some(said), "{bucket}");
     }

@@ -81,8 +81,7 @@ fn a_list_that_holds_max_ready_holds_its_buckets_which_go_on_without_credit_as_i
     assert_eq!((list(&mut case, &key).len(), held.wait_us), (3, 20_000), "it is looked at every 20 ms");
     assert_eq!(case.peek_at(T0 + 1200 * MS, "a")[1], 3);
     audit(&mut case, T0 + 1200 * MS);
-    let held = case.key("held:out");
-    assert_eq!(case.cmd::<Vec<String>>(&["ZRANGE", &held, "0", "-1"]), ["a"]);
+    assert_eq!(case.held("out"), [("a".to_owned(), T0 + 1180 * MS)]);
     let _: Vec<String> = case.cmd(&["RPOP", &key, "3"]);
     case.settle_at(T0 + 5 * S);
     assert_eq!(list(&mut case, &key), ["3"], "one job, whatever the wait was");
@@ -121,8 +120,9 @@ fn a_key_of_the_wrong_type_holds_the_bucket_and_is_named_and_an_empty_list_is_no
             "nothing leaves: the key {name} holds a string, not a {wanted}; see what it is, then rename or delete it"
         );
         assert_eq!(says(&mut case, T0, "a").last(), Some(&told));
-        let forwards: Vec<String> = case.fcall("drip__forwards", &["policy"], &[T0.to_string()]);
-        assert_eq!(forwards, ["out", &key, "0", "1", &name, wanted]);
+        let [route] = &case.routes(T0)[..] else { panic!("one route") };
+        assert_eq!([&route.route, &route.to, &route.wrong, &route.wanted], ["out", &key, &name, wanted]);
+        assert_eq!((route.undelivered, route.held), (0, 1));
         let _: i64 = case.cmd(&["DEL", &name]);
         case.settle_at(T0 + 20 * MS);
         assert_eq!(list(&mut case, &key), ["1"], "it goes on by itself");
@@ -161,9 +161,7 @@ fn a_daemon_with_the_rights_that_are_printed_forwards_and_an_observer_sees_it() 
     let _: String = case.cmd(&["AUTH", "daemon", "secret"]);
     assert_eq!(case.wake_at(T0, &["a", "l"]).dispatched, 2);
     let _: String = case.cmd(&["AUTH", "observer", "secret"]);
-    let policy = case.key("policy");
-    let told: Vec<String> = case.cmd(&["FCALL_RO", "drip__forwards", "1", &policy, &T0.to_string()]);
-    assert_eq!(told.chunks(6).map(|route| route[2].as_str()).collect::<Vec<_>>(), ["1", "1"], "{told:?}");
+    assert_eq!(case.routes(T0).iter().map(|route| route.undelivered).collect::<Vec<_>>(), [1, 1]);
     let _: String = case.cmd(&["AUTH", "default", ""]);
     assert_eq!(list(&mut case, "my *list:x"), ["1"]);
     assert_eq!(list(&mut case, "l"), ["2"]);
@@ -295,8 +293,10 @@ fn explain_says_how_full_the_list_is_and_whom_a_held_bucket_waits_for() {
         case.settle_at(MORNING + n * 100 * MS);
     }
     let route = &json_of(&mut case, MORNING + 500 * MS, "a")["route"];
-    let told =
-        json!({ "name": "out", "ready": 2, "max_ready": 2, "pending": 0, "workers": 0, "oldest_ms": null, "to": key });
+    let told = json!({
+        "name": "out", "ready": 2, "max_ready": 2, "limit": 2, "pending": 0, "workers": 0, "oldest_ms": null, "age_us": 500_000,
+        "ready_window_us": null, "held": 1, "taken_per_second": null, "to": key,
+    });
     assert_eq!(*route, told);
     let says = says(&mut case, MORNING + 5200 * MS, "a");
     let wanted = format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::Value;
 
 use super::settings_world::{BUCKETS, ROUTES};
-use crate::rig::{Case, Entry};
+use crate::rig::{Case, Entry, held, held_key};
 
 /// An entry of a stream as Redis replies it.
 type RawEntry = (String, Vec<(String, Vec<u8>)>);
@@ -33,7 +33,8 @@ impl Seen {
         }
         let places = ["schedule", "rest", "paused", "held:default", "held:mail"];
         for name in places.iter().chain(&["retries"]) {
-            pipe.cmd("ZRANGE").arg(case.key(name)).arg(0).arg(-1).arg("WITHSCORES");
+            let name = name.strip_prefix("held:").map_or_else(|| (*name).to_owned(), held_key);
+            pipe.cmd("ZRANGE").arg(case.key(&name)).arg(0).arg(-1).arg("WITHSCORES");
         }
         for name in ["ready", "ready:mail", "dead", "rejected"] {
             pipe.cmd("XRANGE").arg(case.key(name)).arg("-").arg("+");
@@ -56,9 +57,10 @@ impl Seen {
         seen.places = vec![Vec::new(); BUCKETS.len()];
         for place in places {
             let members: Vec<(String, f64)> = redis::from_redis_value(next()).expect("names");
-            for (name, due) in members {
+            for (member, due) in members {
+                let (name, due) = if place.starts_with("held:") { held(&member) } else { (member, due as u64) };
                 let b = BUCKETS.iter().position(|bucket| *bucket == name).expect("one of ours");
-                seen.places[b].push((place.to_owned(), due as u64));
+                seen.places[b].push((place.to_owned(), due));
             }
         }
         let index: Vec<(String, f64)> = redis::from_redis_value(next()).expect("names");

@@ -37,12 +37,15 @@ fn exists(case: &mut Case, name: &str) -> bool {
 
 /// The sets in which a bucket stands, and its dues there.
 fn places(case: &mut Case, bucket: &str) -> Vec<(&'static str, u64)> {
-    let sets = ["schedule", "rest", "paused", "held:default", "held:other"];
     let due = |name| {
         let key = case.key(name);
         case.cmd::<Option<f64>>(&["ZSCORE", &key, bucket]).map(|due| (name, due as u64))
     };
-    sets.into_iter().filter_map(due).collect()
+    let mut found: Vec<_> = ["schedule", "rest", "paused"].into_iter().filter_map(due).collect();
+    for (name, route) in [("held:default", "default"), ("held:other", "other")] {
+        found.extend(case.held(route).into_iter().filter(|(held, _)| held == bucket).map(|(_, due)| (name, due)));
+    }
+    found
 }
 
 /// Buckets with a job that left at T0 and one that waits.

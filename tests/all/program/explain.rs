@@ -145,7 +145,10 @@ fn the_json_has_these_fields() {
     );
     assert_eq!(names(&told["chain"][0]["policy"][0]), "from key said value");
     assert_eq!(names(&told["retries"]), "ended next_in_us waiting");
-    assert_eq!(names(&told["route"]), "max_ready name oldest_ms pending ready workers");
+    assert_eq!(
+        names(&told["route"]),
+        "age_us held limit max_ready name oldest_ms pending ready ready_window_us taken_per_second workers"
+    );
     assert_eq!(names(&told["gates"][0]), "limit limiter remaining wait_ms");
     assert_eq!(names(&told["file"]), "is_in_force name");
     let keys: Vec<_> =

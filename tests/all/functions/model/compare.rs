@@ -8,7 +8,9 @@ use redis::{FromRedisValue, Value};
 use super::jobs::{Dead, Options, Ready};
 use super::slow::Slow;
 use super::{BUCKETS, Pair, stream};
-use crate::rig::{Case, Entry};
+use crate::rig::{Case, Entry, held, held_key};
+
+const ROUTES: [&str; 2] = ["default", "mail"];
 
 /// What Redis holds, streams aside: key by key.
 struct Stored(BTreeMap<String, Value>);
@@ -22,10 +24,8 @@ impl Stored {
         };
         let sorted = |name: &str| one("ZRANGE", name, &["0", "-1", "WITHSCORES"]);
         let mut reads = vec![one("HGET", "policy", &["mark"]), one("HKEYS", "turns", &[])];
-        reads.extend(
-            ["schedule", "rest", "paused", "full", "inflight", "held:default", "held:mail", "retries", "adjusted"]
-                .map(sorted),
-        );
+        reads.extend(["schedule", "rest", "paused", "full", "inflight", "retries", "adjusted"].map(sorted));
+        reads.extend(ROUTES.map(|route| sorted(&held_key(route))));
         reads.extend(["level", "paid", "slow", "slots"].map(|name| one("HGETALL", name, &[])));
         for bucket in BUCKETS {
             reads.push(one("LRANGE", &format!("queue:{bucket}"), &["0", "-1"]));
@@ -99,10 +99,10 @@ impl Pair {
         prop_assert_eq!(stored.sorted("paused"), expect, "paused");
         let expect: BTreeMap<String, f64> = self.model.full.iter().map(|(b, due)| (b.clone(), *due as f64)).collect();
         prop_assert_eq!(stored.sorted("full"), expect, "without a free slot");
-        for route in ["default", "mail"] {
-            let held = self.model.held.iter().filter(|(_, (r, _))| r == route);
-            let expect: BTreeMap<String, f64> = held.map(|(b, (_, due))| (b.clone(), *due as f64)).collect();
-            prop_assert_eq!(stored.sorted(&format!("held:{route}")), expect, "held by {}", route);
+        for route in ROUTES {
+            let expect = self.model.held_for(route).into_iter().map(|(rank, due, bucket)| ((bucket, due), rank as f64));
+            let found = stored.sorted(&held_key(route)).into_iter().map(|(member, rank)| (held(&member), rank));
+            prop_assert_eq!(found.collect::<BTreeMap<_, _>>(), expect.collect(), "held for {}", route);
         }
         let ends = |ends: &Option<u64>| ends.map_or(f64::INFINITY, |ends| ends as f64);
         let expect: BTreeMap<String, f64> = self.model.index.iter().map(|(b, at)| (b.clone(), ends(at))).collect();
@@ -167,7 +167,7 @@ impl Pair {
         rejected.sort_by(|a, b| a.0.cmp(&b.0));
         expect.sort_by(|a, b| a.0.cmp(&b.0));
         prop_assert_eq!(rejected, expect, "rejected");
-        for route in ["default", "mail"] {
+        for route in ROUTES {
             let entries = self.case.stream(&stream(route));
             let mut known: Vec<&mut Ready> = self.model.ready.iter_mut().filter(|entry| entry.route == route).collect();
             prop_assert_eq!(entries.len(), known.len(), "{} {:?} {:?}", route, entries, known);

@@ -211,15 +211,18 @@ impl Pair {
         if let Some(key) = list.spoiled {
             prop_assert_eq!(self.case.cmd::<String>(&["GET", &keys[key]]), "text");
         }
-        let found: Vec<String> = self.case.fcall("drip__forwards", &["policy"], &[self.now.to_string()]);
+        let found: Vec<_> = self.case.routes(self.now).into_iter().filter(|route| !route.to.is_empty()).collect();
         if !self.model.record.forwards(ROUTE) {
-            prop_assert_eq!(found, vec![""; 0]);
+            prop_assert_eq!(found, []);
             return Ok(());
         }
         let ready = if list.spoiled.is_some() { 0 } else { list.jobs.len() };
-        let held = self.model.held.values().filter(|(route, _)| route == ROUTE).count();
+        let held = self.model.held_for(ROUTE).len();
         let (wrong, wanted) = list.spoiled.map_or(("", ""), |key| (keys[key].as_str(), KEYS[key].1));
-        prop_assert_eq!(found, [ROUTE, &keys[0], &ready.to_string(), &held.to_string(), wrong, wanted]);
+        let [found] = &found[..] else { return Err(TestCaseError::fail(format!("{found:?} is not one route"))) };
+        prop_assert_eq!([&found.route, &found.to, &found.wrong], [ROUTE, &keys[0], wrong]);
+        prop_assert!(wrong.is_empty() || found.wanted == wanted, "{:?}", found);
+        prop_assert_eq!((found.undelivered, found.held), (ready as u64, held as u64));
         Ok(())
     }
 }

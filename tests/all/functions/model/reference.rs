@@ -40,7 +40,11 @@ pub(super) struct Model {
     pub(super) gates: BTreeMap<String, (u64, usize)>,
     pub(super) levels: BTreeMap<String, usize>,
     pub(super) schedule: BTreeMap<String, u64>,
-    pub(super) held: BTreeMap<String, (String, u64)>,
+    pub(super) held: BTreeMap<String, Held>,
+    /// The routes for which buckets are held and had their turns in this call: they take no other jobs.
+    pub(super) closed: BTreeSet<String>,
+    /// When the last turn was of buckets that are held for a route, and when each of them had its last.
+    pub(super) had_turns: BTreeMap<String, (u64, BTreeMap<String, u64>)>,
     /// With work, and stopped by an operator.
     pub(super) paused: BTreeMap<String, u64>,
     /// With work, and without a free slot.
@@ -62,6 +66,15 @@ pub(super) struct Model {
     pub(super) gone: Vec<(String, String)>,
     pub(super) rejected: Vec<(String, String, &'static str)>,
     pub(super) dead: Vec<Dead>,
+}
+
+/// A bucket that waits for a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) route: String,
+    pub(super) due: u64,
+    /// "First whose last job left longest ago, or, where it had no work until then, whose first job came then."
+    pub(super) rank: u64,
 }
 
 pub(super) struct State {
@@ -97,6 +110,8 @@ impl Model {
             levels: BTreeMap::new(),
             schedule: BTreeMap::new(),
             held: BTreeMap::new(),
+            closed: BTreeSet::new(),
+            had_turns: BTreeMap::new(),
             paused: BTreeMap::new(),
             full: BTreeMap::new(),
             rest: BTreeMap::new(),
@@ -124,7 +139,7 @@ impl Model {
     /// How things stand with a bucket that was last put right by `old`, where that is not what applies now.
     pub(super) fn look_from(&self, now: u64, bucket: &str, old: Option<Policy>) -> State {
         let policy = self.policy(now, bucket);
-        let mut due = self.schedule.get(bucket).copied().or(self.held.get(bucket).map(|(_, due)| *due));
+        let mut due = self.schedule.get(bucket).copied().or(self.held.get(bucket).map(|held| held.due));
         due = due.or(self.rest.get(bucket).copied()).or(self.paused.get(bucket).copied());
         due = due.or(self.full.get(bucket).copied());
         let mut slow = self.slow.get(bucket).map(|slow| slow.put_right(now));
@@ -145,7 +160,7 @@ impl Model {
         // gives no credit".
         let goes_on = self.paused.contains_key(bucket) && policy.paused_by.is_none()
             || self.full.contains_key(bucket) && !self.is_full(now, bucket, &policy);
-        if goes_on || self.held.get(bucket).is_some_and(|(route, _)| *route != policy.route) {
+        if goes_on || self.held.get(bucket).is_some_and(|held| held.route != policy.route) {
             due = due.map(|due| due.max(now));
         }
         let pace = due;
@@ -233,7 +248,7 @@ impl Model {
     /// The same of one that neither an operator nor a slot stops.
     pub(super) fn hold_or_schedule(&mut self, now: u64, bucket: &str, due: u64, p: &Policy) {
         match self.held.get_mut(bucket) {
-            Some(held) if due <= now && held.0 == p.route => held.1 = due,
+            Some(held) if due <= now && held.route == p.route => held.due = due,
             held => {
                 // Time spent held is no lateness.
                 let due = if held.is_some() { due.max(now) } else { due };
@@ -309,6 +324,9 @@ impl Model {
     /// Accepted jobs go into the queue, and with drop-oldest others out of it. Replies the due that is reckoned with.
     pub(super) fn queue_up(&mut self, now: u64, bucket: &str, state: &State, jobs: Vec<Job>) -> u64 {
         let due = self.begun(now, bucket, state);
+        if self.len(bucket) == 0 {
+            self.came_anew(now, bucket);
+        }
         self.pass_gate(now, bucket, &state.policy, jobs.len());
         let level = state.policy.capacity.max(state.keeps);
         self.queues.entry(bucket.into()).or_default().extend(jobs);

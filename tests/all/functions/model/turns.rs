@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use super::jobs::{Job, Options, Ready, Retry};
 use super::policy::Policy;
-use super::reference::{Model, State};
+use super::reference::{Held, Model, State};
+use crate::rig::S;
 
 impl Model {
     /// Replies how many jobs left: those that came into buckets without work that may go. A bucket on the schedule keeps its turn.
     pub(super) fn wake(&mut self, now: u64, buckets: &[&str]) -> usize {
-        self.begin(now);
-        let mut left = 0;
+        let mut left = self.begin(now);
         for bucket in buckets {
             if self.len(bucket) > 0 {
+                self.came_anew(now, bucket);
                 let mut state = self.look(now, bucket);
                 let was_paused = self.paused.contains_key(*bucket);
                 if let Some(due) = state.due.filter(|due| !was_paused || *due > now) {
@@ -21,24 +22,15 @@ impl Model {
                 } else {
                     self.rest.remove(*bucket);
                     state.due = state.due.or(Some(now));
-                    left += self.visit(now, bucket, state);
+                    left += self.visit(now, bucket, state, usize::MAX);
                 }
             }
         }
         left
     }
 
-    /// What every call does first: held buckets go on where there is room, and back-offs end.
-    pub(super) fn begin(&mut self, now: u64) {
-        for route in ["default", "mail"] {
-            let held = self.held.iter().filter(|(_, (name, _))| name == route);
-            let mut held: Vec<(u64, String)> = held.map(|(bucket, (_, due))| (*due, bucket.clone())).collect();
-            held.sort();
-            for (due, bucket) in held.into_iter().take(self.room(route)) {
-                self.held.remove(&bucket);
-                self.schedule.insert(bucket, due.max(now));
-            }
-        }
+    /// What every call does first: back-offs end, and held buckets have their turns. Replies how many jobs left.
+    pub(super) fn begin(&mut self, now: u64) -> usize {
         self.end_settings(now);
         let ended = self.index.iter().filter(|(_, announced)| announced.is_some_and(|ends| ends <= now));
         for bucket in ended.map(|(bucket, _)| bucket.clone()).collect::<Vec<_>>() {
@@ -54,6 +46,60 @@ impl Model {
             if !waits && !is_full && !self.schedule.contains_key(&bucket) {
                 self.come_back(now, bucket);
             }
+        }
+        self.closed.clear();
+        ["default", "mail"].into_iter().map(|route| self.held_turns(now, route)).sum()
+    }
+
+    /// The buckets that are held for a route, in the order of their turns: rank, due and name.
+    pub(super) fn held_for(&self, route: &str) -> Vec<(u64, u64, String)> {
+        let held = self.held.iter().filter(|(_, held)| held.route == route);
+        let mut held: Vec<_> = held.map(|(bucket, held)| (held.rank, held.due, bucket.clone())).collect();
+        held.sort();
+        held
+    }
+
+    /// "When the route takes again, one job each goes in turn. It goes on at its rate: the wait is neither lateness nor credit."
+    fn held_turns(&mut self, now: u64, route: &str) -> usize {
+        let (held, room) = (self.held_for(route), self.room(route));
+        if held.is_empty() {
+            return 0;
+        }
+        let turns = self.had_turns.entry(route.to_owned()).or_default();
+        if now > turns.0 + S {
+            turns.1.clear();
+        }
+        turns.0 = now;
+        let mut left = 0;
+        for (_, _, bucket) in held.into_iter().take(room) {
+            self.held.remove(&bucket);
+            self.had_turns.get_mut(route).expect("made").1.insert(bucket.clone(), now);
+            self.schedule.insert(bucket.clone(), now);
+            let state = self.look(now, &bucket);
+            left += self.visit(now, &bucket, state, 1);
+        }
+        if !self.held_for(route).is_empty() {
+            self.closed.insert(route.to_owned());
+        }
+        left
+    }
+
+    /// A bucket is held from now on.
+    fn hold(&mut self, now: u64, bucket: &str, route: &str, due: u64) {
+        let last = self.had_turns.get(route).and_then(|(_, turns)| turns.get(bucket));
+        let rank = last.copied().unwrap_or(due.min(now));
+        self.held.insert(bucket.into(), Held { route: route.into(), due, rank });
+    }
+
+    /// One that had no work has some: "whose first job came then".
+    pub(super) fn came_anew(&mut self, now: u64, bucket: &str) {
+        let stands = self.schedule.contains_key(bucket) || self.held.contains_key(bucket);
+        if self.held.is_empty() || stands || self.paused.contains_key(bucket) || self.full.contains_key(bucket) {
+            return;
+        }
+        let route = self.policy(now, bucket).route;
+        if let Some((_, turns)) = self.had_turns.get_mut(&route) {
+            turns.remove(bucket);
         }
     }
 
@@ -100,6 +146,9 @@ impl Model {
     }
 
     pub(super) fn room(&self, route: &str) -> usize {
+        if self.closed.contains(route) {
+            return 0;
+        }
         if self.record.forwards(route) {
             return self.list.room(self.record.limit("max_ready"));
         }
@@ -109,8 +158,7 @@ impl Model {
 
     /// Everything that drains do at one moment, however many it takes. Replies how many jobs left.
     pub(super) fn drain(&mut self, now: u64) -> usize {
-        self.begin(now);
-        self.drain_begun(now)
+        self.begin(now) + self.drain_begun(now)
     }
 
     /// The same in a call that has begun already.
@@ -123,14 +171,14 @@ impl Model {
             if self.is_anything_set() {
                 left += self.turns(now); // it looks at that before, in a call of its own
                 self.forget(now);
-                self.begin(now);
+                left += self.begin(now);
             }
-            for part in [Self::sweep_held, Self::sweep_paused, Self::sweep_full, Self::sweep_rest, Self::sweep_schedule]
+            for part in [Self::sweep_paused, Self::sweep_full, Self::sweep_rest, Self::sweep_schedule, Self::sweep_held]
             {
                 left += self.turns(now);
                 self.forget(now);
                 part(self, now);
-                self.begin(now);
+                left += self.begin(now);
             }
             if before == (left, false, self.schedule.clone(), self.held.clone(), self.index.clone()) {
                 return left;
@@ -146,13 +194,13 @@ impl Model {
         let mut left = 0;
         for (_, bucket) in due {
             let state = self.look(now, &bucket);
-            left += self.visit(now, &bucket, state);
+            left += self.visit(now, &bucket, state, usize::MAX);
         }
         left
     }
 
-    /// The turn of a bucket: retries first, then delayed jobs and the queue. Replies how many jobs left.
-    pub(super) fn visit(&mut self, now: u64, bucket: &str, state: State) -> usize {
+    /// The turn of a bucket, for so many jobs: retries first, then delayed jobs and the queue. Replies how many jobs left.
+    pub(super) fn visit(&mut self, now: u64, bucket: &str, state: State, mut most: usize) -> usize {
         self.settle(bucket, &state);
         let (p, before) = (state.policy, self.out());
         let mut due = state.due.expect("scheduled");
@@ -165,12 +213,12 @@ impl Model {
         self.paused.remove(bucket);
         self.full.remove(bucket);
         if announced {
-            self.let_retries_out(now, bucket, &p, &mut due);
+            self.let_retries_out(now, bucket, &p, &mut due, &mut most);
         }
         // One that failed could leave, and may not yet: nothing overtakes it.
         let is_behind = p.is_ordered && self.first_retry(bucket).is_some_and(|ends| ends <= now);
         if !is_behind {
-            self.by_turns(now, bucket, &p, &mut due, announced);
+            self.by_turns(now, bucket, &p, (&mut due, &mut most), announced);
         }
         let working = announced && self.announce(now, bucket, true);
         self.set_level(bucket, p.capacity);
@@ -184,7 +232,8 @@ impl Model {
         match (due > now, self.len(bucket) > 0 || working) {
             (true, true) => drop(self.schedule.insert(bucket.into(), due)),
             (true, false) => drop(self.rest.insert(bucket.into(), due)),
-            (false, true) => drop(self.held.insert(bucket.into(), (p.route.clone(), due))),
+            (false, true) if self.room(&p.route) == 0 => self.hold(now, bucket, &p.route, due),
+            (false, true) => drop(self.schedule.insert(bucket.into(), due)),
             (false, false) => {}
         }
         self.out() - before
@@ -201,11 +250,12 @@ impl Model {
 
     /// "Retries leave in the order in which their back-offs ended." One that was cancelled is gone "at its turn, without a rate slot", and
     /// one whose deadline is over is dead.
-    fn let_retries_out(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64) {
-        while self.may_go(now, bucket, p, *due) {
+    fn let_retries_out(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, most: &mut usize) {
+        while *most > 0 && self.may_go(now, bucket, p, *due) {
             let Some(retries) = self.retries.get_mut(bucket) else { break };
             let Some(retry) = retries.first().filter(|retry| retry.ends <= now).cloned() else { break };
             retries.remove(&retry);
+            *most -= 1;
             let line = self.lines.get(bucket).and_then(|lines| lines.get(&retry.options.id));
             let is_cancelled = line.is_some_and(|line| line.state == 'R');
             if line.is_some_and(|line| "rR".contains(line.state)) {
@@ -226,13 +276,13 @@ impl Model {
     }
 
     /// A delayed job, "when its time has come, takes turns with the queue, one and one, in the order of times".
-    fn by_turns(&mut self, now: u64, bucket: &str, p: &Policy, due: &mut u64, announced: bool) {
+    fn by_turns(&mut self, now: u64, bucket: &str, p: &Policy, (due, most): (&mut u64, &mut usize), announced: bool) {
         let mut is_queue = self.turns.contains(bucket);
         loop {
             let first = self.delayed.get(bucket).and_then(|jobs| jobs.first_key_value());
             let next = first.map(|(at, _)| at.clone()).filter(|at| announced && at.0 <= now);
             is_queue = is_queue && next.is_some();
-            if !self.may_go(now, bucket, p, *due) {
+            if *most == 0 || !self.may_go(now, bucket, p, *due) {
                 break;
             }
             let takes_queue = next.is_none() || is_queue && self.len(bucket) > 0;
@@ -242,6 +292,7 @@ impl Model {
                 next.as_ref().and_then(|at| self.delayed.get_mut(bucket).and_then(|jobs| jobs.remove(at)))
             };
             let Some(job) = job else { break };
+            *most -= 1;
             self.first_turn(now, bucket, p, due, job);
             is_queue = next.is_some() && !takes_queue;
         }
