@@ -13,7 +13,7 @@ MSRV = $(shell sed -n 's/^rust-version = "\([^"]*\)".*/\1/p' Cargo.toml)
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup ## show the main job: bursts in, a steady drip out (15 seconds)
+demo: setup ## show the main job: bursts in, a steady drip out (18 seconds)
 	@cargo run --quiet --release -- demo
 
 test: setup ## run every test on a real Redis (some minutes)

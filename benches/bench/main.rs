@@ -41,6 +41,8 @@ enum Suite {
     Dispatch,
     /// From push to acknowledgement
     Work,
+    /// The ready window beside none
+    Window,
     /// Bytes a bucket, and the daemon's own
     Memory,
     /// What an idle daemon costs

@@ -223,15 +223,6 @@ impl<'a> Question<'a> {
     fn held(&self, is_first: bool) -> String {
         let (facts, name) = (self.facts, self.name());
         let since = self.wall.say_ago(self.bucket().late_ms.unwrap_or(0));
-        if let Some(to) = &facts.route.to {
-            let jobs = count(facts.route.ready, "job is", "jobs are");
-            let full = format!("{jobs} in the list {}, and max_ready is {}", plain(to), facts.route.max_ready);
-            return if is_first {
-                format!("nothing leaves: {name} is held since {since} until the workers of a list take more: {full}")
-            } else {
-                format!("route {} is full: {full}", facts.route.name)
-            };
-        }
         let route = &facts.route;
         let name_of_route = &route.name;
         let others = match route.held {
@@ -251,7 +242,15 @@ impl<'a> Question<'a> {
             0..100_000 => String::new(),
             age => format!("the oldest for {}, ", us(age)),
         };
-        let away = format!("nobody takes jobs of route {name_of_route}: {ready}, {oldest}{}", self.leases());
+        let away = match &route.to {
+            Some(to) => format!(
+                "the workers of the list {} take nothing: {} in it, {oldest}and it takes {} at most",
+                plain(to),
+                count(route.ready, "job is", "jobs are"),
+                route.most()
+            ),
+            None => format!("nobody takes jobs of route {name_of_route}: {ready}, {oldest}{}", self.leases()),
+        };
         if is_first { format!("held: {name} waits since {since}, and {away}") } else { away }
     }
 

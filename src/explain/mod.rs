@@ -182,20 +182,7 @@ impl Explanation {
             due_in_us: bucket.due_us,
             overdue_ms: bucket.late_ms.unwrap_or(0),
             chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, wall)).collect(),
-            limits: vec![
-                Row::new(
-                    "max_ready",
-                    facts.route.max_ready.to_string(),
-                    Origin::of_limit(facts.into(), "max_ready"),
-                    wall,
-                ),
-                Row::new(
-                    "ready_window",
-                    facts.route.window_us.map_or_else(|| "off".to_owned(), |us| show(Duration::from_micros(us))),
-                    Origin::of_limit(facts.into(), "ready_window"),
-                    wall,
-                ),
-            ],
+            limits: limits(facts, wall),
             retries: Retries::of(&facts.retries),
             delayed: Retries::of(&facts.delayed),
             route: Route {
@@ -291,6 +278,18 @@ fn due(bucket: &Level, wall: &Wall) -> Option<String> {
         }
     };
     Some(format!("now, {waits}"))
+}
+
+/// The limits that hold for all buckets. A window of the route's own stands in no line that is known.
+fn limits(facts: &Facts, wall: &Wall) -> Vec<Row> {
+    let route = &facts.route;
+    let row = |key, value| Row::new(key, value, Origin::of_limit(facts.into(), key), wall);
+    let window = route.window_us.map_or_else(|| "off".to_owned(), |us| show(Duration::from_micros(us)));
+    let mut rows = vec![row("max_ready", route.max_ready.to_string())];
+    if !route.is_own_window {
+        rows.push(row("ready_window", window));
+    }
+    rows
 }
 
 /// A line a level: its rate and where that comes from; and what else is true of it.

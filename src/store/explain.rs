@@ -266,6 +266,9 @@ pub struct Ready {
     pub age_us: u64,
     /// How old it may become before buckets are held; none: `ready_window` is off.
     pub window_us: Option<u64>,
+    /// Whether its `[[route]]` says so, and not `[limits]`.
+    #[serde(default)]
+    pub is_own_window: bool,
     /// How many undelivered jobs hold its buckets now; none: as many as `max_ready`.
     pub limit: Option<u64>,
     /// Buckets that are held for it.

@@ -27,9 +27,18 @@ pub const T0: u64 = 1_750_000_000_000_000;
 pub const MS: u64 = 1_000;
 pub const S: u64 = 1_000_000;
 
-/// A configuration for a daemon that opens no HTTP door, unless it says where: the default port is one for all daemons of a machine.
-pub fn without_door(toml: &str) -> String {
-    if toml.contains("[http]") { toml.to_owned() } else { format!("{toml}\n[http]\nlisten = ''\n") }
+/// A configuration for a daemon in a test. Unless it says something else, it opens no HTTP door, for the default port is one for all daemons of a
+/// machine, and its ready window is off, for most claims are about what leaves buckets, with nobody who takes it.
+pub fn test_config(toml: &str) -> String {
+    let mut text = toml.to_owned();
+    if !text.contains("ready_window") {
+        let off = "ready_window = 'off'\n";
+        text = match text.split_once("[limits]\n") {
+            Some((before, after)) => format!("{before}[limits]\n{off}{after}"),
+            None => format!("{text}\n[limits]\n{off}"),
+        };
+    }
+    if text.contains("[http]") { text } else { format!("{text}\n[http]\nlisten = ''\n") }
 }
 
 /// Send a signal to a process.
@@ -152,7 +161,7 @@ impl Server {
     pub fn home(&self, toml: &str) -> tempfile::TempDir {
         let home = tempfile::tempdir().expect("a directory");
         let text = format!("[redis]\nurl = '{}'\n{toml}", self.url());
-        std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("written");
+        std::fs::write(home.path().join("config.toml"), test_config(&text)).expect("written");
         home
     }
 

@@ -20,6 +20,7 @@ mod taken;
 mod tls;
 mod tree;
 mod wake;
+mod window;
 mod work;
 
 use std::io;
@@ -68,6 +69,7 @@ impl Bench {
             Suite::Tree => tree::run(&mut self.report),
             Suite::Delayed => delayed::run(&mut self.report),
             Suite::Http => http::run(&mut self.report),
+            Suite::Window => window::run(&mut self.report),
             Suite::Tls => tls::run(&mut self.report),
             Suite::Limiters => limiters::run(&mut self.report),
             Suite::Soak => soak::run(&mut self.report, self.minutes),

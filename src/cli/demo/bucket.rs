@@ -24,6 +24,15 @@ pub(super) struct Taken {
     pub(super) number: u64,
     pub(super) due_us: u64,
     pub(super) at_us: u64,
+    /// When its worker asked for jobs, and when it was answered: it was given this one in between.
+    pub(super) handed_us: (u64, u64),
+}
+
+impl Taken {
+    /// Between which moments its worker was given it: not before it had left.
+    pub(super) fn given_us(&self) -> (u64, u64) {
+        (self.handed_us.0.max(self.at_us), self.handed_us.1)
+    }
 }
 
 /// At what pace jobs leave a bucket.
@@ -168,14 +177,15 @@ impl Bucket {
         times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0)
     }
 
-    /// The rate over all the time in which jobs waited: what is longer than one and a half intervals and the next burst's
-    /// wait besides is a time without jobs.
-    pub(super) fn rate_out(&self) -> f64 {
+    /// The rate over all the time in which jobs waited and workers took them: what is longer than one and a half intervals and the next
+    /// burst's wait besides is a time without jobs, and what goes on into `away` one without workers.
+    pub(super) fn rate_out(&self, away: Option<(u64, u64)>) -> f64 {
         let mut busy = self.busy_since_us.iter().skip(1).peekable();
         let mut gaps: Vec<u64> = Vec::new();
         for pair in self.taken.windows(2) {
             let idle = busy.next_if(|since| (pair[0].at_us..=pair[1].at_us).contains(since)).is_some();
-            if !idle {
+            let no_workers = away.is_some_and(|(from, to)| pair[0].at_us <= to && pair[1].at_us >= from);
+            if !idle && !no_workers {
                 gaps.push(pair[1].at_us - pair[0].at_us);
             }
         }
@@ -203,7 +213,7 @@ mod tests {
     fn take(bucket: &mut Bucket, times_ms: impl IntoIterator<Item = u64>) {
         for ms in times_ms {
             let (number, at_us) = (bucket.taken.len() as u64, ms * 1_000);
-            bucket.taken.push(Taken { number, due_us: at_us, at_us });
+            bucket.taken.push(Taken { number, due_us: at_us, at_us, handed_us: (at_us, at_us) });
         }
     }
 
@@ -241,7 +251,7 @@ mod tests {
         b.pushed(4_000_000, 2, 2);
         take(&mut b, [4_000, 4_200]);
         assert_eq!(b.pace(4_300_000), Pace::Rate(5.0), "the time without jobs says nothing about the pace");
-        let rate = b.rate_out();
+        let rate = b.rate_out(None);
         assert!((rate - 6.0 / 1.8).abs() < 1e-9, "the late job counts, the time without jobs does not: {rate}");
     }
 

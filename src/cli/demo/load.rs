@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bucket::{Bucket, Taken, now_us};
@@ -20,6 +21,9 @@ const WORKERS: usize = 4;
 
 /// How many jobs a worker takes at a time, at most: it is so quick with them that a lease is no matter.
 const TAKES: usize = 16;
+
+/// For how long a worker waits for a job before it looks whether it is to go away.
+const TAKES_FOR: Duration = Duration::from_millis(50);
 
 /// A bucket that holds more than it may is looked at again and again, but not for longer than this.
 const LOOKS_FOR: Duration = Duration::from_secs(1);
@@ -49,6 +53,7 @@ pub(super) struct Load {
     workers: JoinSet<Result<(), StoreError>>,
     told: UnboundedReceiver<Told>,
     refusal: Refusal,
+    is_away: watch::Sender<bool>,
 }
 
 impl Load {
@@ -56,11 +61,18 @@ impl Load {
     pub(super) fn start(stage: &Stage, store: Store) -> Self {
         let ((sender, told), refusal) = (unbounded_channel(), Refusal::default());
         let (mut workers, partition) = (JoinSet::new(), Layout::of(&stage.config.redis).authority());
+        let (is_away, away) = watch::channel(false);
         for n in 0..WORKERS {
             let (address, name) = (stage.address.clone(), format!("demo-{n}"));
-            workers.spawn(work(address, partition.clone(), name, sender.clone(), Arc::clone(&refusal)));
+            let worker = Worker { name, sender: sender.clone(), refusal: Arc::clone(&refusal), away: away.clone() };
+            workers.spawn(worker.work(address, partition.clone()));
         }
-        Self { store, workers, told, refusal }
+        Self { store, workers, told, refusal, is_away }
+    }
+
+    /// The workers stop taking jobs, or take them again.
+    pub(super) fn send_away(&self, is_away: bool) {
+        let _ = self.is_away.send(is_away);
     }
 
     /// The other side refuses the next job that a worker takes.
@@ -146,32 +158,42 @@ impl Told {
     }
 }
 
-/// Take jobs and acknowledge them; give one back when the other side refuses it.
-async fn work(
-    address: Address,
-    partition: Partition,
+/// One of the workers.
+struct Worker {
     name: String,
     sender: UnboundedSender<Told>,
     refusal: Refusal,
-) -> Result<(), StoreError> {
-    let route = Route::default();
-    let mut reader = Store::connect_blocking(&address, &partition, Duration::from_secs(1)).await?;
-    let mut store = Store::connect(&address, &partition).await?;
-    reader.open_route(&route).await?;
-    loop {
-        let jobs = reader.take(&route, &name, TAKES, Some(Duration::from_secs(1))).await?;
-        for job in &jobs {
-            let number = job.body.as_deref().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
-            let (Some(bucket), Some(number)) = (job.bucket.clone(), number) else { continue };
-            let refused = refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(throttled) = refused {
-                let fail = Fail { throttled: Some(throttled), reason: "429".to_owned(), ..Fail::default() };
-                store.fail(&route, &job.entry, &fail).await?;
-                let refused = Refused { left_us: job.at_us, told_us: now_us() };
-                let _ = sender.send(Told::Refused(bucket, refused));
-            } else {
-                let _ = sender.send(Told::Took(bucket, Taken { number, due_us: job.due_us, at_us: job.at_us }));
-                store.ack(&route, &job.entry).await?;
+    away: watch::Receiver<bool>,
+}
+
+impl Worker {
+    /// Take jobs and acknowledge them; give one back when the other side refuses it.
+    async fn work(mut self, address: Address, partition: Partition) -> Result<(), StoreError> {
+        let route = Route::default();
+        let mut reader = Store::connect_blocking(&address, &partition, TAKES_FOR).await?;
+        let mut store = Store::connect(&address, &partition).await?;
+        reader.open_route(&route).await?;
+        loop {
+            if self.away.wait_for(|away| !away).await.is_err() {
+                return Ok(()); // the demo is over
+            }
+            let asked_us = now_us();
+            let jobs = reader.take(&route, &self.name, TAKES, Some(TAKES_FOR)).await?;
+            let handed_us = (asked_us, now_us());
+            for job in &jobs {
+                let number = job.body.as_deref().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
+                let (Some(bucket), Some(number)) = (job.bucket.clone(), number) else { continue };
+                let refused = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(throttled) = refused {
+                    let fail = Fail { throttled: Some(throttled), reason: "429".to_owned(), ..Fail::default() };
+                    store.fail(&route, &job.entry, &fail).await?;
+                    let refused = Refused { left_us: job.at_us, told_us: now_us() };
+                    let _ = self.sender.send(Told::Refused(bucket, refused));
+                } else {
+                    let taken = Taken { number, due_us: job.due_us, at_us: job.at_us, handed_us };
+                    let _ = self.sender.send(Told::Took(bucket, taken));
+                    store.ack(&route, &job.entry).await?;
+                }
             }
         }
     }

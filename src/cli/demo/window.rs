@@ -21,6 +21,25 @@ pub(super) fn broken_window(times: &[u64], rate: Rate, catch_up_us: u64) -> Opti
     None
 }
 
+/// The same of the hands of workers: in every window of length W at most `2 + (ready_window + catch_up) / interval + (W + catch_up) / interval`
+/// jobs are given out, whatever workers did before. Of each job it is known that it was given out between two moments, and the list is in
+/// the order of the first ones.
+pub(super) fn broken_in_hand(given: &[(u64, u64)], rate: Rate, catch_up_us: u64, ready_window_us: u64) -> Option<u64> {
+    let (count, period) = (i128::from(rate.count()), rate.period().as_micros() as i128);
+    let more = 2 + i128::from(ready_window_us + catch_up_us) * count / period;
+    let (mut largest, mut latest) = (i128::MIN, 0);
+    for (n, (first, last)) in given.iter().enumerate() {
+        let jobs = n as i128 * period;
+        largest = largest.max(i128::from(*first) * count - jobs);
+        latest = latest.max(*last);
+        let allowed = (more - 1) * period + i128::from(catch_up_us) * count;
+        if i128::from(latest) * count - jobs + allowed < largest {
+            return Some(*last);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +51,15 @@ mod tests {
         assert_eq!(broken_window(&[0, 79_999, 180_000], rate, 20_000), None, "to within a microsecond");
         assert_eq!(broken_window(&[0, 79_998], rate, 20_000), Some(79_998));
         assert_eq!(broken_window(&[0, 100_000, 200_000, 250_000, 350_000], rate, 20_000), Some(250_000));
+    }
+
+    #[test]
+    fn a_hand_may_be_given_what_lay_ready_for_a_window_and_not_one_job_more() {
+        let rate = Rate::parse("10/s").expect("a rate");
+        let together = |n: usize| vec![(0, 1_000); n];
+        assert_eq!(broken_in_hand(&together(4), rate, 20_000, 250_000), None, "2 + 2 + 0");
+        assert_eq!(broken_in_hand(&together(5), rate, 20_000, 250_000), Some(1_000));
+        let blocked: Vec<(u64, u64)> = (0..30).map(|n| (n * 100_000, n * 100_000)).collect();
+        assert_eq!(broken_in_hand(&blocked, rate, 20_000, 250_000), None);
     }
 }

@@ -155,7 +155,7 @@ pub(super) const NOTES: &[Notes] = &[
     },
     Notes {
         name: "demo",
-        about: "It takes 15 seconds and starts a Redis and daemons of its own, which end with it; nothing else is \
+        about: "It takes 18 seconds and starts a Redis and daemons of its own, which end with it; nothing else is \
                 touched. A pipe, TERM=dumb or NO_COLOR: plain lines, one a second.",
         examples: &[
             ("Watch it", "dripd demo"),

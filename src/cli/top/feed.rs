@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::explain::{BudgetSaid, Explanation, File, Wall};
 use crate::store::acl::Role;
 use crate::store::figures::Figures;
+use crate::store::routes::RouteStatus;
 use crate::store::rows::{BucketNow, BudgetNow, MOST, Now};
 use crate::store::top::{By, KEPT, Top};
 use crate::store::{Address, Layout, StoreError, Whole};
@@ -70,7 +71,7 @@ pub(super) struct Said {
 
 /// What came.
 pub(super) enum News {
-    Figures(Figures),
+    Figures(Figures, Vec<RouteStatus>),
     /// The ranking, or how old it is now; `None`: there is none yet. With its order, for another one may be wanted by now.
     Ranking(By, Option<Ranked>),
     Buckets(Now<BucketNow>),
@@ -150,8 +151,8 @@ impl Feed<'_> {
             tokio::select! {
                 _ = tick.tick() => {
                     if !self.wants.borrow().frozen {
-                        let figures = store.figures().await?;
-                        self.tell(News::Figures(figures)).await;
+                        let (figures, routes) = (store.figures().await?, store.routes().await?);
+                        self.tell(News::Figures(figures, routes)).await;
                         self.look(store).await?;
                     }
                 }

@@ -1,5 +1,7 @@
 //! The lines above the table: what is shown and how old it is, and the figures of everything.
 
+use std::time::Duration;
+
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
@@ -96,6 +98,12 @@ impl View {
             1 => plain("1 daemon".to_owned()),
             n => plain(format!("{n} daemons")),
         });
+        let behind =
+            self.routes.iter().filter(|route| route.held > 0 && route.is_behind()).max_by_key(|route| route.age_us);
+        if let Some(route) = behind {
+            let age = rough(Duration::from_micros(route.age_us));
+            parts.push(alarm(format!("WORKERS OF {} ARE {age} BEHIND", route.route)));
+        }
         match &figures.away[..] {
             [] => {}
             [one] => parts.push(alarm(format!("PARTITION {} AWAY", one.partition))),

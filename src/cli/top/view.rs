@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::feed::{Deed, News, Ranked, Said, Wants};
 use crate::operate::pace::{A_SECOND, Paces};
 use crate::store::figures::Figures;
+use crate::store::routes::RouteStatus;
 use crate::store::rows::{BucketNow, BudgetNow, Why};
 use crate::store::top::{By, Place, Row, Top};
 use crate::words::glob::{self, Glob};
@@ -79,6 +80,8 @@ pub(super) struct View {
     buckets: HashMap<String, BucketNow>,
     budgets: Vec<BudgetNow>,
     pub(super) figures: Option<Figures>,
+    /// How the routes stand.
+    pub(super) routes: Vec<RouteStatus>,
     pub(super) paces: Paces,
     /// Since when Redis does not answer, and why.
     pub(super) lost: Option<(Instant, String)>,
@@ -105,6 +108,7 @@ impl View {
             buckets: HashMap::new(),
             budgets: Vec::new(),
             figures: None,
+            routes: Vec::new(),
             paces: Paces::default(),
             lost: None,
             said: None,
@@ -148,7 +152,8 @@ impl View {
             return;
         }
         match news {
-            News::Figures(figures) => {
+            News::Figures(figures, routes) => {
+                self.routes = routes;
                 let rejected = figures.counter("rejected") + figures.counter("dropped");
                 self.paces.note(ALL, figures.at_us, figures.counter("dispatched"), A_SECOND);
                 self.paces.note(REJECTED, figures.at_us, rejected, A_SECOND);

@@ -18,7 +18,8 @@ function tiles(kind, said) {
     : explanation.binds === "share" ? "in its turn" : "now";
   const { route } = explanation;
   const out = () => route.to ? [[`in the list ${shown(route.to)}`, count(route.ready)]]
-    : [["on its route: ready for workers", count(route.ready)], ["on its route: with workers", count(route.pending)]];
+    : [["on its route: ready for workers", `${count(route.ready)} of ${count(route.limit)}`], ["on its route: with workers", count(route.pending)],
+      ["its workers take per second", route.taken_per_second === null ? "–" : brief(route.taken_per_second)]];
   const all = kind === "bucket" ? [
     ["jobs waiting", `${brief(status.depth)} of ${brief(status.capacity)}`], ["next job leaves", status.depth ? due : "–"], ["rate", own.rate ?? "none"],
     ["failed jobs to retry", count(explanation.retries.waiting)], ...out(),

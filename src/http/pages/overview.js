@@ -127,7 +127,35 @@ function top(signal) {
     direct, state, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of buckets" }, table));
 }
 
+/** How far the workers of each route are behind. Nothing where no route was ever used. */
+function routes(signal) {
+  const heads = ["Route", "Undelivered", "Oldest", "Limit", "Taken per second", "With workers", "Buckets held"];
+  const body = h("tbody");
+  const says = h("p", { class: "small", role: "status" });
+  const table = h("table", {}, h("caption", { hidden: true }, "Routes"),
+    h("thead", {}, h("tr", {}, heads.map((text, at) => h("th", { scope: "col", class: at ? "n" : "" }, text)))), body);
+  const row = (one) => {
+    const cells = [count(one.undelivered), one.age_us ? lasts(one.age_us) : "–", count(one.limit), one.taken_per_second === null ? "–" : brief(one.taken_per_second),
+      one.to ? "–" : `${count(one.pending)} with ${count(one.workers)}`, count(one.held)];
+    return h("tr", {}, h("th", { scope: "row" }, name(one.route), one.to ? [" into ", name(one.to)] : []), cells.map((text) => h("td", { class: "n" }, text)));
+  };
+  const card = h("section", { class: "card", "aria-labelledby": "routes-title", hidden: true }, h("h2", { id: "routes-title" }, "Routes and their workers"), says,
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of routes" }, table));
+  every(2_000, signal, async () => {
+    try {
+      const found = await get("/v1/routes", signal);
+      put(body, found.map(row));
+      say(says, shown(found.map((one) => one.wrong ?? one.says).filter(Boolean).join("; ") || "No bucket waits for workers."));
+      says.classList.toggle("is-bad", found.some((one) => one.wrong || one.says));
+      card.hidden = found.length === 0;
+    } catch (why) {
+      if (why.name !== "AbortError") say(says, shown(why.message));
+    }
+  });
+  return card;
+}
+
 /** Show it until the page is left. */
 export function overview(main, signal) {
-  put(main, h("h1", {}, "Overview"), tiles(signal), charts(signal), top(signal));
+  put(main, h("h1", {}, "Overview"), tiles(signal), charts(signal), routes(signal), top(signal));
 }

@@ -20,6 +20,7 @@
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before that
 --   marks                  of a list: how many jobs had been sent when (`mark`)
+--   is_shared              of a list: others push into it too, and it was not empty since
 --   lefts, turned_us       when the buckets that are held again and again had their last turn (`turn_of`), and when any had; it is forgotten where
 --                          none had for a second
 --   samples                how many jobs its workers had taken when, for their pace (`taken_by`)
@@ -41,7 +42,7 @@ do
   local function fresh(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge, limit = START, cut_us = -huge,
-      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, lefts = nil, left_count = 0, samples = {}, call = 0, looked = 0,
+      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false, gone = 0, lefts = nil, left_count = 0, samples = {}, call = 0, looked = 0,
     }
   end
 
@@ -100,7 +101,8 @@ do
 
   local function find_first_of_list(ctx, r, length)
     local marks, gone = r.marks or {}, r.sent - length -- so many of those that were sent are there no more
-    r.marks = marks
+    if length == 0 then r.is_shared = false elseif r.marks and gone < r.gone then r.is_shared = true end
+    r.marks, r.gone = marks, gone
     while marks[1] and marks[1].upto <= gone do table.remove(marks, 1) end
     if not marks[1] then marks[1] = { upto = r.sent, at = ctx.now } end
     r.since_us = marks[1].at
@@ -109,7 +111,7 @@ do
   -- age_of_list: the age of a list of this length, as far as is known.
   function room.age_of_list(ctx, name, length)
     local r = ctx.memory.rooms[name]
-    if length == 0 or not r or not r.marks then return 0 end
+    if length == 0 or not r or not r.marks or r.is_shared then return 0 end
     for _, one in ipairs(r.marks) do
       if one.upto > r.sent - length then return max(0, ctx.now - one.at) end
     end
@@ -144,8 +146,8 @@ do
 
   -- limit_of: the limit of a route as it is now.
   function room.limit_of(ctx, name)
-    if not room.window_of(ctx, name) then return ctx.limits.max_ready end
     local r = ctx.memory.rooms[name]
+    if not room.window_of(ctx, name) or r and r.is_shared then return ctx.limits.max_ready end
     local is_known = r and (route.is_held(ctx, name) or ctx.now - r.held_us <= ANEW_US)
     return min(is_known and r.limit or START, ctx.limits.max_ready)
   end
@@ -172,12 +174,14 @@ do
     taken_by(ctx, r, undelivered)
   end
 
-  -- look_at_list: look at a route that forwards.
+  -- look_at_list: look at a route that forwards. Of a list that others push into as well nobody can tell which jobs are whose, nor how old they are:
+  -- there limits.max_ready bounds its length, and nothing else does.
   local function look_at_list(ctx, name, r, is_held_look)
     local at, length, key, _, err = forward.look(r.entry, ctx.k)
     r.stream, r.forward, r.length = at.to, at, length
     find_first_of_list(ctx, r, length)
     learn(ctx, name, r, length, is_held_look)
+    if r.is_shared then r.left, r.doubled = ctx.limits.max_ready - length, false end
     if key then
       r.left, r.doubled = 0, false
       note(ctx, 'wrong-type', key, err)

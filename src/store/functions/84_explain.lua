@@ -152,6 +152,7 @@ do
     return {
       name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0, workers = workers,
       oldest_ms = r.oldest and ms(now.age_us) or nil, to = r.to, age_us = now.age_us, window_us = now.window_us, limit = now.limit,
+      is_own_window = (ctx.rec.base or ctx.rec).ready_windows and (ctx.rec.base or ctx.rec).ready_windows[s.p.route] ~= nil or nil,
       held = now.held, taken = now.taken, over_us = now.over_us,
       ahead = is_held and waiting.ahead(ctx, s.place, s.bucket, s.stored_due) or nil,
     }

@@ -20,6 +20,7 @@ fn good() -> History {
     let mut history = History {
         nodes: vec![node("a", 100, None, Some(2)), node("b", 100, None, Some(2)), node("p", 150, Some(2), None)],
         lease_us: 2_000 * MS,
+        ready_window_us: 250 * MS,
         ..History::default()
     };
     for n in 0..10 {
@@ -33,7 +34,8 @@ fn good() -> History {
             history.entries.push(entry);
             let given_us = Some(left_us + 2 * MS);
             let acked_us = Some(left_us + 3 * MS);
-            history.held.push(Held { at, end: End::Acked, given_us, acked_us, primary: 0 });
+            let taken_us = (left_us, left_us + MS);
+            history.held.push(Held { at, taken_us, end: End::Acked, given_us, acked_us, primary: 0 });
         }
     }
     history
@@ -358,4 +360,26 @@ pub fn would_be_seen(history: &History) {
         let of_them = history.held.iter_mut().filter(|held| ids.contains(&held.at));
         of_them.for_each(|held| held.given_us = Some(at_us + 1_000 * MS));
     });
+}
+
+#[test]
+fn jobs_that_lay_ready_while_workers_were_away_reach_their_hands_too_fast() {
+    // Ten of each bucket, 20 ms apart, are given out together: of 50 a second two and a window and a millisecond's make 2 + 13 + 1.
+    let together = |history: &mut History, window_us: u64| {
+        (history.nodes[0].count, history.nodes[0].catch_up_us) = (50, 20 * MS);
+        history.ready_window_us = window_us;
+        history.held.iter_mut().for_each(|held| held.taken_us = (2_300 * MS, 2_301 * MS));
+    };
+    assert_eq!(objections(|history| together(history, 250 * MS)), [0; 6]);
+    assert_eq!(objections(|history| together(history, 100 * MS))[4], 1, "2 + 6 + 1, and the tenth is one too many");
+    let while_blocked = |history: &mut History| {
+        together(history, 100 * MS);
+        history.held.iter_mut().for_each(|held| held.taken_us.0 = 1_000 * MS);
+    };
+    assert_eq!(objections(while_blocked), [0; 6], "a worker that waits is given each when it leaves");
+    let again = |history: &mut History| {
+        together(history, 250 * MS);
+        history.held.extend(history.held.clone().into_iter().map(|held| Held { acked_us: None, ..held }));
+    };
+    assert_eq!(objections(again)[4], 0, "what is given out again was given out before");
 }

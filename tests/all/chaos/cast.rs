@@ -13,7 +13,7 @@ use super::history::{Entry, Held, History, Push, stalls};
 use super::line::Way;
 use super::players::{produce, watch, work};
 use super::primaries::Kept;
-use super::stage::{BUCKETS, LEASE_US, nodes};
+use super::stage::{BUCKETS, LEASE_US, READY_WINDOW_US, nodes};
 
 pub fn now_us() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros()).expect("in range")
@@ -149,6 +149,7 @@ impl Cast {
             entries,
             held,
             lease_us: LEASE_US,
+            ready_window_us: READY_WINDOW_US,
             stalls,
             kept_until_us,
             ..History::default()

@@ -54,6 +54,7 @@ fn judge_into(history: &History, said: &mut Judgement) {
     order(history, said);
     for (n, node) in history.nodes.iter().enumerate() {
         paces(history, n, node, said);
+        hands(history, n, node, said);
         slots(history, n, node, said);
     }
 }
@@ -184,6 +185,38 @@ fn paces(history: &History, n: usize, node: &Node, said: &mut Judgement) {
         }
         let stalled_us = entry.left_us - decided_us(history, entry);
         (*jobs, *largest) = (*jobs + 1, (*largest).max(here - i128::from(stalled_us) * count));
+    }
+}
+
+/// In every window of length W workers are given at most `2 + ⌊(ready_window + catch_up) / interval⌋ + ⌊(W + catch_up) / interval⌋` jobs of a node,
+/// whose jobs use one route. By the clock of the workers: a job was given out after it was asked for and after it left, and before the answer.
+fn hands(history: &History, n: usize, node: &Node, said: &mut Judgement) {
+    if node.count == 0 || !history.steps_us.is_empty() {
+        return;
+    }
+    let entries: HashMap<u64, &Entry> = history.entries.iter().map(|entry| (entry.at, entry)).collect();
+    let mut seen = HashSet::new();
+    let first = history.held.iter().filter(|held| seen.insert(held.at));
+    let given = first.filter_map(|held| entries.get(&held.at).map(|entry| (*entry, held.taken_us)));
+    let mut given: Vec<(u64, u64, &Entry)> = given
+        .filter(|(entry, _)| counts_at(history, entry, n))
+        .map(|(entry, (asked, answered))| (asked.max(entry.left_us), answered.max(entry.left_us), entry))
+        .collect();
+    given.sort_by_key(|(earliest, _, _)| *earliest);
+    // In units of a count-th of a microsecond.
+    let (count, interval) = (i128::from(node.count), i128::from(node.period_us));
+    let more = 2 + i128::from((history.ready_window_us + node.catch_up_us) * node.count / node.period_us);
+    let mut before: HashMap<usize, (i128, i128, u64)> = HashMap::new(); // by age: how many, the largest of t_i - i * interval, the last answer
+    for (earliest, answered, entry) in given {
+        let (jobs, largest, latest) = before.entry(age(history, entry.left_us)).or_insert((0, i128::MIN / 2, 0));
+        *latest = (*latest).max(answered);
+        *largest = (*largest).max(i128::from(earliest) * count - *jobs * interval);
+        let here = i128::from(*latest) * count - *jobs * interval;
+        let allowed = (more - 1) * interval + i128::from(node.catch_up_us) * count;
+        if here + allowed < *largest {
+            said.too_fast.push(format!("{} was given out too early, {} at {answered}", entry.job, node.name));
+        }
+        *jobs += 1;
     }
 }
 

@@ -69,6 +69,8 @@ pub enum End {
 pub struct Held {
     /// Which one, by its number.
     pub at: u64,
+    /// When it asked for jobs and when it was answered: it was given this one in between.
+    pub taken_us: (u64, u64),
     pub end: End,
     /// When it began to give it back, if it did: nobody else can have had it before.
     pub given_us: Option<u64>,
@@ -102,6 +104,8 @@ pub struct History {
     pub held: Vec<Held>,
     /// How long a worker may keep an entry before it is taken back.
     pub lease_us: u64,
+    /// How old undelivered jobs may become before their buckets are held.
+    pub ready_window_us: u64,
     /// Between these moments the server may have stood still, in their order; they may overlap. What left meanwhile may have been decided at the beginning,
     /// and its id made at the end.
     pub stalls: Vec<(u64, u64)>,

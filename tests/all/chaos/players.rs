@@ -79,14 +79,15 @@ pub fn work(shared: &Shared, n: usize) {
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg("workers").arg(&name).arg("COUNT").arg(4).arg("BLOCK").arg(100);
         read.arg("STREAMS").arg(&ready).arg(">");
+        let read_us = now_us();
         let Ok(reply) = line.query::<Read>(&read) else {
             sleep(PAUSE); // there may be no group yet
             continue;
         };
-        let from = line.primary;
+        let (from, taken_us) = (line.primary, (read_us, now_us()));
         let entries: Vec<_> = reply.into_iter().flatten().flat_map(|(_, entries)| entries).collect();
         let at_of: Vec<u64> = entries.iter().map(|(id, fields)| note(shared, from, id, fields)).collect();
-        let dropped = |at| Held { at, end: End::Dropped, given_us: None, acked_us: None, primary: from };
+        let dropped = |at| Held { at, taken_us, end: End::Dropped, given_us: None, acked_us: None, primary: from };
         let take = |deaths: usize| deaths.checked_sub(1);
         if !entries.is_empty() && shared.deaths.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
             shared.held.lock().expect("no panic").extend(at_of.into_iter().map(dropped));
@@ -107,7 +108,7 @@ pub fn work(shared: &Shared, n: usize) {
                 None => dropped(at),
                 Some(said) => {
                     let acked_us = said.ok().filter(|said| end == End::Acked && *said == 1).map(|_| now_us());
-                    Held { at, end, given_us: Some(given_us), acked_us, primary: line.primary }
+                    Held { at, taken_us, end, given_us: Some(given_us), acked_us, primary: line.primary }
                 }
             };
             shared.held.lock().expect("no panic").push(held);

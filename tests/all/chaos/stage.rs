@@ -12,15 +12,16 @@ use super::line::Way;
 use super::nodes::Nodes;
 use super::proxy::Proxy;
 use super::server::Redis;
-use crate::rig::{Daemon, eventually, without_door};
+use crate::rig::{Daemon, eventually, test_config};
 
 /// The buckets and what is promised of each: one that is rarely full, one that is full at once, two that share a budget, and one with slots.
 pub const BUCKETS: [&str; 5] = ["fast", "slow", "a:1", "a:2", "slots"];
 /// Few wait for slots, so that a run ends soon: a slot that a plain `XACK` leaves is free some time later.
 pub const CAPACITIES: [i64; 5] = [200, 30, 40, 40, 20];
 const DEFAULTS: &str = "[defaults]\nrate = '300/s'\ncapacity = 200\nlease = '2s'\nattempts = 50\n\
-    backoff = { initial = '50ms', max = '200ms' }\n";
+    backoff = { initial = '50ms', max = '200ms' }\n[limits]\nready_window = '250ms'\n";
 pub const LEASE_US: u64 = 2_000_000;
+pub const READY_WINDOW_US: u64 = 250_000;
 const CATCH_UP_US: u64 = 20_000;
 /// Inside a budget a bucket makes up for the longest of 20 ms, its own interval and two of its budget.
 const CATCH_UP_BELOW_US: u64 = 2 * 1_000_000 / 60 + 1;
@@ -105,7 +106,7 @@ impl Stage {
             _ => vec![(Way::Port(redis.port), Names::default())],
         };
         let buckets: String = ways.iter().map(|(_, names)| toml(&names.root)).collect();
-        let toml = without_door(&format!("[redis]\n{reach}\n{DEFAULTS}{buckets}"));
+        let toml = test_config(&format!("[redis]\n{reach}\n{DEFAULTS}{buckets}"));
         std::fs::write(home.path().join("config.toml"), toml).expect("written");
         let daemons = (0..2).map(|_| Daemon::start(home.path())).collect();
         for (way, names) in &ways {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::{Damage, bytes_like, cases, damage, damaged};
 use crate::program::proc;
-use crate::rig::{Daemon, dripd, eventually, server, without_door};
+use crate::rig::{Daemon, dripd, eventually, server, test_config};
 
 /// What such a server does with whatever it is asked.
 #[derive(Debug, Clone)]
@@ -146,7 +146,7 @@ fn play(mut client: &TcpStream, trick: &Trick, asked: &AtomicUsize, is_over: &At
 fn suffer(trick: &Trick) -> Option<String> {
     let (hostile, home) = (Hostile::open(trick.clone()), tempfile::tempdir().expect("a directory"));
     let toml = format!("[redis]\nurl = 'redis://127.0.0.1:{}'\nprefix = 'hostile'\n", hostile.port);
-    std::fs::write(home.path().join("config.toml"), without_door(&toml)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
     let mut daemon = Daemon::spawn(home.path());
     let start = |args: &[&str]| {
         let mut command: Command = dripd();

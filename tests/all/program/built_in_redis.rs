@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Daemon, eventually, free_port, signal, without_door};
+use crate::rig::{Case, Daemon, eventually, free_port, signal, test_config};
 
 pub struct BuiltIn {
     home: tempfile::TempDir,
@@ -16,7 +16,7 @@ impl BuiltIn {
     pub fn new(more: &str) -> Self {
         let built_in = Self { home: tempfile::tempdir().expect("a directory"), port: free_port() };
         let toml = format!("[redis]\nport = {}\n{more}[defaults]\nrate = '1/h'\ncapacity = 10000000\n", built_in.port);
-        std::fs::write(built_in.dir().join("config.toml"), without_door(&toml)).expect("written");
+        std::fs::write(built_in.dir().join("config.toml"), test_config(&toml)).expect("written");
         built_in
     }
 
@@ -350,7 +350,8 @@ fn it_takes_no_argument_that_could_be_no_job() {
     eventually("twice max_job_bytes", || most() == 2 * 1_048_576);
     let text = std::fs::read_to_string(built_in.dir().join("config.toml")).expect("read");
     let with = |bytes: u64| {
-        std::fs::write(built_in.dir().join("config.toml"), format!("{text}[limits]\nmax_job_bytes = {bytes}\n"))
+        let text = text.replace("[limits]\n", &format!("[limits]\nmax_job_bytes = {bytes}\n"));
+        std::fs::write(built_in.dir().join("config.toml"), text)
     };
     with(5_000_000).expect("written");
     daemon.signal("HUP");

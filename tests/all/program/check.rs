@@ -66,7 +66,8 @@ fn check_says_what_a_tree_means() {
         twilio:*    budget catch_up 0us quota 1000/d@-08:00 quota 100/h concurrency 50 within twilio\n\
         twilio:*:*  rate 6/s capacity 1000 lease 1m attempts 5 backoff 1s..10m overflow reject route default catch_up at least 20ms concurrency 1 \
         within twilio:{1} weight 3 ordered\n\
-        (others)    rate 10/s capacity 1000 lease 1m attempts 5 backoff 1s..10m overflow reject route default catch_up 20ms\n";
+        (others)    rate 10/s capacity 1000 lease 1m attempts 5 backoff 1s..10m overflow reject route default catch_up 20ms\n\
+        (routes)    ready_window off\n";
     assert!(out.ends_with(expected), "{out}");
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Daemon, S, Server, dripd, eventually, server, without_door};
+use crate::rig::{Case, Daemon, S, Server, dripd, eventually, server, test_config};
 
 /// A directory with a configuration for a case on the shared server.
 pub fn home(case: &Case, toml: &str) -> tempfile::TempDir {
@@ -18,7 +18,7 @@ pub fn configure(home: &Path, case: &Case, toml: &str) {
     let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server().url(), case.prefix);
     // In one step: a daemon that reads it meanwhile must not find half of it.
     let new = home.join("config.toml.new");
-    std::fs::write(&new, without_door(&text)).expect("a configuration");
+    std::fs::write(&new, test_config(&text)).expect("a configuration");
     std::fs::rename(new, home.join("config.toml")).expect("in its place");
 }
 
@@ -141,7 +141,7 @@ fn an_idle_daemon_sends_at_most_2_commands_a_second_whatever_waits_for_its_due_a
     let server = Server::start(&[]);
     let home = tempfile::tempdir().expect("a directory");
     let config = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '1/h'\n", server.url());
-    std::fs::write(home.path().join("config.toml"), without_door(&config)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&config)).expect("written");
     let daemon = Daemon::start(home.path());
     let mut redis = server.connect();
     let mut pipe = redis::pipe();
@@ -338,7 +338,7 @@ fn a_flushed_redis_is_made_ready_again() {
     let server = Server::start(&[]);
     let home = tempfile::tempdir().expect("a directory");
     let toml = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '1000/s'\ncapacity = 7\n", server.url());
-    std::fs::write(home.path().join("config.toml"), without_door(&toml)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
     let _daemon = Daemon::start(home.path());
     let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
     for command in [&["FLUSHALL"][..], &["FUNCTION", "FLUSH"], &["FLUSHALL", "SYNC"]] {
@@ -538,7 +538,7 @@ fn a_reload_judges_what_was_pushed_before_by_what_held_then() {
 fn a_server_that_is_of_no_use_is_named_with_the_way_out() {
     let said = |toml: &str, wait: Duration| {
         let home = tempfile::tempdir().expect("a directory");
-        std::fs::write(home.path().join("config.toml"), without_door(toml)).expect("written");
+        std::fs::write(home.path().join("config.toml"), test_config(toml)).expect("written");
         let mut daemon = Daemon::spawn(home.path());
         let since = Instant::now();
         let log = loop {
@@ -586,7 +586,7 @@ fn a_server_without_aof_or_noeviction_is_used_with_a_loud_warning_and_a_password
         server.port,
         home.path().display()
     );
-    std::fs::write(home.path().join("config.toml"), without_door(&toml)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
     let daemon = Daemon::start(home.path());
     let log = daemon.log();
     assert!(log.contains("WARN") && log.contains("appendonly is off") && log.contains("noeviction"), "{log}");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::said;
-use crate::rig::{Case, Daemon, Server, dripd, eventually, without_door};
+use crate::rig::{Case, Daemon, Server, dripd, eventually, test_config};
 
 #[test]
 fn the_examples_run_with_stock_clients() {
@@ -14,7 +14,7 @@ fn the_examples_run_with_stock_clients() {
         "[redis]\nurl = '{}'\n[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'small:*'\nrate = '1/h'\ncapacity = 3\n",
         server.url()
     );
-    std::fs::write(home.path().join("config.toml"), without_door(&toml)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
     let _daemon = Daemon::start(home.path());
     // The clients are kept between runs: they come from package registries.
     let work = concat!(env!("CARGO_TARGET_TMPDIR"), "/examples");

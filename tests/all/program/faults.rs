@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::program::said;
-use crate::rig::{Case, Daemon, Server, dripd, eventually, without_door};
+use crate::rig::{Case, Daemon, Server, dripd, eventually, test_config};
 
 /// A way to a server that passes everything on until somebody pushes: that reaches the server, and the connection ends before
 /// its answer. Counts the pushes that it saw.
@@ -89,7 +89,7 @@ fn what_is_pushed_after_a_flush_is_judged_by_the_daemons_own_record() {
     let server = Server::start(&[]);
     let home = tempfile::tempdir().expect("a directory");
     let toml = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '1/h'\ncapacity = 10000\n", server.url());
-    std::fs::write(home.path().join("config.toml"), without_door(&toml)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
     let _daemon = Daemon::start(home.path());
     let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
     for _ in 0..3 {
@@ -106,7 +106,7 @@ fn the_reaper_rests_between_its_passes() {
     let server = Server::start(&[]);
     let home = tempfile::tempdir().expect("a directory");
     let toml = format!("[redis]\nurl = '{}'\n[defaults]\nrate = '10000/s'\nlease = '2s'\n", server.url());
-    std::fs::write(home.path().join("config.toml"), without_door(&toml)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
     let _daemon = Daemon::start(home.path());
     let mut case = Case { redis: server.connect(), prefix: "drip".to_owned() };
     case.lpush("b", &["x"; 50]);

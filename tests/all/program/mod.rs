@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Server, dripd, without_door};
+use crate::rig::{Case, Server, dripd, test_config};
 use daemon::configure;
 
 mod acl;
@@ -92,7 +92,7 @@ impl Shell {
     pub fn on(server: &Server, toml: &str) -> Self {
         let (case, home) = (Case::on(server, toml), tempfile::tempdir().expect("a directory"));
         let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server.url(), case.prefix);
-        std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("a configuration");
+        std::fs::write(home.path().join("config.toml"), test_config(&text)).expect("a configuration");
         Self { case, home }
     }
 

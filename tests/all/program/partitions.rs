@@ -6,7 +6,7 @@ use std::io::Read as _;
 use redis::Value;
 
 use super::{Shell, Work};
-use crate::rig::{Case, Daemon, Server, eventually, free_port, without_door};
+use crate::rig::{Case, Daemon, Server, eventually, free_port, test_config};
 
 mod copies;
 mod recipe;
@@ -26,7 +26,7 @@ struct System {
 impl System {
     /// `toml` goes on within `[redis]`.
     fn new(toml: &str) -> Self {
-        Self::with_door(&without_door(toml))
+        Self::with_door(&test_config(toml))
     }
 
     fn with_door(toml: &str) -> Self {
@@ -119,7 +119,7 @@ fn a_bucket_lives_in_the_partition_that_cluster_keyslot_tells() {
 #[test]
 fn what_is_pushed_by_every_door_drips_into_the_stream_of_its_partition_and_workers_take_all_of_it() {
     let port = free_port();
-    let system = System::with_door(&format!("[http]\nlisten = '127.0.0.1:{port}'\n[defaults]\nrate = '1000/s'\n"));
+    let system = System::new(&format!("[http]\nlisten = '127.0.0.1:{port}'\n[defaults]\nrate = '1000/s'\n"));
     let _daemon = system.daemon();
     let (mut pushed, mut homes) = (BTreeSet::new(), BTreeSet::new());
     for n in 0..24 {

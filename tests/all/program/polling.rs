@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::rig::{Case, Daemon, Server, eventually, without_door};
+use crate::rig::{Case, Daemon, Server, eventually, test_config};
 
 /// A server whose user for the daemon may do everything but ask for reports, and a case of another one on it.
 fn without_tracking(toml: &str) -> (Server, tempfile::TempDir, Case) {
@@ -12,7 +12,7 @@ fn without_tracking(toml: &str) -> (Server, tempfile::TempDir, Case) {
     let _: String = case.cmd(&acl);
     let home = tempfile::tempdir().expect("a directory");
     let text = format!("[redis]\nurl = 'redis://limited:pw@127.0.0.1:{}'\n{toml}", server.port);
-    std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&text)).expect("written");
     (server, home, case)
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::said;
 use crate::program::daemon::{configure, home};
-use crate::rig::{Case, Daemon, Server, dripd, eventually, signal, without_door};
+use crate::rig::{Case, Daemon, Server, dripd, eventually, signal, test_config};
 
 /// The capacity that a daemon's functions hold a bucket to.
 fn capacity(case: &mut Case) -> i64 {
@@ -103,7 +103,7 @@ fn a_reload_that_a_hanging_redis_cut_off_is_made_up_for() {
     std::thread::sleep(Duration::from_secs(2));
     std::fs::write(
         home.path().join("config.toml"),
-        without_door(&format!("[redis]\nurl = '{}'\n[defaults]\ncapacity = 22\n", server.url())),
+        test_config(&format!("[redis]\nurl = '{}'\n[defaults]\ncapacity = 22\n", server.url())),
     )
     .expect("written");
     let asked = reload(home.path());

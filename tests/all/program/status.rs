@@ -45,7 +45,10 @@ fn status_and_push_say_that_a_gate_is_closed() {
     let (_, out, _) = shell.run(&["status", "b", "--json"]);
     assert!(out.contains("\"gates\":[{\"limiter\":\"fixed-window\",\"limit\":1,\"remaining\":0,"), "{out}");
     let (_, out, _) = shell.run(&["check"]);
-    assert!(out.contains("admit fixed-window 1/h\nnote      admit holds for drip_push only"), "{out}");
+    assert!(
+        out.contains("admit fixed-window 1/h\n") && out.contains("\nnote      admit holds for drip_push only"),
+        "{out}"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::{Shell, said};
-use crate::rig::{Case, Daemon, Server, dripd, eventually, without_door};
+use crate::rig::{Case, Daemon, Server, dripd, eventually, test_config};
 
 fn status(shell: &Shell) -> Json {
     let (code, out, err) = shell.run(&["status", "--json"]);
@@ -199,7 +199,7 @@ fn status_says_that_a_daemon_polls() {
     redis::cmd("ACL").arg(&acl).exec(&mut redis).expect("a user");
     let home = tempfile::tempdir().expect("a directory");
     let text = format!("[redis]\nurl = 'redis://limited:pw@127.0.0.1:{}'\n", server.port);
-    std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("written");
+    std::fs::write(home.path().join("config.toml"), test_config(&text)).expect("written");
     let _daemon = Daemon::start(home.path());
     eventually("it says so", || {
         let output = dripd().arg("status").current_dir(home.path()).output().expect("it runs");

@@ -8,16 +8,18 @@ pub(super) struct Lines {
     /// The second that is told next.
     next: u64,
     told_kill: bool,
+    told_away: bool,
+    told_back: bool,
 }
 
 impl Lines {
     pub(super) fn new() -> Self {
-        Self { next: 0, told_kill: false }
+        Self { next: 0, told_kill: false, told_away: false, told_back: false }
     }
 
     pub(super) fn show(&mut self, seen: &Seen) {
         if seen.running.is_empty() {
-            say("dripd demo: bursts go in, a steady drip comes out; it takes 15 seconds");
+            say("dripd demo: bursts go in, a steady drip comes out; it takes 18 seconds");
             say("starting two daemons and a Redis, which end with the demo");
             return;
         }
@@ -26,6 +28,14 @@ impl Lines {
             let heads: Vec<_> =
                 seen.buckets.iter().map(|b| format!("{:<19}", format!("{} {}", b.name.as_str(), b.rate))).collect();
             say(&format!("seconds   {} rejected", heads.join(" ")));
+        }
+        if seen.away.is_some() && !self.told_away {
+            self.told_away = true;
+            say("          all workers stop for three seconds: what is due waits in its bucket");
+        }
+        if seen.pause().is_some() && !self.told_back {
+            self.told_back = true;
+            say("          the workers are back: each bucket goes on at its rate, with no burst");
         }
         if let Some(kill) = seen.killed.as_ref().filter(|_| !self.told_kill) {
             self.told_kill = true;

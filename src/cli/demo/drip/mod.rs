@@ -1,5 +1,5 @@
 //! The main job: three buckets at different rates, bursts of plain pushes, and workers that take what has dripped out. Halfway one of
-//! two daemons is killed with kill -9.
+//! two daemons is killed with kill -9, and before that all workers stop for three seconds in the middle of the load and come back.
 
 mod lines;
 mod picture;
@@ -33,28 +33,32 @@ const BUCKETS: [Planned; 3] = [
         name: "mail",
         rate: "2/s",
         capacity: 8,
-        pushes: &[(100, 10), (3_200, 6), (5_600, 6), (8_300, 5), (10_500, 7)],
+        pushes: &[(100, 10), (3_200, 6), (8_600, 6), (11_300, 5), (13_500, 7)],
     },
     Planned {
         name: "sms",
         rate: "20/s",
         capacity: 80,
-        pushes: &[(300, 100), (1_900, 40), (4_900, 90), (6_600, 40), (8_100, 60), (10_300, 60)],
+        pushes: &[(300, 100), (1_900, 40), (7_900, 90), (9_600, 40), (11_100, 60), (13_300, 60)],
     },
     Planned {
         name: "webhook",
         rate: "200/s",
         capacity: 800,
-        pushes: &[(0, 1_000), (2_300, 300), (4_200, 700), (6_300, 500), (8_500, 650), (10_400, 600)],
+        pushes: &[(0, 1_000), (2_300, 300), (7_200, 700), (9_300, 500), (11_500, 650), (13_400, 600)],
     },
 ];
 
+/// When the workers stop, and when they come back. Nothing is pushed meanwhile.
+const AWAY_FROM: Duration = Duration::from_millis(3_500);
+const AWAY_UNTIL: Duration = Duration::from_millis(6_500);
+
 /// When the first daemon is killed.
-const KILL_AT: Duration = Duration::from_secs(7);
+const KILL_AT: Duration = Duration::from_secs(10);
 
 /// When all should be out, and when the demo ends whatever happens.
-const LASTS: Duration = Duration::from_millis(14_600);
-const ENDS_AT: Duration = Duration::from_secs(17);
+const LASTS: Duration = Duration::from_millis(17_600);
+const ENDS_AT: Duration = Duration::from_secs(20);
 
 /// When the last burst comes.
 fn last_push() -> Duration {
@@ -97,6 +101,14 @@ pub(super) async fn play(stage: &mut Stage, view: &mut View) -> Result<Report, F
                     }
                 }
                 load.watch(&mut seen.buckets).await?;
+                if seen.away.is_none() && start.elapsed() >= AWAY_FROM {
+                    load.send_away(true);
+                    seen.away = Some((now_us(), None));
+                }
+                if let Some((_, back @ None)) = &mut seen.away && start.elapsed() >= AWAY_UNTIL {
+                    *back = Some(now_us());
+                    load.send_away(false);
+                }
                 if seen.killed.is_none() && start.elapsed() >= KILL_AT {
                     let depths = seen.buckets.iter().map(|bucket| bucket.depth).collect();
                     let (at_us, process) = (now_us(), seen.running[0].1);

@@ -9,7 +9,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use super::seen::Seen;
 use super::verdict::{PAUSE_WITHIN, pause_since_kill_us};
-use super::{KILL_AT, LASTS, last_push};
+use super::{AWAY_UNTIL, KILL_AT, LASTS, last_push};
 use crate::cli::charts::{Bars, Column, Vessel};
 use crate::cli::demo::bucket::{Bucket, Pace};
 use crate::cli::demo::frame::{HIGHEST_CHART, OUT, WAITING, draw_title, is_whole};
@@ -201,6 +201,18 @@ impl Picture<'_> {
         if let Some(kill) = &self.seen.killed {
             return self.words_of_kill(kill);
         }
+        if self.seen.are_workers_away() {
+            return line(
+                "All workers have stopped for three seconds. What is due waits in its bucket.",
+                "Only what left within the last quarter of a second lies ready for them.",
+            );
+        }
+        if self.seen.pause().is_some() && self.seconds() < AWAY_UNTIL.as_secs_f64() + 1.5 {
+            return line(
+                "The workers are back. Each bucket goes on at its rate, with no burst.",
+                "Nobody behind the workers is called faster than its rate.",
+            );
+        }
         let until_kill = KILL_AT.as_secs_f64() - self.seconds();
         if until_kill < 2.5 {
             return line(
@@ -269,7 +281,10 @@ mod tests {
             let interval = b.interval_us();
             b.pushed(seen.start_us, 10_000_000 / interval + 9, 1);
             let times = (0..).map(|n| seen.start_us + n * interval).take_while(|at_us| *at_us < now);
-            b.taken = times.enumerate().map(|(n, at_us)| Taken { number: n as u64, due_us: at_us, at_us }).collect();
+            b.taken = times
+                .enumerate()
+                .map(|(n, at_us)| Taken { number: n as u64, due_us: at_us, at_us, handed_us: (at_us, at_us) })
+                .collect();
             b.depth = b.capacity / 2;
         }
         seen.killed = Some(Kill { at_us: now - 3_000_000, process: 11, depths: vec![8, 80, 800] });

@@ -10,6 +10,8 @@ const SHOWN_LATE_US: u64 = 100_000;
 pub(super) struct Seen {
     pub(super) buckets: Vec<Bucket>,
     pub(super) start_us: u64,
+    /// When the workers stopped, and when they came back.
+    pub(super) away: Option<(u64, Option<u64>)>,
     /// When the first daemon was killed, and what waited in each bucket then.
     pub(super) killed: Option<Kill>,
     /// The daemons that run: their numbers and processes.
@@ -28,6 +30,7 @@ impl Seen {
         Self {
             buckets: planned.iter().map(|it| Bucket::new(it.name, it.rate, it.capacity)).collect(),
             start_us: now_us(),
+            away: None,
             killed: None,
             running: Vec::new(),
         }
@@ -36,6 +39,16 @@ impl Seen {
     /// The moment that the screen shows.
     pub(super) fn shown_us() -> u64 {
         now_us() - SHOWN_LATE_US
+    }
+
+    /// Whether the workers are away now.
+    pub(super) fn are_workers_away(&self) -> bool {
+        matches!(self.away, Some((_, None)))
+    }
+
+    /// Between which moments the workers were away, where they are back.
+    pub(super) fn pause(&self) -> Option<(u64, u64)> {
+        self.away.and_then(|(from, to)| Some((from, to?)))
     }
 
     pub(super) fn all_is_out(&self) -> bool {

@@ -7,8 +7,9 @@ use super::seen::{Kill, Seen};
 use crate::cli::demo::bucket::{Bucket, Taken};
 use crate::cli::demo::probe::Stalls;
 use crate::cli::demo::report::{Report, Verdict};
-use crate::cli::demo::window::broken_window;
+use crate::cli::demo::window::{broken_in_hand, broken_window};
 use crate::words::policy::Policy;
+use crate::words::ready_window::ReadyWindow;
 
 /// How long a push may stay over capacity while a daemon runs (promise 2), beside what the machine itself stood still.
 const CUT_WITHIN: Duration = Duration::from_millis(50);
@@ -33,12 +34,17 @@ pub(super) fn report(seen: &Seen, recorded: &BTreeMap<String, u64>, stalls: &Sta
     let (stalled, mut figures) = (stalls.longest_of_all(), String::new());
     for b in &seen.buckets {
         let (name, set) = (b.name.as_str(), b.rate.to_string());
-        figures += &format!("{name}: {:.2}/s out, {set} set\n", b.rate_out());
+        figures += &format!("{name}: {:.2}/s out, {set} set\n", b.rate_out(seen.pause()));
         figures += &format!("    {} pushed, {} rejected, {} out\n", b.pushed, b.rejected, b.taken.len());
         figures += &format!("    late: p50 {:.2}, p99 {:.2} ms\n", b.late_ms(0.5), b.late_ms(0.99));
     }
     let (bound, kill) = (bound(seen, recorded, stalled), kill(seen, stalls));
-    Report { took, stalled, figures, verdicts: vec![rate(seen), bound, order(seen), nothing_lost(seen), kill] }
+    Report {
+        took,
+        stalled,
+        figures,
+        verdicts: vec![rate(seen), in_hand(seen), bound, order(seen), nothing_lost(seen), kill],
+    }
 }
 
 fn ms(us: u64) -> f64 {
@@ -47,7 +53,7 @@ fn ms(us: u64) -> f64 {
 
 /// Promise 1: in every window of length W at most `1 + (W + catch_up) / interval` jobs leave.
 fn rate(seen: &Seen) -> Verdict {
-    let catch_up_us = u64::try_from(Policy::default().catch_up.as_micros()).unwrap_or(u64::MAX);
+    let catch_up_us = micros(Policy::default().catch_up);
     let mut broken = Vec::new();
     for bucket in &seen.buckets {
         let times: Vec<u64> = bucket.taken.iter().map(|job| job.at_us).collect();
@@ -57,6 +63,31 @@ fn rate(seen: &Seen) -> Verdict {
     }
     let found = if broken.is_empty() { "no bucket was too fast" } else { "a bucket was too fast" };
     Verdict { promise: "rate", found: found.to_owned(), broken }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Promise 1 in the hands of workers, which were away for some seconds: nobody behind them is called faster than the rate allows.
+fn in_hand(seen: &Seen) -> Verdict {
+    let verdict = |found: &str, broken| Verdict { promise: "in hand", found: found.to_owned(), broken };
+    let Some((from, to)) = seen.pause() else {
+        return verdict("no worker was away", vec!["the demo ended before it".to_owned()]);
+    };
+    let window_us = ReadyWindow::default().duration().map_or(0, micros);
+    let mut broken = Vec::new();
+    for bucket in &seen.buckets {
+        let mut given: Vec<(u64, u64)> = bucket.taken.iter().map(Taken::given_us).collect();
+        given.sort_unstable();
+        if broken_in_hand(&given, bucket.rate, micros(Policy::default().catch_up), window_us).is_some() {
+            broken.push(format!("{}: workers were given too many jobs at once", bucket.name.as_str()));
+        }
+        if given.iter().any(|(first, _)| (from + 500_000..to).contains(first)) {
+            broken.push(format!("{}: a worker took a job while all were away", bucket.name.as_str()));
+        }
+    }
+    verdict(if broken.is_empty() { "no burst after 3 s away" } else { "a burst" }, broken)
 }
 
 /// Promise 2: what is over capacity is cut, and whoever pushed it was told.
@@ -145,8 +176,9 @@ mod tests {
         b.pushed(1_000_000, 12, 12);
         b.taken.extend((0..10).map(|n| {
             let at_us = 1_000_000 + 200_000 * n;
-            Taken { number: n, due_us: at_us, at_us }
+            Taken { number: n, due_us: at_us, at_us, handed_us: (at_us, at_us) }
         }));
+        seen.away = Some((5_000_000, Some(8_000_000)));
         seen.killed = Some(Kill { at_us: 1_100_000, process: 1, depths: vec![9] });
         seen
     }
@@ -171,6 +203,13 @@ mod tests {
         let mut fast = seen();
         fast.buckets[0].taken[1].at_us -= 20_002;
         assert_eq!(broken(&fast, 2).as_deref(), Some("broken: rate: b: too many jobs left within 179.998 ms"));
+        let mut burst = seen();
+        burst.buckets[0].taken.iter_mut().for_each(|job| job.handed_us = (8_000_000, 8_001_000));
+        let why = "broken: in hand: b: workers were given too many jobs at once";
+        assert_eq!(broken(&burst, 2).as_deref(), Some(why), "ten at once, and 2 + 1 may be");
+        let mut not_away = seen();
+        not_away.away = Some((5_000_000, None));
+        assert_eq!(broken(&not_away, 2).as_deref(), Some("broken: in hand: the demo ended before it"));
         let mut lost = seen();
         lost.buckets[0].taken.remove(9);
         assert_eq!(broken(&lost, 2).as_deref(), Some("broken: nothing lost: b: 10 accepted, 9 out, 0 wait"));

@@ -192,7 +192,7 @@ mod tests {
         while at_us < 14 * S {
             let account = &mut seen.accounts[[0, 1, 0, 1, 0, 1, 2, 0, 1, 0, 1, 2][n % 12]];
             let number = account.taken.len() as u64;
-            account.taken.push(Taken { number, due_us: at_us, at_us });
+            account.taken.push(Taken { number, due_us: at_us, at_us, handed_us: (at_us, at_us) });
             (at_us, n) = (at_us + 16_667, n + 1);
             if (9 * S - 20_000..until).contains(&at_us) {
                 at_us = until;
@@ -204,7 +204,7 @@ mod tests {
         *modest = Bucket::new(ACCOUNTS[MODEST].0, "50/s", 5_000);
         for (n, at_us) in times.iter().enumerate() {
             modest.pushed(at_us - 30_000, 1, 1);
-            modest.taken.push(Taken { number: n as u64, due_us: *at_us, at_us: *at_us });
+            modest.taken.push(Taken { number: n as u64, due_us: *at_us, at_us: *at_us, handed_us: (*at_us, *at_us) });
         }
         for account in &mut seen.accounts {
             account.depth = account.accepted.len() as u64 - account.taken.len() as u64;

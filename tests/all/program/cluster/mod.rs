@@ -7,7 +7,7 @@ use redis::{Connection, FromRedisValue, Value};
 
 use super::Shell;
 use crate::cluster::{Move, PRIMARIES, ask, form, options, reach, slot_of};
-use crate::rig::{Case, Daemon, Server, eventually, signal, without_door};
+use crate::rig::{Case, Daemon, Server, eventually, signal, test_config};
 
 mod authority;
 mod doors;
@@ -48,7 +48,7 @@ impl Cluster {
         let nodes: Vec<String> = self.servers.iter().map(|server| format!("'127.0.0.1:{}'", server.port)).collect();
         let nodes = nodes.join(", ");
         let text = format!("[redis]\ncluster = [{nodes}]\npartitions = {PARTITIONS}\n{toml}");
-        self.shell.file("config.toml", &without_door(&text));
+        self.shell.file("config.toml", &test_config(&text));
     }
 
     fn ports(&self) -> Vec<u16> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
 use super::Shell;
-use crate::rig::{Case, Server, free_port, without_door};
+use crate::rig::{Case, Server, free_port, test_config};
 
 mod passwords;
 mod sentinel;
@@ -103,6 +103,6 @@ impl Secured {
 fn shell(server: &Server, redis: &str, toml: &str) -> Shell {
     let shell = Shell { case: Case::on(server, toml), home: tempfile::tempdir().expect("a directory") };
     let text = format!("[redis]\n{redis}\nprefix = '{}'\n{toml}", shell.case.prefix);
-    shell.file("config.toml", &without_door(&text));
+    shell.file("config.toml", &test_config(&text));
     shell
 }

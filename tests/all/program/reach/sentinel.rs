@@ -11,7 +11,7 @@ use redis::{Commands as _, Connection};
 
 use super::{Authority, Holds, Secured};
 use crate::program::{Work, said};
-use crate::rig::{Daemon, Server, dripd, eventually, free_port, load_library, signal, without_door};
+use crate::rig::{Daemon, Server, dripd, eventually, free_port, load_library, signal, test_config};
 
 /// What one of them watches, as a line of its configuration.
 fn monitor(primary: u16, quorum: u16) -> String {
@@ -83,7 +83,7 @@ impl Watched {
         let nodes: Vec<String> = sentinels.iter().map(|one| format!("'127.0.0.1:{}'", one.port)).collect();
         let redis = format!("sentinel = {{ nodes = [{}], master = 'mymaster' }}", nodes.join(", "));
         let text = format!("[redis]\n{redis}\n[defaults]\nrate = '2000/s'\ncapacity = 1000000\nlease = '1s'\n");
-        std::fs::write(home.path().join("config.toml"), without_door(&text)).expect("written");
+        std::fs::write(home.path().join("config.toml"), test_config(&text)).expect("written");
         Self { primary, replica, sentinels, home }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Authority, Holds, Secured};
 use crate::program::http::Door;
 use crate::program::{Shell, Work, said};
-use crate::rig::{Case, Daemon, dripd, eventually, free_port, without_door};
+use crate::rig::{Case, Daemon, dripd, eventually, free_port, test_config};
 
 const FAST: &str = "[defaults]\nrate = '1000/s'\n";
 
@@ -196,7 +196,7 @@ fn files_that_are_of_no_use_are_named_by_check_all_at_once() {
     let (text, none) = (write("text", "no PEM\n"), dir.path().join("none").display().to_string());
     let (cert, key, ca) = (cert.display(), key.display(), one.write(dir.path(), "ca.pem").display().to_string());
     let check = |redis: &str| {
-        let file = write("config.toml", &without_door(&format!("[redis]\nurl = 'rediss://h'\n{redis}\n")));
+        let file = write("config.toml", &test_config(&format!("[redis]\nurl = 'rediss://h'\n{redis}\n")));
         let output = dripd().args(["check", &file]).current_dir(dir.path()).output().expect("it runs");
         said(&output)
     };

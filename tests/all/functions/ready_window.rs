@@ -1,0 +1,432 @@
+//! The ready window: the rate and the fair turn hold where workers take the jobs (`READY.md`), whatever workers did before.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::delivered::{Hand, Paced, World};
+use super::flow::audit;
+use crate::rig::{Case, MS, S, T0};
+
+const WINDOW: u64 = 250 * MS;
+
+fn names(held: Vec<(String, u64)>) -> Vec<String> {
+    held.into_iter().map(|(bucket, _)| bucket).collect()
+}
+
+fn limit(case: &mut Case, now: u64) -> u64 {
+    case.routes(now)[0].limit
+}
+
+#[test]
+fn a_bucket_whose_workers_were_away_gives_what_the_promise_allows_and_no_more() {
+    let toml = "[defaults]\nrate = '10/s'\ncapacity = 100000\n[limits]\nready_window = '250ms'\n";
+    for away in [1, 20] {
+        let hands = (0..5).map(|_| Hand { shifts: vec![(away * S, u64::MAX)], ..Hand::always(MS) }).collect();
+        let mut world = World::new(toml, hands, vec![World::backlog(0, "a", 2_000)]);
+        world.run((away + 4) * S);
+        let at = &world.by_bucket()["a"];
+        let paced = Paced { count: 10, period_us: S, catch_up_us: 20 * MS, routes: 1 };
+        assert_eq!(paced.broken_by(WINDOW, at), None, "away for {away} s");
+        let first: Vec<&u64> = at.iter().filter(|t| **t < at[0] + S).collect();
+        assert!((11..=14).contains(&first.len()), "away for {away} s: {} in the first second", first.len());
+        assert!(at.len() >= 40, "then it goes on at its rate: {}", at.len());
+        world.audit();
+    }
+}
+
+#[test]
+fn with_the_window_off_a_bucket_gives_all_that_lay_ready() {
+    let toml = "[defaults]\nrate = '10/s'\ncapacity = 100000\n[limits]\nready_window = 'off'\n";
+    let hands = vec![Hand { shifts: vec![(20 * S, u64::MAX)], ..Hand::always(MS) }];
+    let mut world = World::new(toml, hands, vec![World::backlog(0, "a", 2_000)]);
+    world.run(22 * S);
+    assert!(world.most_in_a_second("a") > 200, "{}", world.most_in_a_second("a"));
+}
+
+/// Pushes of a job a second into a quiet bucket, and when each was pushed.
+fn quiet(seconds: u64) -> (Vec<(u64, String, Vec<String>)>, BTreeMap<String, u64>) {
+    let at = |k: u64| (2 + k) * S + k * 37 * MS;
+    let pushes = (0..seconds).map(|k| (at(k), "quiet".to_owned(), vec![k.to_string()])).collect();
+    (pushes, (0..seconds).map(|k| (k.to_string(), at(k))).collect())
+}
+
+#[test]
+fn a_flood_delays_a_quiet_bucket_by_no_more_than_a_round_of_turns() {
+    let toml = "[defaults]\nrate = '1000/s'\ncapacity = 1000000\n[limits]\nready_window = '250ms'\n";
+    for (floods, within) in [(1, 300 * MS), (50, S)] {
+        let (mut load, pushed) = quiet(8);
+        load.extend((0..floods).map(|n| World::backlog(0, &format!("flood-{n}"), 12_000 / floods)));
+        let mut world = World::new(toml, vec![Hand::always(10 * MS)], load);
+        world.run(12 * S);
+        let waits = world.waits("quiet", &pushed);
+        assert_eq!(waits.len(), 8, "every job of it beside {floods}");
+        assert!(waits.iter().all(|wait| *wait <= within), "beside {floods}: {waits:?}");
+        let taken = world.deliveries.len();
+        assert!(taken as u64 >= 1_100, "the worker is never without a job: {taken}");
+        world.audit();
+    }
+}
+
+#[test]
+fn where_workers_take_half_of_what_is_due_every_bucket_gets_an_equal_turn() {
+    let toml = "[defaults]\nrate = '2/s'\ncapacity = 1000\n[[bucket]]\nmatch = 'fast-*'\nrate = '50/s'\n[limits]\nready_window = '250ms'\n";
+    let pushes =
+        (0..200).map(|n| World::backlog(n * MS, &format!("{}-{n}", if n % 2 == 0 { "fast" } else { "slow" }), 200));
+    let mut world = World::new(toml, vec![Hand::always(5 * MS)], pushes.collect());
+    world.run(21 * S);
+    let settled: Vec<(String, usize)> = world
+        .by_bucket()
+        .into_iter()
+        .map(|(bucket, at)| (bucket, at.iter().filter(|t| **t > T0 + S).count()))
+        .collect();
+    let mean = settled.iter().map(|(_, n)| *n).sum::<usize>() as f64 / 200.0;
+    for (bucket, n) in settled {
+        assert!((0.9..=1.1).contains(&(n as f64 / mean)), "{bucket}: {n} turns, {mean} on average");
+    }
+    world.audit();
+}
+
+#[test]
+fn a_free_worker_does_not_wait_longer_than_a_look_for_a_held_job() {
+    let toml = "[defaults]\nrate = '20/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n";
+    // Twenty times as much is due as one worker takes, then half of what five take.
+    let hands = (0..5).map(|n| Hand { shifts: vec![(n * 2 * S, u64::MAX)], ..Hand::always(10 * MS) }).collect();
+    let mut world = World::new(toml, hands, (0..20).map(|n| World::backlog(0, &format!("b{n}"), 400)).collect());
+    world.run(14 * S);
+    world.starved.sort_unstable();
+    let longest = world.starved.last().copied().unwrap_or(0);
+    assert!(longest <= 25 * MS, "a free worker waited {longest} us beside held jobs");
+    let taken = world.deliveries.len();
+    assert!(taken > 3_400, "400/s are due and nothing is lost once workers suffice: {taken}");
+}
+
+#[test]
+fn where_workers_keep_up_nothing_is_held_and_a_burst_leaves_in_a_few_calls() {
+    let mut case = Case::with("[defaults]\nrate = '1/m'\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    let buckets: Vec<String> = (0..100).map(|n| format!("b{n}")).collect();
+    for bucket in &buckets {
+        case.push_at(T0, bucket, &["x"]);
+    }
+    let mut left = Vec::new();
+    for call in 0..6 {
+        let drained = case.drain_at(T0 + call * 200);
+        left.push(drained.dispatched);
+        let undelivered = case.take("ready", 1_000).len();
+        assert_eq!(undelivered as i64, drained.dispatched);
+        assert!(drained.wait_us == 0 || names(case.held("default")).is_empty(), "the next look follows at once");
+    }
+    assert_eq!(left, [8, 16, 32, 44, 0, 0], "the limit doubles with each look that finds the route empty");
+    assert_eq!(case.routes(T0 + MS)[0].held, 0);
+    audit(&mut case);
+    for n in 1..=2_000 {
+        let now = T0 + 61 * S + n * MS;
+        case.push_at(now, "one", &["x"]);
+        case.wake_at(now, &["one"]);
+        case.take("ready", 10);
+    }
+    let policy = case.key("policy");
+    assert_eq!(case.cmd::<Option<String>>(&["HGET", &policy, "held"]), None, "no bucket was written anywhere else");
+}
+
+#[test]
+fn the_limit_falls_with_the_age_once_a_window_and_begins_anew_after_a_second_without_held_buckets() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\ncapacity = 10000\n[limits]\nready_window = '100ms'\n");
+    case.settle_at(T0);
+    for n in 0..100 {
+        case.push_at(T0, &format!("b{n}"), &["x"; 50]);
+    }
+    let mut now = T0;
+    for limit_then in [8, 16, 32] {
+        case.drain_at(now);
+        assert_eq!(limit(&mut case, now), limit_then);
+        case.take("ready", 100);
+        now += MS;
+    }
+    case.drain_at(now);
+    assert_eq!((limit(&mut case, now), case.routes(now)[0].undelivered), (64, 64));
+    assert_eq!(case.drain_at(now + 100 * MS).dispatched, 0, "the limit is reached");
+    assert_eq!(limit(&mut case, now + 100 * MS), 64, "and the window is not over yet");
+    case.drain_at(now + 200 * MS);
+    assert_eq!(limit(&mut case, now + 200 * MS), 32, "64 * 100 / 200");
+    case.drain_at(now + 250 * MS);
+    assert_eq!(limit(&mut case, now + 250 * MS), 32, "at most once a window");
+    case.drain_at(now + 301 * MS);
+    assert_eq!(limit(&mut case, now + 301 * MS), 10, "32 * 100 / 301");
+    let now = now + 10 * S;
+    assert_eq!(case.drain_at(now).dispatched, 0, "too old");
+    assert_eq!(limit(&mut case, now), 1, "never below 1");
+    case.take("ready", 64);
+    assert_eq!(case.drain_at(now).dispatched, 2, "it doubles");
+    let purged: Vec<String> = names(case.held("default"));
+    for bucket in purged {
+        let key = format!("queue:{bucket}");
+        let _: Vec<i64> = case.fcall("drip__purge", &[&key], &[now.to_string(), "1".to_owned(), "1".to_owned()]);
+    }
+    case.settle_at(now + 100 * MS);
+    assert_eq!(case.routes(now + 100 * MS)[0].held, 0);
+    assert_eq!(limit(&mut case, now + 1_101 * MS), 8, "anew");
+}
+
+#[test]
+fn held_buckets_go_in_the_order_in_which_their_last_jobs_left_whatever_their_rates() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '100/s'\ncapacity = 100\n[[bucket]]\nmatch = 'slow'\nrate = '1/s'\n[limits]\nready_window = '1h'\nmax_ready = 1\n",
+    );
+    case.settle_at(T0);
+    case.push_at(T0, "first", &["x"]);
+    case.drain_at(T0);
+    for (n, bucket) in ["a", "b", "slow"].iter().enumerate() {
+        case.push_at(T0 + (n as u64 + 1) * MS, bucket, &["1", "2", "3"]);
+        case.drain_at(T0 + (n as u64 + 1) * MS);
+    }
+    assert_eq!(names(case.held("default")), ["a", "b", "slow"], "where it had no work: whose first job came first");
+    let mut order = Vec::new();
+    for turn in 1..=6 {
+        assert_eq!(case.take("ready", 10).len(), 1);
+        let now = T0 + turn * 2 * S;
+        assert_eq!(case.drain_at(now).dispatched, 1, "one at a time");
+        order.push(case.stream("ready").pop().expect("it left").text("bucket"));
+    }
+    assert_eq!(order, ["a", "b", "slow", "a", "b", "slow"]);
+    audit(&mut case);
+}
+
+#[test]
+fn whoever_makes_new_names_all_the_time_pushes_nobody_back() {
+    let mut case =
+        Case::with("[defaults]\nrate = '1/d'\ncapacity = 100\n[limits]\nready_window = '1h'\nmax_ready = 1\n");
+    case.settle_at(T0);
+    case.push_at(T0, "first", &["x"]);
+    case.drain_at(T0);
+    case.push_at(T0 + MS, "patient", &["x"]);
+    case.drain_at(T0 + MS);
+    for n in 0..50 {
+        case.push_at(T0 + (2 + n) * MS, &format!("new-{n}"), &["x"]);
+        case.drain_at(T0 + (2 + n) * MS);
+    }
+    case.take("ready", 1);
+    case.drain_at(T0 + S);
+    assert_eq!(case.stream("ready").pop().expect("it left").text("bucket"), "patient");
+}
+
+#[test]
+fn no_job_overtakes_those_that_are_held_for_its_route_and_another_route_is_not_concerned() {
+    let mut case = Case::with(
+        "[defaults]\nrate = '10/s'\n[[bucket]]\nmatch = 'mail'\nroute = 'mail'\n[limits]\nready_window = '1h'\nmax_ready = 2\n",
+    );
+    case.settle_at(T0);
+    case.push_at(T0, "full", &["1", "2", "3", "4"]);
+    for n in 0..4 {
+        case.drain_at(T0 + n * 100 * MS);
+    }
+    assert_eq!(names(case.held("default")), ["full"]);
+    case.take("ready", 2);
+    let now = T0 + S;
+    case.lpush("new", &["x"]);
+    case.lpush("mail", &["x"]);
+    assert_eq!(case.wake_at(now, &["new", "mail"]).dispatched, 3);
+    assert_eq!(case.stream("ready:mail").len(), 1);
+    let left: Vec<String> = case.stream("ready").iter().skip(2).map(|entry| entry.text("bucket")).collect();
+    assert_eq!(left, ["full", "new"], "the held one first");
+    audit(&mut case);
+}
+
+#[test]
+fn the_wait_of_a_held_bucket_is_neither_lateness_nor_credit() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 20]);
+    for n in 0..10 {
+        case.drain_at(T0 + n * 100 * MS);
+    }
+    assert_eq!(case.stream("ready").len(), 3, "the third left within the window");
+    case.take("ready", 10);
+    let now = T0 + 5 * S + 3;
+    case.drain_at(now);
+    let last = case.stream("ready").pop().expect("it left");
+    assert_eq!((last.number("due_us"), last.number("at_us")), (now, now));
+    assert_eq!(case.due("b"), Some(now + 100 * MS));
+}
+
+#[test]
+fn an_entry_of_a_stranger_counts_and_one_that_a_stranger_takes_away_holds_nothing() {
+    let mut case = Case::with("[defaults]\nrate = '1000/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    let ready = case.key("ready");
+    for _ in 0..8 {
+        let _: String = case.cmd(&["XADD", &ready, "*", "job", "theirs"]);
+    }
+    case.push_at(T0, "b", &["x"; 100]);
+    assert_eq!(case.drain_at(T0).dispatched, 0, "eight are undelivered");
+    let _: i64 = case.cmd(&["XTRIM", &ready, "MAXLEN", "0"]);
+    assert!(case.drain_at(T0 + 20 * MS).dispatched > 0, "a stream that was trimmed is empty");
+    let all = case.take("ready", 100).len() as i64;
+    assert!(all > 0);
+    let _: String = case.cmd(&["XGROUP", "SETID", &ready, "workers", "0"]);
+    case.drain_at(T0 + 500 * MS);
+    assert_eq!(case.drain_at(T0 + 520 * MS).dispatched, 0, "what was delivered is undelivered again, and too old");
+    let _: String = case.cmd(&["XGROUP", "SETID", &ready, "workers", "$"]);
+    assert!(case.drain_at(T0 + 540 * MS).dispatched > 0, "and again all is delivered");
+    let _: i64 = case.cmd(&["DEL", &ready]);
+    assert!(case.drain_at(T0 + 600 * MS).dispatched > 0, "a stream that was deleted is made anew");
+    assert!(!case.take("ready", 10).is_empty());
+}
+
+#[test]
+fn a_list_is_as_old_as_the_first_job_of_it_and_what_a_restart_finds_counts_as_just_sent() {
+    let key = format!("ready-window-{}", std::process::id());
+    let mut case = Case::with(&format!(
+        "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '100/s'\ncapacity = 1000\nroute = 'out'\n[limits]\nready_window = '100ms'\n"
+    ));
+    let _: i64 = case.cmd(&["RPUSH", &key, "from before"]);
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 100]);
+    let mut left = 0;
+    for n in 0..60 {
+        left += case.drain_at(T0 + n * 10 * MS).dispatched;
+    }
+    assert_eq!(left, 7, "with the one from before eight, and then the first is too old");
+    assert!(case.routes(T0 + 600 * MS)[0].age_us >= 500 * MS);
+    let _: Option<String> = case.cmd(&["RPOP", &key]);
+    assert_eq!(case.drain_at(T0 + 600 * MS).dispatched, 0, "the next one is old, too");
+    let _: Vec<String> = case.cmd(&["RPOP", &key, "100"]);
+    assert!(case.drain_at(T0 + 620 * MS).dispatched > 0);
+    let _: i64 = case.cmd(&["DEL", &key]);
+    audit(&mut case);
+}
+
+#[test]
+fn a_list_that_others_push_into_as_well_is_bounded_by_its_length_alone() {
+    let key = format!("ready-window-shared-{}", std::process::id());
+    let mut case = Case::with(&format!(
+        "[[route]]\nname = 'out'\nto = '{key}'\n[defaults]\nrate = '10/s'\ncapacity = 1000\nroute = 'out'\n[limits]\n\
+         ready_window = '100ms'\nmax_ready = 200\n"
+    ));
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 100]);
+    case.drain_at(T0);
+    let theirs: Vec<String> = (0..100).map(|n| format!("theirs-{n}")).collect();
+    let words: Vec<&str> = ["LPUSH", &key].into_iter().chain(theirs.iter().map(String::as_str)).collect();
+    let _: i64 = case.cmd(&words);
+    let mut left = 0;
+    for n in 1..=50 {
+        left += case.drain_at(T0 + n * 100 * MS).dispatched;
+        let _: Option<String> = case.cmd(&["RPOP", &key]);
+        let _: i64 = case.cmd(&["LPUSH", &key, "theirs"]);
+    }
+    assert_eq!(left, 50, "it goes on at its rate beside them");
+    assert_eq!((case.routes(T0 + 5 * S)[0].limit, case.routes(T0 + 5 * S)[0].held), (200, 0));
+    let _: i64 = case.cmd(&["DEL", &key]);
+    case.drain_at(T0 + 6 * S);
+    assert_eq!(case.routes(T0 + 6 * S)[0].limit, 8, "one that was empty begins anew");
+    let _: i64 = case.cmd(&["DEL", &key]);
+    audit(&mut case);
+}
+
+#[test]
+fn who_was_held_by_an_older_version_of_the_library_goes_on_and_stands_in_one_place() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    let (old, policy) = (case.key("held:default"), case.key("policy"));
+    for n in 0..5 {
+        let bucket = format!("b{n}");
+        case.lpush(&bucket, &["1", "2"]);
+        let _: i64 = case.cmd(&["ZADD", &old, &(T0 - S + n).to_string(), &bucket]);
+    }
+    let _: i64 = case.cmd(&["HSET", &policy, "held", "default"]);
+    assert_eq!(case.settle_at(T0 + MS).dispatched, 5);
+    assert_eq!(case.cmd::<i64>(&["EXISTS", &old]), 0);
+    assert_eq!(case.cmd::<Option<String>>(&["HGET", &policy, "held"]), None);
+    assert_eq!(case.due("b0"), Some(T0 + MS + 100 * MS), "at its rate, with no credit");
+    audit(&mut case);
+}
+
+/// A random world.
+#[derive(Debug, Clone)]
+struct Random {
+    window_ms: u64,
+    catch_up_ms: Option<u64>,
+    /// Jobs in 10 s.
+    rates: Vec<u64>,
+    hands: Vec<Hand>,
+    budget: Option<u64>,
+    away: Vec<(u64, u64)>,
+}
+
+fn hand() -> impl Strategy<Value = Hand> {
+    let shift = (0..6_u64, 1..6_u64).prop_map(|(from, lasts)| (from * S, (from + lasts) * S));
+    let batch = prop_oneof![3 => Just((1, 1)), 2 => Just((1, 20)), 1 => Just((1, 400)), 2 => Just((10, 50)), 1 => Just((100, 50))];
+    (prop::collection::vec(shift, 1..3), batch, prop_oneof![2 => Just(0), 1 => Just(3), 1 => Just(7)])
+        .prop_map(|(shifts, (count, service_ms), fails)| Hand { shifts, count, service_us: service_ms * MS, fails })
+}
+
+fn random() -> impl Strategy<Value = Random> {
+    let rate = prop_oneof![Just(5), Just(20), Just(100), Just(330), Just(2_000)];
+    let away = prop::collection::vec((0..8_u64, 1..3_u64).prop_map(|(at, lasts)| (at * S, (at + lasts) * S)), 0..2);
+    let window = prop_oneof![Just(10), Just(100), Just(250), Just(1_000)];
+    let catch_up = prop::option::of(prop_oneof![Just(0), Just(20), Just(500)]);
+    let budget = prop::option::weighted(0.4, prop_oneof![Just(50), Just(500)]);
+    let hands = prop::collection::vec(hand(), 1..5);
+    (window, catch_up, prop::collection::vec(rate, 1..7), hands, budget, away).prop_map(
+        |(window_ms, catch_up_ms, rates, hands, budget, away)| Random {
+            window_ms,
+            catch_up_ms,
+            rates,
+            hands,
+            budget,
+            away,
+        },
+    )
+}
+
+impl Random {
+    fn toml(&self) -> String {
+        let mut toml = format!("[limits]\nready_window = '{}ms'\n[defaults]\ncapacity = 100000\n", self.window_ms);
+        if let Some(ms) = self.catch_up_ms {
+            toml += &format!("catch_up = '{ms}ms'\n");
+        }
+        if let Some(rate) = self.budget {
+            toml += &format!("within = 'all'\n[[budget]]\nmatch = 'all'\nrate = '{rate}/10s'\n");
+        }
+        for (n, rate) in self.rates.iter().enumerate() {
+            toml += &format!("[[bucket]]\nmatch = 'b{n}'\nrate = '{rate}/10s'\n");
+        }
+        toml
+    }
+
+    /// The most lateness that a bucket makes up for.
+    fn catch_up_us(&self, rate: u64) -> u64 {
+        match (self.catch_up_ms, self.budget) {
+            (Some(ms), _) => ms * MS,
+            (None, Some(budget)) => (20 * MS).max(10 * S / rate).max(2 * 10 * S / budget),
+            (None, None) => 20 * MS,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 60, failure_persistence: None, ..ProptestConfig::with_cases(12) })]
+
+    #[test]
+    fn whatever_workers_and_daemons_do_no_bucket_and_no_budget_is_delivered_faster_than_is_promised(world in random()) {
+        let pushes = world.rates.iter().enumerate().map(|(n, rate)| World::backlog(0, &format!("b{n}"), 2 * *rate as usize));
+        let mut live = World::new(&world.toml(), world.hands.clone(), pushes.collect());
+        live.away.clone_from(&world.away);
+        live.run(10 * S);
+        let window = world.window_ms * MS;
+        for (bucket, at) in live.by_bucket() {
+            let rate = world.rates[bucket[1..].parse::<usize>().expect("a number")];
+            let paced = Paced { count: rate, period_us: 10 * S, catch_up_us: world.catch_up_us(rate), routes: 1 };
+            prop_assert_eq!(paced.broken_by(window, &at), None, "{}", bucket);
+        }
+        if let Some(rate) = world.budget {
+            let at: Vec<u64> = live.deliveries.iter().map(|one| one.at).collect();
+            let paced = Paced { count: rate, period_us: 10 * S, catch_up_us: 20 * MS, routes: 1 };
+            prop_assert_eq!(paced.broken_by(window, &at), None, "the budget");
+        }
+        let wrong: Vec<String> = live.case.fcall("drip__audit", &["policy"], &[""; 0]);
+        prop_assert_eq!(wrong, Vec::<String>::new());
+    }
+}
