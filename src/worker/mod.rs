@@ -98,7 +98,7 @@ impl Runner {
                 outcome = http.run(job) => outcome,
                 () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
             },
-            Self::Print(print) => print.run(job).await,
+            Self::Print(print) => print.run(job, stop).await,
         }
     }
 }

@@ -1,30 +1,44 @@
 //! A line of standard output per job.
 
+use std::io::IsTerminal as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncWriteExt, Stdout};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{Job, Outcome};
+use crate::words::shown::shown;
 
 /// Standard output, shared by the slots.
 #[derive(Debug, Clone)]
 pub struct Print {
     out: Arc<Mutex<Stdout>>,
     closed: CancellationToken,
+    /// People look at it: a job must not command their terminal.
+    is_terminal: bool,
 }
 
 impl Print {
     /// Print until nobody reads any more: then `closed` is cancelled, and the job in hand is given back.
     #[must_use]
     pub fn new(closed: CancellationToken) -> Self {
-        Self { out: Arc::new(Mutex::new(tokio::io::stdout())), closed }
+        let is_terminal = std::io::stdout().is_terminal();
+        Self { out: Arc::new(Mutex::new(tokio::io::stdout())), closed, is_terminal }
     }
 
-    pub(super) async fn run(&self, job: &Job) -> Outcome {
+    /// Write it. What nobody reads is given back on a stop; a part of its line may have gone out by then.
+    pub(super) async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
+        tokio::select! {
+            outcome = self.write(job) => outcome,
+            () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
+        }
+    }
+
+    async fn write(&self, job: &Job) -> Outcome {
         let mut out = self.out.lock().await;
-        let mut line = job.body.clone();
+        let mut line = if self.is_terminal { shown(&job.body).into_bytes() } else { job.body.clone() };
         line.push(b'\n');
         let written = async {
             out.write_all(&line).await?;
@@ -34,7 +48,7 @@ impl Print {
             Ok(()) => Outcome::Done,
             Err(why) => {
                 self.closed.cancel();
-                Outcome::GivenBack(Some(std::time::Duration::ZERO), format!("standard output: {why}"))
+                Outcome::GivenBack(Some(Duration::ZERO), format!("standard output: {why}"))
             }
         }
     }

@@ -196,3 +196,27 @@ fn an_acknowledgement_that_redis_refuses_is_logged_as_that() {
     assert!(line.contains("attempt=1") && line.contains("WRONGTYPE"), "{line}");
     assert!(!worker.log().contains("this worker's"), "{}", worker.log());
 }
+
+/// What `XPENDING` says of a group: how many entries are in hand, and more.
+type Pending = (i64, redis::Value, redis::Value, redis::Value);
+
+#[test]
+fn a_job_whose_output_nobody_reads_is_given_back_on_a_stop() {
+    let mut shell = Shell::new(WORK);
+    let _daemon = Daemon::start(shell.home());
+    let mut worker = Work::start(&shell, &["--print", "--concurrency", "2"]);
+    let unread = worker.child.stdout.take().expect("a pipe"); // it takes 64 KiB
+    let (big, ready) = ("x".repeat(200_000), shell.case.key("ready"));
+    shell.case.lpush("b", &[&big, "small"]);
+    eventually("both are in hand", || shell.case.cmd::<Pending>(&["XPENDING", &ready, "workers"]).0 == 2);
+    let (code, took, log) = worker.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(took < STOPS_WITHIN, "{took:?}");
+    assert!(log.contains("gave back what was not finished"), "{log}");
+    eventually("they are back", || {
+        shell.case.stream("ready").iter().filter(|e| e.fields.contains_key("id")).count() == 2
+    });
+    assert!(shell.case.stream("ready").iter().all(|e| e.text("attempt") == "1"), "KEEP");
+    assert_eq!(shell.case.cmd::<Pending>(&["XPENDING", &ready, "workers"]).0, 0);
+    drop(unread);
+}
