@@ -343,6 +343,10 @@ pub(super) fn taken(call: &'static str, reply: &Value) -> Result<Vec<Job>, Store
     entries.iter().map(|entry| job(entry).ok_or_else(|| unexpected(call, entry))).collect()
 }
 
+/// The least lease that there is. An entry of a stranger may say less, or nothing that can be read: who renews it as often as this needs
+/// keeps it, whatever lease the bucket has.
+const LEAST_LEASE: Duration = Duration::from_secs(1);
+
 fn job(entry: &Value) -> Option<Job> {
     let [id, fields] = list(entry)? else { return None };
     let entry = text(id)?;
@@ -354,7 +358,7 @@ fn job(entry: &Value) -> Option<Job> {
         attempt: 1,
         due_us: 0,
         at_us: 0,
-        lease: Duration::from_secs(60),
+        lease: LEAST_LEASE,
         cost: 1,
         deadline_us: None,
         headers: Vec::new(),
@@ -368,7 +372,7 @@ fn job(entry: &Value) -> Option<Job> {
             b"attempt" => job.attempt = number().unwrap_or(job.attempt),
             b"due_us" => job.due_us = number().unwrap_or_default(),
             b"at_us" => job.at_us = number().unwrap_or_default(),
-            b"lease_ms" => job.lease = number().map_or(job.lease, Duration::from_millis),
+            b"lease_ms" => job.lease = number().map_or(LEAST_LEASE, Duration::from_millis).max(LEAST_LEASE),
             b"id" => job.id = String::from_utf8_lossy(value).into_owned(),
             b"cost" => job.cost = number().unwrap_or(job.cost),
             b"deadline_us" => job.deadline_us = number(),

@@ -20,7 +20,8 @@ do
     ctx.bytes = ctx.bytes + #(fields.job or '')
     lease = 0
     if jobs.is_job(fields) then
-      lease = whole(fields.lease_ms or '') or record.policy_of(ctx.rec, fields.bucket).lease_ms
+      lease = whole(fields.lease_ms or '') or 0
+      if lease == 0 then lease = record.policy_of(ctx.rec, fields.bucket).lease_ms end -- a stranger's entry
     end
     memory.note_lease(ctx.memory, name, lease)
     return lease

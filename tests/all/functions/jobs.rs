@@ -367,3 +367,16 @@ fn a_prefix_may_look_like_a_ready_stream() {
     let taken = case.take("ready:ready", 1);
     assert_eq!(case.fcall::<i64>("drip_ack", &["ready:ready"], &[&taken[0].id]), 1);
 }
+
+#[test]
+fn an_entry_with_a_lease_of_nothing_or_none_that_can_be_read_has_that_of_its_bucket() {
+    let (mut case, taken) = in_hand("[defaults]\nrate = '10/s'\nlease = '30s'\n", &["1"]);
+    let key = case.key("ready");
+    for lease in ["0", "", "soon", "-1"] {
+        let _: String = case.cmd(&["XADD", &key, "*", "bucket", "b", "job", lease, "attempt", "1", "lease_ms", lease]);
+    }
+    assert_eq!((taken.len(), case.take("ready", 9).len()), (1, 4));
+    let now = server_now(&mut case);
+    assert_eq!(reap_at(&mut case, &(now + 25 * S).to_string(), true).0, 0);
+    assert_eq!(reap_at(&mut case, &(now + 31 * S).to_string(), true).0, 5);
+}

@@ -220,3 +220,25 @@ fn a_job_whose_output_nobody_reads_is_given_back_on_a_stop() {
     assert_eq!(shell.case.cmd::<Pending>(&["XPENDING", &ready, "workers"]).0, 0);
     drop(unread);
 }
+
+#[test]
+fn an_entry_of_a_stranger_with_a_lease_of_nothing_is_run_acknowledged_and_not_renewed_without_end() {
+    let server = Server::start(&[]);
+    let mut shell = Shell::on(&server, WORK);
+    let daemon = Daemon::start(shell.home());
+    let ready = shell.case.key("ready");
+    for lease in ["0", "", "soon", "-1", "1", "99999999999999999999"] {
+        let worker = Work::start(&shell, &["--exec", "cat >> got; sleep 0.7"]);
+        let _: String = shell.case.cmd(&["CONFIG", "RESETSTAT"]);
+        let words = ["XADD", &ready, "*", "bucket", "b", "job", lease, "attempt", "1", "lease_ms", lease];
+        let _: String = shell.case.cmd(&words);
+        eventually("it is acknowledged", || shell.case.stream("ready").is_empty());
+        let stats: String = shell.case.cmd(&["INFO", "commandstats"]);
+        let claims = stats.lines().find_map(|line| line.strip_prefix("cmdstat_xclaim:calls="));
+        let claims: u64 = claims.map_or(0, |rest| rest.split(',').next().expect("a number").parse().expect("a number"));
+        assert!(claims <= 8, "{lease:?}: renewed {claims} times in 0.7 s");
+        let (code, _, log) = worker.stop();
+        assert!(code == Some(0) && !log.contains("WARN"), "{lease:?}: {log}");
+    }
+    assert!(!daemon.log().contains("took back"), "{}", daemon.log());
+}
