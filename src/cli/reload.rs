@@ -11,8 +11,8 @@ const MOST_NAMED: usize = 5;
 /// Have every daemon of this machine that reads the same configuration read it again.
 pub(super) async fn run(config: &Config) -> Result<Exit, Failure> {
     let source = config.source();
-    let answers = control::ask_all(&Reload { source: source.clone() }).await;
-    let (mut live, mut others, mut answered) = (0, Vec::new(), Vec::new());
+    let (answers, passed_over) = control::ask_all(&Reload { source: source.clone() }).await;
+    let (mut live, mut others, mut answered) = (0, passed_over, Vec::new());
     for answer in answers {
         match answer {
             Answer::Live => live += 1,

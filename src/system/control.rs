@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -97,12 +97,13 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// When there is no directory to do it in.
+    /// When there is no directory to do it in, or it is one in which others could put a socket of theirs.
     pub fn listen() -> io::Result<Self> {
-        let dir = runtime_directory();
-        if !dir.is_dir() {
+        let Place { path: dir, is_own } = runtime_directory();
+        if fs::symlink_metadata(&dir).is_err() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         }
+        check(&dir, is_own).map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
         let path = dir.join(format!("{}.sock", std::process::id()));
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
@@ -168,11 +169,16 @@ async fn read_request(stream: UnixStream) -> io::Result<Request> {
     Ok(Request { reload: serde_json::from_str(&line)?, stream: reader.into_inner().into_inner() })
 }
 
-/// Ask every daemon on this machine. An answer each; those that are gone are passed over.
-pub async fn ask_all(reload: &Reload) -> Vec<Answer> {
-    let mut answers = Vec::new();
-    for dir in candidate_directories() {
+/// Ask every daemon on this machine. An answer each; those that are gone are passed over. With them, why directories that are there are not
+/// looked into.
+pub async fn ask_all(reload: &Reload) -> (Vec<Answer>, Vec<String>) {
+    let (mut answers, mut passed_over) = (Vec::new(), Vec::new());
+    for Place { path: dir, is_own } in candidate_directories() {
         let Ok(entries) = fs::read_dir(&dir) else { continue };
+        if let Err(why) = check(&dir, is_own) {
+            passed_over.push(why);
+            continue;
+        }
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_some_and(|extension| extension == "sock") {
                 match ask(&path, reload).await {
@@ -186,7 +192,7 @@ pub async fn ask_all(reload: &Reload) -> Vec<Answer> {
             }
         }
     }
-    answers
+    (answers, passed_over)
 }
 
 async fn ask(path: &Path, reload: &Reload) -> io::Result<Answer> {
@@ -203,25 +209,94 @@ fn from_environment(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Where sockets may be, the most particular first.
-fn candidate_directories() -> Vec<PathBuf> {
-    let uid = rustix::process::getuid();
-    let mut directories: Vec<PathBuf> = from_environment("RUNTIME_DIRECTORY").into_iter().collect();
-    if uid.is_root() {
-        directories.push(PathBuf::from("/run/dripd"));
-    }
-    directories.extend(from_environment("XDG_RUNTIME_DIR").map(|dir| dir.join("dripd")));
-    directories.push(std::env::temp_dir().join(format!("dripd-{}", uid.as_raw())));
-    directories.dedup();
-    directories
+/// Where sockets may be.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    path: PathBuf,
+    /// It is made by this user, in a directory that may be everybody's. Otherwise systemd or root made it, for whomever they meant.
+    is_own: bool,
 }
 
-fn runtime_directory() -> PathBuf {
-    let candidates = candidate_directories();
-    let usable = |dir: &PathBuf| dir.is_dir() || dir.parent().is_some_and(is_writable);
-    candidates.iter().find(|dir| usable(dir)).or(candidates.last()).cloned().unwrap_or_default()
+/// Whether nobody else could put a socket into a directory that is there; why not, and the way out.
+fn check(dir: &Path, is_own: bool) -> Result<(), String> {
+    let shown = dir.display();
+    let found = if is_own { fs::symlink_metadata(dir) } else { fs::metadata(dir) };
+    let found = found.map_err(|why| format!("cannot look at {shown}: {why}"))?;
+    if !found.is_dir() {
+        return Err(format!(
+            "{shown} is no directory, or a link to one: remove it, or set $RUNTIME_DIRECTORY to a directory of your own"
+        ));
+    }
+    if is_own && found.uid() != rustix::process::getuid().as_raw() {
+        let owner = found.uid();
+        return Err(format!(
+            "{shown} belongs to another user, {owner}: have it removed, or set $RUNTIME_DIRECTORY to a directory of your own"
+        ));
+    }
+    if found.mode() & 0o022 != 0 {
+        return Err(format!("{shown} may be written to by others: chmod 700 {shown}"));
+    }
+    Ok(())
+}
+
+/// Where sockets may be, the most particular first.
+fn candidate_directories() -> Vec<Place> {
+    let uid = rustix::process::getuid();
+    let given = |path| Place { path, is_own: false };
+    let own = |path| Place { path, is_own: true };
+    let mut places: Vec<Place> = from_environment("RUNTIME_DIRECTORY").map(given).into_iter().collect();
+    if uid.is_root() {
+        places.push(given(PathBuf::from("/run/dripd")));
+    }
+    places.extend(from_environment("XDG_RUNTIME_DIR").map(|dir| own(dir.join("dripd"))));
+    places.push(own(std::env::temp_dir().join(format!("dripd-{}", uid.as_raw()))));
+    places.dedup_by(|a, b| a.path == b.path);
+    places
+}
+
+fn runtime_directory() -> Place {
+    let mut places = candidate_directories();
+    let usable = |place: &Place| place.path.is_dir() || place.path.parent().is_some_and(is_writable);
+    let at = places.iter().position(usable).unwrap_or(places.len() - 1);
+    places.swap_remove(at)
 }
 
 fn is_writable(dir: &Path) -> bool {
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{chown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_of_one_s_own_is_trusted_where_nobody_else_can_have_made_it_or_can_write_to_it() {
+        let home = tempfile::tempdir().expect("a directory");
+        let dir = home.path().join("dripd-0");
+        let mode = |mode| fs::set_permissions(&dir, fs::Permissions::from_mode(mode)).expect("its owner");
+        fs::create_dir(&dir).expect("a directory");
+        mode(0o700);
+        assert_eq!((check(&dir, true), check(&dir, false)), (Ok(()), Ok(())));
+        for open in [0o777, 0o720, 0o702, 0o1777] {
+            mode(open);
+            for is_own in [true, false] {
+                let why = check(&dir, is_own).expect_err("others may write");
+                assert!(why.contains("may be written to by others") && why.contains("chmod 700"), "{why}");
+            }
+        }
+        mode(0o755);
+        assert_eq!(check(&dir, true), Ok(()));
+        let link = home.path().join("link");
+        symlink(&dir, &link).expect("a link");
+        let why = check(&link, true).expect_err("whoever made the link could lead it elsewhere");
+        assert!(why.contains("is no directory") && why.contains("$RUNTIME_DIRECTORY"), "{why}");
+        assert_eq!(check(&link, false), Ok(()), "systemd makes links");
+        // Only root can give one away; whoever runs this without has no other user's directory but root's.
+        let strangers = if chown(&dir, Some(65_534), None).is_ok() { dir.as_path() } else { Path::new("/etc") };
+        let why = check(strangers, true).expect_err("somebody else's");
+        assert!(why.contains("belongs to another user") && why.contains("$RUNTIME_DIRECTORY"), "{why}");
+        assert_eq!(check(strangers, false), Ok(()));
+    }
 }

@@ -2,6 +2,7 @@
 //! is in force.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -232,4 +233,22 @@ fn twenty_silent_connections_and_an_endless_line_on_the_control_socket_delay_nob
     assert!(matches!(endless.read(&mut [0; 16]), Ok(0) | Err(_)), "and the connection is closed");
     daemon.signal("USR1");
     eventually("the daemon goes on", || daemon.log().contains("status redis="));
+}
+
+#[test]
+fn a_runtime_directory_that_others_may_write_to_is_not_used_and_the_way_out_is_said() {
+    let case = Case::new();
+    let home = home(&case, SLOW);
+    let run = home.path().join("run");
+    std::fs::create_dir(&run).expect("a directory");
+    std::fs::set_permissions(&run, std::fs::Permissions::from_mode(0o777)).expect("its owner");
+    let daemon = Daemon::start(home.path());
+    let log = daemon.log();
+    let named = format!("{} may be written to by others", run.display());
+    assert!(log.contains(&named) && log.contains("chmod 700"), "{log}");
+    assert_eq!(std::fs::read_dir(&run).expect("it is there").count(), 0, "no socket");
+    // Nor does whoever asks trust what lies there.
+    let _bait = std::os::unix::net::UnixListener::bind(run.join("1.sock")).expect("a stranger's");
+    let (code, err) = outcome(reload(home.path()));
+    assert!(code == Some(1) && err.contains(&named), "{code:?} {err}");
 }
