@@ -83,11 +83,19 @@ impl Primary {
         match self.any.call("CLIENT TRACKING", &tracking).await {
             Ok(_) => server.tracking = true,
             Err(StoreError::Refused { code, message, .. }) => {
-                server.warnings.push(format!("CLIENT TRACKING is not available ({code} {message}): queues are polled"));
+                let at = self.any.line().map_or_else(String::new, |_| format!(" at {}", self.any.shown()));
+                server
+                    .warnings
+                    .push(format!("CLIENT TRACKING is not available{at} ({code} {message}): queues are polled"));
             }
             Err(other) => return Err(other),
         }
         Ok(server)
+    }
+
+    /// What it lacks to keep the promises: each a sentence with the way out.
+    pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
+        self.any.lacks().await
     }
 
     /// What it should have to keep the promises, in a word each, and whether it lacks that.

@@ -21,6 +21,21 @@ pub struct Server {
 }
 
 impl Whole {
+    /// What the servers lack to keep the promises, each once: a sentence with the way out. Those that are away are passed over.
+    pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut all = Vec::new();
+        for mut primary in self.primaries() {
+            match primary.lacks().await {
+                Err(why) if self.goes_on_without(&why) => {}
+                lacks => {
+                    let new: Vec<String> = lacks?.into_iter().filter(|one| !all.contains(one)).collect();
+                    all.extend(new);
+                }
+            }
+        }
+        Ok(all)
+    }
+
     /// Refuse a key of ours that has the wrong type.
     pub(super) async fn check_types(&mut self) -> Result<(), StoreError> {
         self.all(async |mut store: Store| store.check_types().await).await.map(drop)
@@ -47,11 +62,17 @@ impl Store {
     /// What the server lacks to keep the promises: each a sentence with the way out.
     pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
         let lacking = self.lacking().await?;
+        // Of a cluster each node has settings of its own.
+        let at = self.line().map_or_else(String::new, |_| format!(" at {}", self.shown()));
         let sentence = |what: &str| match what {
-            "appendonly" => "appendonly is off: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf",
-            _ => "maxmemory-policy is not noeviction: Redis may throw jobs away; set maxmemory-policy noeviction",
+            "appendonly" => {
+                format!("appendonly is off{at}: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf")
+            }
+            _ => format!(
+                "maxmemory-policy is not noeviction{at}: Redis may throw jobs away; set maxmemory-policy noeviction"
+            ),
         };
-        let lacks = lacking.into_iter().filter(|(_, lacks)| *lacks).map(|(what, _)| sentence(what).to_owned());
+        let lacks = lacking.into_iter().filter(|(_, lacks)| *lacks).map(|(what, _)| sentence(what));
         Ok(lacks.chain(self.full_coverage().await?).collect())
     }
 

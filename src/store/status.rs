@@ -217,7 +217,7 @@ impl Whole {
         Ok(Status {
             redis: self.shown().to_owned(),
             version: one.version().await?,
-            warnings: one.lacks().await?,
+            warnings: self.lacks().await?,
             partitions: Some(self.layout().cut().partitions).filter(|n| *n > 1),
             top: self.status_top().await?,
             away: self.is_cluster().then(|| self.away()),

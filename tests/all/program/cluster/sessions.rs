@@ -217,3 +217,20 @@ fn a_server_that_is_ready_after_the_others_has_the_record_at_once() {
     });
     assert!(at_once);
 }
+
+#[test]
+fn each_node_that_would_lose_jobs_in_a_crash_is_named_in_the_log_and_in_status() {
+    let cluster = Cluster::start(false, "no", "");
+    let _: Value = ask(&mut cluster.servers[1].connect(), &["CONFIG", "SET", "appendonly", "yes"]);
+    let daemon = cluster.daemon();
+    let names = |text: &str, server: &Server| {
+        text.contains(&format!("appendonly is off at 127.0.0.1:{}: a crash", server.port))
+    };
+    let lacking = [&cluster.servers[0], &cluster.servers[2]];
+    eventually("both are named", || lacking.iter().all(|server| names(&daemon.log(), server)));
+    assert!(!names(&daemon.log(), &cluster.servers[1]), "{}", daemon.log());
+    let warnings = cluster.status()["warnings"].to_string();
+    assert!(lacking.iter().all(|server| names(&warnings, server)), "{warnings}");
+    assert!(!names(&warnings, &cluster.servers[1]), "{warnings}");
+    assert_eq!(daemon.log().matches("appendonly is off").count(), 2, "{}", daemon.log());
+}
