@@ -7,6 +7,7 @@ mod primaries;
 mod ready;
 mod reload;
 mod start;
+mod stop;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::system::systemd;
 use primaries::Primaries;
 use ready::{Made, settle_record};
 use reload::Reloads;
+use stop::{Ending, LOOPS_WITHIN};
 
 /// How long Redis may be of no use at the start before the daemon gives up.
 const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
@@ -50,9 +52,6 @@ const LOADING_POLL: Duration = Duration::from_millis(50);
 
 /// A session shorter than this does not count as a success: what ended it may end the next one as soon.
 const SERVED_WELL: Duration = Duration::from_secs(5);
-
-/// How long the loops may take to finish the calls in hand.
-const FINISH_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the watchdog is told that a daemon without Redis is not stuck.
 const BEAT: Duration = Duration::from_millis(500);
@@ -140,6 +139,8 @@ pub struct Daemon {
     obeys_another: bool,
     /// Why there is no Redis, and when that was last said.
     waited_for: Option<(String, Instant)>,
+    /// It was told to stop.
+    ending: Option<Ending>,
 }
 
 impl Daemon {
@@ -185,15 +186,10 @@ impl Daemon {
             warned: Vec::new(),
             obeys_another: false,
             waited_for: None,
+            ending: None,
         };
         let ended = daemon.serve_until_stopped().await;
-        systemd::stopping();
-        if let Some(door) = daemon.door.take() {
-            door.close().await;
-        }
-        if let Some(built_in) = daemon.built_in.take() {
-            built_in.stop().await;
-        }
+        daemon.close().await;
         ended
     }
 
@@ -284,7 +280,8 @@ impl Daemon {
         self.must_put |= primaries.put();
         stop.cancel();
         let finish = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(FINISH_WITHIN, finish).await.is_err() {
+        let until = self.ending.map_or_else(|| Instant::now() + LOOPS_WITHIN, Ending::of_loops).into();
+        if tokio::time::timeout_at(until, finish).await.is_err() {
             warn!("a call in hand did not finish in time");
         }
         self.cut_off_reloads(matches!(end, End::Stop)).await;
@@ -362,7 +359,7 @@ impl Daemon {
                     });
                 }
                 signal = self.signals.next() => match signal {
-                    Signal::Stop => { info!("stopping"); return End::Stop }
+                    Signal::Stop => return self.begin_to_end(),
                     Signal::Status => self.log_status(),
                     Signal::Reload => self.reload(None, tasks, whole).await,
                 },

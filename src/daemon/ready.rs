@@ -30,7 +30,10 @@ impl Daemon {
                 done = &mut work => return Some(done),
                 _ = beat.tick() => self.tell_that_it_waits(),
                 signal = self.signals.next() => match signal {
-                    Signal::Stop => return None,
+                    Signal::Stop => {
+                        self.begin_to_end();
+                        return None;
+                    }
                     Signal::Status => info!(redis = self.address.shown(), "waiting for redis"),
                     Signal::Reload => self.reload_while_away(None).await,
                 },

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -173,10 +174,10 @@ impl Daemon {
         };
         let why = why.to_owned();
         let answer = if stops || stored { Answer::Failed { why } } else { Answer::Waits { why } };
-        self.answer_running(&answer).await;
-        for asked in std::mem::take(&mut self.reloads.waiting) {
-            finish(asked.request, answer.clone()).await;
-        }
+        let waiting = std::mem::take(&mut self.reloads.waiting);
+        let running = self.reloads.running.take().map(|running| running.asked).unwrap_or_default();
+        // Side by side: they may take no longer together than one of them, for a stop has only so much time.
+        join_all(running.into_iter().chain(waiting).map(|asked| finish(asked.request, answer.clone()))).await;
     }
 
     /// Reload while Redis is away: checked now, stored with the next connection.

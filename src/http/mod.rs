@@ -28,8 +28,8 @@ mod serve;
 mod submit;
 mod who;
 
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +46,9 @@ use crate::store::link::{Link, OfStore};
 use crate::store::{Address, Layout, StoreError, Whole};
 use problem::Problem;
 use who::Caller;
+
+/// How long the threads of the runtime may take to end, after the requests.
+const SHUT_DOWN_WITHIN: Duration = Duration::from_millis(100);
 
 /// What the requests share.
 struct Door {
@@ -110,6 +113,8 @@ pub struct Open {
     /// What it listens on, where others reach it.
     reached_at: Option<String>,
     stop: CancellationToken,
+    /// Until when requests in hand may finish, once it is known.
+    ends: Arc<OnceLock<Instant>>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -141,17 +146,18 @@ impl Open {
             passing: budgets::Passing::default(),
         });
         let reached_at = listeners.are_open_to_all().then(|| listeners.to_string());
-        let (inside, stopped) = (Arc::clone(&door), stop.clone());
+        let (inside, stopped, ends) = (Arc::clone(&door), stop.clone(), Arc::<OnceLock<Instant>>::default());
+        let until = Arc::clone(&ends);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("http".to_owned()).spawn(move || {
             info!(listen = listeners.to_string(), "the HTTP door is open");
-            if let Err(why) = runtime.block_on(serve::serve(listeners, inside, stopped)) {
+            if let Err(why) = runtime.block_on(serve::serve(listeners, inside, stopped, &until)) {
                 error!(%why, "the HTTP door is closed: its sockets cannot be used");
             }
-            runtime.shutdown_timeout(Duration::from_millis(100));
+            runtime.shutdown_timeout(SHUT_DOWN_WITHIN);
             let _ = end.send(());
         })?;
-        Ok(Self { door, reached_at, stop, ended })
+        Ok(Self { door, reached_at, stop, ends, ended })
     }
 
     /// Whether these tokens are enough for where this door listens.
@@ -177,9 +183,11 @@ impl Open {
         std::mem::replace(&mut *until, next).cancel();
     }
 
-    /// Take no more connections, let requests in hand finish, and end.
-    pub async fn close(self) {
+    /// Take no more connections, let requests in hand finish until then, and end.
+    pub async fn close(self, until: Instant) {
+        let _ = self.ends.set(until.checked_sub(SHUT_DOWN_WITHIN).unwrap_or(until));
         self.stop.cancel();
-        let _ = self.ended.await;
+        // Whatever its thread does: it ends with the process.
+        let _ = tokio::time::timeout_at((until + SHUT_DOWN_WITHIN).into(), self.ended).await;
     }
 }

@@ -2,9 +2,9 @@
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -25,9 +25,6 @@ use super::listen::{Listener, Listeners, bound_buffers};
 use super::who::Came;
 use super::{Door, feed, routes};
 
-/// How long requests in hand may take to finish when the door closes.
-const FINISH_WITHIN: Duration = Duration::from_secs(5);
-
 /// How long a connection is still heard when the door closes: what a client sent before it knew is served.
 const LAST_CALL: Duration = Duration::from_millis(100);
 
@@ -37,8 +34,13 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// How much of a connection is read ahead; a head that is much longer is refused.
 const READ_AHEAD: usize = 64 * 1_024;
 
-/// Serve until stopped.
-pub(super) async fn serve(listeners: Listeners, door: Arc<Door>, stop: CancellationToken) -> std::io::Result<()> {
+/// Serve until stopped; what is in hand then may finish until `ends`.
+pub(super) async fn serve(
+    listeners: Listeners,
+    door: Arc<Door>,
+    stop: CancellationToken,
+    ends: &OnceLock<Instant>,
+) -> std::io::Result<()> {
     let (router, connections) = (routes::router(&door), Arc::new(Connections::new()));
     let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed::run(Arc::clone(&door), stop.clone()))];
     let (all, made) = listeners.into_parts();
@@ -77,12 +79,15 @@ pub(super) async fn serve(listeners: Listeners, door: Arc<Door>, stop: Cancellat
     };
     let serving = async {
         tokio::join!(join_all(accepting), gone);
-        if tokio::time::timeout(FINISH_WITHIN, connections.all_have_ended()).await.is_err() {
-            warn!("requests in hand did not finish in time");
-        }
+        connections.all_have_ended().await;
+    };
+    let overdue = async {
+        stop.cancelled().await;
+        tokio::time::sleep_until(ends.get().copied().unwrap_or_else(Instant::now).into()).await;
     };
     tokio::select! {
         () = serving => {}
+        () = overdue => warn!("requests in hand did not finish in time"),
         () = connections.close_overdue() => {}
     }
     Ok(())

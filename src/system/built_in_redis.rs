@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 2] = ["valkey-server", "redis-server"];
 /// How long a server may take until it answers; loading its data does not count.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long a server may take to stop, and to say which process it is: a daemon has five seconds for all of its end.
+/// How long a server may take to stop, and to say which process it is, where the daemon has so much time left.
 const STOPS_WITHIN: Duration = Duration::from_millis(2_500);
 const ASKED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -303,8 +303,8 @@ impl BuiltInRedis {
     }
 
     /// Stop the server, if it is this process that supervises it: flush, fsync, exit. One that hangs is told to stop and not
-    /// waited for; it does so when it can, or is adopted by the next start.
-    pub async fn stop(self) {
+    /// waited for; it does so when it can, or is adopted by the next start. None of it lasts longer than `until`.
+    pub async fn stop(self, until: Instant) {
         let (mut running, _held) = match self.role {
             Role::Supervisor { server: Some(running), lock } => (running, lock),
             Role::Supervisor { server: None, .. } => return,
@@ -312,14 +312,15 @@ impl BuiltInRedis {
                 // A guest whose supervisor is gone is the last one here.
                 let Ok(Some(lock)) = self.lock() else { return };
                 let asked = async { self.connect().await?.process_id().await };
-                let Ok(Ok(pid)) = tokio::time::timeout(ASKED_WITHIN, asked).await else { return };
+                let asked_until = until.min(Instant::now() + ASKED_WITHIN);
+                let Ok(Ok(pid)) = tokio::time::timeout_at(asked_until.into(), asked).await else { return };
                 let Some(pid) = Pid::from_raw(pid) else { return };
                 (Running { pid, child: None }, lock)
             }
         };
         let _ = kill_process(running.pid, Signal::TERM); // as SHUTDOWN
-        let since = Instant::now();
-        while since.elapsed() < STOPS_WITHIN {
+        let until = until.min(Instant::now() + STOPS_WITHIN);
+        while Instant::now() < until {
             if running.is_gone() {
                 info!("stopped redis");
                 return;
