@@ -339,11 +339,8 @@ impl Daemon {
                             self.say_whose_record(is_own);
                         }
                     }
-                    Some(Err(why)) => {
-                        error!(%why, "a task broke");
-                        let address = self.address.shown().to_owned();
-                        return End::Lost(StoreError::Unusable { address, why: why.to_string() });
-                    }
+                    // Only where a panic unwinds, as in tests: a release aborts at once.
+                    Some(Err(broken)) => std::panic::resume_unwind(broken.into_panic()),
                 },
                 () = another_place(places.as_mut()) => self.follow(primaries, tasks, whole, stop),
                 () = reports.disconnected.notified() => {

@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Door;
 use super::at::At;
 use super::body::{NoQuery, read_json};
-use super::buckets::{name, query};
+use super::buckets::{name, put, query};
 use super::problem::Problem;
 use super::who::Caller;
 use crate::config::settings;
@@ -142,7 +142,7 @@ impl Target {
             what,
             pattern: self.subject().stored(),
             is_glob: self.is_glob,
-            for_us: lasts.map(time).transpose()?.map(|time| u64::try_from(time.as_micros()).expect("at most a year")),
+            for_us: lasts.map(time).transpose()?.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             reason: reason.map(str::to_owned),
             ..Change::default()
         })
@@ -171,7 +171,7 @@ async fn done(door: &Door, caller: &Caller, mut change: Change) -> Result<Json<V
     let (is_done, stopped_by, keys, others) = match told {
         Told::Done { keys, stopped_by, others } => (true, stopped_by, keys, others),
         Told::Nothing { stopped_by } => (false, stopped_by, Vec::new(), BTreeMap::new()),
-        Told::Busy => unreachable!("make waits for it"),
+        Told::Busy => return Err(Problem::internal("another change still spreads, though it was waited for")),
     };
     let keys: Vec<Value> =
         keys.into_iter().map(|(key, before, after)| json!({ "key": key, "before": before, "after": after })).collect();
@@ -281,7 +281,7 @@ async fn stop(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
     let Json(mut said) = done(&door, &caller, change).await?;
     if what == "pause" && !target.is_budget {
         let out = door.call(async |mut store| store.jobs_out(&target.pattern, target.is_glob).await).await?;
-        said["jobs_out"] = json!({ "ready": out.ready, "with_workers": out.with_workers });
+        put(&mut said, "jobs_out", json!({ "ready": out.ready, "with_workers": out.with_workers }));
     }
     Ok(Json(said))
 }
@@ -306,7 +306,7 @@ async fn slow(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
         let slow_down = SlowDown {
             node: target.subject().stored(),
             within: asked.within.clone(),
-            ms: lasts.map(|lasts| u64::try_from(lasts.as_millis()).expect("at most a year")),
+            ms: lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)),
             by: author.by,
             user: author.user,
             reason: asked.reason.clone(),
@@ -354,7 +354,8 @@ impl FromRequestParts<Arc<Door>> for Acting {
     async fn from_request_parts(parts: &mut Parts, door: &Arc<Door>) -> Result<Self, Problem> {
         let At { is_budget, named, verb, key } = At::from_request_parts(parts, door).await?;
         let words: Words = query(Query::try_from_uri(&parts.uri))?;
-        let caller = parts.extensions.get::<Caller>().expect("`who` has let it in").clone();
+        let caller = parts.extensions.get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Problem::internal("nobody has said who asks"))?;
         let target = Target::of(is_budget, named, &words)?;
         target.allowed(&caller)?;
         Ok(Self { door: Arc::clone(door), caller, target, words, verb, key })

@@ -35,7 +35,7 @@ impl At {
     /// Read a path; `reads`: with a method that only reads, a last word is a name.
     fn read(path: &str, reads: bool) -> Result<Self, Problem> {
         let parts: Vec<&str> = path.split('/').skip(2).collect();
-        let (kind, parts) = parts.split_first().expect("the routes are longer");
+        let (kind, parts) = parts.split_first().ok_or_else(|| Problem::internal("the path is too short"))?;
         let name = |text: &str| {
             let bytes: Vec<u8> = percent_decode_str(text).collect();
             BucketName::parse(&bytes).map(Some).map_err(|why| super::buckets::bad_name(&why))

@@ -44,8 +44,16 @@ pub(super) fn query<T>(read: Result<Query<T>, QueryRejection>) -> Result<T, Prob
     read.map(|Query(read)| read).map_err(|why| Problem::bad_request(why.body_text()))
 }
 
+/// Text and numbers, of which JSON can be made.
 pub(super) fn value(of: &impl serde::Serialize) -> Json<Value> {
-    Json(serde_json::to_value(of).expect("text and numbers"))
+    Json(serde_json::to_value(of).unwrap_or_default())
+}
+
+/// A member of an object.
+pub(super) fn put(object: &mut Value, name: &str, member: Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(name.to_owned(), member);
+    }
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -90,9 +98,9 @@ pub(super) fn why_as_json(why: &Why) -> Value {
 /// A row as it stands now.
 fn now_as_json(now: &BucketNow) -> Value {
     let mut row = json!(now.row);
-    row["why"] = why_as_json(&now.why);
-    row["closed_by"] = json!(now.closed_by);
-    row["left"] = json!(now.left);
+    put(&mut row, "why", why_as_json(&now.why));
+    put(&mut row, "closed_by", json!(now.closed_by));
+    put(&mut row, "left", json!(now.left));
     row
 }
 

@@ -12,10 +12,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
 use super::body::{NoQuery, read_json};
-use super::buckets::query;
+use super::buckets::{put, query};
 use super::problem::Problem;
 use super::who::Caller;
-use crate::operate::dead::{Found, Order, Outcome, Wanted, as_json, count, outcome_as_json, run, short_glob};
+use crate::operate::dead::{Found, Order, Outcome, Wanted, as_value, count, outcome_as_json, run, short_glob};
 use crate::store::StoreError;
 use crate::store::dead::{Act, Letter, PAGE_MOST};
 use crate::store::link::OfStore;
@@ -126,10 +126,7 @@ pub(super) async fn list(
     };
     let (letters, has_more) = door.ask(call).await?;
     let next = letters.last().filter(|_| has_more).map(|letter| letter.entry.to_string());
-    let letters: Vec<Value> = letters
-        .iter()
-        .map(|letter| serde_json::from_str(&as_json(letter)).expect("it was JSON a moment ago"))
-        .collect();
+    let letters: Vec<Value> = letters.iter().map(as_value).collect();
     Ok(Json(json!({ "letters": letters, "next": next })))
 }
 
@@ -232,7 +229,7 @@ async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Js
     }
     let mut said = outcome_as_json(act, matched, &outcome);
     if let Some((key, why)) = outcome.why {
-        said["why"] = json!(format!("{key}: {why}"));
+        put(&mut said, "why", json!(format!("{key}: {why}")));
     }
     Ok(Json(said))
 }

@@ -1,7 +1,9 @@
 //! Metrics as Prometheus reads them: families with their help, and samples with labels.
 
+use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{Encoder as _, TextEncoder};
+
+use super::problem::Problem;
 
 /// The families of an answer, in the order in which they were added.
 #[derive(Default)]
@@ -21,15 +23,16 @@ fn labels(of: &[Label]) -> Vec<LabelPair> {
 }
 
 impl Families {
-    fn family(&mut self, name: &str, help: &str, kind: MetricType) -> &mut MetricFamily {
-        if self.0.last().is_none_or(|last| last.name() != name) {
-            let mut family = MetricFamily::default();
-            family.set_name(name.to_owned());
-            family.set_help(help.to_owned());
-            family.set_field_type(kind);
-            self.0.push(family);
+    fn add(&mut self, name: &str, help: &str, kind: MetricType, metric: Metric) {
+        if let Some(last) = self.0.last_mut().filter(|last| last.name() == name) {
+            return last.mut_metric().push(metric);
         }
-        self.0.last_mut().expect("it was just added")
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_owned());
+        family.set_help(help.to_owned());
+        family.set_field_type(kind);
+        family.mut_metric().push(metric);
+        self.0.push(family);
     }
 
     /// A sample of something that only grows. All samples of a name are added one after the other.
@@ -37,7 +40,7 @@ impl Families {
         let (mut counter, mut metric) = (Counter::default(), Metric::from_label(labels(of)));
         counter.set_value(value);
         metric.set_counter(counter);
-        self.family(name, help, MetricType::COUNTER).mut_metric().push(metric);
+        self.add(name, help, MetricType::COUNTER, metric);
     }
 
     /// A sample of something that goes up and down, likewise.
@@ -45,7 +48,7 @@ impl Families {
         let (mut gauge, mut metric) = (Gauge::default(), Metric::from_label(labels(of)));
         gauge.set_value(value);
         metric.set_gauge(gauge);
-        self.family(name, help, MetricType::GAUGE).mut_metric().push(metric);
+        self.add(name, help, MetricType::GAUGE, metric);
     }
 
     /// A histogram: how many were within each bound, all of them, and their sum.
@@ -71,13 +74,14 @@ impl Families {
         histogram.set_sample_count(count);
         histogram.set_sample_sum(sum);
         metric.set_histogram(histogram);
-        self.family(name, help, MetricType::HISTOGRAM).mut_metric().push(metric);
+        self.add(name, help, MetricType::HISTOGRAM, metric);
     }
 
     /// As text. A family without a sample is left out.
-    pub(super) fn text(self) -> String {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.0, &mut text).expect("every family has a name and a sample");
-        String::from_utf8(text).expect("it was made of text")
+    pub(super) fn text(self) -> Result<String, Problem> {
+        let mut text = String::new();
+        let written = TextEncoder::new().encode_utf8(&self.0, &mut text);
+        written.map_err(|why| Problem::internal(format!("the metrics cannot be written: {why}")))?;
+        Ok(text)
     }
 }

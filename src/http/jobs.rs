@@ -61,7 +61,7 @@ fn job_as_json(job: &WaitingJob) -> Value {
         _ => job.first.len(),
     };
     json!({
-        "bytes": job.bytes, "cut": is_cut, "first": shown(&job.first[..whole]),
+        "bytes": job.bytes, "cut": is_cut, "first": shown(job.first.get(..whole).unwrap_or_default()),
         "first_base64": BASE64_STANDARD.encode(&job.first),
     })
 }

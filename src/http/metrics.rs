@@ -89,7 +89,7 @@ pub(super) async fn all(
             families.gauge("dripd_redis_lacks", help, &[("what", what)], f64::from(u8::from(lacks)));
         }
     }
-    Ok(([(header::CONTENT_TYPE, TEXT)], families.text()))
+    Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
 }
 
 /// What is of this process.
@@ -348,5 +348,5 @@ pub(super) async fn buckets(
         let help = "Jobs of it that were rejected in the last 10 to 20 minutes, about.";
         families.gauge("dripd_bucket_rejected_recently", help, &[("bucket", &row.bucket)], row.rejected as f64);
     }
-    Ok(([(header::CONTENT_TYPE, TEXT)], families.text()))
+    Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
 }

@@ -3,6 +3,20 @@
 //! It runs in a thread of its own with connections of its own, so that nothing it does keeps the pacer waiting, and outlives the
 //! daemon's connection to Redis. A request goes `serve` (a connection) → `who` (who asks) → its file here → `Store`.
 //! `feed` looks once a second for whoever listens to `events`; `pages` is what a browser loads.
+//!
+//! Nothing that is asked here may end the daemon: a release aborts where anything panics, and the pacer with it. So there is no `expect`
+//! and no index here, and what cannot be is an answer with 500.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::expect_used,
+        clippy::unwrap_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::indexing_slicing,
+        clippy::string_slice
+    )
+)]
 
 mod act;
 mod ask;

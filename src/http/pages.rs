@@ -68,10 +68,12 @@ pub(super) fn is_page(path: &str) -> bool {
 /// What a file is known by: as long as it is the same, a browser need not load it again.
 fn tag(file: &File) -> HeaderValue {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
-    let of = |file: &File| format!("\"{}\"", BASE64_URL_SAFE_NO_PAD.encode(&digest(&SHA256, file.2).as_ref()[..12]));
+    let known_as = |file: &File| digest(&SHA256, file.2).as_ref().iter().take(12).copied().collect::<Vec<u8>>();
+    let of = |file: &File| format!("\"{}\"", BASE64_URL_SAFE_NO_PAD.encode(known_as(file)));
     let tags = TAGS.get_or_init(|| FILES.iter().map(of).collect());
-    let at = FILES.iter().position(|other| other.0 == file.0).expect("it is one of them");
-    HeaderValue::from_str(&tags[at]).expect("letters and digits")
+    let tag = FILES.iter().zip(tags).find_map(|(other, tag)| (other.0 == file.0).then_some(tag));
+    // Letters and digits in quotes. One that has none is loaded each time.
+    tag.and_then(|tag| HeaderValue::from_str(tag).ok()).unwrap_or_else(|| HeaderValue::from_static("\"\""))
 }
 
 fn served(file: &File, asked: &HeaderMap) -> Response {
@@ -94,7 +96,10 @@ fn served(file: &File, asked: &HeaderMap) -> Response {
 
 /// `GET /`.
 pub(super) async fn page(asked: HeaderMap) -> Response {
-    served(file("index.html").expect("it is one of them"), &asked)
+    match file("index.html") {
+        Some(index) => served(index, &asked),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 /// `GET /assets/<file>`.

@@ -53,6 +53,11 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
 
+    /// What cannot be: a fault of this program, which goes on.
+    pub(super) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+
     /// A member more.
     pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
@@ -60,7 +65,7 @@ impl Problem {
     }
 
     pub(super) fn header(mut self, name: HeaderName, value: &str) -> Self {
-        self.headers.push((name, HeaderValue::from_str(value).expect("plain text")));
+        self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value))); // plain text
         self
     }
 

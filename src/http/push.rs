@@ -90,30 +90,27 @@ pub(super) async fn push(
         Some("lines") => true,
         Some(other) => return Err(Problem::bad_request(format!("split={other:?} is not known; write split=lines"))),
     };
-    let jobs = if is_split {
+    if is_split {
         let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(NDJSON) {
             let detail = format!("split=lines takes a body of Content-Type {NDJSON}");
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail));
         }
-        lines(&read(body, LINES_BYTES_MOST).await?, job_most)?
-    } else {
-        vec![read(body, job_most).await?.to_vec()]
-    };
-    let options = submit::options(&head.headers)?;
-    if is_split && options.is_any() {
-        return Err(Problem::bad_request("the headers of a job are for a single one; leave split=lines out"));
-    }
-    if is_split {
+        let jobs = lines(&read(body, LINES_BYTES_MOST).await?, job_most)?;
+        if submit::options(&head.headers)?.is_any() {
+            return Err(Problem::bad_request("the headers of a job are for a single one; leave split=lines out"));
+        }
         let pushed = door.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
         return Ok(answer(pushed, true));
     }
+    let job = read(body, job_most).await?.to_vec();
+    let options = submit::options(&head.headers)?;
     if options.is_any() {
-        let submitted = door.call(async |whole| whole.of(&bucket).submit(&bucket, &jobs[0], &options).await).await?;
+        let submitted = door.call(async |whole| whole.of(&bucket).submit(&bucket, &job, &options).await).await?;
         return Ok(submit::answer(submitted));
     }
     // A bucket may have a `ttl`, from the file or set by an operator: then a single job has a deadline as one with options.
-    Ok(match door.call(async |whole| whole.of(&bucket).post(&bucket, &jobs[0]).await).await? {
+    Ok(match door.call(async |whole| whole.of(&bucket).post(&bucket, &job).await).await? {
         Posted::Pushed(pushed) => answer(pushed, false),
         Posted::Submitted(submitted) => submit::answer(submitted),
     })

@@ -188,7 +188,8 @@ impl Backlog {
     /// For how long the bucket will be busy with them.
     #[must_use]
     pub fn busy(&self) -> Duration {
-        self.period.mul_f64(self.letters as f64 / f64::from(self.count))
+        let seconds = self.period.as_secs_f64() * self.letters as f64 / f64::from(self.count);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
@@ -362,6 +363,16 @@ struct Other {
 /// A letter as JSON: what is no UTF-8 in base64; every character that a terminal or a reader could take amiss is escaped.
 #[must_use]
 pub fn as_json(letter: &Letter) -> String {
+    shown_json(&serde_json::to_string(&object(letter)).expect("texts and numbers"))
+}
+
+/// The same as a value.
+#[must_use]
+pub fn as_value(letter: &Letter) -> serde_json::Value {
+    serde_json::to_value(object(letter)).unwrap_or_default()
+}
+
+fn object(letter: &Letter) -> Object {
     let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
     let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
     let Text(reason, reason_base64) = Text::of(letter.field("reason"));
@@ -370,7 +381,7 @@ pub fn as_json(letter: &Letter) -> String {
         let (Text(field, field_base64), Text(value, value_base64)) = (Text::of(Some(name)), Text::of(Some(value)));
         Other { field, field_base64, value, value_base64 }
     };
-    let object = Object {
+    Object {
         entry: letter.entry.to_string(),
         at: rfc3339(letter.entry.ms),
         malformed: letter.malformed,
@@ -385,13 +396,22 @@ pub fn as_json(letter: &Letter) -> String {
         job_base64,
         bytes: letter.field("job").map(<[u8]>::len),
         others: others(letter).map(other).collect(),
-    };
-    shown_json(&serde_json::to_string(&object).expect("texts and numbers"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn however_many_letters_there_are_it_is_said_for_how_long_they_last() {
+        let busy = |letters, count, secs| Backlog { letters, count, period: Duration::from_secs(secs) }.busy();
+        assert_eq!(busy(30, 10, 1), Duration::from_secs(3));
+        assert_eq!(
+            (busy(u64::MAX, 1, 31_622_400), busy(1, 0, 1), busy(0, 0, 0)),
+            (Duration::MAX, Duration::MAX, Duration::MAX)
+        );
+    }
 
     #[test]
     fn a_job_is_named_by_an_id_in_a_stream_or_by_its_identity_outside() {

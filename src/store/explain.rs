@@ -371,6 +371,7 @@ impl BudgetFacts {
         let (now, json, source) =
             redis::from_redis_value::<(String, Vec<u8>, Vec<u8>)>(reply).map_err(|why| refuse(why.to_string()))?;
         let facts: Self = serde_json::from_slice(&json).map_err(|why| refuse(why.to_string()))?;
+        let [_, ..] = facts.levels[..] else { return Err(refuse("a chain without a level".to_owned())) };
         Ok(Self {
             now_us: now.parse().map_err(|_| refuse(now))?,
             source: serde_json::from_slice(&source).ok(), // empty, or a newer one's: then nobody knows
@@ -387,15 +388,17 @@ impl Facts {
     /// [`StoreError::Reply`], with what is wrong with it.
     pub fn read(reply: redis::Value) -> Result<Self, StoreError> {
         let refuse = |why: String| StoreError::Reply { call: "drip__explain", reply: why };
-        let (now, json, source, workers) =
-            redis::from_redis_value::<ExplainReply>(reply).map_err(|why| refuse(why.to_string()))?;
+        let (now, json, source, workers): (String, Vec<u8>, Vec<u8>, Vec<redis::Value>) =
+            redis::from_redis_value(reply).map_err(|why| refuse(why.to_string()))?;
         let facts: Self = serde_json::from_slice(&json).map_err(|why| refuse(why.to_string()))?;
-        let (workers, []) = workers.as_chunks::<3>() else { return Err(refuse(format!("{workers:?}"))) };
+        let ((workers, []), [_, ..]) = (workers.as_chunks::<3>(), &facts.levels[..]) else {
+            return Err(refuse(format!("{:?} {workers:?}", facts.levels)));
+        };
         let number = |value: &redis::Value| u64::from_redis_value_ref(value).map_err(|why| refuse(why.to_string()));
         let worker = |[name, leases, idle_ms]: &[redis::Value; 3]| {
             let name = Vec::<u8>::from_redis_value_ref(name).map_err(|why| refuse(why.to_string()))?;
-            let name = String::from_utf8_lossy(&name).into_owned();
-            Ok(Worker { name, leases: number(leases)?, idle_ms: number(idle_ms)? })
+            let (name, leases) = (String::from_utf8_lossy(&name).into_owned(), number(leases)?);
+            Ok(Worker { name, leases, idle_ms: number(idle_ms)? })
         };
         Ok(Self {
             now_us: now.parse().map_err(|_| refuse(now))?,
@@ -463,9 +466,6 @@ impl Admit {
             .map_or_else(|_| format!("{} {}", self.limiter, self.args.join(" ")), |limiter| limiter.to_string())
     }
 }
-
-/// What `drip__explain` replies: the time, the facts, the source, and three values a worker.
-type ExplainReply = (String, Vec<u8>, Vec<u8>, Vec<redis::Value>);
 
 impl Store {
     /// Why a bucket waits.

@@ -425,3 +425,20 @@ fn each_lua_file_is_a_block_with_one_table_and_the_chunk_keeps_few_names() {
     }
     assert!((20..120).contains(&all), "{all} names; Lua allows 200");
 }
+
+#[test]
+fn no_part_of_the_http_door_ends_the_daemon_whatever_is_asked() {
+    // A release build aborts where anything panics, and the pacer with it.
+    let breaks = [".expect(", ".unwrap()", "unreachable!", "panic!", "todo!", "assert!"];
+    for path in files(Path::new("src/http"), "rs") {
+        let source = std::fs::read_to_string(&path).expect("a file");
+        let served = source.split("#[cfg(test)]").next().unwrap_or_default();
+        for line in served.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            assert!(!breaks.iter().any(|word| line.contains(word)), "{}: {}", path.display(), line.trim());
+        }
+    }
+    let door = std::fs::read_to_string("src/http/mod.rs").expect("a file");
+    for lint in ["clippy::indexing_slicing", "clippy::expect_used", "clippy::unwrap_used", "clippy::panic"] {
+        assert!(door.contains(lint), "clippy looks for {lint} in all of it");
+    }
+}
