@@ -13,6 +13,7 @@ use crate::store::change::{Author, Change, Told};
 use crate::words::bucket::BucketName;
 use crate::words::duration;
 use crate::words::glob;
+use crate::words::shown::line;
 use crate::words::subject::Subject;
 
 /// What each of these commands takes.
@@ -129,7 +130,7 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
             format!("{question} There is no terminal to ask at; add --yes if it is meant"),
         ));
     }
-    let _ = write!(std::io::stderr(), "{question} [y/N] ");
+    let _ = write!(std::io::stderr(), "{} [y/N] ", line(question));
     let mut answer = String::new();
     input.read_line(&mut answer)?;
     let is_yes = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");

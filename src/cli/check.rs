@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::{Exit, Failure, say};
+use super::{Exit, Failure, say_all};
 use crate::config::connection::Place;
 use crate::config::{Config, Environment};
 use crate::store::Address;
@@ -72,7 +72,7 @@ impl Check {
             );
         }
         lines.extend(config.warnings().iter().map(|warning| format!("warning   {warning}")));
-        say(&lines.join("\n"));
+        say_all(&lines.join("\n"));
         Ok(Exit::Done)
     }
 }

@@ -2,6 +2,8 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+use crate::words::shown::{alone, line as one_line};
+
 /// How many columns a terminal has at least.
 pub(super) const COLUMNS: usize = 80;
 
@@ -12,7 +14,7 @@ const LABEL: usize = 12;
 pub(super) fn labelled(label: &str, text: &str) -> String {
     let (mut out, mut line) = (String::new(), format!("{label:<LABEL$}"));
     let mut is_empty = true;
-    for word in text.split(' ') {
+    for word in one_line(text).split(' ') {
         if !is_empty && line.width() + 1 + word.width() > COLUMNS {
             out += &(line + "\n");
             line = " ".repeat(LABEL);
@@ -32,10 +34,7 @@ pub(super) fn name(name: &str, columns: usize) -> String {
     let (mut shown, mut width) = (String::new(), 0);
     let mut before_last = 0;
     for c in name.chars() {
-        let piece = match c {
-            '"' | '\'' | '\\' => c.to_string(),
-            c => c.escape_debug().to_string(),
-        };
+        let piece = alone(c);
         width += piece.chars().filter_map(char::width).sum::<usize>();
         shown += &piece;
         if width > columns {

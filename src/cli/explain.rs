@@ -4,11 +4,12 @@ use clap::Args;
 
 use super::args::whole;
 use super::change::Kind;
-use super::{Exit, Failure, connect, say};
+use super::{Exit, Failure, connect, say_all, say_json};
 use crate::config::{Config, settings};
 use crate::explain::{BudgetSaid, Explanation, File, Wall, WhatIfSaid};
 use crate::store::change::{Change, SetTo};
 use crate::words::bucket::BucketName;
+use crate::words::shown::line;
 use crate::words::subject::Subject;
 
 /// Say why a bucket waits.
@@ -50,8 +51,11 @@ impl Explain {
         if self.kind.budget {
             let facts = whole.of(&self.bucket).explain_budget(&self.bucket).await?;
             let said = BudgetSaid::of(&facts, &Wall::here(facts.now_us));
-            let json = || serde_json::to_string(&said).expect("an explanation is text and numbers");
-            say(if self.json { json() } else { said.text() }.trim_end());
+            if self.json {
+                say_json(&said);
+            } else {
+                say_all(said.text().trim_end());
+            }
             return Ok(Exit::Done);
         }
         let facts = whole.of(&self.bucket).explain(&self.bucket).await?;
@@ -61,9 +65,9 @@ impl Explain {
         let file = File { name: config.source(), is_in_force };
         let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
         if self.json {
-            say(&serde_json::to_string(&explanation).expect("an explanation is text and numbers"));
+            say_json(&explanation);
         } else {
-            say(explanation.text().trim_end());
+            say_all(explanation.text().trim_end());
         }
         Ok(Exit::Done)
     }
@@ -76,15 +80,17 @@ impl Ask {
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let subject = Subject { is_budget: false, pattern: self.bucket.as_str() };
-        let given = settings::parse(&self.keys, &subject).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
+        let given =
+            settings::parse(&self.keys, &subject).map_err(|why| Failure::of_lines(Exit::Usage, why.to_string()))?;
         let set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
         let change = Change { what: "set", pattern: self.bucket.to_string(), set, ..Change::default() };
         let what_if = connect(config).await?.of(&self.bucket).what_if(&self.bucket, &change, self.push).await?;
         let said = WhatIfSaid::of(self.bucket.as_str(), self.push, what_if);
         if self.json {
-            say(&serde_json::to_string(&said).expect("a forecast is text and numbers"));
+            say_json(&said);
         } else {
-            say(said.text(&self.keys).trim_end());
+            let keys: Vec<String> = self.keys.iter().map(|key| line(key).into_owned()).collect();
+            say_all(said.text(&keys).trim_end());
         }
         Ok(Exit::Done)
     }

@@ -8,7 +8,7 @@ use crate::operate::change::ChangeError;
 use crate::store::StoreError;
 use crate::store::acl::Role;
 use crate::system::built_in_redis::BuiltInRedisError;
-use crate::words::shown::shown;
+use crate::words::shown;
 
 /// An error as the user sees it: a line, and an exit code.
 #[derive(Debug)]
@@ -31,7 +31,13 @@ enum OfCall {
 
 impl Failure {
     pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), of_call: None }
+        let message = shown::line(&message.into()).into_owned();
+        Self { exit, message, of_call: None }
+    }
+
+    /// One that has a line for each problem.
+    pub(super) fn of_lines(exit: Exit, message: String) -> Self {
+        Self { exit, message, of_call: None }
     }
 
     /// The same with more behind it.
@@ -41,7 +47,7 @@ impl Failure {
 
     /// For the user, who tried something as a role: `set rate=5/s for acme`, as an operator.
     pub(super) fn said(&self, tried: &str, role: Role) -> String {
-        let (message, tried) = (&self.message, shown(tried.as_bytes()));
+        let (message, tried) = (&self.message, shown::line(tried));
         match &self.of_call {
             None => message.clone(),
             Some(OfCall::Refused { .. }) => format!("cannot {tried}: {message}"),
@@ -62,7 +68,7 @@ impl Failure {
 
 impl From<crate::config::BadConfig> for Failure {
     fn from(why: crate::config::BadConfig) -> Self {
-        Self::new(Exit::BadConfig, why.to_string())
+        Self::of_lines(Exit::BadConfig, why.to_string())
     }
 }
 

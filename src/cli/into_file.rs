@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::operate::moment::of_micros;
 use crate::store::settings::{Settings, Stands};
 use crate::words::glob::{self, Glob};
+use crate::words::shown::{is_seen, line};
 use crate::words::subject::Subject;
 
 const HEAD: &str = "\
@@ -116,7 +117,7 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
     if is_entry {
         // An entry's match is a glob: what would be special in a name is made plain.
         let pattern = if one.is_glob { this.pattern.to_owned() } else { glob::of_name(this.pattern) };
-        lines.push(format!("[[{}]]\nmatch = {}", this.kind(), toml::Value::String(pattern)));
+        lines.push(format!("[[{}]]\nmatch = {}", this.kind(), as_text(&toml::Value::String(pattern))));
     }
     for (key, (stands, pattern)) in decided {
         let from = if pattern == one.pattern {
@@ -124,7 +125,7 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
         } else {
             format!(" # set for {:?}", Subject::of_stored(pattern).pattern)
         };
-        let line = format!("{key} = {}{from}", stands.text);
+        let line = line(&format!("{key} = {}{from}", seen(&stands.text))).into_owned();
         lines.push(if is_entry { line } else { format!("# for a [[budget]] {:?}: {line}", this.pattern) });
     }
     for (key, lies) in &one.keys {
@@ -139,8 +140,60 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
                 .till
                 .as_deref()
                 .map_or("until it is taken back".to_owned(), |till| format!("until {}", of_micros(till)));
-            lines.push(format!("# not for the file: {} {has} {until}", this.quoted()));
+            lines.push(line(&format!("# not for the file: {} {has} {until}", this.quoted())).into_owned());
         }
     }
     if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
+}
+
+/// The same value of TOML in characters that are seen. What is no TOML stays as it is: the line that it stands in is a line all the same.
+fn seen(text: &str) -> String {
+    if text.chars().all(is_seen) {
+        return text.to_owned();
+    }
+    let value = format!("value = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    value.map_or_else(|| text.to_owned(), |value| as_text(&value))
+}
+
+/// A value as TOML. One with characters that are not seen has them as escapes, which only a basic string knows.
+fn as_text(value: &toml::Value) -> String {
+    let usual = value.to_string();
+    match value {
+        _ if usual.chars().all(is_seen) => usual,
+        toml::Value::String(text) => basic(text),
+        toml::Value::Array(list) => format!("[{}]", list.iter().map(as_text).collect::<Vec<_>>().join(", ")),
+        toml::Value::Table(table) => {
+            let member = |(key, value): (&String, &toml::Value)| format!("{} = {}", basic(key), as_text(value));
+            format!("{{ {} }}", table.iter().map(member).collect::<Vec<_>>().join(", "))
+        }
+        _ => usual,
+    }
+}
+
+fn basic(text: &str) -> String {
+    let piece = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if is_seen(c) => c.to_string(),
+        c => format!("\\U{:08X}", u32::from(c)),
+    };
+    format!("\"{}\"", text.chars().map(piece).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_with_characters_that_nobody_sees_means_the_same_and_shows_them() {
+        for (text, shown) in [
+            ("'5/s'", "'5/s'"),
+            ("\"it's \\\"\u{202e}\\\\\"", r#""it's \"\U0000202E\\""#),
+            ("'\\\u{202e}'", r#""\\\U0000202E""#),
+            ("[{ 'a\u{200b}' = 1 }, \"b\u{ad}\"]", r#"[{ "a\U0000200B" = 1 }, "b\U000000AD"]"#),
+        ] {
+            assert_eq!(seen(text), shown);
+            let table = |text: &str| format!("x = {text}").parse::<toml::Table>().expect(text);
+            assert_eq!(table(text), table(shown));
+        }
+    }
 }

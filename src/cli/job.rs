@@ -3,7 +3,7 @@
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::change::{author, confirm};
-use super::{Exit, Failure, connect, say};
+use super::{Exit, Failure, connect, say, say_json};
 use crate::config::Config;
 use crate::store::purge::What as Purged;
 use crate::store::submit::Cancelled;
@@ -87,7 +87,7 @@ impl Find {
             let json = serde_json::json!({
                 "bucket": self.bucket.as_str(), "id": self.id, "state": found.state, "eta_ms": eta_ms, "attempt": found.attempt,
             });
-            say(&json.to_string());
+            say_json(&json);
         } else {
             let when = eta_ms.map_or_else(String::new, |ms| format!(", attempt {}, due in {ms} ms", found.attempt));
             say(&format!("{}: {}{when}", shown(self.id.as_bytes()), found.state));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::args::whole;
-use super::{Exit, Failure, connect, say};
+use super::{Exit, Failure, connect, say, say_json};
 use crate::config::{BadConfig, Config};
 use crate::operate::limit::{Asked, as_json, is_closed, never_passes};
 use crate::store::acl::Role;
@@ -98,7 +98,7 @@ impl Limit {
     /// Say the verdict, and by the exit code too. What will never pass is an error, not a matter of trying later.
     fn say(&self, verdict: &Verdict, never: bool) -> Result<Exit, Failure> {
         if self.json {
-            say(&as_json(verdict, self.quantity).to_string());
+            say_json(&as_json(verdict, self.quantity));
         } else if !never {
             say(&in_words(verdict, self.quantity));
         }

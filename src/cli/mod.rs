@@ -47,6 +47,7 @@ use crate::config::{Config, Environment};
 use crate::store::acl::Role;
 use crate::store::{Address, Layout, StoreError, Whole};
 use crate::words::cut::ranges;
+use crate::words::shown;
 
 /// How long a command tries to reach Redis.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -244,9 +245,9 @@ fn with_notes(command: clap::Command, group: &str) -> clap::Command {
 /// Read the command line, do what it says, and reply the exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = command().try_get_matches().unwrap_or_else(|why| refuse(why));
     let name = matches.subcommand_name().unwrap_or_default().to_owned();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|why| why.exit());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|why| refuse(why));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(why) => {
@@ -342,17 +343,40 @@ async fn connect_now(config: &Config) -> Result<Whole, Failure> {
     }
 }
 
-/// A line of standard output. One that nobody reads changes nothing: what was done is done.
+/// A line of standard output, whatever it was made of. One that nobody reads changes nothing: what was done is done.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+    let _ = writeln!(std::io::stdout(), "{}", shown::line(line));
 }
 
-/// A line of standard error, likewise.
-fn say_err(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+/// The same of several lines.
+fn say_all(lines: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", shown::lines(lines));
 }
 
-/// What a command is asked to print. A reader that has seen enough (`| head`) is no failure.
+/// A value as JSON, on a line of standard output.
+fn say_json(value: &impl serde::Serialize) {
+    let json = serde_json::to_string(value).expect("it is text and numbers");
+    let _ = writeln!(std::io::stdout(), "{}", shown::shown_json(&json));
+}
+
+/// Lines of standard error, likewise.
+fn say_err(lines: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", shown::lines(lines));
+}
+
+/// End as a wrong command line does. Where something in it is not seen, the same is said of the words as they can be shown.
+fn refuse(why: clap::Error) -> ! {
+    let args = || std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    if args().all(|arg| arg.chars().all(shown::is_seen)) {
+        why.exit(); // in its colours
+    }
+    let safe = command().try_get_matches_from(args().map(|arg| shown::line(&arg).into_owned()));
+    let why = safe.err().unwrap_or(why);
+    say_err(why.render().to_string().trim_end());
+    std::process::exit(why.exit_code());
+}
+
+/// What a command is asked to print, byte for byte. A reader that has seen enough (`| head`) is no failure.
 fn print(text: &[u8]) -> Result<Exit, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {

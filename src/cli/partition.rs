@@ -1,8 +1,10 @@
 //! `dripd partition`: where a bucket lives, reckoned here; Redis is not asked.
 
+use std::io::IsTerminal as _;
+
 use clap::Args;
 
-use super::{Exit, say};
+use super::{Exit, print, say};
 use crate::config::Config;
 use crate::store::Layout;
 use crate::words::bucket::BucketName;
@@ -33,7 +35,12 @@ impl Show {
         };
         let number = layout.number_of(bucket);
         if self.key {
-            say(&layout.partition(number).queue(bucket));
+            let key = layout.partition(number).queue(bucket);
+            if std::io::stdout().is_terminal() {
+                say(&key);
+            } else {
+                let _ = print(format!("{key}\n").as_bytes()); // byte for byte, for whoever pushes there
+            }
         } else {
             say(&number.to_string());
         }

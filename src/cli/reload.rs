@@ -16,7 +16,7 @@ pub(super) async fn run(config: &Config) -> Result<Exit, Failure> {
     for answer in answers {
         match answer {
             Answer::Live => live += 1,
-            Answer::Refused { why } => return Err(Failure::new(Exit::BadConfig, why)),
+            Answer::Refused { why } => return Err(Failure::of_lines(Exit::BadConfig, why)),
             Answer::Failed { why } => return Err(Failure::new(Exit::Failed, why)),
             Answer::Waits { why } => return Err(Failure::new(Exit::Unavailable, why)),
             Answer::NotMine { pid, source } => {

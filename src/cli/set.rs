@@ -36,7 +36,7 @@ pub(super) struct Unset {
 }
 
 fn usage(why: &impl ToString) -> Failure {
-    Failure::new(Exit::Usage, why.to_string())
+    Failure::of_lines(Exit::Usage, why.to_string())
 }
 
 impl Set {

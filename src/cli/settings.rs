@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Exit, Failure, connect, into_file, say};
+use super::{Exit, Failure, connect, into_file, say, say_all, say_json};
 use crate::config::Config;
 use crate::operate::moment::of_micros;
 use crate::operate::settings::{Row, as_json, rows};
 use crate::store::settings::Settings;
 use crate::words::duration;
 use crate::words::glob::Glob;
+use crate::words::shown::{line, shown};
 use crate::words::subject::Subject;
 use clap::Args;
 
@@ -35,18 +36,18 @@ impl List {
             glob.as_ref().is_none_or(|glob| glob.matches(Subject::of_stored(&one.pattern).pattern.as_bytes()))
         };
         if self.toml {
-            say(into_file::as_toml(&all, is_asked).trim_end());
+            say_all(into_file::as_toml(&all, is_asked).trim_end());
             return Ok(Exit::Done);
         }
         all.retain(is_asked);
         let rows: Vec<Row> = all.iter().flat_map(rows).collect();
         if self.json {
-            say(&as_json(&rows).to_string());
+            say_json(&as_json(&rows));
         } else if rows.is_empty() {
             say("nothing is set: the file and its defaults hold");
         } else {
             for row in &rows {
-                say(&as_text(row, now));
+                say_all(&as_text(row, now));
             }
         }
         Ok(Exit::Done)
@@ -61,19 +62,21 @@ fn as_text(row: &Row, now: u64) -> String {
         "slow-down" => format!("slowed down ({})", row.stands.text),
         key => format!("{key} = {}", row.stands.text),
     };
-    let mut text = format!("{}: {what}", row.subject);
+    // Foreign words: none of them may look like a line of this list.
+    let shown = |text: &str| shown(text.as_bytes());
+    let mut text = line(&format!("{}: {what}", row.subject)).into_owned();
     if let Some(till) = &row.stands.till {
         let left = till.parse::<u64>().unwrap_or(0).saturating_sub(now) / 1_000_000;
         let left =
             if left == 0 { "now".to_owned() } else { format!("in {}", duration::about(Duration::from_secs(left))) };
-        text += &format!("\n  until {} ({left})", of_micros(till));
+        text += &format!("\n  until {} ({left})", shown(&of_micros(till)));
     }
-    text += &format!("\n  since {} by {}", of_micros(&row.stands.since), row.stands.by);
+    text += &format!("\n  since {} by {}", shown(&of_micros(&row.stands.since)), shown(&row.stands.by));
     if !row.stands.user.is_empty() {
-        text += &format!(" as Redis user {}", row.stands.user);
+        text += &format!(" as Redis user {}", shown(&row.stands.user));
     }
     if let Some(reason) = &row.stands.reason {
-        text += &format!("\n  because {reason}");
+        text += &format!("\n  because {}", shown(reason));
     }
     text
 }

@@ -18,7 +18,7 @@ use crate::store::top::Row;
 use crate::store::view::BucketStatus;
 use crate::words::bucket::BucketName;
 use crate::words::duration;
-use crate::words::shown::shell;
+use crate::words::shown::{line as one_line, lines, shell, shown_json};
 
 /// Say how things stand.
 #[derive(Debug, Args)]
@@ -46,8 +46,8 @@ impl Show {
             let status = store.status(&config.record).await?;
             (serde_json::to_string(&status), describe(&status, config))
         };
-        let line = if self.json { json.expect("a status is text and numbers") + "\n" } else { text };
-        print(line.as_bytes())
+        let json = json.expect("a status is text and numbers") + "\n";
+        print(if self.json { shown_json(&json) } else { lines(&text).into_owned() }.as_bytes())
     }
 }
 
@@ -200,7 +200,7 @@ fn describe_daemon(daemon: &DaemonStatus) -> String {
 
 fn describe_bucket(status: &BucketStatus) -> String {
     let mut out = String::new();
-    let mut line = |name: &str, text: String| out += &format!("{name:<12}{text}\n");
+    let mut line = |name: &str, text: String| out += &format!("{name:<12}{}\n", one_line(&text));
     line("bucket", status.bucket.clone());
     line("depth", format!("{} of {}", status.depth, status.capacity));
     if let Some(why) = &status.refused {

@@ -30,6 +30,7 @@ pub use server::{Fsync, RedisSettings};
 
 use crate::words::glob::{self, Kind};
 use crate::words::policy::{Matched, Policy, Record};
+use crate::words::shown;
 use crate::words::source::Source;
 
 /// How many globs that are neither a name nor a plain prefix are allowed.
@@ -83,8 +84,8 @@ impl BadConfig {
 impl fmt::Display for BadConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.problems.len();
-        write!(f, "{}: {n} problem{}", self.source, if n == 1 { "" } else { "s" })?;
-        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+        write!(f, "{}: {n} problem{}", shown::line(&self.source), if n == 1 { "" } else { "s" })?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {}", shown::lines(problem)))
     }
 }
 

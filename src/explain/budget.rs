@@ -7,9 +7,10 @@ use serde::Serialize;
 use super::above::{above, called, full, its_time_is_for, latest, stopped};
 use super::binds::Binding;
 use super::moment::Wall;
-use super::{Link, chain_text, count, plain, values_text};
+use super::{Link, chain_text, count, values_text};
 use crate::store::explain::BudgetFacts;
 use crate::words::duration::say;
+use crate::words::shown::line;
 
 /// How a budget stands. Its JSON is what `dripd explain --budget --json` prints; `docs/explain.md` says what each field means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,7 +57,7 @@ impl BudgetSaid {
             + "\n"
             + &values_text(self.chain.iter().take(1).flat_map(|link| &link.policy))
             + "\n"
-            + &self.says
+            + &line(&self.says)
             + "\n"
     }
 }
@@ -82,6 +83,6 @@ fn what_binds(facts: &BudgetFacts, waiting: u64, wall: &Wall) -> (Binding, Strin
     }
     match above(&facts.levels, wall) {
         Some(said) => (said.binding, format!("{}; {waits}", said.words)),
-        None => (Binding::Due, format!("the next job leaves now: nothing holds {} back; {waits}", plain(&name))),
+        None => (Binding::Due, format!("the next job leaves now: nothing holds {name} back; {waits}")),
     }
 }

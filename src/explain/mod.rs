@@ -22,7 +22,7 @@ pub use origin::Origin;
 use crate::store::explain::{self as facts, Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
 use crate::store::routes::say_pace;
 use crate::words::duration::{say, show};
-use crate::words::shown::{shell, shown};
+use crate::words::shown::{line as one_line, shell, shown};
 
 /// How wide a terminal is at least, and in it the labels and the values.
 const WIDTH: usize = 80;
@@ -151,6 +151,7 @@ pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
 /// A name, a value and where that comes from, in one line if it fits.
 fn row(name: &str, value: &str, said: &str) -> String {
     let name = format!("{name:<width$}", width = LABEL.max(name.chars().count() + 1));
+    let (value, said) = (one_line(value), one_line(said));
     let line = format!("{name}{value:<VALUE$}  {said}\n");
     if line.chars().count() <= WIDTH { line } else { format!("{name}{value}\n{:LABEL$}{said}\n", "") }
 }
@@ -220,7 +221,7 @@ impl Explanation {
     pub fn text(&self) -> String {
         let mut out = chain_text(&self.chain);
         out.push('\n');
-        let mut line = |label: &str, text: String| out += &format!("{label:<LABEL$}{text}\n");
+        let mut line = |label: &str, text: String| out += &format!("{label:<LABEL$}{}\n", one_line(&text));
         let over = if self.over > 0 { format!(", {} more are to be rejected", self.over) } else { String::new() };
         line("waiting", format!("{} of {}{over}", self.depth, self.capacity));
         if let Some(due) = &self.due {
@@ -252,7 +253,8 @@ impl Explanation {
             line("gate", format!("{}: {} of {} left{wait}", gate.limiter, gate.remaining, gate.limit));
         }
         out += &values_text(self.chain[..1].iter().flat_map(|link| &link.policy).chain(&self.limits));
-        out + "\n" + &self.says.join("\n") + "\n"
+        let says: Vec<_> = self.says.iter().map(|words| one_line(words)).collect();
+        out + "\n" + &says.join("\n") + "\n"
     }
 }
 

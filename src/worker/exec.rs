@@ -13,6 +13,7 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use super::{Job, Outcome};
+use crate::words::shown::shown;
 
 /// The exit code that says: do not try again (`EX_DATAERR`).
 const DEAD: i32 = 65;
@@ -62,7 +63,7 @@ impl Exec {
         let args = command.split_off(1);
         let program = command.remove(0);
         if !is_program(&program) {
-            return Err(format!("cannot run {}: there is no such program", program.to_string_lossy()));
+            return Err(format!("cannot run {}: there is no such program", shown(program.as_bytes())));
         }
         Ok(Self { program, args, limit })
     }

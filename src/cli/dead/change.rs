@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::super::change::{author, confirm};
-use super::super::{Exit, Failure, connect, say, say_err};
+use super::super::{Exit, Failure, connect, say, say_err, say_json};
 use super::Which;
 use crate::cli::args::whole;
 use crate::config::Config;
@@ -83,7 +83,7 @@ impl Change {
         let Outcome { done, malformed, kept, left, .. } = outcome;
         let gone = matched.saturating_sub(done + kept);
         if self.json {
-            return say(&outcome_as_json(act, matched, outcome).to_string());
+            return say_json(&outcome_as_json(act, matched, outcome));
         }
         let mut line = match (act, matched) {
             (_, 0) => "nothing to do".to_owned(),

@@ -7,6 +7,8 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
+use crate::words::shown;
+
 /// Fields as `name=value`, so that a line can be taken apart again: a value with anything but plain characters is quoted, and
 /// nothing begins a new line.
 pub(super) struct Fields;
@@ -36,36 +38,29 @@ impl Line<'_> {
 impl Visit for Line<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
-            "message" => self.write(format_args!("{}", on_one_line(value))),
-            name => self.write(format_args!("{name}={value:?}")),
+            "message" => self.write(format_args!("{}", shown::line(value))),
+            name => self.write(format_args!("{name}={}", quoted(value))),
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let value = format!("{value:?}");
         match field.name() {
-            "message" => self.write(format_args!("{}", on_one_line(&value))),
+            "message" => self.write(format_args!("{}", shown::line(&value))),
             name if is_plain(&value) => self.write(format_args!("{name}={value}")),
-            name => self.write(format_args!("{name}={value:?}")),
+            name => self.write(format_args!("{name}={}", quoted(&value))),
         }
     }
 }
 
 fn is_plain(value: &str) -> bool {
-    let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '"' || c == '=';
+    let is_odd = |c: char| c.is_whitespace() || !shown::is_seen(c) || c == '"' || c == '=';
     !value.is_empty() && !value.contains(is_odd)
 }
 
-/// A message without its control characters: they are shown as `\n` and the like.
-fn on_one_line(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
-        }
-        line
-    })
+/// A value in quotes, of which nothing is hidden.
+fn quoted(value: &str) -> String {
+    shown::line(&format!("{value:?}")).into_owned()
 }
 
 #[cfg(test)]
@@ -103,11 +98,13 @@ mod tests {
         let why = "cannot use redis: refused";
         let lines = written(|| {
             tracing::info!(bucket = %"sms:a", jobs = 3, why = %why, again = why, empty = %"", "told");
+            tracing::warn!(bucket = %"a\u{202e}b\u{3164}", "a\u{200b}b");
             tracing::warn!(url = %"a=b", quotes = %"a \"b\"", list = ?["x"], lines = %"a\nb", "one\ntwo\u{1b}[31m");
         });
         assert_eq!(
             lines,
             " INFO told bucket=sms:a jobs=3 why=\"cannot use redis: refused\" again=\"cannot use redis: refused\" empty=\"\"\n \
+             WARN a\\u{200b}b bucket=\"a\\u{202e}b\\u{3164}\"\n \
              WARN one\\ntwo\\u{1b}[31m url=\"a=b\" quotes=\"a \\\"b\\\"\" list=\"[\\\"x\\\"]\" lines=\"a\\nb\"\n"
         );
     }

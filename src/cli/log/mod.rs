@@ -13,6 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Exit, Failure};
 use crate::store::acl::Role;
+use crate::words::shown::shown_json;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -56,6 +57,7 @@ impl Log {
         // A terminal that was closed must not end a daemon: what cannot be written is not written.
         let builder = builder.log_internal_errors(false);
         if self.log_format == Some(Format::Json) {
+            let builder = builder.with_writer(|| Escaped);
             builder.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
             return Started::Json;
         }
@@ -84,6 +86,21 @@ impl Started {
             failure.said(tried, role).lines().for_each(|line| tracing::error!("{line}"));
         }
         Ok(failure.exit)
+    }
+}
+
+/// Standard error for records of JSON, of which the formatter hands over one at a time: what a terminal or a reader could take amiss is
+/// an escape there.
+struct Escaped;
+
+impl std::io::Write for Escaped {
+    fn write(&mut self, record: &[u8]) -> std::io::Result<usize> {
+        std::io::Write::write_all(&mut std::io::stderr(), shown_json(&String::from_utf8_lossy(record)).as_bytes())?;
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::Write::flush(&mut std::io::stderr())
     }
 }
 

@@ -14,6 +14,7 @@ use super::view::{Mode, Ranking, View};
 use crate::cli::change::by;
 use crate::cli::columns;
 use crate::store::top::By;
+use crate::words::shown::lines;
 
 /// What the last line says of keys, the ones that are needed most first.
 const HINTS: [&str; 9] = [
@@ -89,7 +90,7 @@ fn wrapped(paragraph: &Paragraph, width: u16) -> usize {
 /// Why the selected one waits, whole.
 fn explanation(view: &View) -> Text<'static> {
     match view.said.as_ref().filter(|said| Some(said.name.as_str()) == view.selected()) {
-        Some(said) => Text::from(said.text.lines().map(|line| Line::from(line.to_owned())).collect::<Vec<_>>()),
+        Some(said) => Text::from(lines(&said.text).lines().map(|line| Line::from(line.to_owned())).collect::<Vec<_>>()),
         None => Text::from("asking Redis …"),
     }
 }
@@ -158,7 +159,7 @@ fn last_line(view: &View, width: usize) -> Line<'static> {
             Line::from(vec![Span::styled(label, bold()), Span::raw(columns::name(text, room.max(1))), Span::raw("▏")])
         }
         Mode::Confirm(deed) => {
-            let who = format!(" as {}? [y/N] ", by());
+            let who = format!(" as {}? [y/N] ", columns::name(&by(), 40));
             let kind = if deed.is_budget { "budget " } else { "" };
             let room = width.saturating_sub(deed.verb().len() + 1 + kind.len() + who.width()).max(8);
             let name = columns::name(&deed.name, room);

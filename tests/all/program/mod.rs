@@ -25,6 +25,7 @@ mod explain;
 mod faults;
 mod forward;
 mod help;
+mod hostile_text;
 pub mod http;
 mod http_connections;
 mod http_openapi;
