@@ -1,11 +1,11 @@
 #!/bin/sh
-# Do the examples work, each with the stock client of its language? tests/examples.sh REDIS-URL WORK-DIR
+# Do the examples work, each with the stock client of its language? tests/examples.sh REDIS-URL WORK-DIR sh|python|node
 #
 # Expects one dripd on that Redis, nobody else at work there, and in its configuration `small:*` with capacity 3 and rate
 # 1/h, everything else with room and a rate of 1000/s or so. The clients are installed into WORK-DIR unless they are there.
-# Prints a line for each language, `ok` or `SKIPPED`; stops with `FAILED` and exit code 1 at the first thing that is wrong.
+# Prints `ok` with the language, or `SKIPPED` with the reason; stops with `FAILED` and exit code 1 at the first thing that is wrong.
 set -u
-[ $# -eq 2 ] || { echo "usage: $0 REDIS-URL WORK-DIR" >&2; exit 2; }
+[ $# -eq 3 ] || { echo "usage: $0 REDIS-URL WORK-DIR sh|python|node" >&2; exit 2; }
 export REDIS_URL="$1"
 unset MAX_JOBS
 examples=$(cd "$(dirname "$0")/../examples" && pwd) || exit
@@ -132,26 +132,25 @@ check() {
   echo "ok $language"
 }
 
-language=sh
-[ "$client" ] || { echo 'SKIPPED: every example: neither redis-cli nor valkey-cli on the PATH'; exit 0; }
+language=$3
+[ "$client" ] || { echo 'SKIPPED: neither redis-cli nor valkey-cli on the PATH'; exit 0; }
 capacity=$(cli FCALL_RO drip_peek 1 "drip:queue:small:$$" | sed -n 3p)
 [ "$capacity" = 3 ] || fail "the capacity of small:* at $REDIS_URL is '$capacity', expected 3"
+
+case $language in
+  sh) ;;
+  python)
+    command -v python3 >/dev/null || { echo 'SKIPPED: no python3 on the PATH'; exit 0; }
+    [ -x "$work/venv/bin/pip" ] || python3 -m venv "$work/venv" >/dev/null || { echo 'SKIPPED: python3 makes no virtual environment'; exit 0; }
+    "$work/venv/bin/python" -c 'import redis' 2>/dev/null || "$work/venv/bin/pip" install -q redis ||
+      { echo 'SKIPPED: pip cannot install redis'; exit 0; }
+    ;;
+  node)
+    command -v node >/dev/null && command -v npm >/dev/null || { echo 'SKIPPED: no node and npm on the PATH'; exit 0; }
+    [ -d "$work/node_modules/redis" ] || npm install --silent --prefix "$work" redis >/dev/null ||
+      { echo 'SKIPPED: npm cannot install redis'; exit 0; }
+    cp "$examples"/*.mjs "$work" || exit
+    ;;
+  *) fail 'it is none of sh, python and node' ;;
+esac
 check
-
-language=python
-if command -v python3 >/dev/null; then
-  [ -x "$work/venv/bin/pip" ] || python3 -m venv "$work/venv" || fail 'no virtual environment'
-  "$work/venv/bin/python" -c 'import redis' 2>/dev/null || "$work/venv/bin/pip" install -q redis || fail 'pip install redis'
-  check
-else
-  echo 'SKIPPED: python: no python3 on the PATH'
-fi
-
-language=node
-if command -v node >/dev/null && command -v npm >/dev/null; then
-  [ -d "$work/node_modules/redis" ] || npm install --silent --prefix "$work" redis >/dev/null || fail 'npm install redis'
-  cp "$examples"/*.mjs "$work" || exit
-  check
-else
-  echo 'SKIPPED: node: no node and npm on the PATH'
-fi

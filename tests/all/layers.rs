@@ -348,6 +348,15 @@ fn no_file_is_longer_than_450_lines() {
 }
 
 #[test]
+fn no_test_of_the_tools_is_marked_as_the_other_harness_wants_it() {
+    for path in files(Path::new("tests/tools"), "rs") {
+        let text = std::fs::read_to_string(&path).expect("source");
+        let marked = text.lines().any(|line| line.trim() == "#[test]");
+        assert!(!marked, "{}: list it in tests! instead: there #[test] is left out in silence", path.display());
+    }
+}
+
+#[test]
 fn every_lua_file_is_part_of_the_library() {
     for path in files(Path::new("src/store/functions"), "lua") {
         let source = std::fs::read_to_string(&path).expect("a file");

@@ -16,7 +16,7 @@ command -v node >/dev/null || missing="$missing nodejs"
 command -v npm >/dev/null || missing="$missing npm"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null; then
-    echo "setup: no apt-get here: install $missing by hand; until then the tests of the dashboard say SKIPPED" >&2
+    echo "setup: no apt-get here: install $missing by hand; until then the tests of the dashboard are ignored" >&2
     exit 0
 fi
 as_root apt-get update -qq || true # a broken third-party source need not matter

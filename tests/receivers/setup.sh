@@ -1,9 +1,10 @@
 #!/bin/sh
-# Install what the receivers need into WORK-DIR, unless it is there: setup.sh WORK-DIR. Prints `python` and `node` for what
-# can be run, and `SKIPPED` with the reason for what cannot: the packages come from registries.
+# Install what a receiver needs into WORK-DIR, unless it is there: setup.sh WORK-DIR python|node. Prints the language where it
+# can be run, and `SKIPPED` with the reason where it cannot: the packages come from registries.
 set -u
-[ $# -eq 1 ] || { echo "usage: $0 WORK-DIR" >&2; exit 2; }
+[ $# -eq 2 ] || { echo "usage: $0 WORK-DIR python|node" >&2; exit 2; }
 receivers=$(cd "$(dirname "$0")" && pwd) || exit
+language=$2
 mkdir -p "$1" && cd "$1" || exit
 
 python() {
@@ -21,6 +22,4 @@ node() {
   cp "$receivers/express_app.mjs" . # node looks for packages beside the file that imports them
 }
 
-for language in python node; do
-  if why=$($language); then echo $language; else echo "SKIPPED: receivers in $language: $why"; fi
-done
+if why=$($language); then echo "$language"; else echo "SKIPPED: receivers in $language: $why"; fi

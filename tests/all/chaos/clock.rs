@@ -17,7 +17,7 @@ pub struct Clock {
 impl Clock {
     /// One that is not stepped yet, and what runs a program under it; or why that cannot be.
     pub fn new(dir: &Path) -> Result<(Self, Vec<String>), String> {
-        let library = find().ok_or("libfaketime is not installed (Debian's package is faketime)")?;
+        let library = find().ok_or("needs libfaketime: apt-get install faketime")?;
         let clock = Self { file: dir.join("clock"), ahead_s: 0 };
         clock.write();
         // jemalloc asks for the time while it begins, libfaketime for memory: so the C library's own malloc goes before it.

@@ -22,7 +22,7 @@ impl Disk {
         }
         unshare.args(["--mount", "sh", "-c", r#"mount -t tmpfs -o size=32m tmpfs "$1" && echo mounted && read -r _"#]);
         unshare.arg("sh").arg(at).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut holder = unshare.spawn().map_err(|why| format!("unshare cannot be run: {why}"))?;
+        let mut holder = unshare.spawn().map_err(|why| format!("needs unshare: apt-get install util-linux ({why})"))?;
         let mut said = String::new();
         let _ = BufReader::new(holder.stdout.as_mut().expect("a pipe")).read_line(&mut said);
         if said != "mounted\n" {
@@ -30,7 +30,10 @@ impl Disk {
             let mut why = String::new();
             let _ = holder.stderr.take().expect("a pipe").read_to_string(&mut why);
             let _ = holder.wait();
-            return Err(format!("no tmpfs can be mounted: {}", why.trim().replace('\n', "; ")));
+            return Err(format!(
+                "no tmpfs can be mounted: {}: run it as root, outside of a container",
+                why.trim().replace('\n', "; ")
+            ));
         }
         Ok(Self { holder, at: at.to_owned() })
     }

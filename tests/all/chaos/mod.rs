@@ -110,7 +110,7 @@ fn every_fault_some_times() {
     let only = std::env::var("DRIPD_CHAOS").ok();
     let times = std::env::var("DRIPD_CHAOS_TIMES").map_or(3, |times| times.parse().expect("a number"));
     println!("{HEAD}");
-    let mut broken = Vec::new();
+    let (mut broken, mut made) = (Vec::new(), 0);
     for fault in FAULTS.iter().filter(|fault| only.as_ref().is_none_or(|only| fault.0.contains(only.as_str()))) {
         let since = Instant::now();
         let (histories, outage) = match suffer(*fault, times) {
@@ -120,6 +120,7 @@ fn every_fault_some_times() {
                 continue;
             }
         };
+        made += 1;
         let judgement = judge_all(&histories);
         println!("{}", row(fault.0, times, &histories, &judgement, outage));
         eprintln!("{}: {:.0} s", fault.0, since.elapsed().as_secs_f64());
@@ -128,4 +129,5 @@ fn every_fault_some_times() {
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+    assert!(made > 0, "no fault was made: that proves nothing");
 }

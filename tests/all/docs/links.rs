@@ -83,7 +83,7 @@ fn test_names(text: &str) -> Vec<&str> {
 #[test]
 fn every_test_that_the_documents_name_is_there() {
     let mut source = String::new();
-    let mut folders = vec![PathBuf::from("tests/all"), PathBuf::from("src")];
+    let mut folders = ["tests/all", "tests/tools", "src"].map(PathBuf::from).to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();

@@ -1,8 +1,8 @@
 //! `dripd check` and `dripd functions`.
 
 use super::{Shell, said};
-use crate::program::daemon::configure;
 use crate::rig::{Daemon, Server, eventually};
+use crate::shell::configure;
 
 #[test]
 fn check_says_what_a_configuration_means_or_every_problem_of_it() {

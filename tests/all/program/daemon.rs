@@ -6,20 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::rig::{Case, Daemon, S, Server, dripd, eventually, server, test_config};
+use crate::shell::configure;
 
 /// A directory with a configuration for a case on the shared server.
 pub fn home(case: &Case, toml: &str) -> tempfile::TempDir {
     let home = tempfile::tempdir().expect("a directory");
     configure(home.path(), case, toml);
     home
-}
-
-pub fn configure(home: &Path, case: &Case, toml: &str) {
-    let text = format!("[redis]\nurl = '{}'\nprefix = '{}'\n{toml}", server().url(), case.prefix);
-    // In one step: a daemon that reads it meanwhile must not find half of it.
-    let new = home.join("config.toml.new");
-    std::fs::write(&new, test_config(&text)).expect("a configuration");
-    std::fs::rename(new, home.join("config.toml")).expect("in its place");
 }
 
 fn is_live(case: &mut Case, bucket: &str, capacity: i64) -> bool {

@@ -3,8 +3,8 @@
 use serde_json::Value as Json;
 
 use super::Shell;
-use crate::program::daemon::configure;
 use crate::rig::{Daemon, eventually};
+use crate::shell::configure;
 
 /// Run a command that must do what it is asked for. Replies what it said.
 #[track_caller]

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use super::{Shell, Work, said};
-use crate::program::daemon::configure;
 use crate::rig::{Case, Daemon, dripd, eventually};
+use crate::shell::configure;
 
 /// A line of the log begins with its time: 2026-01-02T03:04:05.
 fn begins_with_a_time(line: &str) -> bool {

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use super::{Shell, proc, said, signal};
-use crate::program::daemon::configure;
 use crate::rig::{Daemon, Server, eventually};
+use crate::shell::configure;
 
 /// More memory than a push ever needs, in KiB, and far less than the input of the tests that look at it.
 const MOST_MEMORY: u64 = 48 * 1_024;

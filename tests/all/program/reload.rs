@@ -5,12 +5,13 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use super::said;
-use crate::program::daemon::{configure, home};
+use crate::program::daemon::home;
 use crate::rig::{Case, Daemon, Server, dripd, eventually, signal, test_config};
+use crate::shell::configure;
 
 /// The capacity that a daemon's functions hold a bucket to.
 fn capacity(case: &mut Case) -> i64 {
@@ -190,19 +191,6 @@ fn a_daemon_that_cannot_be_asked_is_named_with_what_reaches_it() {
     let named = format!("process {pid} listens in another $RUNTIME_DIRECTORY or $XDG_RUNTIME_DIR: kill -HUP {pid}");
     assert!(err.contains(&named) || err.contains(" more\n"), "{err}");
     assert!(!err.contains("none runs"), "{err}");
-
-    if !rustix::process::getuid().is_root() {
-        return writeln!(std::io::stderr(), "SKIPPED: a reload as another user needs root").expect("standard error");
-    }
-    let program = home.path().join("dripd"); // whose directory others may look into
-    std::fs::copy(env!("CARGO_BIN_EXE_dripd"), &program).expect("copied");
-    std::fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
-    let mut other = Command::new("setpriv");
-    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).arg("reload").current_dir("/");
-    let (code, _, err) = said(&other.env_remove("RUNTIME_DIRECTORY").output().expect("setpriv runs"));
-    assert_eq!(code, 1, "{err}");
-    let named = format!("process {pid} is run by root: as that user or as root, kill -HUP {pid}");
-    assert!(err.contains(&named) || err.contains(" more\n"), "{err}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `dripd status`.
 
 use super::{Shell, said};
-use crate::program::daemon::configure;
 use crate::rig::{Daemon, Server, dripd, eventually};
+use crate::shell::configure;
 
 #[test]
 fn status_shows_everything_and_one_bucket_to_people_and_machines() {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::program::daemon::{configure, home};
+use crate::program::daemon::home;
 use crate::rig::{Case, Daemon, Entry, MS, Server, dripd, eventually, server};
+use crate::shell::configure;
 
 /// Three accounts with three senders each: 40/s for all of them, 20/s an account, 15/s a sender. So the tree is always saturated.
 const TREE: &str = "[defaults]\nrate = '15/s'\ncapacity = 10000\n[[budget]]\nmatch = 'p'\nrate = '40/s'\n\

@@ -6,11 +6,10 @@ use super::browser::{Browser, DESK};
 use super::{Door, OPERATE, STILL, fill, with_token};
 use crate::rig::{Daemon, eventually};
 
-#[test]
 fn a_lost_connection_is_shown_and_comes_back_by_itself() {
     let mut door = Door::start(STILL);
     fill(&mut door, 1);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     browser.until("document.querySelector('.tiles dd').textContent !== '–'");
     assert_eq!(door.daemon.stop().0, Some(0));
@@ -26,11 +25,10 @@ fn a_lost_connection_is_shown_and_comes_back_by_itself() {
     browser.sees("2 of 2 buckets with work.");
 }
 
-#[test]
 fn a_daemon_that_hangs_is_a_lost_connection_too() {
     let mut door = Door::start(STILL);
     fill(&mut door, 1);
-    let Some(mut browser) = with_token(&door, "bucket/b0000", OPERATE) else { return };
+    let mut browser = with_token(&door, "bucket/b0000", OPERATE);
     browser.sees("The next 1 of 1 job");
     door.daemon.signal("STOP");
     browser.click("button", "Pause…");
@@ -47,10 +45,9 @@ fn a_daemon_that_hangs_is_a_lost_connection_too() {
     browser.sees("2 of 2 buckets with work.");
 }
 
-#[test]
 fn a_reload_is_no_lost_connection() {
     let door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     browser.run(
         "globalThis.states = []; new MutationObserver(() => states.push(document.querySelector('#link').textContent))\
@@ -68,11 +65,10 @@ fn tile(n: usize) -> String {
     format!("document.querySelector('.tiles div:nth-child(3) dd').textContent === '{n}'")
 }
 
-#[test]
 fn eight_tabs_share_one_stream_and_are_all_up_to_date() {
     const TABS: usize = 8;
     let mut door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     for _ in 1..TABS {
         browser.tab(&door.page(""));
@@ -100,10 +96,9 @@ fn eight_tabs_share_one_stream_and_are_all_up_to_date() {
     }
 }
 
-#[test]
 fn a_tab_with_another_token_is_told_nothing_by_the_others() {
     let door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     browser.tab(&door.page(""));
     browser.run(&format!("sessionStorage.setItem('dripd-token', '{OPERATE}')"));
@@ -117,10 +112,9 @@ fn a_tab_with_another_token_is_told_nothing_by_the_others() {
     browser.sees("Connected");
 }
 
-#[test]
 fn a_tab_that_hangs_does_not_keep_the_news_from_the_others() {
     let mut door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     browser.tab(&door.page(""));
     browser.sees("Connected");
@@ -131,10 +125,9 @@ fn a_tab_that_hangs_does_not_keep_the_news_from_the_others() {
     browser.until(&tile(4));
 }
 
-#[test]
 fn a_page_out_of_view_asks_nothing_and_is_up_to_date_when_it_is_back() {
     let mut door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     browser.tab(&door.page(""));
     browser.sees("Connected");
@@ -155,4 +148,14 @@ fn a_page_out_of_view_asks_nothing_and_is_up_to_date_when_it_is_back() {
         browser.sees("6 of 6 buckets with work.");
     }
     assert_eq!(browser.streams(), 1);
+}
+
+tests! {
+    a_lost_connection_is_shown_and_comes_back_by_itself,
+    a_daemon_that_hangs_is_a_lost_connection_too,
+    a_reload_is_no_lost_connection,
+    eight_tabs_share_one_stream_and_are_all_up_to_date,
+    a_tab_with_another_token_is_told_nothing_by_the_others,
+    a_tab_that_hangs_does_not_keep_the_news_from_the_others,
+    a_page_out_of_view_asks_nothing_and_is_up_to_date_when_it_is_back,
 }

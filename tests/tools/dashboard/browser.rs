@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
+use crate::needs;
+
 /// How wide a screen is, and which theme its owner likes.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
@@ -27,52 +29,42 @@ pub struct Browser {
     stdout: BufReader<ChildStdout>,
 }
 
-fn program(names: &[&str]) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    names.iter().find_map(|name| dirs.iter().map(|dir| dir.join(name)).find(|program| program.is_file()))
-}
-
-/// Chromium, Node, and the folder with what drives one from the other; or what is missing.
-fn tools() -> &'static Result<(PathBuf, PathBuf, PathBuf), String> {
-    static TOOLS: OnceLock<Result<(PathBuf, PathBuf, PathBuf), String>> = OnceLock::new();
-    TOOLS.get_or_init(|| {
-        let chromium =
-            program(&["chromium", "chromium-browser", "google-chrome"]).ok_or("chromium is not installed")?;
-        let node = program(&["node", "nodejs"]).ok_or("node is not installed")?;
-        let npm = program(&["npm"]).ok_or("npm is not installed")?;
-        let (from, to) = (Path::new("tests/browser"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser"));
+/// Chromium, Node, and the folder with what drives one from the other.
+pub fn tools() -> (PathBuf, PathBuf, PathBuf) {
+    const WAY: &str = "sh tests/browser/setup.sh";
+    // One test installs it, and the others wait for what became of that.
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    let chromium = needs::one_of(&["chromium", "chromium-browser", "google-chrome"], WAY);
+    let node = needs::one_of(&["node", "nodejs"], WAY);
+    let npm = needs::one_of(&["npm"], WAY);
+    let (from, to) = (Path::new("tests/browser"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser"));
+    let installed = INSTALLED.get_or_init(|| {
         let lock = std::fs::read(from.join("package-lock.json")).expect("the lock file");
         let stamp = to.join("installed");
         if std::fs::read(&stamp).is_ok_and(|installed| installed == lock) {
-            return Ok((chromium, node, to));
+            return true;
         }
         std::fs::create_dir_all(&to).expect("a folder");
         for file in ["package.json", "package-lock.json"] {
             std::fs::copy(from.join(file), to.join(file)).expect("copied");
         }
         let install = ["ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"];
-        let done = Command::new(npm).args(install).current_dir(&to).output().expect("npm runs");
-        if !done.status.success() {
-            return Err(format!("npm ci failed: {}", String::from_utf8_lossy(&done.stderr)));
+        let done = needs::runs(Command::new(npm).args(install).current_dir(&to));
+        if done {
+            std::fs::write(stamp, lock).expect("written");
         }
-        std::fs::write(stamp, lock).expect("written");
-        Ok((chromium, node, to))
-    })
+        done
+    });
+    if !installed {
+        needs::missing("the packages that drive Chromium", &needs::registry("npm ci in target/tmp/browser"));
+    }
+    (chromium, node, to)
 }
 
 impl Browser {
-    /// Open a page. `None` where there is no browser: then the test says so and proves nothing.
-    pub fn open(url: &str, look: Look) -> Option<Self> {
-        let (chromium, node, modules) = match tools() {
-            Ok(tools) => tools,
-            Err(why) => {
-                eprintln!(
-                    "\nSKIPPED: a test of the dashboard: {why}; `sh tests/browser/setup.sh` installs what is missing\n"
-                );
-                return None;
-            }
-        };
+    /// Open a page. Where there is no browser, the test is ignored.
+    pub fn open(url: &str, look: Look) -> Self {
+        let (chromium, node, modules) = tools();
         let mut command = Command::new(node);
         command.arg("tests/browser/driver.mjs").arg(chromium).arg(modules);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("node runs");
@@ -81,7 +73,7 @@ impl Browser {
         let mut browser = Self { child, stdin, stdout };
         let Look { theme, width } = look;
         browser.have("open", &json!({ "url": url, "theme": theme, "width": width }));
-        Some(browser)
+        browser
     }
 
     fn attempt(&mut self, what: &str, more: &Value) -> Result<Value, String> {

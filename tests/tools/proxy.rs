@@ -1,13 +1,13 @@
 //! The recipes for other machines, run as they stand in the documents: reverse proxies with TLS outside, names and hosts as the client sent
 //! them; and a Prometheus that comes from elsewhere.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::http::{Door, EYES, TOKENS};
-use super::{Shell, said};
+use crate::door::{Door, EYES, TOKENS};
+use crate::needs;
 use crate::rig::{eventually, free_port};
+use crate::shell::{Shell, said};
 
 const HOST: &str = "drip.example.com";
 const PAGE: &str = "docs/http.md";
@@ -35,14 +35,6 @@ fn certify(dir: &Path) {
     command.args(["-subj", &subject, "-addext", &name, "-keyout", "key.pem", "-out", "cert.pem"]).current_dir(dir);
     let made = command.output().expect("openssl runs");
     assert!(made.status.success(), "{made:?}");
-}
-
-fn is_there(program: &str, version: &str) -> bool {
-    let is = Command::new(program).arg(version).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !is {
-        writeln!(std::io::stderr(), "SKIPPED: {program} is not installed").expect("standard error");
-    }
-    is
 }
 
 /// A proxy before a door, and what a client is told through it.
@@ -105,10 +97,9 @@ impl Proxied {
     }
 }
 
-#[test]
 fn the_recipe_for_nginx_works_at_any_port() {
-    if ![("nginx", "-v"), ("openssl", "version"), ("curl", "-V")].into_iter().all(|(name, arg)| is_there(name, arg)) {
-        return;
+    for name in ["nginx", "openssl", "curl"] {
+        needs::one_of(&[name], &format!("apt-get install {name}"));
     }
     let proxied = Proxied::start(|dir, door, port| {
         let server = recipe(PAGE, "proxy_pass http://127.0.0.1:7380");
@@ -130,13 +121,9 @@ fn the_recipe_for_nginx_works_at_any_port() {
     proxied.check();
 }
 
-#[test]
 fn the_recipe_for_caddy_works_at_any_port() {
-    if ![("caddy", "version"), ("openssl", "version"), ("curl", "-V")]
-        .into_iter()
-        .all(|(name, arg)| is_there(name, arg))
-    {
-        return;
+    for name in ["caddy", "openssl", "curl"] {
+        needs::one_of(&[name], &format!("apt-get install {name}"));
     }
     let proxied = Proxied::start(|dir, door, port| {
         let site = recipe(PAGE, "reverse_proxy 127.0.0.1:7380");
@@ -153,7 +140,6 @@ fn the_recipe_for_caddy_works_at_any_port() {
     proxied.check();
 }
 
-#[test]
 fn the_recipe_for_a_prometheus_on_another_machine_answers_it_by_the_names_that_are_listed() {
     let page = "docs/operations.md";
     let door = with(&recipe(page, "hosts = [\"web1\""), "0.0.0.0:7380", "127.0.0.1:0");
@@ -171,4 +157,10 @@ fn the_recipe_for_a_prometheus_on_another_machine_answers_it_by_the_names_that_a
         assert_eq!(status(path, "10.0.0.6", &[EYES]), 421, "{path} by an address that is not listed");
     }
     assert_eq!(status("/healthz", target, &[]), 200);
+}
+
+tests! {
+    the_recipe_for_nginx_works_at_any_port,
+    the_recipe_for_caddy_works_at_any_port,
+    the_recipe_for_a_prometheus_on_another_machine_answers_it_by_the_names_that_are_listed,
 }

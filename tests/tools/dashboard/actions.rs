@@ -11,15 +11,14 @@ const FOR: &str = "For how long (empty: until somebody ends it)";
 const TOKEN: &str = "Token: the first line of its file";
 
 /// A page, with the token that may operate.
-fn open(door: &Door, hash: &str) -> Option<Browser> {
+fn open(door: &Door, hash: &str) -> Browser {
     with_token(door, hash, OPERATE)
 }
 
-#[test]
 fn nothing_can_be_changed_without_a_token_and_a_token_is_gone_with_its_tab() {
     let mut door = Door::start(STILL);
     door.case().lpush("acme", &["secret", "secret"]);
-    let Some(mut browser) = Browser::open(&door.page("bucket/acme"), PHONE) else { return };
+    let mut browser = Browser::open(&door.page("bucket/acme"), PHONE);
     browser.sees("This page is read-only until a token is given.");
     browser.sees("Give a token that may read, and the first bytes of waiting jobs are shown.");
     for button in ["Pause…", "Resume…", "Set rate…", "Use rate in file…", "Slow down…", "End slow-down…"] {
@@ -46,10 +45,9 @@ fn nothing_can_be_changed_without_a_token_and_a_token_is_gone_with_its_tab() {
     assert_eq!(browser.run("sessionStorage.length"), json!(0));
 }
 
-#[test]
 fn a_bucket_is_paused_and_goes_on_after_a_question_each() {
     let door = Door::start(STILL);
-    let Some(mut browser) = open(&door, "bucket/acme") else { return };
+    let mut browser = open(&door, "bucket/acme");
     browser.click("button", "Pause…");
     browser.sees("No job leaves until it is resumed.");
     browser.click("button", "Cancel");
@@ -74,10 +72,9 @@ fn a_bucket_is_paused_and_goes_on_after_a_question_each() {
     assert_eq!(door.settings(), "nothing is set: the file and its defaults hold\n");
 }
 
-#[test]
 fn a_rate_is_set_with_the_present_one_in_view_and_taken_back() {
     let mut door = Door::start(STILL);
-    let Some(mut browser) = open(&door, "bucket/acme") else { return };
+    let mut browser = open(&door, "bucket/acme");
     door.case().lpush("acme", &["1", "2", "3"]);
     eventually("one leaves at once", || door.shell.case.stream("ready").len() == 1);
     browser.click("button", "Set rate…");
@@ -96,11 +93,10 @@ fn a_rate_is_set_with_the_present_one_in_view_and_taken_back() {
     browser.sees("before: rate=\"1000/s\"");
 }
 
-#[test]
 fn a_bucket_and_a_budget_are_slowed_down_and_that_is_ended() {
     let door = Door::start(&format!("{STILL}[[budget]]\nmatch = 'twilio'\nrate = '1/h'\n"));
     for (kind, name) in [("bucket", "acme"), ("budget", "twilio")] {
-        let Some(mut browser) = open(&door, &format!("{kind}/{name}")) else { return };
+        let mut browser = open(&door, &format!("{kind}/{name}"));
         browser.click("button", "Slow down…");
         browser.fill("For how long", "10m");
         browser.fill(REASON, "429");
@@ -127,11 +123,10 @@ fn tab_to(browser: &mut Browser, name: &str) {
     panic!("Tab does not come to {name:?}");
 }
 
-#[test]
 fn all_of_it_can_be_done_with_the_keyboard_alone() {
     let mut door = Door::start(STILL);
     door.case().lpush("acme", &["1", "2"]);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     browser.sees("acme");
     browser.press("Tab");
@@ -161,4 +156,12 @@ fn all_of_it_can_be_done_with_the_keyboard_alone() {
     browser.press("Enter");
     browser.sees("acme is paused.");
     assert!(door.settings().contains("acme: pause"));
+}
+
+tests! {
+    nothing_can_be_changed_without_a_token_and_a_token_is_gone_with_its_tab,
+    a_bucket_is_paused_and_goes_on_after_a_question_each,
+    a_rate_is_set_with_the_present_one_in_view_and_taken_back,
+    a_bucket_and_a_budget_are_slowed_down_and_that_is_ended,
+    all_of_it_can_be_done_with_the_keyboard_alone,
 }

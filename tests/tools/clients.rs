@@ -1,16 +1,12 @@
 //! The clients of `clients/`: each does what the script asks of any client.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::said;
+use crate::needs::{self, runs};
 use crate::rig::{Daemon, Server};
-
-fn runs(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
-}
+use crate::shell::said;
 
 /// A folder of a client that is kept between runs: what it needs comes from a package registry.
 fn kept(name: &str) -> PathBuf {
@@ -27,19 +23,12 @@ fn conforms(adapter: &[&str]) {
     script.arg("clients/conformance/run.py").arg(server.url()).args(adapter).env("PYTHONDONTWRITEBYTECODE", "1");
     let (code, out, err) = said(&script.output().expect("it runs"));
     assert_eq!(code, 0, "{out}{err}");
-    let (done, skipped): (Vec<&str>, Vec<&str>) = out.lines().partition(|line| line.starts_with("ok "));
-    assert_eq!(done.len() + skipped.len(), 30, "{out}");
-    for line in skipped {
-        writeln!(std::io::stderr(), "{line}").expect("standard error"); // past the capture of the test harness
-    }
+    assert_eq!(out.lines().filter(|line| line.starts_with("ok ")).count(), 30, "{out}");
 }
 
-fn skipped(what: &str) {
-    writeln!(std::io::stderr(), "SKIPPED: {what}").expect("standard error");
-}
-
-/// A Python with the stock client of Redis; `None`, and said, where there is none.
-pub fn python_with_redis() -> Option<PathBuf> {
+/// A Python with the stock client of Redis.
+pub fn python_with_redis() -> PathBuf {
+    needs::one_of(&["python3"], "apt-get install python3-venv");
     let venv = kept("client-python");
     // One test makes it, and others that need it wait.
     let lock = File::create(venv.with_extension("lock")).expect("a file");
@@ -49,14 +38,13 @@ pub fn python_with_redis() -> Option<PathBuf> {
         || runs(Command::new("python3").args(["-m", "venv"]).arg(&venv))
             && runs(Command::new(&python).args(["-m", "pip", "install", "-q", "redis"]));
     if !has_it {
-        skipped("what needs Python: no python3 with redis");
+        needs::missing("the Python package redis", &needs::registry("apt-get install python3-venv"));
     }
-    has_it.then_some(python)
+    python
 }
 
-#[test]
 fn the_python_client_does_what_a_client_must() {
-    let Some(python) = python_with_redis() else { return };
+    let python = python_with_redis();
     conforms(&[python.to_str().expect("a path"), "clients/python/conformance.py"]);
 }
 
@@ -69,9 +57,8 @@ fn finds_its_partitions(command: &mut Command) {
     assert_eq!((code, out.as_str()), (0, "12 jobs in 4 partitions\n"), "{err}");
 }
 
-#[test]
 fn the_python_client_finds_the_partitions_of_buckets_and_works_in_all_of_them() {
-    let Some(python) = python_with_redis() else { return };
+    let python = python_with_redis();
     let program = r#"
 import os
 from dripd import Drip
@@ -88,9 +75,8 @@ print(f"{len(seen)} jobs in {len({drip._queue(f'tenant-{n}:mail:x').split(':')[2
     );
 }
 
-#[test]
 fn the_node_client_finds_the_partitions_of_buckets_and_works_in_all_of_them() {
-    let Some(folder) = node_client() else { return };
+    let folder = node_client();
     let program = r"
 import { Drip } from './index.js';
 const drip = new Drip(process.env.REDIS_URL, { partitions: 4, partitionBy: 1 });
@@ -107,8 +93,11 @@ console.log(`${seen.size} jobs in 4 partitions`);
     finds_its_partitions(Command::new("node").arg(folder.join("partitions.js")));
 }
 
-/// A folder with the Node client and what it needs; `None`, and said, where that cannot be had.
-fn node_client() -> Option<PathBuf> {
+/// A folder with the Node client and what it needs.
+fn node_client() -> PathBuf {
+    for (program, package) in [("node", "nodejs"), ("npm", "npm"), ("python3", "python3")] {
+        needs::one_of(&[program], &format!("apt-get install {package}"));
+    }
     let folder = kept("client-node");
     // One test makes it, and others that need it wait.
     let lock = File::create(folder.with_extension("lock")).expect("a file");
@@ -116,20 +105,25 @@ fn node_client() -> Option<PathBuf> {
     // Node looks for packages beside the file that imports them, so the client is copied there.
     let installed = folder.join("node_modules/redis").is_dir()
         || runs(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(&folder).arg("redis"));
-    if !installed || !runs(Command::new("python3").arg("--version")) {
-        skipped("the Node client: no node and npm with redis, or no python3 for the script");
-        return None;
+    if !installed {
+        needs::missing("the Node package redis", &needs::registry("npm install redis"));
     }
     std::fs::write(folder.join("package.json"), "{\"type\":\"module\"}").expect("written");
     for file in ["index.js", "conformance.js"] {
         std::fs::copy(Path::new("clients/node").join(file), folder.join(file)).expect("copied");
     }
-    Some(folder)
+    folder
 }
 
-#[test]
 fn the_node_client_does_what_a_client_must() {
-    let Some(folder) = node_client() else { return };
+    let folder = node_client();
     let adapter = folder.join("conformance.js");
     conforms(&["node", adapter.to_str().expect("a path")]);
+}
+
+tests! {
+    the_python_client_does_what_a_client_must,
+    the_python_client_finds_the_partitions_of_buckets_and_works_in_all_of_them,
+    the_node_client_finds_the_partitions_of_buckets_and_works_in_all_of_them,
+    the_node_client_does_what_a_client_must,
 }

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::clients::python_with_redis;
-use super::said;
 use crate::rig::{Daemon, Server, eventually};
+use crate::shell::said;
 
 /// A program of the example that runs, and ends with the value.
 struct Program(Child);
@@ -32,9 +32,9 @@ struct Example {
 }
 
 impl Example {
-    /// Start it with this configuration and an endpoint that allows so many requests and tokens a minute. `None` without Python.
-    fn start(toml: &str, requests: u32, tokens: u32) -> Option<Self> {
-        let python = python_with_redis()?;
+    /// Start it with this configuration and an endpoint that allows so many requests and tokens a minute.
+    fn start(toml: &str, requests: u32, tokens: u32) -> Self {
+        let python = python_with_redis();
         let server = Server::start(&[]);
         let home = server.home(toml);
         let daemon = Daemon::start(home.path());
@@ -47,7 +47,7 @@ impl Example {
         let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
         let mut example = Self { python, port, server, home, programs: vec![endpoint], daemon };
         example.go("worker.py", &[], "worker.log");
-        Some(example)
+        example
     }
 
     fn command(&self, program: &str) -> Command {
@@ -111,22 +111,21 @@ fn configuration() -> String {
 
 /// Cheap requests, of which their number counts, then dear ones, of which their tokens do. Replies what was refused, and the most requests and
 /// tokens in ten seconds.
-fn side_by_side() -> Option<[u64; 3]> {
-    let example = Example::start(&configuration(), 600, 60_000)?;
+fn side_by_side() -> [u64; 3] {
+    let example = Example::start(&configuration(), 600, 60_000);
     assert_eq!(example.submit("small", "support", 120, 12), "120 queued at small\n");
     assert_eq!(example.submit("small", "support", 90, 190), "90 queued at small\n");
     example.all_are_answered(100);
     example.all_are_answered(210);
     assert_eq!(example.figure("small", "answered"), 210);
-    Some(["refused", "most_requests", "most_tokens"].map(|name| example.figure("small", name)))
+    ["refused", "most_requests", "most_tokens"].map(|name| example.figure("small", name))
 }
 
-#[test]
 fn an_endpoint_refuses_nothing_at_95_percent_of_both_of_its_limits() {
     // The endpoint counts when a request arrives: a worker that this machine stops for half a second can be refused. So it may try again.
     let mut seen = Vec::new();
     for _ in 0..3 {
-        let Some([refused, requests, tokens]) = side_by_side() else { return };
+        let [refused, requests, tokens] = side_by_side();
         // It allows 100 requests and 10,000 tokens in 10 s.
         if refused == 0 && requests >= 90 && tokens >= 9_000 {
             return;
@@ -136,10 +135,9 @@ fn an_endpoint_refuses_nothing_at_95_percent_of_both_of_its_limits() {
     panic!("refused, most requests and most tokens in 10 s: {seen:?}");
 }
 
-#[test]
 fn a_model_waits_for_as_long_as_its_endpoint_says() {
     // 25 requests in 10 s, where the configuration lets out 95.
-    let Some(example) = Example::start(&configuration(), 150, 60_000) else { return };
+    let example = Example::start(&configuration(), 150, 60_000);
     assert_eq!(example.submit("large", "batch", 40, 12), "40 queued at large\n");
     example.all_are_answered(40);
     assert_eq!(example.figure("big-1", "answered"), 40);
@@ -148,11 +146,10 @@ fn a_model_waits_for_as_long_as_its_endpoint_says() {
     assert!(example.figure("big-1", "most_requests") <= 25);
 }
 
-#[test]
 fn what_waited_for_too_long_is_answered_by_another_model() {
     let toml = configuration().replace("ttl = \"20s\"", "ttl = \"2s\"");
     assert!(toml.contains("\"2s\""), "the configuration has another deadline");
-    let Some(mut example) = Example::start(&toml, 600, 60_000) else { return };
+    let mut example = Example::start(&toml, 600, 60_000);
     example.go("submit.py", &["--expired"], "expired.log");
     let out = example.submit("large", "search", 40, 190);
     assert!(
@@ -164,4 +161,10 @@ fn what_waited_for_too_long_is_answered_by_another_model() {
     assert_eq!(large + small, 40);
     let moved = example.log("expired.log").lines().filter(|line| *line == "search: queued at small").count();
     assert!(moved > 0 && large > 0, "{large} by the large one, {moved} expired: {}", example.log("expired.log"));
+}
+
+tests! {
+    an_endpoint_refuses_nothing_at_95_percent_of_both_of_its_limits,
+    a_model_waits_for_as_long_as_its_endpoint_says,
+    what_waited_for_too_long_is_answered_by_another_model,
 }

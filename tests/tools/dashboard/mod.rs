@@ -1,16 +1,16 @@
-//! The dashboard in a real browser. Where there is none, each test says SKIPPED.
+//! The dashboard in a real browser.
 
-mod actions;
+pub mod actions;
 mod browser;
-mod connection;
-mod dead_letters;
-mod pages;
-mod tokens;
+pub mod connection;
+pub mod dead_letters;
+pub mod pages;
+pub mod tokens;
 
 use browser::{Browser, DESK};
 
-use super::Shell;
 use crate::rig::{Case, Daemon, free_port};
+use crate::shell::Shell;
 
 /// What the pages of the tests are about: nothing leaves, so that what is shown stays as it is.
 const STILL: &str = "[defaults]\nrate = '1/h'\ncapacity = 100\n";
@@ -29,7 +29,9 @@ struct Door {
 }
 
 impl Door {
+    /// Where there is no browser the test is at its end.
     fn start(toml: &str) -> Self {
+        browser::tools();
         let (tokens, port) = (tempfile::tempdir().expect("a directory"), free_port());
         let mut http = format!("[http]\nlisten = '127.0.0.1:{port}'\n");
         let all =
@@ -63,12 +65,12 @@ impl Door {
 }
 
 /// A page, with a token.
-fn with_token(door: &Door, hash: &str, token: &str) -> Option<Browser> {
-    let mut browser = Browser::open(&door.page(hash), DESK)?;
+fn with_token(door: &Door, hash: &str, token: &str) -> Browser {
+    let mut browser = Browser::open(&door.page(hash), DESK);
     browser.run(&format!("sessionStorage.setItem('dripd-token', '{token}')"));
     browser.reload();
     browser.sees("Connected");
-    Some(browser)
+    browser
 }
 
 /// Some dead letters of a bucket.

@@ -54,12 +54,11 @@ fn pages() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-#[test]
 fn every_page_is_for_everybody_in_both_themes_on_a_desk_and_on_a_phone() {
     let mut door = Door::start(&format!("{STILL}{TREE}"));
     furnish(&mut door);
     for look in [DESK, DARK_DESK, PHONE, DARK_PHONE] {
-        let Some(mut browser) = Browser::open(&door.page(""), look) else { return };
+        let mut browser = Browser::open(&door.page(""), look);
         browser.run(&format!("sessionStorage.setItem('dripd-token', '{READ}')"));
         browser.reload();
         for (name, hash, there) in pages() {
@@ -78,11 +77,10 @@ fn every_page_is_for_everybody_in_both_themes_on_a_desk_and_on_a_phone() {
     }
 }
 
-#[test]
 fn any_name_and_any_job_is_shown_as_text() {
     let mut door = Door::start(&format!("{STILL}{TREE}"));
     furnish(&mut door);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.run(&format!("sessionStorage.setItem('dripd-token', '{READ}')"));
     browser.reload();
     browser.sees(HOSTILE);
@@ -110,10 +108,9 @@ fn any_name_and_any_job_is_shown_as_text() {
     assert_eq!(browser.trouble(), [""; 0]);
 }
 
-#[test]
 fn no_bucket_and_three_are_shown_as_what_they_are() {
     let mut door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("No bucket has work.");
     fill(&mut door, 3);
     browser.sees("3 of 3 buckets with work.");
@@ -126,11 +123,10 @@ fn no_bucket_and_three_are_shown_as_what_they_are() {
     assert_eq!(browser.trouble(), [""; 0]);
 }
 
-#[test]
 fn of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_change() {
     let mut door = Door::start(STILL);
     fill(&mut door, 5_000);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("100 of 5,000 buckets with work.");
     browser.select("At most", "1,000");
     browser.sees("1,000 of 5,000 buckets with work.");
@@ -169,11 +165,10 @@ fn of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_chang
     assert_eq!(browser.trouble(), [""; 0]);
 }
 
-#[test]
 fn names_that_a_browser_cannot_ask_for_are_told_with_the_commands_that_can() {
     let mut door = Door::start(STILL);
     door.case().lpush("..", &["1", "2"]);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.click("link", "..");
     browser.sees("A browser cannot ask for a bucket called “..”");
     browser.sees("dripd explain ..");
@@ -185,10 +180,9 @@ fn names_that_a_browser_cannot_ask_for_are_told_with_the_commands_that_can() {
     assert_eq!(browser.trouble(), [""; 0]);
 }
 
-#[test]
 fn of_many_settings_the_first_are_shown_and_that_there_are_more() {
     let door = Door::start(STILL);
-    let Some(mut browser) = with_token(&door, "changes", OPERATE) else { return };
+    let mut browser = with_token(&door, "changes", OPERATE);
     let set = |browser: &mut Browser, from: usize, to: usize| {
         let done = browser.run(&format!(
             "(async () => {{ for (let n = {from}; n < {to}; n += 1) {{                const said = await fetch(`/v1/buckets/b${{n}}/settings`, {{ method: 'PATCH', body: '{{\"rate\": \"7/h\"}}',                  headers: {{ Authorization: 'Bearer {OPERATE}', 'Content-Type': 'application/json' }} }});                if (!said.ok) return said.text(); }} return 'done'; }})()"
@@ -204,10 +198,9 @@ fn of_many_settings_the_first_are_shown_and_that_there_are_more() {
     assert_eq!(browser.run(rows), json!(200));
 }
 
-#[test]
 fn the_page_is_light_and_there_at_once() {
     let door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("Connected");
     let sizes = "[performance.getEntriesByType('navigation')[0], ...performance.getEntriesByType('resource')]\
                  .filter((one) => !one.name.includes('/v1/')).reduce((sum, one) => sum + one.transferSize, 0)";
@@ -225,14 +218,13 @@ fn the_page_is_light_and_there_at_once() {
     eprintln!("first paint after {first:.0} ms, {weight} bytes");
 }
 
-#[test]
 fn whoever_types_a_filter_loses_no_letter_and_stays_where_they_are_while_the_page_is_redrawn() {
     let mut door = Door::start("[defaults]\nrate = '50/s'\ncapacity = 1000\n");
     fill(&mut door, 300);
     for n in 0..20 {
         door.case().lpush(&format!("deep{n:02}"), &["x"; 900]);
     }
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     browser.sees("buckets with work.");
     // Far more looks than there ever are, each with other rows and figures, and every other one with another number of rows.
     browser.run(
@@ -268,4 +260,15 @@ fn whoever_types_a_filter_loses_no_letter_and_stays_where_they_are_while_the_pag
     browser.sees("20 of 20 buckets with work.");
     assert_eq!(browser.run(field), json!(["deep?*?", 7, 7, true]));
     assert_eq!(browser.trouble(), [""; 0]);
+}
+
+tests! {
+    every_page_is_for_everybody_in_both_themes_on_a_desk_and_on_a_phone,
+    any_name_and_any_job_is_shown_as_text,
+    no_bucket_and_three_are_shown_as_what_they_are,
+    of_5000_buckets_a_thousand_are_shown_and_stay_where_they_are_while_they_change,
+    names_that_a_browser_cannot_ask_for_are_told_with_the_commands_that_can,
+    of_many_settings_the_first_are_shown_and_that_there_are_more,
+    the_page_is_light_and_there_at_once,
+    whoever_types_a_filter_loses_no_letter_and_stays_where_they_are_while_the_page_is_redrawn,
 }

@@ -2,17 +2,16 @@
 //! and its own worker, with a bucket between.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Shell, said};
+use crate::needs::{self, runs};
 use crate::rig::{Daemon, Server, eventually, free_port};
+use crate::shell::{Shell, said};
 
-#[test]
 fn commands_and_the_door_say_where_jobs_are_forwarded_to() {
     let port = free_port();
     let mut shell = Shell::new(&format!(
@@ -79,17 +78,9 @@ fn commands_and_the_door_say_where_jobs_are_forwarded_to() {
     assert!(out.contains(wrong), "{out}");
 }
 
-/// What is not there for a test: said past the capture of the test harness.
-fn skipped(what: &str) {
-    writeln!(std::io::stderr(), "SKIPPED: {what}").expect("standard error");
-}
-
-fn runs(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
-}
-
 /// The programs of a virtual environment with a package, which is kept between runs: it comes from a package registry.
-fn python(package: &str, module: &str) -> Option<PathBuf> {
+fn python(package: &str, module: &str) -> PathBuf {
+    needs::one_of(&["python3"], "apt-get install python3-venv");
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("forward-{module}"));
     let bin = venv.join("bin");
     let import = format!("import {module}");
@@ -97,9 +88,9 @@ fn python(package: &str, module: &str) -> Option<PathBuf> {
         || runs(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))
             && runs(Command::new(bin.join("python")).args(["-m", "pip", "install", "-q", package]));
     if !made {
-        skipped(&format!("forwarding to {module}: no python3 with {package}"));
+        needs::missing(&format!("the Python package {package}"), &needs::registry("apt-get install python3-venv"));
     }
-    made.then_some(bin)
+    bin
 }
 
 /// A worker of somebody else, which ends with the value.
@@ -151,9 +142,8 @@ fn is_paced(bucket: &str, mut worker: Command, producer: impl Fn() -> Command) {
     assert_eq!(sent()[1..], (0..20).collect::<Vec<u64>>());
 }
 
-#[test]
 fn celery_s_worker_gets_what_celery_pushed_at_the_rate_of_the_bucket() {
-    let Some(bin) = python("celery[redis]", "celery") else { return };
+    let bin = python("celery[redis]", "celery");
     let mut worker = Command::new(bin.join("celery"));
     worker.args(["-A", "celery_app", "worker", "--pool", "solo", "--loglevel", "warning"]);
     is_paced("celery:acme", worker, || {
@@ -163,9 +153,8 @@ fn celery_s_worker_gets_what_celery_pushed_at_the_rate_of_the_bucket() {
     });
 }
 
-#[test]
 fn rq_s_worker_gets_what_rq_pushed_at_the_rate_of_the_bucket() {
-    let Some(bin) = python("rq", "rq") else { return };
+    let bin = python("rq", "rq");
     let mut worker = Command::new("sh");
     let program = bin.join("rq");
     worker.args(["-c", "exec \"$0\" worker --worker-class rq.SimpleWorker --url \"$REDIS_URL\" default"]).arg(program);
@@ -176,11 +165,10 @@ fn rq_s_worker_gets_what_rq_pushed_at_the_rate_of_the_bucket() {
     });
 }
 
-#[test]
 fn sidekiq_s_worker_gets_what_sidekiq_pushed_at_the_rate_of_the_bucket() {
     if !runs(Command::new("ruby").args(["-e", "require 'sidekiq'"])) || !runs(Command::new("sidekiq").arg("--version"))
     {
-        return skipped("forwarding to Sidekiq: no ruby with sidekiq (Debian: ruby-sidekiq)");
+        needs::missing("Sidekiq", "apt-get install ruby-sidekiq");
     }
     let mut worker = Command::new("sidekiq");
     worker.args(["-c", "1", "-r", "./sidekiq_app.rb"]);
@@ -189,4 +177,11 @@ fn sidekiq_s_worker_gets_what_sidekiq_pushed_at_the_rate_of_the_bucket() {
         producer.arg("sidekiq_app.rb");
         producer
     });
+}
+
+tests! {
+    commands_and_the_door_say_where_jobs_are_forwarded_to,
+    celery_s_worker_gets_what_celery_pushed_at_the_rate_of_the_bucket,
+    rq_s_worker_gets_what_rq_pushed_at_the_rate_of_the_bucket,
+    sidekiq_s_worker_gets_what_sidekiq_pushed_at_the_rate_of_the_bucket,
 }

@@ -5,10 +5,9 @@ use super::{Door, NARROW, OPERATE, READ, STILL, with_token};
 
 const TOKEN: &str = "Token: the first line of its file";
 
-#[test]
 fn the_page_says_what_a_token_may_do() {
     let door = Door::start(STILL);
-    let Some(mut browser) = Browser::open(&door.page(""), DESK) else { return };
+    let mut browser = Browser::open(&door.page(""), DESK);
     for (token, words, rest) in [
         (READ, "Jobs and dead letters are shown, nothing can be changed", "the token \"reader\" may read, and no more"),
         (OPERATE, "It may read and change everything.", "It may read and change everything."),
@@ -27,13 +26,12 @@ fn the_page_says_what_a_token_may_do() {
     }
 }
 
-#[test]
 fn with_a_token_for_some_buckets_only_the_page_reads_the_rest_as_without_one() {
     let mut door = Door::start(STILL);
     for bucket in ["acme", "beta"] {
         door.case().lpush(bucket, &["gone", "of-acme-or-beta"]);
     }
-    let Some(mut browser) = with_token(&door, "", NARROW) else { return };
+    let mut browser = with_token(&door, "", NARROW);
     browser.sees("2 of 2 buckets with work.");
     browser.until("document.querySelector('.tiles dd').textContent !== '–'");
     browser.goto(&door.page("budgets"));
@@ -57,4 +55,9 @@ fn with_a_token_for_some_buckets_only_the_page_reads_the_rest_as_without_one() {
     browser.goto(&door.page("changes"));
     browser.sees("by billing@");
     browser.sees("Connected");
+}
+
+tests! {
+    the_page_says_what_a_token_may_do,
+    with_a_token_for_some_buckets_only_the_page_reads_the_rest_as_without_one,
 }

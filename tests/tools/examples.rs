@@ -1,13 +1,13 @@
 //! The examples, as a newcomer runs them.
 
-use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use super::said;
+use crate::needs;
 use crate::rig::{Case, Daemon, Server, dripd, eventually, test_config};
+use crate::shell::said;
 
-#[test]
-fn the_examples_run_with_stock_clients() {
+/// The examples in a language, on a Redis of their own.
+fn run(language: &str) {
     let server = Server::start(&[]);
     let home = tempfile::tempdir().expect("a directory");
     let toml = format!(
@@ -18,15 +18,35 @@ fn the_examples_run_with_stock_clients() {
     let _daemon = Daemon::start(home.path());
     // The clients are kept between runs: they come from package registries.
     let work = concat!(env!("CARGO_TARGET_TMPDIR"), "/examples");
-    let output = Command::new("sh").args(["tests/examples.sh", &server.url(), work]).output().expect("sh runs");
+    let work = format!("{work}-{language}");
+    let output =
+        Command::new("sh").args(["tests/examples.sh", &server.url(), &work, language]).output().expect("sh runs");
     let (code, out, err) = said(&output);
     assert_eq!(code, 0, "{out}{err}");
-    for line in out.lines().filter(|line| line.starts_with("SKIPPED")) {
-        writeln!(std::io::stderr(), "{line}").expect("standard error"); // past the capture of the test harness
+    if out.starts_with("SKIPPED") {
+        needs::skipped(&out, "apt-get install redis-tools python3-venv nodejs npm");
     }
+    assert_eq!(
+        out,
+        format!(
+            "ok {language}
+"
+        )
+    );
 }
 
-#[test]
+fn the_examples_for_the_shell_run_with_the_stock_client() {
+    run("sh");
+}
+
+fn the_examples_in_python_run_with_the_stock_client() {
+    run("python");
+}
+
+fn the_examples_in_node_run_with_the_stock_client() {
+    run("node");
+}
+
 fn jobs_pass_through_each_recipe() {
     for (recipe, buckets) in [
         ("sms", ["twilio:acme:1", "twilio:zen:1"]),
@@ -58,4 +78,11 @@ fn jobs_pass_through_each_recipe() {
             assert_eq!(of_it, [format!("{bucket} first"), format!("{bucket} second")], "{recipe}");
         }
     }
+}
+
+tests! {
+    the_examples_for_the_shell_run_with_the_stock_client,
+    the_examples_in_python_run_with_the_stock_client,
+    the_examples_in_node_run_with_the_stock_client,
+    jobs_pass_through_each_recipe,
 }
