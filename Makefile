@@ -26,14 +26,14 @@ chaos: setup ## make every fault some times under load, and judge what happened 
 
 bench: setup ## measure speed and accuracy next to the theoretical limit (half an hour); figures and plots in target/bench
 	@mkdir -p target/bench
-	@cargo bench --quiet --bench bench -- --json target/bench/figures.json --plots target/bench > target/bench/figures.md
-	@cat target/bench/figures.md
+	@cargo bench --quiet --bench bench -- --json target/bench/figures.json --plots target/bench > target/bench/figures.md; \
+	  code=$$?; cat target/bench/figures.md; exit $$code
 
 bench-peers: setup ## run the same work on other tools (some five minutes; installs them below benches/peers)
 	@sh benches/peers/setup.sh
 	@mkdir -p target/bench
-	@cargo bench --quiet --bench bench -- peers --json target/bench/peers.json --plots target/bench > target/bench/peers.md
-	@cat target/bench/peers.md
+	@cargo bench --quiet --bench bench -- peers --json target/bench/peers.json --plots target/bench > target/bench/peers.md; \
+	  code=$$?; cat target/bench/peers.md; exit $$code
 
 check: ## formatting, clippy, docs, the oldest Rust, licences and sources of dependencies; warnings are errors
 	cargo fmt --check

@@ -167,6 +167,26 @@ impl Row {
     }
 }
 
+/// What could not be measured here, and what it lacks.
+#[derive(Debug, Serialize)]
+struct Skipped {
+    suite: &'static str,
+    what: String,
+    why: &'static str,
+}
+
+impl Skipped {
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![self.suite.to_owned(), self.what.clone(), format!("SKIPPED: {}", self.why)];
+        cells.resize(HEAD.len(), String::new());
+        cells
+    }
+}
+
+/// The head of the table of rows.
+const HEAD: [&str; 8] =
+    ["suite", "what", "measured", "compared with", "ratio (quartiles)", "goal", "verdict", "CPU a job: Redis + daemon"];
+
 fn shown(bound: Bound, unit: &str) -> String {
     match bound {
         Bound::AtLeast(bound) => format!("≥ {}", amount(bound, unit)),
@@ -252,6 +272,7 @@ impl Plotted {
 pub(super) struct Report {
     machine: Machine,
     rows: Vec<Row>,
+    skipped: Vec<Skipped>,
     pub(super) compared: Vec<Compared>,
     pub(super) points: Vec<Point>,
     /// How a long run went on.
@@ -304,6 +325,7 @@ impl Report {
         Self {
             machine: Machine::look(),
             rows: Vec::new(),
+            skipped: Vec::new(),
             compared: Vec::new(),
             points: Vec::new(),
             course: Vec::new(),
@@ -320,6 +342,13 @@ impl Report {
             cells.iter().filter(|cell| !cell.is_empty()).cloned().collect::<Vec<_>>().join(" | ")
         );
         self.rows.push(row);
+    }
+
+    /// A row that cannot be measured here: `why` says what it lacks and what brings that.
+    pub(super) fn skip(&mut self, suite: &'static str, what: String, why: &'static str) {
+        let skipped = Skipped { suite, what, why };
+        eprintln!("{:>4} s  {}", self.since.elapsed().as_secs(), skipped.cells()[..3].join(" | "));
+        self.skipped.push(skipped);
     }
 
     /// A row of pairs taken in turns. One that comes out noisy is measured once more.
@@ -366,18 +395,9 @@ impl Report {
     /// The tables, as text that is also Markdown.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
-        if !self.rows.is_empty() {
-            let head = [
-                "suite",
-                "what",
-                "measured",
-                "compared with",
-                "ratio (quartiles)",
-                "goal",
-                "verdict",
-                "CPU a job: Redis + daemon",
-            ];
-            text += &table(&head, self.rows.iter().map(|row| row.cells().to_vec()));
+        if !self.rows.is_empty() || !self.skipped.is_empty() {
+            let measured = self.rows.iter().map(|row| row.cells().to_vec());
+            text += &table(&HEAD, measured.chain(self.skipped.iter().map(Skipped::cells)));
         }
         if let Some(first) = self.compared.first() {
             let tools = first.cells.iter().map(|(tool, _)| tool.as_str());

@@ -13,7 +13,7 @@ use clap::Parser as _;
 
 use super::Cli;
 use super::measure::{Cost, Costs, Pairs, Spread, Times};
-use super::report::{Bound, Point, Row, Verdict, figure};
+use super::report::{Bound, Point, Report, Row, Verdict, figure};
 use super::wire::{LONGEST_PIPELINE, Load};
 use super::{lab, plots, proxy};
 
@@ -37,6 +37,21 @@ fn a_suite_measures_prints_a_table_writes_json_and_leaves_nothing_behind() {
     let left: Vec<_> =
         names.filter(|entry| entry.file_name().to_string_lossy().starts_with(&lab::home_prefix())).collect();
     assert!(left.is_empty(), "servers and their directories end with the bench: {left:?}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_a_row_that_says_why_in_the_table_and_in_the_json() {
+    let mut report = Report::new();
+    report.add(Row::new("http", "measured", 2.0, "ms"));
+    report.skip("http", "pushes, by wrk".to_owned(), "needs wrk: apt-get install wrk");
+    let table = report.table();
+    let row = table.lines().find(|line| line.contains("pushes, by wrk")).expect("a row");
+    let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+    assert_eq!(cells, ["http", "pushes, by wrk", "SKIPPED: needs wrk: apt-get install wrk", "", "", "", "", ""]);
+    let json: serde_json::Value = serde_json::from_str(&report.json().expect("it is text")).expect("JSON");
+    let skipped =
+        serde_json::json!([{ "suite": "http", "what": "pushes, by wrk", "why": "needs wrk: apt-get install wrk" }]);
+    assert_eq!((&json["skipped"], json["rows"].as_array().map(Vec::len)), (&skipped, Some(1)));
 }
 
 #[test]
