@@ -70,13 +70,16 @@ impl Hand {
     }
 }
 
+/// Jobs that are pushed into a bucket at a time since the beginning.
+pub(super) type Push = (u64, String, Vec<String>);
+
 pub(super) struct World {
     pub(super) case: Case,
     pub(super) deliveries: Vec<Delivery>,
     /// For how long the stream was empty while buckets were held and a worker was free, each time.
     pub(super) starved: Vec<u64>,
     hands: Vec<(Hand, u64, Vec<Entry>)>,
-    pushes: VecDeque<(u64, String, Vec<String>)>,
+    pushes: VecDeque<Push>,
     now: u64,
     next_call: u64,
     done: usize,
@@ -90,7 +93,7 @@ pub(super) struct World {
 const TICK: u64 = MS / 2;
 
 impl World {
-    pub(super) fn new(toml: &str, hands: Vec<Hand>, mut pushes: Vec<(u64, String, Vec<String>)>) -> Self {
+    pub(super) fn new(toml: &str, hands: Vec<Hand>, mut pushes: Vec<Push>) -> Self {
         let mut case = Case::with(toml);
         case.settle_at(T0);
         pushes.sort();
@@ -111,7 +114,7 @@ impl World {
     }
 
     /// So many jobs of a bucket at a time since the beginning.
-    pub(super) fn backlog(at: u64, bucket: &str, n: usize) -> (u64, String, Vec<String>) {
+    pub(super) fn backlog(at: u64, bucket: &str, n: usize) -> Push {
         (at, bucket.to_owned(), (0..n).map(|k| format!("{bucket}-{k}")).collect())
     }
 

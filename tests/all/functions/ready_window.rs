@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::delivered::{Hand, Paced, World};
+use super::delivered::{Hand, Paced, Push, World};
 use super::flow::audit;
 use crate::rig::{Case, MS, S, T0};
 
@@ -45,7 +45,7 @@ fn with_the_window_off_a_bucket_gives_all_that_lay_ready() {
 }
 
 /// Pushes of a job a second into a quiet bucket, and when each was pushed.
-fn quiet(seconds: u64) -> (Vec<(u64, String, Vec<String>)>, BTreeMap<String, u64>) {
+fn quiet(seconds: u64) -> (Vec<Push>, BTreeMap<String, u64>) {
     let at = |k: u64| (2 + k) * S + k * 37 * MS;
     let pushes = (0..seconds).map(|k| (at(k), "quiet".to_owned(), vec![k.to_string()])).collect();
     (pushes, (0..seconds).map(|k| (k.to_string(), at(k))).collect())

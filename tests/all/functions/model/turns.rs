@@ -230,10 +230,9 @@ impl Model {
             return self.out() - before;
         }
         match (due > now, self.len(bucket) > 0 || working) {
-            (true, true) => drop(self.schedule.insert(bucket.into(), due)),
-            (true, false) => drop(self.rest.insert(bucket.into(), due)),
             (false, true) if self.room(&p.route) == 0 => self.hold(now, bucket, &p.route, due),
-            (false, true) => drop(self.schedule.insert(bucket.into(), due)),
+            (_, true) => drop(self.schedule.insert(bucket.into(), due)),
+            (true, false) => drop(self.rest.insert(bucket.into(), due)),
             (false, false) => {}
         }
         self.out() - before
