@@ -57,8 +57,8 @@ fn key_text(v: &toml::Value) -> Option<String> {
 
 fn read_entry(entry: &mut Section, problems: &mut Problems) -> Option<Entry> {
     let at = entry.name().to_owned();
+    let has_window = entry.has("ready_window");
     let ready_window = read_ready_window(entry, problems);
-    let has_window = ready_window.is_some();
     let forwards_nothing = has_window && !["to"].iter().chain(&OF_FORWARDS).any(|key| entry.has(key));
     if forwards_nothing {
         let name = entry.must_read("name", |v| Route::parse(v.as_str()?).ok(), problems);
@@ -197,7 +197,10 @@ pub fn warnings(record: &Record) -> Vec<String> {
         let name = name.as_str();
         format!("[[route]] {name:?} is the route of no bucket: write route = {name:?} in [[bucket]] or [defaults]")
     });
-    let long = policies.iter().filter_map(|(at, policy)| long_window(at, policy, record));
+    let (defaults, named) = (&record.defaults, &policies[1..]);
+    let is_own = |policy: &Policy| policy.rate != defaults.rate || policy.route != defaults.route;
+    let of_defaults = policies[..1].iter().chain(named.iter().filter(|(_, policy)| is_own(policy)));
+    let long = of_defaults.filter_map(|(at, policy)| long_window(at, policy, record));
     unused.chain(long).collect()
 }
 

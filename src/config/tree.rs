@@ -402,7 +402,7 @@ mod tests {
         let text = "[[budget]]\nmatch = 'top'\nrate = '50/s'\n[[budget]]\nmatch = 'a:*'\nrate = '60/s'\nwithin = 'top'\n[[budget]]\nmatch = 'b:*'\n\
                     quota = '5/d'\nwithin = 'top'\n[defaults]\nrate = '51/s'\nwithin = 'top'\n[[bucket]]\nmatch = 'c'\ncapacity = 5\n\
                     [[bucket]]\nmatch = 'd'\nrate = '50/s'\n[[bucket]]\nmatch = 'e:*'\nrate = '61/s'\nwithin = 'a:{1}'\n[[bucket]]\nmatch = 'f:*'\n\
-                    rate = '100/s'\nwithin = '{1}:x'\n[[bucket]]\nmatch = 'g'\nrate = '100/s'\nwithin = ''\n";
+                    rate = '100/s'\nwithin = '{1}:x'\n[[bucket]]\nmatch = 'g'\nrate = '100/s'\nwithin = ''\n[limits]\nready_window = 'off'\n";
         assert_eq!(
             parse(text).expect("good").warnings(),
             [

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::needs;
-use crate::rig::{Case, Daemon, Server, dripd, eventually, test_config};
+use crate::rig::{Case, Daemon, Server, dripd, eventually, without_door};
 use crate::shell::said;
 
 /// The examples in a language, on a Redis of their own.
@@ -14,7 +14,7 @@ fn run(language: &str) {
         "[redis]\nurl = '{}'\n[defaults]\nrate = '1000/s'\n[[bucket]]\nmatch = 'small:*'\nrate = '1/h'\ncapacity = 3\n",
         server.url()
     );
-    std::fs::write(home.path().join("config.toml"), test_config(&toml)).expect("written");
+    std::fs::write(home.path().join("config.toml"), without_door(&toml)).expect("written");
     let _daemon = Daemon::start(home.path());
     // The clients are kept between runs: they come from package registries.
     let work = concat!(env!("CARGO_TARGET_TMPDIR"), "/examples");

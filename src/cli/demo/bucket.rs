@@ -31,7 +31,7 @@ pub(super) struct Taken {
 impl Taken {
     /// Between which moments its worker was given it: not before it had left.
     pub(super) fn given_us(&self) -> (u64, u64) {
-        (self.handed_us.0.max(self.at_us), self.handed_us.1)
+        (self.handed_us.0.max(self.at_us), self.handed_us.1.max(self.at_us))
     }
 }
 

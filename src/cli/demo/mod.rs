@@ -23,7 +23,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use self::stage::Stage;
 use super::screen::{Keys, Screen};
-use super::{Exit, Failure, say};
+use super::{Exit, Failure, print};
 use crate::system::signals::{Signal, Signals};
 
 const TICK: Duration = Duration::from_millis(100);
@@ -96,7 +96,7 @@ impl Demo {
         let colored = matches!(view, View::Screen(_));
         drop((view, keys));
         let report = told?;
-        say(&report.text(colored));
+        print(format!("{}\n", report.text(colored)).as_bytes())?; // its own words, in colours
         match report.broken() {
             None => Ok(Exit::Done),
             Some(broken) => Err(Failure::new(Exit::Failed, broken)),

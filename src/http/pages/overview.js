@@ -127,29 +127,25 @@ function top(signal) {
     direct, state, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of buckets" }, table));
 }
 
-/** How far the workers of each route are behind. Nothing where no route was ever used. */
+/** How far the workers of each route are behind, a line each. Nothing where no route was ever used. */
 function routes(signal) {
-  const heads = ["Route", "Undelivered", "Oldest", "Limit", "Taken per second", "With workers", "Buckets held"];
-  const body = h("tbody");
-  const says = h("p", { class: "small", role: "status" });
-  const table = h("table", {}, h("caption", { hidden: true }, "Routes"),
-    h("thead", {}, h("tr", {}, heads.map((text, at) => h("th", { scope: "col", class: at ? "n" : "" }, text)))), body);
-  const row = (one) => {
-    const cells = [count(one.undelivered), one.age_us ? lasts(one.age_us) : "–", count(one.limit), one.taken_per_second === null ? "–" : brief(one.taken_per_second),
-      one.to ? "–" : `${count(one.pending)} with ${count(one.workers)}`, count(one.held)];
-    return h("tr", {}, h("th", { scope: "row" }, name(one.route), one.to ? [" into ", name(one.to)] : []), cells.map((text) => h("td", { class: "n" }, text)));
+  const list = h("ul");
+  const line = (one) => {
+    const parts = [one.age_us ? `${count(one.undelivered)} undelivered, the oldest for ${lasts(one.age_us)}` : `${count(one.undelivered)} undelivered`, `limit ${count(one.limit)}`];
+    if (one.taken_per_second !== null) parts.push(`${brief(one.taken_per_second)} taken per second`);
+    if (!one.to) parts.push(`${count(one.pending)} with ${many(one.workers, "worker")}`);
+    if (one.held) parts.push(`${many(one.held, "bucket")} held`);
+    const bad = one.wrong ?? one.says;
+    return h("li", {}, name(one.route), one.to ? [" into ", name(one.to)] : [], `: ${parts.join(", ")}`, bad ? h("p", { class: "is-bad small" }, shown(bad)) : []);
   };
-  const card = h("section", { class: "card", "aria-labelledby": "routes-title", hidden: true }, h("h2", { id: "routes-title" }, "Routes and their workers"), says,
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of routes" }, table));
+  const card = h("section", { class: "card", "aria-labelledby": "routes-title", hidden: true }, h("h2", { id: "routes-title" }, "Routes and their workers"), list);
   every(2_000, signal, async () => {
     try {
       const found = await get("/v1/routes", signal);
-      put(body, found.map(row));
-      say(says, shown(found.map((one) => one.wrong ?? one.says).filter(Boolean).join("; ") || "No bucket waits for workers."));
-      says.classList.toggle("is-bad", found.some((one) => one.wrong || one.says));
+      put(list, found.map(line));
       card.hidden = found.length === 0;
     } catch (why) {
-      if (why.name !== "AbortError") say(says, shown(why.message));
+      if (why.name !== "AbortError") card.hidden = true; // the line at the top says why nothing is known
     }
   });
   return card;

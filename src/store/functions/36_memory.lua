@@ -160,6 +160,7 @@ do
     if not m then return end
     by_name[name], by_name[name_of(space, new_id)] = nil, m
     m.sweep, m.view, m.prev_view = nil, nil, nil
+    for _, r in pairs(m.rooms) do r.left = 0 end -- its limits may be others: each route is looked at
     memory.forget(m, 0)
   end
 end

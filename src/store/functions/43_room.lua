@@ -42,18 +42,19 @@ do
   local function fresh(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge, limit = START, cut_us = -huge,
-      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false, gone = 0, lefts = nil, left_count = 0, samples = {}, call = 0, looked = 0,
+      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false, gone = 0, lefts = nil, left_count = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
 
   -- of_memory: the room of a route as it is remembered; made where it is not. `f` is its entry, where it forwards.
   local function of_memory(ctx, name, f)
     local rooms = ctx.memory.rooms
-    local r = rooms[name]
-    if not r or r.entry ~= f then
+    local r, to = rooms[name], f and f.to
+    if not r or r.to ~= to then -- its jobs go elsewhere now
       r = fresh(keys.ready(ctx.space, name))
-      r.entry, rooms[name] = f, r
+      rooms[name] = r
     end
+    r.entry, r.to = f, to
     return r
   end
 

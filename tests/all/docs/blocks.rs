@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use super::{Page, pages};
-use crate::rig::{dripd, eventually, free_port, test_config};
+use crate::rig::{dripd, eventually, free_port, without_door};
 
 /// How long one block may take.
 const BLOCK_ENDS_WITHIN: Duration = Duration::from_secs(60);
@@ -150,7 +150,7 @@ impl Bench {
         let bench = Self { home, port: free_port(), path };
         std::fs::create_dir(bench.dir()).expect("a directory");
         let toml = format!("[redis]\nport = {}\n", bench.port);
-        std::fs::write(bench.dir().join("config.toml"), test_config(&toml)).expect("written");
+        std::fs::write(bench.dir().join("config.toml"), without_door(&toml)).expect("written");
         let examples = std::path::absolute("examples").expect("a path");
         std::os::unix::fs::symlink(examples, bench.dir().join("examples")).expect("a link");
         bench

@@ -216,18 +216,18 @@ fn held_for_workers_that_are_away() {
     let now = now + S;
     case.drain_at(now);
     let words =
-        "held: the workers of route default take 58/h, and 1 bucket waits for them; its turn comes in about 61.0 s";
+        "held: the workers of route default take 59/h, and 1 bucket waits for them; its turn comes in about 61.0 s";
     assert_eq!(says(&mut case, now, "acme"), [words]);
     case.push_at(now, "other", &["1"]);
     case.drain_at(now);
     let words =
-        "held: the workers of route default take 58/h, and 2 buckets wait for them; its turn comes in about 2 m 2 s";
+        "held: the workers of route default take 59/h, and 2 buckets wait for them; its turn comes in about 2 m 2 s";
     assert_eq!(says(&mut case, now, "other"), [words]);
     set(&mut case, now, "acme", "rate", "1/h", &json!({ "count": 1, "period_us": 3_600 * S }), None);
     let said = says(&mut case, now, "acme");
     assert_eq!(
         said[0],
-        "the workers of route default take 58/h, and 2 buckets wait for them: its turn comes after those"
+        "the workers of route default take 59/h, and 1 bucket waits for them: its turn comes after those"
     );
     assert_eq!(said[1], "the next job leaves in 59 m 59 s: acme is at its rate");
 }

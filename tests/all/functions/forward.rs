@@ -300,8 +300,8 @@ fn explain_says_how_full_the_list_is_and_whom_a_held_bucket_waits_for() {
     assert_eq!(*route, told);
     let says = says(&mut case, MORNING + 5200 * MS, "a");
     let wanted = format!(
-        "nothing leaves: a is held since 08:00 until the workers of a list take more: 2 jobs are in the list {key}, and max_ready \
-         is 2"
+        "held: a waits since 08:00, and the workers of the list {key} take nothing: 2 jobs are in it, the oldest for 5.2 s, and it takes 2 \
+         at most"
     );
     assert_eq!(says.last(), Some(&wanted));
 }

@@ -36,6 +36,7 @@ mod purge;
 mod push;
 mod push_file;
 mod reach;
+mod ready_window;
 mod refusals;
 mod reload;
 mod slots;

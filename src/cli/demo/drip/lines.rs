@@ -2,7 +2,7 @@
 
 use super::seen::Seen;
 use crate::cli::demo::bucket::{Bucket, Pace};
-use crate::cli::say;
+use crate::cli::{say, say_all};
 
 pub(super) struct Lines {
     /// The second that is told next.
@@ -24,7 +24,7 @@ impl Lines {
             return;
         }
         if self.next == 0 {
-            say("for each bucket: jobs out a second, and how many wait of how many may\n");
+            say_all("for each bucket: jobs out a second, and how many wait of how many may\n");
             let heads: Vec<_> =
                 seen.buckets.iter().map(|b| format!("{:<19}", format!("{} {}", b.name.as_str(), b.rate))).collect();
             say(&format!("seconds   {} rejected", heads.join(" ")));

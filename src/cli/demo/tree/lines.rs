@@ -2,7 +2,7 @@
 
 use super::seen::{Seen, wait_ms};
 use super::{FLOOD, RETRY_AFTER};
-use crate::cli::say;
+use crate::cli::{say, say_all};
 
 pub(super) struct Lines {
     /// What was told: the second, the head of the table, the flood, the refusal.
@@ -26,7 +26,7 @@ impl Lines {
         if !self.has_head {
             self.has_head = true;
             say("each account may do 50/s for itself; acme and birch push 30/s, cedar 10/s");
-            say("jobs out a second, jobs that wait, and the longest wait of those that left\n");
+            say_all("jobs out a second, jobs that wait, and the longest wait of those that left\n");
             let heads: Vec<_> = seen.accounts.iter().map(|account| format!("{:<18}", account.name.as_str())).collect();
             say(format!("second  all     {}", heads.join("   ")).trim_end());
         }

@@ -43,8 +43,8 @@ pub(super) struct Model {
     pub(super) held: BTreeMap<String, Held>,
     /// The routes for which buckets are held and had their turns in this call: they take no other jobs.
     pub(super) closed: BTreeSet<String>,
-    /// When the last turn was of buckets that are held for a route, and when each of them had its last.
-    pub(super) had_turns: BTreeMap<String, (u64, BTreeMap<String, u64>)>,
+    /// Of each route for which buckets were held.
+    pub(super) had_turns: BTreeMap<String, Turns>,
     /// With work, and stopped by an operator.
     pub(super) paused: BTreeMap<String, u64>,
     /// With work, and without a free slot.
@@ -75,6 +75,17 @@ pub(super) struct Held {
     pub(super) due: u64,
     /// "First whose last job left longest ago, or, where it had no work until then, whose first job came then."
     pub(super) rank: u64,
+}
+
+/// The turns of buckets that are held for a route.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// When the last of them was.
+    pub(super) at: u64,
+    /// When each bucket had its last.
+    pub(super) of: BTreeMap<String, u64>,
+    /// Whether its jobs went into a list then: where they go elsewhere now nothing of it holds.
+    pub(super) forwards: bool,
 }
 
 pub(super) struct State {

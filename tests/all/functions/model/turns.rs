@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::jobs::{Job, Options, Ready, Retry};
 use super::policy::Policy;
-use super::reference::{Held, Model, State};
+use super::reference::{Held, Model, State, Turns};
 use crate::rig::S;
 
 impl Model {
@@ -65,15 +65,15 @@ impl Model {
         if held.is_empty() {
             return 0;
         }
-        let turns = self.had_turns.entry(route.to_owned()).or_default();
-        if now > turns.0 + S {
-            turns.1.clear();
+        let turns = self.turns_of(route);
+        if now > turns.at + S {
+            turns.of.clear();
         }
-        turns.0 = now;
+        turns.at = now;
         let mut left = 0;
         for (_, _, bucket) in held.into_iter().take(room) {
             self.held.remove(&bucket);
-            self.had_turns.get_mut(route).expect("made").1.insert(bucket.clone(), now);
+            self.turns_of(route).of.insert(bucket.clone(), now);
             self.schedule.insert(bucket.clone(), now);
             let state = self.look(now, &bucket);
             left += self.visit(now, &bucket, state, 1);
@@ -84,10 +84,18 @@ impl Model {
         left
     }
 
+    fn turns_of(&mut self, route: &str) -> &mut Turns {
+        let forwards = self.record.forwards(route);
+        let turns = self.had_turns.entry(route.to_owned()).or_default();
+        if turns.forwards != forwards {
+            *turns = Turns { forwards, ..Turns::default() };
+        }
+        turns
+    }
+
     /// A bucket is held from now on.
     fn hold(&mut self, now: u64, bucket: &str, route: &str, due: u64) {
-        let last = self.had_turns.get(route).and_then(|(_, turns)| turns.get(bucket));
-        let rank = last.copied().unwrap_or(due.min(now));
+        let rank = self.turns_of(route).of.get(bucket).copied().unwrap_or(due.min(now));
         self.held.insert(bucket.into(), Held { route: route.into(), due, rank });
     }
 
@@ -98,9 +106,7 @@ impl Model {
             return;
         }
         let route = self.policy(now, bucket).route;
-        if let Some((_, turns)) = self.had_turns.get_mut(&route) {
-            turns.remove(bucket);
-        }
+        self.turns_of(&route).of.remove(bucket);
     }
 
     /// A bucket has work that may leave, once it is due: no earlier than now.

@@ -1,0 +1,148 @@
+//! The ready window from outside: a real daemon with the configuration that users have, and workers that read with plain `XREADGROUP`. The
+//! times of a delivery are those of its worker: after it asked, and before it was answered.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::Connection;
+
+use super::Shell;
+use crate::rig::{Daemon, MS, S, eventually, server};
+
+/// As users have it.
+const WINDOW: &str = "[limits]\nready_window = '250ms'\n";
+
+/// A job in a hand: its bucket, its number, and between which moments it was given.
+#[derive(Debug, Clone)]
+struct Given {
+    bucket: String,
+    job: String,
+    from: u64,
+    to: u64,
+}
+
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros() as u64
+}
+
+type Read = Option<Vec<(String, Vec<(String, std::collections::HashMap<String, String>)>)>>;
+
+/// Take jobs one at a time and hold each for a while, until told to stop.
+fn work(mut redis: Connection, ready: &str, name: &str, holds: Duration, stop: &AtomicBool, given: &Mutex<Vec<Given>>) {
+    while !stop.load(Ordering::Relaxed) {
+        let from = now_us();
+        let words = ["GROUP", "workers", name, "COUNT", "1", "BLOCK", "50", "STREAMS", ready, ">"];
+        let read: Read = redis::cmd("XREADGROUP").arg(&words).query(&mut redis).expect("the group is there");
+        let to = now_us();
+        for (id, fields) in read.into_iter().flatten().flat_map(|(_, entries)| entries) {
+            let left: u64 = fields["at_us"].parse().expect("a time");
+            let (bucket, job) = (fields["bucket"].clone(), fields["job"].clone());
+            given.lock().expect("no panic").push(Given { bucket, job, from: from.max(left), to });
+            std::thread::sleep(holds);
+            let done = ["drip_ack", "1", ready, &id];
+            redis::cmd("FCALL").arg(&done).exec(&mut redis).expect("acknowledged");
+        }
+    }
+}
+
+/// What workers are given while something goes on.
+fn with_workers(shell: &Shell, workers: usize, holds: Duration, meanwhile: impl FnOnce()) -> Vec<Given> {
+    let (stop, given, ready) = (AtomicBool::new(false), Mutex::new(Vec::new()), shell.case.key("ready"));
+    std::thread::scope(|scope| {
+        for n in 0..workers {
+            let (redis, ready, stop, given) = (server().connect(), &ready, &stop, &given);
+            scope.spawn(move || work(redis, ready, &format!("w{n}"), holds, stop, given));
+        }
+        meanwhile();
+        stop.store(true, Ordering::Relaxed);
+    });
+    let mut given = given.into_inner().expect("no panic");
+    given.sort_by_key(|one| one.from);
+    given
+}
+
+#[test]
+fn after_workers_were_away_a_bucket_reaches_their_hands_no_faster_than_promised() {
+    let mut shell = Shell::new(&format!("{WINDOW}[defaults]\nrate = '10/s'\ncapacity = 100000\n"));
+    let _daemon = Daemon::start(shell.home());
+    let jobs: Vec<String> = (0..500).map(|n| n.to_string()).collect();
+    shell.case.lpush("a", &jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    eventually("the oldest job is too old", || shell.must_run(&["explain", "a"]).contains("held: a waits since"));
+    std::thread::sleep(Duration::from_secs(4)); // the time that workers are away is what this is about
+    let given = with_workers(&shell, 5, Duration::ZERO, || std::thread::sleep(Duration::from_secs(3)));
+    assert!(given.len() >= 20, "then it goes on at its rate: {}", given.len());
+    for (i, one) in given.iter().enumerate() {
+        for (j, other) in given.iter().enumerate().skip(i) {
+            let (n, w) = ((j - i + 1) as u64, other.to.max(one.from) - one.from);
+            let most = 2 + 270 * MS * 10 / S + (w + 20 * MS) * 10 / S;
+            assert!(n <= most, "{n} in {w} us, at most {most}");
+        }
+    }
+    let status = shell.must_run(&["status"]);
+    assert!(status.contains("route       default: "), "{status}");
+}
+
+#[test]
+fn beside_a_flood_every_job_of_a_quiet_bucket_is_soon_in_a_hand() {
+    let mut shell = Shell::new(&format!("{WINDOW}[defaults]\nrate = '1000/s'\ncapacity = 1000000\n"));
+    let _daemon = Daemon::start(shell.home());
+    for _ in 0..5 {
+        shell.case.lpush("flood", &["x"; 1_000]);
+    }
+    let mut pushed = Vec::new();
+    let mut redis = server().connect();
+    let queue = shell.case.queue("quiet");
+    let given = with_workers(&shell, 1, Duration::from_millis(10), || {
+        for n in 0..5 {
+            std::thread::sleep(Duration::from_secs(1)); // a job a second is what this is about
+            pushed.push(now_us());
+            redis::cmd("LPUSH").arg(&queue).arg(n).exec(&mut redis).expect("pushed");
+        }
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    let taken = given.len() as u64;
+    let quiet: Vec<&Given> = given.iter().filter(|one| one.bucket == "quiet").collect();
+    assert_eq!(quiet.len(), 5, "beside {taken} others");
+    // A round of turns and what the limit holds, at the pace of the worker: a busy machine makes that slower.
+    let pace_us = 7 * S / taken;
+    for one in quiet {
+        let waited = one.to - pushed[one.job.parse::<usize>().expect("a number")];
+        assert!(waited <= 30 * pace_us, "it waited {waited} us, and the worker takes a job each {pace_us} us");
+    }
+    let says = shell.must_run(&["explain", "flood"]);
+    assert!(says.lines().last().is_some_and(|line| line.starts_with("held: ")), "{says}");
+    let route =
+        &serde_json::from_str::<serde_json::Value>(&shell.must_run(&["status", "--json"])).expect("JSON")["routes"][0];
+    assert!(route["says"].as_str().is_some_and(|says| says.contains("of route default")), "{route}");
+    assert!(route["held"].as_u64() >= Some(1) && route["limit"].as_u64() <= Some(100), "{route}");
+}
+
+#[test]
+fn a_window_that_cannot_be_is_refused_by_every_command_with_the_way_out() {
+    for (toml, says) in [
+        (
+            "[limits]\nready_window = '0s'\n",
+            "limits.ready_window: \"0s\" is not allowed; write a whole number and a unit",
+        ),
+        (
+            "[limits]\nready_window = '2h'\n",
+            "limits.ready_window: \"2h\" is not allowed; write a whole number and a unit",
+        ),
+        ("[limits]\nready_window = -1\n", "limits.ready_window: -1 is not allowed; write a whole number and a unit"),
+        (
+            "[[budget]]\nmatch = 'b'\nrate = '1/s'\nready_window = '1s'\n",
+            "budget[1].ready_window: it belongs to a route, whose workers are behind or are not; write it in [limits]",
+        ),
+    ] {
+        let shell = Shell::new("");
+        let file = shell.file("bad.toml", toml);
+        let (code, _, err) = shell.run(&["check", &file]);
+        assert_eq!((code, err.lines().count()), (78, 2), "{err}");
+        assert!(err.contains(says), "{err}");
+    }
+    let shell = Shell::new("");
+    let (code, _, err) = shell.run(&["set", "b", "ready_window=1s"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("ready_window: it belongs to a route"), "{err}");
+}
