@@ -93,8 +93,18 @@ console.log(`${seen.size} jobs in 4 partitions`);
     finds_its_partitions(Command::new("node").arg(folder.join("partitions.js")));
 }
 
+/// Write a file that a program of another test may be reading: only where it differs, and all of it at once.
+fn copied(path: &Path, text: &[u8]) {
+    if std::fs::read(path).is_ok_and(|there| there == text) {
+        return;
+    }
+    let new = path.with_extension("new");
+    std::fs::write(&new, text).expect("written");
+    std::fs::rename(new, path).expect("renamed");
+}
+
 /// A folder with the Node client and what it needs.
-fn node_client() -> PathBuf {
+pub fn node_client() -> PathBuf {
     for (program, package) in [("node", "nodejs"), ("npm", "npm"), ("python3", "python3")] {
         needs::one_of(&[program], &format!("apt-get install {package}"));
     }
@@ -108,9 +118,9 @@ fn node_client() -> PathBuf {
     if !installed {
         needs::missing("the Node package redis", &needs::registry("npm install redis"));
     }
-    std::fs::write(folder.join("package.json"), "{\"type\":\"module\"}").expect("written");
+    copied(&folder.join("package.json"), b"{\"type\":\"module\"}");
     for file in ["index.js", "conformance.js"] {
-        std::fs::copy(Path::new("clients/node").join(file), folder.join(file)).expect("copied");
+        copied(&folder.join(file), &std::fs::read(Path::new("clients/node").join(file)).expect("a file"));
     }
     folder
 }
