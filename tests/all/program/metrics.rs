@@ -63,7 +63,7 @@ impl Scraped {
 
 /// Something of everything that is counted or measured happens.
 const BUSY: &str = "[defaults]\nrate = '1000000/s'\ncapacity = 1000\nattempts = 2\nbackoff = { initial = '1h', max = '1h' }\n\
-                    [limits]\nmax_job_bytes = 1000\nmax_ready = 1000000\n\
+                    [limits]\nmax_job_bytes = 1000\nmax_ready = 1000000\nready_window = 'off'\n\
                     [[budget]]\nmatch = 'prov:*'\nrate = '10/s'\nconcurrency = 5\n\
                     [[bucket]]\nmatch = 'mail:*'\nwithin = 'prov:{1}'\nroute = 'mail'\n\
                     [[bucket]]\nmatch = 'drops'\nrate = '1/h'\ncapacity = 2\noverflow = 'drop-oldest'\n\
