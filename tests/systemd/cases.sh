@@ -63,9 +63,9 @@ outside_redis() { # PORT UNIT [OPTION...]
 bound() { "$cli" -p "$1" ping | grep -qE 'PONG|NOAUTH'; }
 
 fresh() {
-  systemctl stop "$UNIT.socket" "$UNIT" outside
+  systemctl stop "$UNIT.socket" 'dripd-worker@*' "$UNIT" outside
   systemctl reset-failed "$UNIT" outside
-  rm -rf /run/systemd/system/$UNIT.service.d /etc/dripd/config.toml /etc/credstore
+  rm -rf /run/systemd/system/$UNIT.service.d /run/systemd/system/dripd-worker@.service.d /etc/dripd /etc/credstore
   rm -rf /var/lib/$UNIT /var/lib/private/$UNIT /opt/valkey
   systemctl daemon-reload
 } > /dev/null 2>&1
@@ -382,6 +382,27 @@ one_that_waits_for_redis_lives() {
   eventually 10 "the job in drip:ready" answers 1 "$cli" -p 6391 xlen drip:ready
 }
 
+# The template of examples/: a unit for each route, with slots from a file, and an end that leaves nothing in hand.
+workers_of_a_route_are_an_instance_of_the_template() {
+  configure '[defaults]' 'rate = "1000/s"' '[[bucket]]' 'match = "sms:*"' 'route = "sms"'
+  echo CONCURRENCY=3 > /etc/dripd/worker-sms.env
+  start
+  drop_in dripd-worker@ ExecStart= 'ExecStart=/usr/local/bin/dripd work --route %i --concurrency ${CONCURRENCY} --print'
+  timeout 20 systemctl start dripd-worker@sms dripd-worker@default || fail "the start failed"
+  own lpush drip:queue:sms:a 'for sms'
+  own lpush drip:queue:b 'for default'
+  eventually 10 "the job of the route" of_worker sms '^for sms$'
+  eventually 10 "the job of no route" of_worker default '^for default$'
+  of_worker sms 'slots=3' || fail "the slots are not those of the file"
+  of_worker default 'slots=10' || fail "the slots are not those of the unit"
+  ! of_worker default 'for sms' || fail "an instance took the job of another route"
+  systemctl stop dripd-worker@sms
+  is "its result" "$(show Result dripd-worker@sms)" success
+  is "what workers of the route hold" "$(own xpending drip:ready:sms workers | head -n 1)" 0
+  systemctl cat dripd-worker@sms | grep -q '^ExecStart=.*--http http' || fail "it is not the template of examples/"
+}
+of_worker() { journalctl -q -o cat -u "dripd-worker@$1" --after-cursor "$began" | grep -q -- "$2"; }
+
 skip() {
   echo "SKIPPED: the cases of the service need $*"
   exit 77
@@ -394,6 +415,7 @@ install -m 755 /t/dripd /usr/local/bin/dripd
 install -m 644 /t/dripd.service /etc/systemd/system/$UNIT.service
 rm -rf /etc/dripd /etc/credstore/redis-password
 install -m 644 /t/dripd.socket /etc/systemd/system/$UNIT.socket
+install -m 644 /t/dripd-worker@.service /etc/systemd/system/dripd-worker@.service
 systemctl daemon-reload
 outside_redis 6391 waited-for
 beside quiet '[redis]' 'port = 7381' '[http]' 'listen = ""'
@@ -406,7 +428,7 @@ for name in exposure exposure-without-network starts-with-nothing runs-as-a-dyna
   killed-it-comes-back-with-its-jobs stuck-it-is-restarted redis-may-come-late the-password-is-a-credential what-tls-needs-is-a-credential \
   the-http-token-is-a-credential the-socket-of-systemd-outlives-a-restart without-a-network-it-serves-by-unix-sockets \
   the-journal-has-fields-and-priorities a-format-that-was-asked-for-is-kept \
-  stops-cleanly a-quiet-one-lives one-that-waits-for-redis-lives; do
+  workers-of-a-route-are-an-instance-of-the-template stops-cleanly a-quiet-one-lives one-that-waits-for-redis-lives; do
   case_is $name
 done
 exit $failed

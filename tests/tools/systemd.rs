@@ -11,6 +11,8 @@ fn the_unit_keeps_its_word_under_a_real_systemd() {
     for name in ["dripd.service", "dripd.socket", "no-network.conf"] {
         std::fs::copy(format!("systemd/{name}"), files.path().join(name)).expect(name);
     }
+    let worker = "dripd-worker@.service";
+    std::fs::copy(format!("examples/{worker}"), files.path().join(worker)).expect(worker);
     let authority = Authority::new("the CA of the outside Redis");
     authority.write(files.path(), "ca.pem");
     authority.issue(files.path(), "server", &["localhost"], Holds::Still);
