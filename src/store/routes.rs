@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::FromRedisValue as _;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::library::is_missing_function;
 use super::reply::unexpected;
@@ -166,6 +166,64 @@ impl Store {
         let (_, routes) =
             <(u64, Vec<Flat>)>::from_redis_value_ref(&reply).map_err(|_| unexpected("drip__routes", &reply))?;
         Ok(routes.into_iter().map(RouteStatus::of).collect())
+    }
+}
+
+/// A route as `drip_explain` tells of it: of one bucket, and in few words.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Ready {
+    /// The route.
+    pub name: String,
+    /// Jobs that no worker has taken yet.
+    pub ready: u64,
+    /// How many of those hold its buckets.
+    pub max_ready: u64,
+    /// Jobs that workers hold.
+    pub pending: u64,
+    /// How many workers there are.
+    pub workers: u64,
+    /// How long ago the one of `ready` left that has waited longest.
+    pub oldest_ms: Option<u64>,
+    /// The key of the list that it forwards to; none: it is a ready stream.
+    pub to: Option<String>,
+    /// How long ago the oldest of `ready` left, in microseconds; 0 where there is none.
+    #[serde(default)]
+    pub age_us: u64,
+    /// How old it may become before buckets are held; none: `ready_window` is off.
+    pub window_us: Option<u64>,
+    /// Whether its `[[route]]` says so, and not `[limits]`.
+    #[serde(default)]
+    pub is_own_window: bool,
+    /// How many undelivered jobs hold its buckets now; none: as many as `max_ready`.
+    pub limit: Option<u64>,
+    /// Buckets that are held for it.
+    #[serde(default)]
+    pub held: u64,
+    /// How many jobs were taken of late; none: it is not known.
+    pub taken: Option<u64>,
+    /// In how many microseconds that was.
+    pub over_us: Option<u64>,
+    /// Of a held bucket: how many others have their turns before it.
+    pub ahead: Option<u64>,
+}
+
+impl Ready {
+    /// How many jobs its workers take a second.
+    #[must_use]
+    pub fn per_second(&self) -> Option<f64> {
+        self.over_us.filter(|us| *us > 0).map(|us| self.taken.unwrap_or(0) as f64 * 1e6 / us as f64)
+    }
+
+    /// How many undelivered jobs hold its buckets.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.limit.unwrap_or(self.max_ready)
+    }
+
+    /// Whether it keeps buckets from going.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.held > 0 || self.ready >= self.max_ready || self.window_us.is_some_and(|window| self.age_us > window)
     }
 }
 

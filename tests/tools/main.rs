@@ -38,6 +38,7 @@ mod clients;
 mod dashboard;
 mod examples;
 mod forward;
+mod free_slots;
 mod llm;
 mod needs;
 mod openapi;
@@ -69,6 +70,7 @@ fn main() {
         dashboard::tokens::TESTS,
         examples::TESTS,
         forward::TESTS,
+        free_slots::TESTS,
         llm::TESTS,
         openapi::TESTS,
         other_user::TESTS,

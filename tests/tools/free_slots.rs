@@ -12,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 
 use redis::{Connection, FromRedisValue as _};
 
-use super::clients::{node_client, python_with_redis};
-use super::signal;
+use crate::clients::{node_client, python_with_redis};
 use crate::rig::{Daemon, Server, dripd, eventually};
+use crate::shell::signal;
 
 /// How many jobs there are.
 const JOBS: usize = 20;
@@ -168,7 +168,6 @@ fn in_many_buckets(n: usize) -> [String; 2] {
     [format!("tenant-{n}"), format!("job-{n}")]
 }
 
-#[test]
 fn the_ready_made_worker_reads_as_many_jobs_as_it_has_free_slots() {
     for (partitions, slots) in [(1, 1), (1, 5), (4, 3), (4, 6)] {
         let mut scene = Scene::new(partitions, in_many_buckets);
@@ -179,9 +178,8 @@ fn the_ready_made_worker_reads_as_many_jobs_as_it_has_free_slots() {
     }
 }
 
-#[test]
 fn the_python_client_reads_one_job_when_it_is_free() {
-    let Some(python) = python_with_redis() else { return };
+    let python = python_with_redis();
     for partitions in [1, 4] {
         let mut scene = Scene::new(partitions, in_many_buckets);
         let program = format!(
@@ -193,9 +191,8 @@ fn the_python_client_reads_one_job_when_it_is_free() {
     }
 }
 
-#[test]
 fn the_node_client_reads_one_job_when_it_is_free() {
-    let Some(folder) = node_client() else { return };
+    let folder = node_client();
     for partitions in [1, 4] {
         let mut scene = Scene::new(partitions, in_many_buckets);
         let program = format!(
@@ -208,9 +205,8 @@ fn the_node_client_reads_one_job_when_it_is_free() {
     }
 }
 
-#[test]
 fn the_worker_in_python_reads_one_job_when_it_is_free() {
-    let Some(python) = python_with_redis() else { return };
+    let python = python_with_redis();
     let mut scene = Scene::new(1, in_many_buckets);
     let text = example("worker.py", r#"sys.stdout.buffer.write(b"%b %b\n" % (bucket, job))"#, "block(job.decode())");
     let mut work = Command::new(python);
@@ -218,9 +214,8 @@ fn the_worker_in_python_reads_one_job_when_it_is_free() {
     scene.holds_what_it_runs(1, work);
 }
 
-#[test]
 fn the_worker_in_node_reads_one_job_when_it_is_free() {
-    let Some(folder) = node_client() else { return };
+    let folder = node_client();
     let mut scene = Scene::new(1, in_many_buckets);
     let work = r"process.stdout.write(Buffer.concat([bucket, Buffer.from(' '), job, Buffer.from('\n')]));";
     let text = example("worker.mjs", work, "await block(String(job));");
@@ -231,7 +226,6 @@ fn the_worker_in_node_reads_one_job_when_it_is_free() {
     scene.holds_what_it_runs(1, work);
 }
 
-#[test]
 fn the_worker_in_shell_reads_one_job_when_it_is_free() {
     let mut scene = Scene::new(1, in_many_buckets);
     let text =
@@ -275,9 +269,8 @@ fn answer(mut stream: &TcpStream, home: &Path) {
     let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
 }
 
-#[test]
 fn the_worker_for_llm_apis_reads_as_many_jobs_as_it_has_free_slots() {
-    let Some(python) = python_with_redis() else { return };
+    let python = python_with_redis();
     let prompt = |n| format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"job-{n}\"}}]}}");
     let mut scene = Scene::new(1, |n| [format!("llm:large:team-{n}"), prompt(n)]);
     let port = endpoint(scene.home.path().to_owned());
@@ -285,4 +278,14 @@ fn the_worker_for_llm_apis_reads_as_many_jobs_as_it_has_free_slots() {
     work.arg(std::path::absolute("examples/llm/worker.py").expect("a path")).env("LLM_SLOTS", "4");
     work.env("LLM_BASE_URL", format!("http://127.0.0.1:{port}/v1"));
     scene.holds_what_it_runs(4, work);
+}
+
+tests! {
+    the_ready_made_worker_reads_as_many_jobs_as_it_has_free_slots,
+    the_python_client_reads_one_job_when_it_is_free,
+    the_node_client_reads_one_job_when_it_is_free,
+    the_worker_in_python_reads_one_job_when_it_is_free,
+    the_worker_in_node_reads_one_job_when_it_is_free,
+    the_worker_in_shell_reads_one_job_when_it_is_free,
+    the_worker_for_llm_apis_reads_as_many_jobs_as_it_has_free_slots,
 }
