@@ -1,6 +1,6 @@
 //! Any bytes as a text that is safe on a terminal: one line, no control characters, nothing that turns the reading direction or hides.
 //!
-//! Values of strangers are [`shown`] where a sentence is made of them. What goes out, at whichever door, is a [`line`], [`lines`] or
+//! Values of strangers are [`shown`] where a sentence is made of them. What goes out, at whichever door, is a [`line()`], [`lines`] or
 //! [`shown_json`]: so what somebody forgot commands no terminal either.
 
 use std::borrow::Cow;
