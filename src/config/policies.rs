@@ -139,7 +139,7 @@ pub fn read_ready_window(section: &mut Section, problems: &mut Problems) -> Opti
     section.read("ready_window", |v| ReadyWindow::parse(v.as_str()?), problems)
 }
 
-/// Refuse a ready window where none can stand: in what is said of buckets or budgets.
+/// Refuse `ready_window` in `[defaults]`, `[[bucket]]` and `[[budget]]`: only `[limits]` and `[[route]]` have it.
 pub fn refuse_ready_window(section: &mut Section, problems: &mut Problems) {
     if section.take("ready_window") {
         problems.add(format!(

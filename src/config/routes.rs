@@ -204,10 +204,10 @@ pub fn warnings(record: &Record) -> Vec<String> {
     unused.chain(long).collect()
 }
 
-/// How many intervals of a bucket a ready window may last before somebody is told what that means.
+/// From how many intervals of a bucket on `check` warns of a ready window.
 const MANY_INTERVALS: u128 = 10;
 
-/// That a ready window is long for a rate. What workers see then is in the promise of the rate in their hands.
+/// Warn of a ready window that is long for a rate: when workers are back they may get all of its jobs at once.
 fn long_window(at: &str, policy: &Policy, record: &Record) -> Option<String> {
     let window = record.ready_window(&policy.route).duration()?;
     let interval = policy.rate.period().as_nanos() / u128::from(policy.rate.count());

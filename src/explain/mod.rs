@@ -282,7 +282,7 @@ fn due(bucket: &Level, wall: &Wall) -> Option<String> {
     Some(format!("now, {waits}"))
 }
 
-/// The limits that hold for all buckets. A window of the route's own stands in no line that is known.
+/// The limits that hold for all buckets. The line of a route's own window is not known.
 fn limits(facts: &Facts, wall: &Wall) -> Vec<Row> {
     let route = &facts.route;
     let row = |key, value| Row::new(key, value, Origin::of_limit(facts.into(), key), wall);

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::words::duration;
 
-/// How old undelivered jobs may become; [`Self::OFF`]: as old as they like.
+/// How old undelivered jobs may become; [`Self::OFF`]: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadyWindow(Option<Duration>);
 

@@ -24,12 +24,12 @@ pub(super) struct Taken {
     pub(super) number: u64,
     pub(super) due_us: u64,
     pub(super) at_us: u64,
-    /// When its worker asked for jobs, and when it was answered: it was given this one in between.
+    /// When its worker asked for jobs, and when it got the answer: it took this one in between.
     pub(super) handed_us: (u64, u64),
 }
 
 impl Taken {
-    /// Between which moments its worker was given it: not before it had left.
+    /// The earliest and the latest moment at which its worker took it: not before it had left.
     pub(super) fn given_us(&self) -> (u64, u64) {
         (self.handed_us.0.max(self.at_us), self.handed_us.1.max(self.at_us))
     }

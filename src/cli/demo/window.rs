@@ -21,7 +21,7 @@ pub(super) fn broken_window(times: &[u64], rate: Rate, catch_up_us: u64) -> Opti
     None
 }
 
-/// The same of the hands of workers: in every window of length W at most `2 + (ready_window + catch_up) / interval + (W + catch_up) / interval`
+/// The same where workers take jobs: in every window of length W at most `2 + (ready_window + catch_up) / interval + (W + catch_up) / interval`
 /// jobs are given out, whatever workers did before. Of each job it is known that it was given out between two moments, and the list is in
 /// the order of the first ones.
 pub(super) fn broken_in_hand(given: &[(u64, u64)], rate: Rate, catch_up_us: u64, ready_window_us: u64) -> Option<u64> {

@@ -159,7 +159,7 @@ fn suffer(trick: &Trick) -> Option<String> {
     let since = Instant::now();
     let (mut most_kb, mut ended) = (0, None);
     while since.elapsed() < Duration::from_millis(1_500) && ended.is_none() {
-        most_kb = most_kb.max(proc(daemon.child.id(), "status", "VmRSS:").unwrap_or(0));
+        most_kb = most_kb.max(proc(daemon.child.id(), "status", "RssAnon:").unwrap_or(0));
         ended = daemon.child.try_wait().expect("it can be asked");
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -69,7 +69,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Promise 1 in the hands of workers, which were away for some seconds: nobody behind them is called faster than the rate allows.
+/// Promise 1 where workers take jobs: after some seconds without workers, no bucket's jobs are taken faster than its rate allows.
 fn in_hand(seen: &Seen) -> Verdict {
     let verdict = |found: &str, broken| Verdict { promise: "in hand", found: found.to_owned(), broken };
     let Some((from, to)) = seen.pause() else {
