@@ -71,6 +71,10 @@ fn words(kind: &NoteKind) -> (&str, &'static str) {
             "an entry was deleted while a worker held it",
             "nothing of it is left to take back; a worker finishes a job by acknowledging it, never with XDEL or XTRIM",
         ),
+        NoteKind::Skipped => (
+            "the group `workers` of a ready stream was moved past jobs that no worker had read",
+            "they went back into their buckets; do not use XGROUP SETID on ready streams",
+        ),
         NoteKind::NoBudget => (
             "a bucket lets nothing out, its budgets cannot be found",
             "its jobs stay; add a [[budget]] that matches, or change `within`, and reload",

@@ -11,10 +11,12 @@ use crate::loops::progress::Progress;
 use crate::store::wake::Hints;
 use crate::store::{Store, StoreError};
 
-/// The time between the beginnings of two passes while there are entries: at least, and at most. The shortest lease is as long as the
-/// first, so none ends unseen; a finished entry is gone within the second.
-const PASS_EVERY: Duration = Duration::from_secs(1);
-const PASS_AT_LEAST: Duration = Duration::from_secs(5);
+/// The time between the beginnings of two passes while there are entries, where a pass takes at most a hundredth of it. What somebody did to a stream or
+/// its group holds nothing up for over a second; the shortest lease is a second, so none ends unseen.
+const PASS_EVERY: Duration = Duration::from_millis(750);
+
+/// The time between two passes at most, however long they take, and that of a daemon that stands by.
+const PASS_AT_MOST: Duration = Duration::from_secs(5);
 
 /// The time between two passes over the slots, at most: the function says when there is nothing to do yet.
 const HEAL_EVERY: Duration = Duration::from_millis(750);
@@ -114,7 +116,7 @@ impl Reaper {
     /// One pass over every route, in bounded calls. Replies when the next one is to begin, after this one began, and whether entries
     /// hold slots.
     async fn pass(&mut self) -> Result<(Duration, bool), StoreError> {
-        let (mut from, mut left, mut live) = (None, PASS_AT_LEAST, 0);
+        let (began, mut from, mut left, mut live) = (Instant::now(), None, PASS_AT_MOST, 0);
         loop {
             let take_back = self.since.elapsed() >= GRACE;
             let reaped = match self.store.reap(take_back, from).await {
@@ -131,8 +133,11 @@ impl Reaper {
             left = reaped.left.map_or(left, |of_part| left.min(of_part));
             if reaped.next.is_none() {
                 let left = if take_back { left } else { PASS_EVERY }; // the grace may end at any time
-                let at_least = if self.stands_by() { PASS_AT_LEAST } else { PASS_EVERY };
-                let pause = if live == 0 { IDLE } else { left.max(at_least) };
+                let pause = match live {
+                    0 => IDLE,
+                    _ if self.stands_by() => left.max(PASS_AT_MOST),
+                    _ => left.min(100 * began.elapsed()).max(PASS_EVERY),
+                };
                 return Ok((pause, reaped.holds_slots));
             }
             from = reaped.next;

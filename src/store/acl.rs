@@ -202,7 +202,7 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
         &[&[
             CONNECTS,
             LEARNS,
-            Grant { may: "function|load client|tracking scan acl|whoami", ..NONE },
+            Grant { may: "function|load client|tracking scan acl|whoami info", ..NONE },
             Grant {
                 may: "fcall fcall_ro exists type del unlink pexpire get set incr incrby llen lindex lpush ltrim rpop sadd smembers srem \
                       hget hmget hgetall hvals hrandfield hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \

@@ -55,6 +55,8 @@ pub enum NoteKind {
     Raised,
     /// An entry was deleted while a worker held it.
     Vanished,
+    /// The group of a route was moved past entries that no worker had read.
+    Skipped,
     /// Something was stored by a newer version.
     Newer,
     /// A bucket lets nothing out: its budgets cannot be found.
@@ -71,6 +73,7 @@ impl NoteKind {
             "refused" => Self::Refused,
             "raised" => Self::Raised,
             "vanished" => Self::Vanished,
+            "skipped" => Self::Skipped,
             "newer" => Self::Newer,
             "no-budget" => Self::NoBudget,
             other => Self::Other(other.to_owned()),

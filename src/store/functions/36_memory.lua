@@ -18,6 +18,7 @@
 -- view, prev_view  the records with what operators have set laid over them      38_call
 -- budgets   what is known of budgets and of their children's shares      46_budget
 -- passes    passes of the reaper                                         74_reap
+-- delivered of each route the last delivered id in the last pass of the reaper, and how often groups had been moved by then     74_reap
 -- heal      where the pass over the slots stands                          75_heal
 -- rejecting how many jobs of which bucket were rejected lately           48_rejecting
 -- top       the last ranking of the buckets                              86_walk
@@ -74,7 +75,7 @@ do
       m = {
         clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0, aged_us = 0,
-        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {}, entries = 0, passes = 0,
+        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {}, entries = 0, passes = 0, delivered = {},
       }
       by_name[name], count = m, count + 1
     end

@@ -38,10 +38,25 @@ do
   -- Two subcommands of XGROUP lose jobs in the wrong hands, so `dripd acl` grants them to nobody: for a daemon of that role what they are
   -- for is left undone. Once refused they are not tried again.
   local may_mend = true
+  local own_moves = 0 -- how often these functions called XGROUP SETID
 
   local function mended(reply)
     local err = is_error(reply)
     may_mend = not (err and base.is_refused(err))
+  end
+
+  -- set_delivered: the group's last delivered id is another one from now on.
+  local function set_delivered(stream, ...)
+    mended(pcall_redis('XGROUP', 'SETID', stream, 'workers', ...))
+    if may_mend then own_moves = own_moves + 1 end
+  end
+
+  -- foreign_moves: how often others called XGROUP SETID on this server, whatever the stream. It falls where the server's figures are reset, and is
+  -- always 0 where it may not be asked for.
+  function route.foreign_moves()
+    local figures = pcall_redis('INFO', 'commandstats')
+    if is_error(figures) then return 0 end
+    return (tonumber(match(figures, 'cmdstat_xgroup|setid:calls=(%d+)')) or 0) - own_moves
   end
 
   -- forget_silent: let go of the names of workers that hold nothing and have not asked for so long: those that ended. One that waits in a
@@ -64,7 +79,28 @@ do
   function route.all_read(stream, group)
     if not may_mend then return end
     local added = by_name(call('XINFO', 'STREAM', stream))['entries-added']
-    mended(pcall_redis('XGROUP', 'SETID', stream, 'workers', group['last-delivered-id'], 'ENTRIESREAD', added))
+    set_delivered(stream, group['last-delivered-id'], 'ENTRIESREAD', added)
+  end
+
+  -- is_after: whether an entry id is after another one.
+  local function is_after(id, other)
+    local ms, seq = match(id, '^(%d+)-(%d+)$')
+    local other_ms, other_seq = match(other, '^(%d+)-(%d+)$')
+    if ms ~= other_ms then return tonumber(ms) > tonumber(other_ms) end
+    return tonumber(seq) > tonumber(other_seq)
+  end
+
+  -- newest_before_group: the newest id of a stream whose group is past it, or nil where it is not: somebody set it to an id in the future, and it would
+  -- deliver nothing that enters before that.
+  function route.newest_before_group(stream, group)
+    local newest = by_name(call('XINFO', 'STREAM', stream))['last-generated-id']
+    return is_after(group['last-delivered-id'], newest) and newest or nil
+  end
+
+  -- deliver_after: the group delivers what is after an id. Replies whether it may be moved.
+  function route.deliver_after(stream, id)
+    if may_mend then set_delivered(stream, id) end
+    return may_mend
   end
 
   -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows it as the group's lag. But it knows

@@ -77,7 +77,13 @@ do
     end
     return match(entry[1], '^%d+') * 1000
   end
-  room.left_at = left_at
+
+  -- age_of_stream: the age of a stream, given its oldest undelivered entry.
+  function room.age_of_stream(ctx, name, oldest, group)
+    local r = ctx.memory.rooms[name]
+    local is_known = r and r.oldest_after == (group and group['last-delivered-id'] or '') and r.oldest_us
+    return max(0, ctx.now - (is_known or left_at(ctx, oldest)))
+  end
 
   -- find_oldest: when the oldest undelivered job of a stream left. Replies whether there is one. The entry is read whole, so it is read
   -- once.
@@ -86,7 +92,7 @@ do
     if r.oldest_after ~= after then
       local entry = route.oldest(r.stream, group)
       if not entry then return false end
-      r.oldest_us, r.oldest_after = left_at(ctx, entry), after
+      r.oldest_us, r.oldest_after = min(left_at(ctx, entry), ctx.now), after -- one that is ahead of the clock ages from now on
     end
     r.since_us = min(r.oldest_us, ctx.now)
     return true
@@ -204,6 +210,7 @@ do
     -- The length is a cheap upper bound of what is undelivered: with the window off the group is asked only where that is not enough.
     if length > 0 and (window or length >= ctx.limits.max_ready) then
       local group = route.group_of(r.stream)
+      if not group then route.make(ctx.space, name) end
       undelivered = group and route.undelivered(group, length) or length
       local is_over = window and (ctx.now - r.since_us > window or ctx.now < r.since_us or undelivered >= r.limit)
       if undelivered > 0 and is_over and not find_oldest(ctx, r, group) then undelivered = 0 end

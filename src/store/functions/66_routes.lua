@@ -37,7 +37,7 @@ do
     if found.to then
       age_us = room.age_of_list(ctx, name, found.ready)
     elseif found.oldest then
-      age_us = max(0, ctx.now - room.left_at(ctx, found.oldest))
+      age_us = room.age_of_stream(ctx, name, found.oldest, found.group)
     end
     local taken, over_us = room.pace_of(ctx, name, found.ready)
     return {

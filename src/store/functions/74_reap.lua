@@ -108,6 +108,42 @@ do
     return thorough or lag == nil or call('XLEN', stream) ~= group.pending + lag
   end
 
+  -- take_back_skipped: the entries after `after` that the group is past, although nobody holds them: where somebody has moved the group by XGROUP SETID
+  -- they may never have been delivered, so they go back into their buckets. One that was finished by a plain XACK since the last pass is delivered once
+  -- more: Redis does not tell them apart. Replies nil, 'more' where some are left for another call, 'stop' where one cannot go back.
+  local function take_back_skipped(ctx, pass, stream, route_name, after, delivered)
+    while true do
+      if ctx.bytes >= MIB or pass.skipped >= REMOVE_MOST then return 'more' end
+      local entry = call('XRANGE', stream, '(' .. after, delivered, 'COUNT', 1)[1]
+      if not entry then return nil end
+      after = entry[1]
+      if #call('XPENDING', stream, 'workers', after, after, 1) == 0 then
+        local fields, list = jobs.read_entry(stream, after)
+        ctx.bytes, pass.skipped = ctx.bytes + #(fields.job or ''), pass.skipped + 1
+        local outcome = jobs.take_back(ctx, stream, route_name, after, fields, list, { keep = true, delay_us = 0, reason = 'skipped' })
+        if is_error(outcome) then
+          note(ctx, 'refused', stream, is_error(outcome))
+          return 'stop'
+        end
+        note(ctx, 'skipped', stream)
+      end
+    end
+  end
+
+  -- take_back_moved: what somebody made the group of a route pass over since the last pass (`memory.delivered`). Replies as `take_back_skipped` does.
+  local function take_back_moved(ctx, pass, stream, route_name, group)
+    local known, delivered = ctx.memory.delivered[route_name], group['last-delivered-id']
+    local was_moved = known and pass.moves > known.moves
+    local newest = (was_moved or not known or not group.lag) and route.newest_before_group(stream, group)
+    if was_moved or newest then
+      local left = take_back_skipped(ctx, pass, stream, route_name, known and known.id or '0-0', delivered)
+      if left then return left end
+      if newest then return route.deliver_after(stream, newest) and 'more' or 'stop' end
+    end
+    ctx.memory.delivered[route_name] = { id = delivered, moves = pass.moves }
+    return nil
+  end
+
   -- reap_route: one page of a route, from the pending entry after `from` ('' = the beginning). Replies where to go on, or nil
   -- when the route is done. An entry is finished when it was delivered and is not pending.
   local function reap_route(ctx, pass, name, from)
@@ -117,12 +153,15 @@ do
     pass.live = pass.live + length
     if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
     if length == 0 then
+      ctx.memory.delivered[name] = { id = '0-0', moves = pass.moves } -- what is there later was put there later
       if not pass.named[name] then call('SREM', ctx.k.routes, name) end
       return nil
     end
     local group = route.group_of(stream)
     if not group then route.make(ctx.space, name) return nil end
     local delivered, most, lag = group['last-delivered-id'], ctx.limits.batch - pass.rows, lag_of(stream, group)
+    local left = from == '' and take_back_moved(ctx, pass, stream, name, group)
+    if left then return left == 'more' and '' or nil end
     local rows = call('XPENDING', stream, 'workers', from == '' and '-' or '(' .. from, '+', most)
     if from == '' then
       if not trim_front(pass, stream, rows[1] and rows[1][1] or delivered) then return '' end
@@ -162,7 +201,7 @@ do
       memory.age_leases(m, ctx.now)
     end
     local pass = {
-      left_ms = huge, rows = 0, taken_back = 0, removed = 0, live = 0, ahead_ms = 0, named = record.routes_of(ctx.rec),
+      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, moves = route.foreign_moves(), ahead_ms = 0, named = record.routes_of(ctx.rec),
       takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,
     }
     if args[1] ~= '' then pass.ahead_ms = floor((ctx.now - clock('')) / 1000) end
@@ -174,7 +213,7 @@ do
       if name >= (args[3] or '') then
         from = reap_route(ctx, pass, name, name == args[3] and from or '')
         if from then at = name break end
-        if pass.removed >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
+        if pass.removed >= REMOVE_MOST or pass.skipped >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
       end
     end
     places.flush(ctx)

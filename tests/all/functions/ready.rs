@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use redis::Value;
 
 use super::jobs::{reap_at, server_now, taken_of};
-use crate::rig::{Case, S, Server, T0, eventually};
+use crate::rig::{Case, S, Server, T0, eventually, load_library};
 
 /// What Redis says of the group of the ready stream.
 fn group_of(case: &mut Case) -> HashMap<String, Value> {
@@ -143,4 +143,76 @@ fn leases_of_jobs_that_are_done_are_forgotten_within_minutes() {
     (1..=2).for_each(|minute| assert_eq!(reap_at(&mut case, &(now + minute * 61 * S).to_string(), true).0, 0));
     let kept = lua(&mut case) - before;
     assert!(kept < held / 4, "{kept} bytes of {held} are still held");
+}
+
+/// The jobs that a worker gets from now on, each acknowledged by a plain XACK, and the passes of the reaper between.
+fn take_all(case: &mut Case, now: u64) -> Vec<String> {
+    let (key, mut got) = (case.key("ready"), Vec::new());
+    for n in 0..40 {
+        case.settle_at(now + n * S);
+        for entry in case.take("ready", 10) {
+            case.cmd::<i64>(&["XACK", &key, "workers", &entry.id]);
+            got.push(entry.text("job"));
+        }
+        reap_at(case, &(now + n * S).to_string(), true);
+    }
+    got.sort();
+    got
+}
+
+#[test]
+fn what_a_stranger_makes_the_group_pass_over_goes_back_into_its_bucket() {
+    for target in ["$", "the newest", "9999999999999-0", "18446744073709551615-5"] {
+        let server = Server::start(&[]); // its figures count XGROUP SETID, whoever calls it
+        let case = Case::on(&server, "[defaults]\nrate = '1/s'\nlease = '1h'\nattempts = 1\n");
+        let (mut case, taken) = taken_of(case, &["1", "2"]);
+        let key = case.key("ready");
+        case.cmd::<i64>(&["XACK", &key, "workers", &taken[0].id]);
+        reap_at(&mut case, "", true);
+        case.push_at(T0 + 10 * S, "b", &["3", "4", "5", "6"]);
+        (10..13).for_each(|s| assert_eq!(case.settle_at(T0 + s * S).dispatched, 1));
+        let newest = case.stream("ready").pop().expect("some").id;
+        let target = if target == "the newest" { newest.as_str() } else { target };
+        case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", target]);
+        assert!(case.take("ready", 10).is_empty(), "{target}: a worker gets none of them");
+        reap_at(&mut case, "", true);
+        assert_eq!(case.jobs("ready"), ["2"], "{target}: what a worker holds, it holds");
+        assert_eq!(
+            take_all(&mut case, T0 + 20 * S),
+            ["3", "4", "5", "6"],
+            "{target}: each once, although it has one attempt"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_was_restarted_finds_a_group_ahead_of_its_stream_and_brings_it_back() {
+    let server = Server::start(&[]);
+    let case = Case::on(&server, "[defaults]\nrate = '1/s'\n");
+    let (mut case, _) = taken_of(case, &["1"]);
+    let key = case.key("ready");
+    case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", "9999999999999-0"]);
+    case.push_at(T0 + 10 * S, "b", &["2", "3"]);
+    (10..12).for_each(|s| assert_eq!(case.settle_at(T0 + s * S).dispatched, 1));
+    case.cmd::<()>(&["CONFIG", "RESETSTAT"]);
+    load_library(&mut server.connect()); // nothing is remembered
+    reap_at(&mut case, "", true);
+    assert_eq!(take_all(&mut case, T0 + 20 * S), ["2", "3"]);
+}
+
+#[test]
+fn a_group_that_was_moved_back_or_not_at_all_brings_nothing_twice_that_was_deleted() {
+    let server = Server::start(&[]);
+    let case = Case::on(&server, "[defaults]\nrate = '1/s'\nlease = '1h'\n");
+    let (mut case, taken) = taken_of(case, &["1", "2", "3"]);
+    let key = case.key("ready");
+    case.cmd::<i64>(&["XACK", &key, "workers", &taken[0].id]);
+    reap_at(&mut case, "", true);
+    for target in ["0", taken[2].id.as_str()] {
+        case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", target]);
+        case.cmd::<()>(&["CONFIG", "RESETSTAT"]);
+        reap_at(&mut case, "", true);
+    }
+    assert_eq!(case.jobs("ready"), ["2", "3"]);
+    assert_eq!(take_all(&mut case, T0 + 20 * S), Vec::<String>::new());
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::delivered::{Hand, Paced, Push, World};
 use super::flow::audit;
-use crate::rig::{Case, MS, S, T0};
+use crate::rig::{Case, MS, S, Server, T0};
 
 const WINDOW: u64 = 250 * MS;
 
@@ -251,7 +251,9 @@ fn the_wait_of_a_held_bucket_is_neither_lateness_nor_credit() {
 
 #[test]
 fn an_entry_of_a_stranger_counts_and_one_that_a_stranger_takes_away_holds_nothing() {
-    let mut case = Case::with("[defaults]\nrate = '1000/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+    let server = Server::start(&[]); // who moves a group there disturbs no other test
+    let mut case =
+        Case::on(&server, "[defaults]\nrate = '1000/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
     case.settle_at(T0);
     let ready = case.key("ready");
     for _ in 0..8 {
@@ -270,6 +272,33 @@ fn an_entry_of_a_stranger_counts_and_one_that_a_stranger_takes_away_holds_nothin
     assert!(case.drain_at(T0 + 540 * MS).dispatched > 0, "and again all is delivered");
     let _: i64 = case.cmd(&["DEL", &ready]);
     assert!(case.drain_at(T0 + 600 * MS).dispatched > 0, "a stream that was deleted is made anew");
+    assert!(!case.take("ready", 10).is_empty());
+}
+
+#[test]
+fn an_entry_that_claims_to_be_of_the_future_ages_from_when_it_was_first_seen() {
+    for fields in [["at_us", "9999999999999999"], ["x", "foreign"]] {
+        let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+        case.settle_at(T0);
+        let ready = case.key("ready");
+        let _: String = case.cmd(&["XADD", &ready, "9999999999999-0", fields[0], fields[1]]);
+        case.push_at(T0, "b", &["x"; 100]);
+        let left: i64 = (0..100).map(|n| case.drain_at(T0 + n * 20 * MS).dispatched).sum();
+        assert!(left <= 4, "{left} left within 2 s, of 10/s, beside {fields:?}");
+        let routes = case.routes(T0 + 2 * S);
+        assert!(routes[0].age_us >= S, "{} us", routes[0].age_us);
+    }
+}
+
+#[test]
+fn a_group_that_somebody_destroyed_is_there_again_with_the_next_look() {
+    let mut case = Case::with("[defaults]\nrate = '10/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n");
+    case.settle_at(T0);
+    case.push_at(T0, "b", &["x"; 100]);
+    case.drain_at(T0);
+    let ready = case.key("ready");
+    let _: i64 = case.cmd(&["XGROUP", "DESTROY", &ready, "workers"]);
+    case.drain_at(T0 + 101 * MS);
     assert!(!case.take("ready", 10).is_empty());
 }
 
