@@ -92,9 +92,10 @@ do
     if r.oldest_after ~= after then
       local entry = route.oldest(r.stream, group)
       if not entry then return false end
-      r.oldest_us, r.oldest_after = min(left_at(ctx, entry), ctx.now), after -- one that is ahead of the clock ages from now on
+      r.oldest_us, r.oldest_after = left_at(ctx, entry), after
     end
-    r.since_us = min(r.oldest_us, ctx.now)
+    r.oldest_us = min(r.oldest_us, ctx.now) -- one that is ahead of the clock ages from now on
+    r.since_us = r.oldest_us
     return true
   end
 
@@ -138,8 +139,8 @@ do
     r.samples = samples
   end
 
-  -- pace_of: how many jobs workers took in how long, over the last ten seconds; nil where that is not known. Where it is not told how many are
-  -- undelivered now, it is as of the last sample.
+  -- pace_of: how many jobs workers took in how long, over the last ten seconds; nil where that is not known: not for so long, or nobody has looked
+  -- for longer than that. Where it is not told how many are undelivered now, it is as of the last sample.
   function room.pace_of(ctx, name, undelivered)
     local r = ctx.memory.rooms[name]
     local samples = r and r.samples or {}
@@ -147,7 +148,7 @@ do
     for i = 2, #samples do
       if samples[i].at <= last.at - PACE_US then first = samples[i] end
     end
-    if not first or last.at - first.at < SAMPLE_US then return nil end
+    if not first or last.at - first.at < SAMPLE_US or last.at - first.at > 2 * PACE_US then return nil end
     return max(0, last.taken - first.taken), last.at - first.at
   end
 
@@ -207,8 +208,9 @@ do
   local function look_at_stream(ctx, name, r, length, is_held_look)
     local undelivered, window = length, room.window_of(ctx, name)
     if r.looked_us < ctx.memory.trusted_us then r.since_us, r.oldest_after = -huge, nil end
-    -- The length is a cheap upper bound of what is undelivered: with the window off the group is asked only where that is not enough.
-    if length > 0 and (window or length >= ctx.limits.max_ready) then
+    -- The length is a cheap upper bound of what is undelivered: with the window off the group is asked only where that is not enough, or buckets are
+    -- held, for it says how many of them have their turns.
+    if length > 0 and (window or is_held_look or length >= ctx.limits.max_ready) then
       local group = route.group_of(r.stream)
       if not group then route.make(ctx.space, name) end
       undelivered = group and route.undelivered(group, length) or length

@@ -82,6 +82,13 @@ impl Record {
         Self { value: serde_json::from_str(&json).expect("JSON"), json, globs: Globs::new() }
     }
 
+    /// The window of a route in microseconds, if it is not off.
+    pub(super) fn ready_window(&self, route: &str) -> Option<u64> {
+        let of_all = self.value["limits"].get("ready_window_us");
+        let own = self.value.get("ready_windows").and_then(|own| own.get(route)).or(of_all);
+        Some(own.map_or(250_000, |us| us.as_u64().expect("a number"))).filter(|us| *us > 0)
+    }
+
     pub(super) fn limit(&self, name: &str) -> usize {
         self.value["limits"][name].as_u64().expect("a number") as usize
     }

@@ -43,6 +43,8 @@ pub(super) struct Model {
     pub(super) held: BTreeMap<String, Held>,
     /// The routes for which buckets are held and had their turns in this call: they take no other jobs.
     pub(super) closed: BTreeSet<String>,
+    /// How many undelivered jobs each route takes, as the functions say: "an estimate of what workers take between two looks".
+    pub(super) limits: BTreeMap<String, usize>,
     /// Of each route for which buckets were held.
     pub(super) had_turns: BTreeMap<String, Turns>,
     /// With work, and stopped by an operator.
@@ -122,6 +124,7 @@ impl Model {
             schedule: BTreeMap::new(),
             held: BTreeMap::new(),
             closed: BTreeSet::new(),
+            limits: BTreeMap::new(),
             had_turns: BTreeMap::new(),
             paused: BTreeMap::new(),
             full: BTreeMap::new(),

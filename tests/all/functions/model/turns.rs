@@ -61,7 +61,7 @@ impl Model {
 
     /// "When the route takes again, one job each goes in turn. It goes on at its rate: the wait is neither lateness nor credit."
     fn held_turns(&mut self, now: u64, route: &str) -> usize {
-        let (held, room) = (self.held_for(route), self.room(route));
+        let (held, room) = (self.held_for(route), self.room(now, route));
         if held.is_empty() {
             return 0;
         }
@@ -151,15 +151,24 @@ impl Model {
         }
     }
 
-    pub(super) fn room(&self, route: &str) -> usize {
+    /// How many jobs more a route takes: none "while the route's age is over `ready_window`", and none "while the route's limit of undelivered jobs is
+    /// reached". The limit is an estimate, which the functions are asked for.
+    pub(super) fn room(&self, now: u64, route: &str) -> usize {
         if self.closed.contains(route) {
             return 0;
         }
+        let max_ready = self.record.limit("max_ready");
         if self.record.forwards(route) {
-            return self.list.room(self.record.limit("max_ready"));
+            return self.list.room(max_ready);
         }
-        let undelivered = self.ready.iter().filter(|entry| entry.route == route && entry.taken_ms.is_none()).count();
-        self.record.limit("max_ready").saturating_sub(undelivered)
+        let undelivered = || self.ready.iter().filter(|entry| entry.route == route && entry.taken_ms.is_none());
+        let oldest = undelivered().map(|entry| entry.at).next();
+        let limit = match self.record.ready_window(route) {
+            Some(window) if oldest.is_some_and(|at| now.saturating_sub(at) > window) => 0,
+            Some(_) => self.limits.get(route).map_or(max_ready, |limit| max_ready.min(*limit)),
+            None => max_ready,
+        };
+        limit.saturating_sub(undelivered().count())
     }
 
     /// Everything that drains do at one moment, however many it takes. Replies how many jobs left.
@@ -173,7 +182,7 @@ impl Model {
         self.bring_back(now);
         loop {
             let before = (left, self.prev.is_some(), self.schedule.clone(), self.held.clone(), self.index.clone());
-            // A sweep takes the held buckets first and those on the schedule last, and what has become due in between leaves in between.
+            // A sweep takes the held buckets last, and what has become due in between leaves in between.
             if self.is_anything_set() {
                 left += self.turns(now); // it looks at that before, in a call of its own
                 self.forget(now);
@@ -236,7 +245,7 @@ impl Model {
             return self.out() - before;
         }
         match (due > now, self.len(bucket) > 0 || working) {
-            (false, true) if self.room(&p.route) == 0 => self.hold(now, bucket, &p.route, due),
+            (false, true) if self.room(now, &p.route) == 0 => self.hold(now, bucket, &p.route, due),
             (_, true) => drop(self.schedule.insert(bucket.into(), due)),
             (true, false) => drop(self.rest.insert(bucket.into(), due)),
             (false, false) => {}
@@ -250,7 +259,7 @@ impl Model {
     }
 
     fn may_go(&self, now: u64, bucket: &str, p: &Policy, due: u64) -> bool {
-        due <= now && !self.is_full(now, bucket, p) && self.room(&p.route) > 0
+        due <= now && !self.is_full(now, bucket, p) && self.room(now, &p.route) > 0
     }
 
     /// "Retries leave in the order in which their back-offs ended." One that was cancelled is gone "at its turn, without a rate slot", and
@@ -466,8 +475,8 @@ impl Model {
         !self.own.is_empty() || !self.record.globs.is_empty() || !self.paused.is_empty()
     }
 
-    pub(super) fn sweep_held(&mut self, now: u64) {
-        self.sweep_all(now, self.held.keys().cloned().collect());
+    pub(super) fn sweep_schedule(&mut self, now: u64) {
+        self.sweep_all(now, self.schedule.keys().cloned().collect());
     }
 
     pub(super) fn sweep_rest(&mut self, now: u64) {
@@ -485,8 +494,8 @@ impl Model {
     }
 
     /// Then the change that spread is over; and it looks at the back-offs.
-    pub(super) fn sweep_schedule(&mut self, now: u64) {
-        self.sweep_all(now, self.schedule.keys().cloned().collect());
+    pub(super) fn sweep_held(&mut self, now: u64) {
+        self.sweep_all(now, self.held.keys().cloned().collect());
         self.spread_is_over(now);
         let mut changed = Vec::new();
         for (bucket, retries) in &mut self.retries {
