@@ -120,8 +120,11 @@ pub(super) const TTL_HINT: &str =
 pub(super) const CATCH_UP_HINT: &str = "write a whole number and a unit (us ms s m h d), as in \"20ms\": 0s to 1s, or to one interval of the rate where that \
      is longer";
 
+/// How many limiters `admit` may name: each costs a read in every push.
+pub(crate) const MOST_GATES: usize = 8;
+
 /// The longest `catch_up` at any rate.
-pub(super) const LONGEST_CATCH_UP: Duration = YEAR;
+pub(crate) const LONGEST_CATCH_UP: Duration = YEAR;
 
 const SLOW_DEFAULT: &str = "{ initial = \"1s\", max = \"10m\", cap = \"1h\", adaptive = false }";
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::keys;
+use super::keys::{self, MOST_GATES};
 use super::nodes::read_node;
 use super::section::{Problems, Section};
 use crate::words::duration;
@@ -10,9 +10,6 @@ use crate::words::limiter::{Kind, Limiter};
 use crate::words::policy::{Limits, Overflow, Policy, Route};
 use crate::words::rate::Rate;
 use crate::words::ready_window::ReadyWindow;
-
-/// How many gates a policy may have: each costs a read in every push.
-const MOST_GATES: usize = 8;
 
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {

@@ -18,7 +18,7 @@ const NAMED: usize = 3;
 const LATE_MS: u64 = 1_000;
 
 /// Something that keeps jobs from leaving, or from coming in, or that surprises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Binding {
     /// A key holds something else than it should.

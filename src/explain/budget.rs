@@ -13,7 +13,8 @@ use crate::words::duration::say;
 use crate::words::shown::line;
 
 /// How a budget stands. Its JSON is what `dripd explain --budget --json` prints; `docs/explain.md` says what each field means.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = BudgetExplanation)]
 pub struct BudgetSaid {
     budget: String,
     binds: Binding,

@@ -9,7 +9,8 @@ use crate::store::what_if::{Forecast, Verdict, WhatIf};
 use crate::words::duration::say;
 
 /// What a change or a push would do. Its JSON is what `dripd what-if --json` prints; `docs/explain.md` says what each field means.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = WhatIfAnswer)]
 pub struct WhatIfSaid {
     bucket: String,
     push: Option<Push>,
@@ -19,7 +20,8 @@ pub struct WhatIfSaid {
     because: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = PushForecast)]
 struct Push {
     jobs: u64,
     #[serde(flatten)]

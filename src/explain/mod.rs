@@ -33,7 +33,8 @@ const VALUE: usize = 10;
 const WORKERS: usize = 10;
 
 /// The configuration at hand.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = FileAtHand)]
 pub struct File {
     /// What it is known by.
     pub name: String,
@@ -42,7 +43,8 @@ pub struct File {
 }
 
 /// Why a bucket waits. Its JSON is what `dripd explain --json` prints; `docs/explain.md` says what each field means.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[schema(as = BucketExplanation)]
 pub struct Explanation {
     bucket: String,
     binds: Binding,
@@ -73,14 +75,16 @@ pub struct Explanation {
 }
 
 /// Which level of the chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = WhatBinds)]
 struct At {
     kind: String,
     name: String,
 }
 
 /// A level of the chain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = ChainLevel)]
 struct Link {
     kind: String,
     name: String,
@@ -99,7 +103,8 @@ struct Link {
 }
 
 /// A key of a policy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = PolicyValue)]
 struct Row {
     key: &'static str,
     value: String,
@@ -107,14 +112,16 @@ struct Row {
     said: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = JobsOutOfTheQueue)]
 struct Retries {
     waiting: u64,
     ended: u64,
     next_in_us: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[schema(as = RouteOfABucket)]
 struct Route {
     name: String,
     ready: u64,
@@ -131,7 +138,8 @@ struct Route {
     to: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = WorkerOfARoute)]
 struct Worker {
     name: String,
     leases: u64,

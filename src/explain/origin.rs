@@ -30,7 +30,7 @@ impl<'a> From<&'a BudgetFacts> for Known<'a> {
 }
 
 /// Who made it so.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Origin {
     /// An operator, at run time.
@@ -58,7 +58,8 @@ pub enum Origin {
 }
 
 /// What an operator did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = SetBy)]
 pub struct Hand {
     /// For which name or glob.
     #[serde(rename = "match")]

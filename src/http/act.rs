@@ -1,7 +1,6 @@
 //! What changes something of buckets and budgets: `set`, `unset`, `pause`, `resume`, `close`, `open`, `slow` and `purge`, of one name or, where
 //! the path names none, of a glob.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,15 +15,16 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
 use super::at::At;
-use super::body::{NoQuery, read_json};
-use super::buckets::{name, put, query};
+use super::body::{NoQuery, read_json, read_words};
+use super::buckets::{name, query};
+use super::changed::{Changed, JobsOut, Purged, Slowed};
+use super::document::shapes;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::config::settings;
 use crate::operate::change::{ChangeError, make};
 use crate::operate::dead::short_glob;
-use crate::operate::moment::of_micros;
-use crate::store::change::{Change, SetTo, SlowDown, Told};
+use crate::store::change::{Change, SetTo, SlowDown};
 use crate::store::purge::What;
 use crate::words::bucket::BucketName;
 use crate::words::duration;
@@ -32,10 +32,10 @@ use crate::words::glob::is_glob;
 use crate::words::subject::Subject;
 
 /// The longest time that something may be set for.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+pub(super) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
 /// The longest reason, in bytes.
-const REASON_MOST: usize = 1_000;
+pub(super) const REASON_MOST: usize = 1_000;
 
 /// What a request for a glob says in its query.
 #[derive(Deserialize, IntoParams, Default)]
@@ -44,11 +44,14 @@ const REASON_MOST: usize = 1_000;
 pub(super) struct Words {
     /// The glob, where the path names nothing
     #[serde(rename = "match")]
+    #[param(value_type = Option<shapes::NameOrGlob>)]
     pattern: Option<String>,
     /// It ends by itself after so long: `10m`
     #[serde(rename = "for")]
+    #[param(value_type = Option<shapes::Time>)]
     lasts: Option<String>,
     /// Why, for whoever reads the settings later
+    #[param(value_type = Option<shapes::Reason>)]
     reason: Option<String>,
 }
 
@@ -58,8 +61,10 @@ pub(super) struct Words {
 pub(super) struct Stop {
     /// It ends by itself after so long: `"10m"`
     #[serde(rename = "for")]
+    #[schema(value_type = Option<shapes::Time>)]
     lasts: Option<String>,
     /// Why, for whoever reads the settings later
+    #[schema(value_type = Option<shapes::Reason>)]
     reason: Option<String>,
 }
 
@@ -69,14 +74,17 @@ pub(super) struct Stop {
 pub(super) struct Slow {
     /// For how long: `"30s"`
     #[serde(rename = "for")]
+    #[schema(value_type = Option<shapes::Time>)]
     lasts: Option<String>,
     /// It goes on now
     #[serde(default)]
     clear: bool,
     /// A budget above the bucket that is slowed down in its place
     #[serde(rename = "in")]
+    #[schema(value_type = Option<shapes::Name>)]
     within: Option<String>,
     /// Why
+    #[schema(value_type = Option<shapes::Reason>)]
     reason: Option<String>,
 }
 
@@ -135,9 +143,7 @@ impl Target {
     }
 
     fn change(&self, what: &'static str, lasts: Option<&str>, reason: Option<&str>) -> Result<Change, Problem> {
-        if reason.is_some_and(|reason| reason.len() > REASON_MOST) {
-            return Err(Problem::bad_request(format!("a reason has at most {REASON_MOST} bytes")));
-        }
+        is_short(reason)?;
         Ok(Change {
             what,
             pattern: self.subject().stored(),
@@ -146,6 +152,13 @@ impl Target {
             reason: reason.map(str::to_owned),
             ..Change::default()
         })
+    }
+}
+
+fn is_short(reason: Option<&str>) -> Result<(), Problem> {
+    match reason.filter(|reason| reason.len() > REASON_MOST) {
+        Some(_) => Err(Problem::bad_request(format!("a reason has at most {REASON_MOST} bytes"))),
+        None => Ok(()),
     }
 }
 
@@ -160,37 +173,18 @@ fn time(text: &str) -> Result<Duration, Problem> {
 }
 
 /// Make a change and say what became of it.
-async fn done(door: &Door, caller: &Caller, mut change: Change) -> Result<Json<Value>, Problem> {
+async fn done(door: &Door, caller: &Caller, mut change: Change) -> Result<Changed, Problem> {
     let told = async |mut store: crate::store::Whole| {
         let author = door.author(&mut store, caller).await;
         (change.by, change.user) = (author.by, author.user);
         Ok::<_, ChangeError>((make(&mut store, &change).await?, change))
     };
     let (told, change) = door.call(told).await?;
-    let subject = Subject::of_stored(&change.pattern);
-    let (is_done, stopped_by, keys, others) = match told {
-        Told::Done { keys, stopped_by, others } => (true, stopped_by, keys, others),
-        Told::Nothing { stopped_by } => (false, stopped_by, Vec::new(), BTreeMap::new()),
-        Told::Busy => return Err(Problem::internal("another change still spreads, though it was waited for")),
-    };
-    let keys: Vec<Value> =
-        keys.into_iter().map(|(key, before, after)| json!({ "key": key, "before": before, "after": after })).collect();
-    let others: Map<String, Value> = others
-        .into_iter()
-        .map(|(key, other)| {
-            let of = Subject::of_stored(&other.pattern);
-            let until = other.till.as_deref().map(of_micros);
-            (key, json!({ "value": other.text, "match": of.pattern, "until": until }))
-        })
-        .collect();
-    Ok(Json(json!({
-        "match": subject.pattern, "budget": subject.is_budget, "glob": change.is_glob, "done": is_done, "keys": keys,
-        "in_force_instead": others, "stopped_by": stopped_by.as_deref().map(|by| Subject::of_stored(by).pattern),
-    })))
+    Changed::of(&change, told)
 }
 
 /// Set keys of a policy.
-async fn set(acting: Acting, given: Map<String, Value>) -> Result<Json<Value>, Problem> {
+async fn set(acting: Acting, given: Map<String, Value>) -> Result<Json<Changed>, Problem> {
     let Acting { door, caller, target, words, .. } = acting;
     if given.is_empty() {
         return Err(Problem::bad_request("write the keys and their values, as in {\"rate\": \"5/s\"}"));
@@ -200,7 +194,7 @@ async fn set(acting: Acting, given: Map<String, Value>) -> Result<Json<Value>, P
     let mut change = target.change("set", words.lasts.as_deref(), words.reason.as_deref())?;
     change.set = given.into_iter().map(|one| (one.key, SetTo { text: one.text, policy: one.policy })).collect();
     change.asks = Some("others");
-    done(&door, &caller, change).await
+    done(&door, &caller, change).await.map(Json)
 }
 
 /// Keys and values as words, as the command takes them.
@@ -233,14 +227,14 @@ fn as_toml(value: &Value) -> Option<String> {
 }
 
 /// Take keys back to the file.
-async fn unset(acting: Acting) -> Result<Json<Value>, Problem> {
+async fn unset(acting: Acting) -> Result<Json<Changed>, Problem> {
     let Acting { door, caller, target, words, key, .. } = acting;
     let keys: Vec<String> = key.into_iter().collect();
     let keys = settings::parse_keys(&keys, target.is_budget).map_err(|why| Problem::bad_request(why.to_string()))?;
     let mut change = target.change("unset", None, words.reason.as_deref())?;
     (change.unset_all, change.unset) = (keys.is_empty(), keys);
     change.asks = Some("others");
-    done(&door, &caller, change).await
+    done(&door, &caller, change).await.map(Json)
 }
 
 /// The verbs that stop something or let it go on: the key that each is about, and whether it stops.
@@ -262,11 +256,14 @@ fn no_such(verb: &str, kind: &str) -> Problem {
     )
 }
 
-async fn stop(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+async fn stop(acting: Acting, body: Body) -> Result<Json<Changed>, Problem> {
     let Acting { door, caller, target, words, verb, .. } = acting;
     let is_known = stop_of(verb).filter(|(_, key, _)| !target.is_budget || *key == "pause");
     let (what, key, stops) = is_known.ok_or_else(|| no_such(verb, target.subject().kind()))?;
-    let more: Stop = read_json(body).await?;
+    let more: Stop = read_words(body).await?;
+    // What the body says holds; what it overrules must make sense all the same.
+    words.lasts.as_deref().map(time).transpose()?;
+    is_short(words.reason.as_deref())?;
     let (lasts, reason) = (more.lasts.or(words.lasts), more.reason.or(words.reason));
     if lasts.is_some() && !stops {
         return Err(Problem::bad_request(format!("{verb} holds from now on: `for` has no place here")));
@@ -278,22 +275,23 @@ async fn stop(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
         change.unset = vec![key.to_owned()];
         change.asks = Some(if key == "pause" { "paused" } else { "closed" });
     }
-    let Json(mut said) = done(&door, &caller, change).await?;
+    let mut said = done(&door, &caller, change).await?;
     if what == "pause" && !target.is_budget {
         let out = door.call(async |mut store| store.jobs_out(&target.pattern, target.is_glob).await).await?;
-        put(&mut said, "jobs_out", json!({ "ready": out.ready, "with_workers": out.with_workers }));
+        said.jobs_out = Some(JobsOut { ready: out.ready, with_workers: out.with_workers });
     }
     Ok(Json(said))
 }
 
-async fn slow(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+async fn slow(acting: Acting, body: Body) -> Result<Json<Slowed>, Problem> {
     let Acting { door, caller, target, .. } = acting;
-    let asked: Slow = read_json(body).await?;
+    let asked: Slow = read_words(body).await?;
     let lasts = match (asked.lasts.as_deref(), asked.clear) {
         (Some(text), false) => Some(time(text)?),
         (None, true) => None,
         _ => return Err(Problem::bad_request("write {\"for\": \"30s\"}, or {\"clear\": true}")),
     };
+    is_short(asked.reason.as_deref())?;
     if let Some(within) = &asked.within {
         name(within)?;
         caller.may_operate(None)?;
@@ -317,24 +315,20 @@ async fn slow(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
     let goes_on_in_ms = u64::try_from(goes_on.as_millis()).unwrap_or(u64::MAX);
     // A policy says how long a slow-down may be.
     let is_capped = lasts.is_some_and(|lasts| goes_on < lasts);
-    Ok(Json(json!({
-        "match": target.pattern, "budget": target.is_budget, "goes_on_in_ms": goes_on_in_ms, "capped": is_capped,
-    })))
+    Ok(Json(Slowed { pattern: target.pattern, budget: target.is_budget, goes_on_in_ms, capped: is_capped }))
 }
 
-async fn purge(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+async fn purge(acting: Acting, body: Body) -> Result<Json<Purged>, Problem> {
     let Acting { door, caller, target, .. } = acting;
-    let asked: Purge = read_json(body).await?;
+    let asked: Purge = read_words(body).await?;
     let bucket = name(&target.pattern)?;
     let call = async |mut store: crate::store::Whole| {
         let author = door.author(&mut store, &caller).await;
         store.of(&bucket).purge(&bucket, What::Queue { retries: asked.retries, delayed: asked.delayed }, &author).await
     };
     let gone = door.call(call).await?;
-    Ok(Json(json!({
-        "bucket": bucket.as_str(), "jobs": gone.jobs, "retries": gone.retries, "retries_left": gone.retries_left, "cut": gone.cut,
-        "delayed": gone.delayed, "delayed_left": gone.delayed_left,
-    })))
+    let crate::store::purge::Purged { jobs, retries, retries_left, cut, delayed, delayed_left } = gone;
+    Ok(Json(Purged { bucket: bucket.to_string(), jobs, retries, retries_left, cut, delayed, delayed_left }))
 }
 
 /// A request that changes something, as far as its head says it: by whom, of what, and what is in the query. Whoever may not is
@@ -363,7 +357,7 @@ impl FromRequestParts<Arc<Door>> for Acting {
 }
 
 /// `PATCH …/settings`, and with a key behind it.
-pub(super) async fn set_route(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+pub(super) async fn set_route(acting: Acting, body: Body) -> Result<Json<Changed>, Problem> {
     let given = match &acting.key {
         None => read_json(body).await?,
         Some(key) => Map::from_iter([(key.clone(), read_json(body).await?)]),
@@ -372,22 +366,22 @@ pub(super) async fn set_route(acting: Acting, body: Body) -> Result<Json<Value>,
 }
 
 /// `DELETE …/settings`, and with a key behind it.
-pub(super) async fn unset_route(acting: Acting) -> Result<Json<Value>, Problem> {
+pub(super) async fn unset_route(acting: Acting) -> Result<Json<Changed>, Problem> {
     unset(acting).await
 }
 
 /// `POST …/pause`, `resume`, `close`, `open`.
-pub(super) async fn stop_route(acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+pub(super) async fn stop_route(acting: Acting, body: Body) -> Result<Json<Changed>, Problem> {
     stop(acting, body).await
 }
 
 /// `POST …/slow`.
-pub(super) async fn slow_route(_: NoQuery, acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+pub(super) async fn slow_route(_: NoQuery, acting: Acting, body: Body) -> Result<Json<Slowed>, Problem> {
     slow(acting, body).await
 }
 
 /// `POST …/purge`.
-pub(super) async fn purge_route(_: NoQuery, acting: Acting, body: Body) -> Result<Json<Value>, Problem> {
+pub(super) async fn purge_route(_: NoQuery, acting: Acting, body: Body) -> Result<Json<Purged>, Problem> {
     purge(acting, body).await
 }
 

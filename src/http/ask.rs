@@ -17,8 +17,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
 use super::act::words_of;
-use super::body::{NoQuery, read_json};
+use super::body::{NoQuery, read_words};
 use super::buckets::{name, query, value};
+use super::document::keys::BucketKeysOrNone;
+use super::document::shapes;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::config::settings;
@@ -61,6 +63,7 @@ pub(super) struct Which {
     #[serde(rename = "match")]
     only: Option<String>,
     /// Of how many names and globs at most, 1 to 10,000; 1,000 if nothing is said. The header `Drip-More` says that there are more
+    #[param(minimum = 1, maximum = 10000)]
     limit: Option<usize>,
 }
 
@@ -100,12 +103,15 @@ pub(super) async fn all_settings(
 #[serde(deny_unknown_fields)]
 pub(super) struct WhatIf {
     /// Which bucket
+    #[schema(value_type = shapes::Name)]
     bucket: String,
     /// Keys that would be set: `{"rate": "5/s"}`
     #[serde(default)]
+    #[schema(value_type = BucketKeysOrNone)]
     set: serde_json::Map<String, Value>,
     /// How many jobs would be pushed
     #[serde(default)]
+    #[schema(maximum = 10_000_000)]
     push: u64,
 }
 
@@ -116,7 +122,7 @@ pub(super) async fn what_if(
     _: NoQuery,
     body: Body,
 ) -> Result<Json<Value>, Problem> {
-    let asked: WhatIf = read_json(body).await?;
+    let asked: WhatIf = read_words(body).await?;
     let bucket = name(&asked.bucket)?;
     caller.may_read(Some(bucket.as_str()))?;
     if asked.push > PUSH_MOST {
@@ -137,12 +143,16 @@ pub(super) async fn what_if(
 #[serde(deny_unknown_fields)]
 pub(super) struct Limit {
     /// How many in how long: `"5/60s"`
+    #[schema(value_type = shapes::LimiterRate)]
     rate: String,
     /// How many this call stands for; 0 only looks
+    #[schema(maximum = 1_000_000)]
     quantity: Option<u32>,
     /// How many may pass at once, for token-bucket and leaky-meter
+    #[schema(minimum = 1, maximum = 1_000_000)]
     capacity: Option<u32>,
     /// How many may pass at once beyond the first, for throttle
+    #[schema(maximum = 999_999)]
     burst: Option<u32>,
     /// Windows begin at multiples of the period since 1970, for fixed-window
     #[serde(default)]
@@ -164,7 +174,7 @@ pub(super) async fn limit(
         .parse()
         .map_err(|why: <Kind as std::str::FromStr>::Err| Problem::new(StatusCode::NOT_FOUND, "not-found", why))?;
     let key: Vec<u8> = percent_decode_str(key).collect();
-    let asked: Limit = read_json(body).await?;
+    let asked: Limit = read_words(body).await?;
     let quantity = asked.quantity.unwrap_or(1);
     let wrong = || Problem::bad_request("rate: write limit/period, as in 5/60s, 100/h or 1/500ms");
     let rate: (u32, Duration) = count_per_period(&asked.rate).ok_or_else(wrong)?;

@@ -3,6 +3,7 @@
 //! A bucket may be called like one of the words that stand where a name may stand: what follows decides what is meant.
 
 use axum::extract::FromRequestParts;
+use axum::http::Method;
 use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
 
@@ -32,8 +33,8 @@ fn verb_of(text: &str) -> Option<&'static str> {
 }
 
 impl At {
-    /// Read a path; `reads`: with a method that only reads, a last word is a name.
-    fn read(path: &str, reads: bool) -> Result<Self, Problem> {
+    /// Read a path. With a method that only reads, a last word is a name; with one that sets keys, what stands behind `settings` is a key.
+    fn read(path: &str, method: &Method) -> Result<Self, Problem> {
         let parts: Vec<&str> = path.split('/').skip(2).collect();
         let (kind, parts) = parts.split_first().ok_or_else(|| Problem::internal("the path is too short"))?;
         let name = |text: &str| {
@@ -41,11 +42,13 @@ impl At {
             BucketName::parse(&bytes).map(Some).map_err(|why| super::buckets::bad_name(&why))
         };
         let key = |text: &str| Some(percent_decode_str(text).decode_utf8_lossy().into_owned());
+        let sets_keys = [Method::PATCH, Method::DELETE].contains(method);
         let (named, verb, key) = match parts {
-            [one] => match verb_of(one).filter(|_| !reads) {
+            [one] => match verb_of(one).filter(|_| !method.is_safe()) {
                 Some(verb) => (None, verb, None),
                 None => (name(one)?, "", None),
             },
+            [one, last] if *one == SETTINGS && *last != SETTINGS && sets_keys => (None, SETTINGS, key(last)),
             [one, verb] => match verb_of(verb) {
                 Some(verb) => (name(one)?, verb, None),
                 None => (None, SETTINGS, key(verb)),
@@ -61,7 +64,7 @@ impl<S: Send + Sync> FromRequestParts<S> for At {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        Self::read(parts.uri.path(), parts.method.is_safe())
+        Self::read(parts.uri.path(), &parts.method)
     }
 }
 
@@ -71,26 +74,29 @@ mod tests {
 
     #[test]
     fn what_follows_a_word_decides_whether_it_is_a_name() {
-        let at = |path: &str, reads| {
-            let At { is_budget, named, verb, key } = At::read(path, reads).ok()?;
+        let at = |path: &str, method: Method| {
+            let At { is_budget, named, verb, key } = At::read(path, &method).ok()?;
             Some((is_budget, named.map(|name| name.to_string()), verb, key))
         };
         let some = |text: &str| Some(text.to_owned());
-        for (path, reads, expected) in [
-            ("/v1/buckets/acme", true, (false, some("acme"), "", None)),
-            ("/v1/buckets/pause", true, (false, some("pause"), "", None)),
-            ("/v1/buckets/pause", false, (false, None, "pause", None)),
-            ("/v1/budgets/a%2Fb%3Ac/slow", false, (true, some("a/b:c"), "slow", None)),
-            ("/v1/buckets/settings", false, (false, None, "settings", None)),
-            ("/v1/buckets/settings/rate", false, (false, None, "settings", some("rate"))),
-            ("/v1/buckets/settings/jobs", false, (false, some("settings"), "jobs", None)),
-            ("/v1/buckets/settings/settings", false, (false, some("settings"), "settings", None)),
-            ("/v1/buckets/acme/settings/rate", false, (false, some("acme"), "settings", some("rate"))),
+        for (path, method, expected) in [
+            ("/v1/buckets/acme", Method::GET, (false, some("acme"), "", None)),
+            ("/v1/buckets/pause", Method::GET, (false, some("pause"), "", None)),
+            ("/v1/buckets/pause", Method::POST, (false, None, "pause", None)),
+            ("/v1/budgets/a%2Fb%3Ac/slow", Method::POST, (true, some("a/b:c"), "slow", None)),
+            ("/v1/buckets/settings", Method::POST, (false, None, "settings", None)),
+            ("/v1/buckets/settings/rate", Method::POST, (false, None, "settings", some("rate"))),
+            ("/v1/buckets/settings/slow", Method::PATCH, (false, None, "settings", some("slow"))),
+            ("/v1/buckets/settings/slow", Method::POST, (false, some("settings"), "slow", None)),
+            ("/v1/buckets/settings/settings", Method::PATCH, (false, some("settings"), "settings", None)),
+            ("/v1/buckets/settings/jobs", Method::POST, (false, some("settings"), "jobs", None)),
+            ("/v1/buckets/settings/settings", Method::POST, (false, some("settings"), "settings", None)),
+            ("/v1/buckets/acme/settings/rate", Method::POST, (false, some("acme"), "settings", some("rate"))),
         ] {
-            assert_eq!(at(path, reads), Some(expected), "{path}");
+            assert_eq!(at(path, method), Some(expected), "{path}");
         }
         for bad in ["/v1/buckets/%ff/jobs", "/v1/buckets/a%00/jobs", "/v1/buckets//jobs", "/v1/buckets/%7Ba%7D"] {
-            assert_eq!(at(bad, false), None, "{bad}");
+            assert_eq!(at(bad, Method::POST), None, "{bad}");
         }
     }
 }

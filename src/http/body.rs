@@ -52,6 +52,13 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Prob
         .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
 }
 
+/// Read a body whose members have names. The reader of a type would also take them from a list, by their order, and let half of them be missing.
+pub(super) async fn read_words<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+    let members: serde_json::Map<String, serde_json::Value> = read_json(body).await?;
+    T::deserialize(serde_json::Value::Object(members))
+        .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
+}
+
 /// That a request has no query: what it says is in its body, and a word that nobody reads might be one that holds something back.
 pub(super) struct NoQuery;
 

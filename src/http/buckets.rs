@@ -6,18 +6,20 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
 use axum::http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use utoipa::IntoParams;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
 use super::at::At;
+use super::document::shapes;
 use super::problem::Problem;
 use super::who::Caller;
 use crate::explain::{Explanation, File, Wall};
 use crate::store::StoreError;
 use crate::store::rows::{BucketNow, MOST, Why};
-use crate::store::top::{By, KEPT};
+use crate::store::top::{By, KEPT, Row};
+use crate::store::view::BucketStatus;
 use crate::words::bucket::{BadBucketName, BucketName};
 use crate::words::glob::Glob;
 
@@ -49,13 +51,6 @@ pub(super) fn value(of: &impl serde::Serialize) -> Json<Value> {
     Json(serde_json::to_value(of).unwrap_or_default())
 }
 
-/// A member of an object.
-pub(super) fn put(object: &mut Value, name: &str, member: Value) {
-    if let Some(members) = object.as_object_mut() {
-        members.insert(name.to_owned(), member);
-    }
-}
-
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -64,16 +59,76 @@ pub(super) struct Which {
     #[serde(rename = "match")]
     only: Option<String>,
     /// `empty` (longest until empty), `depth`, `rejected` (in the last 10 to 20 minutes) or `late`; `empty` if nothing is said
+    #[param(value_type = Option<shapes::Order>)]
     by: Option<String>,
     /// How many at most, 1 to 1,000; 100 if nothing is said
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The first 64 rows as they stand now, and why each waits; the order stays that of the walk
     #[serde(default)]
     now: bool,
 }
 
+/// The first buckets by an order, as the last walk over all of them found them.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TopBuckets {
+    /// When the walk began, RFC 3339; null: no walk is over yet.
+    as_of: Option<String>,
+    /// The same in microseconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of_us: Option<u64>,
+    /// How long ago that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_ms: Option<u64>,
+    /// How long the walk took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    took_ms: Option<u64>,
+    /// The order.
+    by: &'static str,
+    /// How many buckets the walk passed: those that had work.
+    buckets: u64,
+    /// The first of them.
+    rows: Vec<TopRow>,
+}
+
+/// A bucket of those.
+#[derive(Serialize, ToSchema)]
+struct TopRow {
+    #[serde(flatten)]
+    row: Row,
+    /// With `now`, of the first 64: why it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<WhyItWaits>,
+    /// Likewise: the name or glob that closes it, or null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    #[expect(clippy::option_option, reason = "it is left out without `now`, and null where nothing closes the bucket")]
+    closed_by: Option<Option<String>>,
+    /// Likewise: how many jobs have left it since somebody looks at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<u64>,
+}
+
+/// A word for why something waits.
+#[derive(Serialize, ToSchema)]
+pub(super) struct WhyItWaits {
+    /// The word: `rate`, `share`, `paused`, …
+    word: String,
+    /// What it is about: a glob, a budget, a route, a key; mostly empty.
+    about: String,
+}
+
+/// How a bucket stands, and why it waits.
+#[derive(Serialize, ToSchema)]
+pub(super) struct OneBucket {
+    /// As `dripd status <bucket> --json`.
+    status: BucketStatus,
+    /// As `dripd explain --json`.
+    explanation: Explanation,
+}
+
 /// A word for why something waits, and what that is about.
-pub(super) fn why_as_json(why: &Why) -> Value {
+pub(super) fn why_said(why: &Why) -> WhyItWaits {
     let (word, about) = match why {
         Why::WrongType(about) => ("wrong-type", about.as_str()),
         Why::Refused(about) => ("refused", about.as_str()),
@@ -92,16 +147,13 @@ pub(super) fn why_as_json(why: &Why) -> Value {
         Why::Empty => ("empty", ""),
         Why::Other(word) => (word.as_str(), ""),
     };
-    json!({ "word": word, "about": about })
+    WhyItWaits { word: word.to_owned(), about: about.to_owned() }
 }
 
 /// A row as it stands now.
-fn now_as_json(now: &BucketNow) -> Value {
-    let mut row = json!(now.row);
-    put(&mut row, "why", why_as_json(&now.why));
-    put(&mut row, "closed_by", json!(now.closed_by));
-    put(&mut row, "left", json!(now.left));
-    row
+fn now_said(now: BucketNow) -> TopRow {
+    let why = why_said(&now.why);
+    TopRow { row: now.row, why: Some(why), closed_by: Some(now.closed_by), left: Some(now.left) }
 }
 
 /// The first buckets by an order, as the last walk over all of them found them, with how old that is.
@@ -109,7 +161,7 @@ pub(super) async fn top(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     which: Result<Query<Which>, QueryRejection>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<TopBuckets>, Problem> {
     caller.may_read(None)?;
     let which = query(which)?;
     let by = which.by.as_deref().unwrap_or("empty");
@@ -127,13 +179,24 @@ pub(super) async fn top(
         Ok::<_, StoreError>((top, now))
     };
     let (top, now) = door.ask(look).await?;
+    let by = by.as_str();
     Ok(Json(match top {
-        None => json!({ "as_of": null, "by": by.as_str(), "buckets": 0, "rows": [] }),
-        Some(top) => json!({
-            "as_of": crate::operate::moment::rfc3339(top.as_of_us / 1_000), "as_of_us": top.as_of_us, "age_ms": top.age_ms,
-            "took_ms": top.took_ms, "by": by.as_str(), "buckets": top.buckets,
-            "rows": now.iter().map(now_as_json).chain(top.rows.iter().skip(now.len()).map(|row| json!(row))).collect::<Vec<_>>(),
-        }),
+        None => {
+            TopBuckets { as_of: None, as_of_us: None, age_ms: None, took_ms: None, by, buckets: 0, rows: Vec::new() }
+        }
+        Some(top) => {
+            let later =
+                top.rows.into_iter().skip(now.len()).map(|row| TopRow { row, why: None, closed_by: None, left: None });
+            TopBuckets {
+                as_of: crate::operate::moment::rfc3339(top.as_of_us / 1_000),
+                as_of_us: Some(top.as_of_us),
+                age_ms: Some(top.age_ms),
+                took_ms: Some(top.took_ms),
+                by,
+                buckets: top.buckets,
+                rows: now.into_iter().map(now_said).chain(later).collect(),
+            }
+        }
     }))
 }
 
@@ -142,7 +205,7 @@ pub(super) async fn bucket(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     at: At,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<OneBucket>, Problem> {
     let bucket = named(at)?;
     caller.may_read(Some(bucket.as_str()))?;
     let config = door.config();
@@ -156,5 +219,5 @@ pub(super) async fn bucket(
     let (status, facts, is_in_force) = door.ask(call).await?;
     let file = File { name: config.source(), is_in_force };
     let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
-    Ok(Json(json!({ "status": status, "explanation": explanation })))
+    Ok(Json(OneBucket { status, explanation }))
 }

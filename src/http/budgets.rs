@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
-use serde_json::{Value, json};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Door;
 use super::at::At;
-use super::buckets::{named, value, why_as_json};
+use super::buckets::{WhyItWaits, named, why_said};
 use super::problem::Problem;
 use super::who::Caller;
 use crate::explain::{BudgetSaid, Wall};
 use crate::operate::moment::rfc3339;
 use crate::operate::pace::{A_SECOND, Paces};
+use crate::store::explain::Slots;
 use crate::store::rows::{BudgetNow, MOST, Now};
 use crate::store::top::{By, Top};
 use crate::store::{StoreError, Whole};
@@ -46,22 +48,82 @@ pub(super) async fn ranked(store: &mut Whole) -> Result<(Option<Top>, Vec<String
     Ok((top, names))
 }
 
-fn budget_as_json(row: &BudgetNow, per_s: Option<f64>) -> Value {
-    let round = |x: f64| (x * 1_000.0).round() / 1_000.0;
-    json!({
-        "budget": row.budget, "parent": row.parent, "weight": row.weight, "waiting": row.waiting,
-        "count": row.rate.map(|(count, _)| count), "period_us": row.rate.map(|(_, period)| period), "due_in_us": row.due_in_us,
-        "slots": row.slots.as_ref().map(|slots| json!({ "taken": slots.taken, "of": slots.of })),
-        "quota": row.quota.map(|(used, of)| json!({ "used": used, "of": of })),
-        "per_s": per_s.map(round), "utilization": row.used(per_s).map(round), "why": why_as_json(&row.why),
-    })
+/// The budgets as they stand now.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Budgets {
+    /// When the last walk began, which says which budgets come first, RFC 3339; null: no walk is over yet.
+    as_of: Option<String>,
+    /// How long ago that was.
+    age_ms: Option<u64>,
+    /// The time at Redis, in microseconds since the epoch.
+    at_us: u64,
+    /// The budgets, and those above them.
+    rows: Vec<BudgetRow>,
+}
+
+/// A budget as it stands now.
+#[derive(Serialize, ToSchema)]
+struct BudgetRow {
+    /// Its name.
+    budget: String,
+    /// The budget above it.
+    parent: Option<String>,
+    /// Its weight there.
+    weight: u64,
+    /// How many buckets and budgets wait for a share of it.
+    waiting: u64,
+    /// Its rate: jobs in a period.
+    count: Option<u64>,
+    /// The length of a period.
+    period_us: Option<u64>,
+    /// Until its next job may leave; 0: now.
+    due_in_us: u64,
+    /// Its jobs in flight, where they are limited.
+    slots: Option<Slots>,
+    /// The quota of which most is used.
+    quota: Option<QuotaNow>,
+    /// How many jobs pass through it in a second; null: nobody knows yet.
+    per_s: Option<f64>,
+    /// How much of its rate, its slots or its quota is used, whichever is used most; 1 is all.
+    utilization: Option<f64>,
+    /// Why it waits.
+    why: WhyItWaits,
+}
+
+/// How much of a quota is used.
+#[derive(Serialize, ToSchema)]
+struct QuotaNow {
+    /// So many have left in the window.
+    used: u64,
+    /// How many may.
+    of: u64,
+}
+
+impl BudgetRow {
+    fn of(row: &BudgetNow, per_s: Option<f64>) -> Self {
+        let round = |x: f64| (x * 1_000.0).round() / 1_000.0;
+        Self {
+            budget: row.budget.clone(),
+            parent: row.parent.clone(),
+            weight: row.weight,
+            waiting: row.waiting,
+            count: row.rate.map(|(count, _)| count),
+            period_us: row.rate.map(|(_, period)| period),
+            due_in_us: row.due_in_us,
+            slots: row.slots,
+            quota: row.quota.map(|(used, of)| QuotaNow { used, of }),
+            per_s: per_s.map(round),
+            utilization: row.used(per_s).map(round),
+            why: why_said(&row.why),
+        }
+    }
 }
 
 /// `GET /v1/budgets`: those for whose shares most wait, those that the configuration names, and those above them, as they stand now.
 pub(super) async fn all(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Budgets>, Problem> {
     caller.may_read(None)?;
     let look = async |mut store: Whole| {
         let (top, mut names) = ranked(&mut store).await?;
@@ -82,10 +144,9 @@ pub(super) async fn all(
     };
     let (ranking, now) = door.ask(look).await?;
     let per_s = door.passing.per_second(&now);
-    let rows: Vec<Value> = now.rows.iter().zip(per_s).map(|(row, per_s)| budget_as_json(row, per_s)).collect();
-    Ok(Json(json!({
-        "as_of": ranking.and_then(|(as_of, _)| rfc3339(as_of / 1_000)), "age_ms": ranking.map(|(_, age)| age), "at_us": now.at_us, "rows": rows,
-    })))
+    let rows = now.rows.iter().zip(per_s).map(|(row, per_s)| BudgetRow::of(row, per_s)).collect();
+    let as_of = ranking.and_then(|(as_of, _)| rfc3339(as_of / 1_000));
+    Ok(Json(Budgets { as_of, age_ms: ranking.map(|(_, age)| age), at_us: now.at_us, rows }))
 }
 
 /// A budget: what it allows, what waits for it, and what of it is used.
@@ -93,7 +154,7 @@ pub(super) async fn one(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     at: At,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<BudgetSaid>, Problem> {
     let budget = named(at)?;
     caller.may_read(None)?;
     let facts = match door.call(async |whole| whole.of(&budget).explain_budget(&budget).await).await {
@@ -103,5 +164,5 @@ pub(super) async fn one(
         }
         answer => answer.map_err(Problem::of_question)?,
     };
-    Ok(value(&BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
+    Ok(Json(BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
 }

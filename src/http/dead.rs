@@ -1,21 +1,23 @@
 //! Dead letters: shown by page, and put back or dropped, exactly those that a filter finds.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
-use super::body::{NoQuery, read_json};
-use super::buckets::{put, query};
+use super::body::{NoQuery, read_words};
+use super::buckets::{query, value};
+use super::document::shapes;
 use super::problem::Problem;
 use super::who::Caller;
-use crate::operate::dead::{Found, Order, Outcome, Wanted, as_value, count, outcome_as_json, run, short_glob};
+use crate::operate::dead::{Found, LetterSaid, Order, Outcome, Said, Wanted, as_value, count, run, short_glob};
 use crate::store::StoreError;
 use crate::store::dead::{Act, Letter, PAGE_MOST};
 use crate::store::link::OfStore;
@@ -27,31 +29,94 @@ const SHOWN: u64 = 100;
 /// How many bytes of letters one answer holds, about.
 const PAGE_BYTES: usize = 8 * 1_048_576;
 
-/// Which letters.
-#[derive(Deserialize, IntoParams, ToSchema, Default)]
+/// Which letters are listed.
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct Listed {
     /// Of buckets whose names this glob matches
+    #[param(value_type = Option<shapes::Pattern>)]
     bucket: Option<String>,
     /// Given up for a reason that this glob matches
+    #[param(value_type = Option<shapes::Pattern>)]
     reason: Option<String>,
     /// One job: its identity, its id in the streams, or its entry here
+    #[param(value_type = Option<shapes::JobId>)]
     id: Option<String>,
     /// That died before a time, or so long ago: `2h`
+    #[param(value_type = Option<shapes::Moment>)]
     before: Option<String>,
-    /// How many at most; of a list 1 to 1,000, and 100 if nothing is said
+    /// How many at most, 1 to 1,000; 100 if nothing is said
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<u64>,
-    /// Of a list: only what comes after this entry
+    /// Only what comes after this entry
+    #[param(value_type = Option<shapes::Entry>)]
     after: Option<String>,
-    /// Of a change: only count
+}
+
+/// Which letters a change is about.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = WhichDeadLetters)]
+pub(super) struct Which {
+    /// Of buckets whose names this glob matches
+    #[schema(value_type = Option<shapes::Pattern>)]
+    bucket: Option<String>,
+    /// Given up for a reason that this glob matches
+    #[schema(value_type = Option<shapes::Pattern>)]
+    reason: Option<String>,
+    /// One job: its identity, its id in the streams, or its entry here
+    #[schema(value_type = Option<shapes::JobId>)]
+    id: Option<String>,
+    /// That died before a time, or so long ago: `2h`
+    #[schema(value_type = Option<shapes::Moment>)]
+    before: Option<String>,
+    /// How many at most
+    #[schema(minimum = 1)]
+    limit: Option<u64>,
+    /// Only count
     #[serde(default)]
     dry_run: bool,
-    /// Of a change: nothing that is newer than this entry. A count replies it, so that the change is about what was counted
+    /// Nothing that is newer than this entry. A count replies it, so that the change is about what was counted
+    #[schema(value_type = Option<shapes::Entry>)]
     up_to: Option<String>,
-    /// Of a change: that all are meant; without a filter or a limit nothing is changed unless this says so
+    /// That all are meant; without a filter or a limit nothing is changed unless this says so
     #[serde(default)]
     all: bool,
+}
+
+/// A page of dead letters.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DeadLetters {
+    /// The letters, the oldest first.
+    #[schema(value_type = Vec<LetterSaid>)]
+    letters: Vec<Value>,
+    /// The `after` of the next page; null: this is the last one.
+    next: Option<String>,
+}
+
+/// What a change would be about.
+#[derive(Serialize, ToSchema)]
+pub(super) struct DeadCounted {
+    /// How many were found.
+    matched: u64,
+    /// How many are no dead letters, and cannot go back.
+    malformed: u64,
+    /// How many dead letters there are.
+    left: u64,
+    /// By bucket.
+    buckets: BTreeMap<String, Busy>,
+    /// The newest that was counted: the `up_to` of the change.
+    up_to: Option<String>,
+}
+
+/// For how long a bucket would be busy with what is put back.
+#[derive(Serialize, ToSchema)]
+struct Busy {
+    /// How many letters.
+    letters: u64,
+    /// For how long, at its rate.
+    busy_ms: u64,
 }
 
 /// An entry of the stream, where one is given.
@@ -64,45 +129,49 @@ fn entry(name: &str, text: Option<&str>) -> Result<Option<EntryId>, Problem> {
 impl Which {
     /// Whether it says which letters are meant: nobody deletes all of them by leaving something out.
     fn is_meant(&self) -> bool {
-        let Self { bucket, reason, id, before, limit, dry_run, all, .. } = self;
+        let Self { bucket, reason, id, before, limit, dry_run, all, up_to: _ } = self;
         let texts = [bucket, reason, id, before];
         *all || *dry_run || limit.is_some() || texts.into_iter().any(Option::is_some)
     }
+}
 
-    fn wanted(&self) -> Result<Wanted, Problem> {
-        fn word<T>(
-            name: &str,
-            text: Option<&String>,
-            read: impl Fn(&str) -> Result<T, String>,
-        ) -> Result<Option<T>, Problem> {
-            let wrong = |why| Problem::bad_request(format!("{name}: {why}"));
-            text.map(|text| read(text).map_err(wrong)).transpose()
-        }
-        Ok(Wanted {
-            bucket: word("bucket", self.bucket.as_ref(), short_glob)?,
-            reason: word("reason", self.reason.as_ref(), short_glob)?,
-            id: word("id", self.id.as_ref(), |text| text.parse().map_err(str::to_owned))?,
-            before: word("before", self.before.as_ref(), |text| text.parse().map_err(str::to_owned))?,
-        })
+/// The filter of a list or a change.
+fn wanted(
+    bucket: Option<&String>,
+    reason: Option<&String>,
+    id: Option<&String>,
+    before: Option<&String>,
+) -> Result<Wanted, Problem> {
+    fn word<T>(
+        name: &str,
+        text: Option<&String>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Problem> {
+        let wrong = |why| Problem::bad_request(format!("{name}: {why}"));
+        text.map(|text| read(text).map_err(wrong)).transpose()
     }
+    Ok(Wanted {
+        bucket: word("bucket", bucket, short_glob)?,
+        reason: word("reason", reason, short_glob)?,
+        id: word("id", id, |text| text.parse().map_err(str::to_owned))?,
+        before: word("before", before, |text| text.parse().map_err(str::to_owned))?,
+    })
 }
 
 /// `GET /v1/dead`.
 pub(super) async fn list(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
-    which: Result<Query<Which>, QueryRejection>,
-) -> Result<Json<Value>, Problem> {
+    which: Result<Query<Listed>, QueryRejection>,
+) -> Result<Json<DeadLetters>, Problem> {
     caller.may_see_jobs(None)?;
-    let which = query(which)?;
-    let (wanted, most) = (which.wanted()?, which.limit.unwrap_or(SHOWN));
-    if which.dry_run || which.all || which.up_to.is_some() {
-        return Err(Problem::bad_request("`dry_run`, `up_to` and `all` belong to a change, not to a list"));
-    }
+    let Listed { bucket, reason, id, before, limit, after } = query(which)?;
+    let wanted = wanted(bucket.as_ref(), reason.as_ref(), id.as_ref(), before.as_ref())?;
+    let most = limit.unwrap_or(SHOWN);
     if !(1..=PAGE_MOST).contains(&most) {
         return Err(Problem::bad_request(format!("limit={most} is not allowed; write 1 to {PAGE_MOST}")));
     }
-    let after = entry("after", which.after.as_deref())?;
+    let after = entry("after", after.as_deref())?;
     let call = async |mut store: crate::store::Whole| {
         let Some(mut filter) = wanted.filter(&mut store).await? else {
             return Ok::<_, StoreError>((Vec::new(), false));
@@ -127,7 +196,7 @@ pub(super) async fn list(
     let (letters, has_more) = door.ask(call).await?;
     let next = letters.last().filter(|_| has_more).map(|letter| letter.entry.to_string());
     let letters: Vec<Value> = letters.iter().map(as_value).collect();
-    Ok(Json(json!({ "letters": letters, "next": next })))
+    Ok(Json(DeadLetters { letters, next }))
 }
 
 /// `POST /v1/dead/retry`.
@@ -151,9 +220,9 @@ pub(super) async fn drop_route(
 }
 
 /// For how long each bucket would be busy with what is put back.
-fn busy(found: &Found) -> Map<String, Value> {
+fn busy(found: &Found) -> BTreeMap<String, Busy> {
     let one = |(name, backlog): (&String, &crate::operate::dead::Backlog)| {
-        (name.clone(), json!({ "letters": backlog.letters, "busy_ms": backlog.busy().as_millis() as u64 }))
+        (name.clone(), Busy { letters: backlog.letters, busy_ms: backlog.busy().as_millis() as u64 })
     };
     found.buckets.iter().map(one).collect()
 }
@@ -184,10 +253,11 @@ impl From<Halfway> for Problem {
 
 async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Json<Value>, Problem> {
     caller.may_operate(None)?;
-    let which: Which = read_json(body).await?;
-    let wanted = which.wanted()?;
-    if which.after.is_some() || which.limit == Some(0) {
-        return Err(Problem::bad_request("`after` belongs to a list, and a limit is at least 1"));
+    let which: Which = read_words(body).await?;
+    let Which { bucket, reason, id, before, .. } = &which;
+    let wanted = wanted(bucket.as_ref(), reason.as_ref(), id.as_ref(), before.as_ref())?;
+    if which.limit == Some(0) {
+        return Err(Problem::bad_request("a limit is at least 1"));
     }
     if !which.is_meant() {
         return Err(Problem::bad_request(
@@ -223,13 +293,10 @@ async fn change(door: &Door, caller: &Caller, act: Act, body: Body) -> Result<Js
     let matched = found.affected(act);
     if which.dry_run {
         let up_to = counted_up_to.map(|entry| entry.to_string());
-        return Ok(Json(json!({
-            "matched": matched, "malformed": found.malformed, "left": outcome.left, "buckets": busy(&found), "up_to": up_to,
-        })));
+        let (malformed, left, buckets) = (found.malformed, outcome.left, busy(&found));
+        return Ok(value(&DeadCounted { matched, malformed, left, buckets, up_to }));
     }
-    let mut said = outcome_as_json(act, matched, &outcome);
-    if let Some((key, why)) = outcome.why {
-        put(&mut said, "why", json!(format!("{key}: {why}")));
-    }
-    Ok(Json(said))
+    let mut said = Said::of(act, matched, &outcome);
+    said.why = outcome.why.map(|(key, why)| format!("{key}: {why}"));
+    Ok(value(&said))
 }

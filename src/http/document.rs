@@ -1,24 +1,32 @@
 //! `/openapi.json`: what the table of routes says, as `OpenAPI` 3.1.
 
+pub(super) mod keys;
+mod pattern;
+pub(super) mod shapes;
+pub(super) mod words;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use utoipa::ToSchema;
 use utoipa::openapi::path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn};
 use utoipa::openapi::request_body::RequestBodyBuilder;
-use utoipa::openapi::schema::{AnyOfBuilder, ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{
     ComponentsBuilder, ContentBuilder, HeaderBuilder, HttpMethod, InfoBuilder, OpenApi, OpenApiBuilder, PathItem,
     PathsBuilder, Ref, RefOr, Required, Response, ResponseBuilder, SecurityRequirement,
 };
+use utoipa::{PartialSchema as _, ToSchema as _};
+
+use shapes::{JobId, Name};
 
 use super::problem::{Problem, ProblemBody};
+use super::push::NDJSON;
 use super::routes::{Answer, Body, Route, all};
-use super::{Door, act, ask, dead, push, submit, who};
+use super::{Door, who};
 use crate::words::limiter::Kind;
 
 impl Route {
@@ -38,15 +46,9 @@ impl Route {
     fn operation(&self) -> Operation {
         let names = self.path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
         let in_path = names.map(|name| {
+            let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
             let about = format!("The {name}, percent-encoded");
-            let kinds = (name == "limiter").then(|| Kind::ALL.map(|kind| kind.to_string()));
-            ParameterBuilder::new()
-                .name(name)
-                .parameter_in(ParameterIn::Path)
-                .required(Required::True)
-                .description(Some(about))
-                .schema(Some(ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).enum_values(kinds)))
-                .build()
+            parameter.description(Some(about)).schema(Some(self.in_path(name))).build()
         });
         let tag = self.path.trim_start_matches("/v1").split('/').nth(1).unwrap_or_default().to_owned();
         let mut operation = OperationBuilder::new()
@@ -59,19 +61,18 @@ impl Route {
         if let Some((kind, schema, required)) = self.body.described() {
             let required = if required { Required::True } else { Required::False };
             let content = ContentBuilder::new().schema(Some(schema)).build();
-            operation = operation
-                .request_body(Some(RequestBodyBuilder::new().content(kind, content).required(Some(required)).build()));
+            let mut body = RequestBodyBuilder::new().content(kind, content.clone()).required(Some(required));
+            if matches!(self.body, Body::Job) {
+                body = body.content(NDJSON, content).description(Some("With `split=lines` of this second type"));
+            }
+            operation = operation.request_body(Some(body.build()));
         }
         for (status, answer) in &self.answers {
             let (about, kind, schema) = match answer {
                 Answer::Text => ("Text", "text/plain", string()),
                 Answer::Kind(kind, about) => (*about, *kind, string()),
-                Answer::Json(about) => (*about, "application/json", any()),
-                Answer::Any(names, about) => {
-                    let any =
-                        names.iter().fold(AnyOfBuilder::new(), |any, name| any.item(Ref::from_schema_name(*name)));
-                    (*about, "application/json", RefOr::T(any.build().into()))
-                }
+                Answer::Json(typed, about) => (*about, "application/json", (*typed.schema).clone()),
+                Answer::Any(about) => (*about, "application/json", any()),
             };
             let content = ContentBuilder::new().schema(Some(schema)).build();
             let response = ResponseBuilder::new().description(about).content(kind, content).build();
@@ -81,6 +82,19 @@ impl Route {
             operation = operation.response(status.to_string(), problem(status));
         }
         operation.build()
+    }
+
+    /// What a name in braces stands for.
+    fn in_path(&self, name: &str) -> RefOr<Schema> {
+        match name {
+            "bucket" | "budget" => Ref::from_schema_name(Name::name()).into(),
+            "id" => Ref::from_schema_name(JobId::name()).into(),
+            "limiter" => RefOr::T(one_of(Kind::ALL.map(Kind::as_str))),
+            "key" if self.path.contains("/settings/") => {
+                RefOr::T(one_of(keys::names(self.path.starts_with("/v1/budgets"))))
+            }
+            _ => RefOr::T(ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).into()),
+        }
     }
 
     /// What it may be answered where it comes to nothing. Any request may be a wrong one, or not be allowed.
@@ -101,11 +115,13 @@ impl Body {
         Some(match self {
             Self::None => return None,
             Self::Job => ("application/octet-stream", string(), true),
-            Self::Words(name) => ("application/json", Ref::from_schema_name(*name).into(), false),
-            Self::Object => ("application/json", RefOr::T(ObjectBuilder::new().build().into()), true),
-            Self::Any => ("application/json", any(), true),
+            Self::Words { words, required } => ("application/json", (*words.schema).clone(), *required),
         })
     }
+}
+
+fn one_of(words: impl IntoIterator<Item = &'static str>) -> Schema {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).into()
 }
 
 fn string() -> RefOr<Schema> {
@@ -151,30 +167,18 @@ fn problem(status: u16) -> Response {
     .build()
 }
 
-/// A schema of the components, and its name.
-fn of<T: ToSchema>(name: &'static str) -> (&'static str, RefOr<Schema>) {
-    (name, T::schema())
-}
-
 fn openapi() -> OpenApi {
     let mut paths = PathsBuilder::new();
+    let mut components = ComponentsBuilder::new().schema("Problem", ProblemBody::schema());
+    components = components.schemas_from_iter(shapes::all());
     for route in all() {
-        paths = paths.path(route.path.clone(), PathItem::new(route.method.clone(), route.operation()));
-    }
-    let mut components = ComponentsBuilder::new();
-    for (name, schema) in [
-        of::<ProblemBody>("Problem"),
-        of::<push::Accepted>("Accepted"),
-        of::<push::SomeAccepted>("SomeAccepted"),
-        of::<submit::SubmittedJob>("SubmittedJob"),
-        of::<act::Stop>("Stop"),
-        of::<act::Slow>("Slow"),
-        of::<act::Purge>("Purge"),
-        of::<dead::Which>("DeadLetters"),
-        of::<ask::WhatIf>("WhatIf"),
-        of::<ask::Limit>("Limit"),
-    ] {
-        components = components.schema(name, schema);
+        let operation = route.operation();
+        paths = paths.path(route.path, PathItem::new(route.method, operation));
+        let words = if let Body::Words { words, .. } = route.body { words.parts } else { Vec::new() };
+        let answers = route.answers.into_iter();
+        let answers =
+            answers.flat_map(|(_, answer)| if let Answer::Json(typed, _) = answer { typed.parts } else { Vec::new() });
+        components = components.schemas_from_iter(words.into_iter().chain(answers));
     }
     components = components.security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     let info = InfoBuilder::new().title("dripd").version(env!("CARGO_PKG_VERSION")).description(Some(
@@ -201,6 +205,8 @@ pub(super) async fn document(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::http::routes::names_like_words;
 
@@ -222,6 +228,38 @@ mod tests {
             assert_eq!(schema["$ref"], "#/components/schemas/SubmittedJob", "{status}");
         }
         assert!(push["responses"]["429"]["description"].as_str().is_some_and(|says| says.contains("`late`")));
+    }
+
+    /// Every `$ref` in it, and every schema without a word about what it is.
+    fn look<'a>(of: &'a Value, refs: &mut BTreeSet<&'a str>) {
+        if let Some(to) = of.get("$ref").and_then(Value::as_str) {
+            refs.insert(to.strip_prefix("#/components/schemas/").expect("a component"));
+        }
+        match of {
+            Value::Object(all) => all.values().for_each(|one| look(one, refs)),
+            Value::Array(all) => all.iter().for_each(|one| look(one, refs)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_schema_that_is_named_is_there_and_no_two_have_one_name() {
+        let document = serde_json::to_value(openapi()).expect("JSON");
+        let mut refs = BTreeSet::new();
+        look(&document, &mut refs);
+        let components = document["components"]["schemas"].as_object().expect("schemas");
+        let there: BTreeSet<&str> = components.keys().map(String::as_str).collect();
+        assert_eq!(refs.difference(&there).collect::<Vec<_>>(), [&""; 0]);
+        assert!(refs.len() > 70, "{refs:?}");
+        for route in all() {
+            let answers = route.answers.into_iter().map(|(_, answer)| answer);
+            let answers =
+                answers.flat_map(|answer| if let Answer::Json(typed, _) = answer { typed.parts } else { vec![] });
+            let words = if let Body::Words { words, .. } = route.body { words.parts } else { vec![] };
+            for (name, schema) in answers.chain(words) {
+                assert_eq!(serde_json::to_value(&schema).expect("JSON"), components[&name], "{name} of {}", route.path);
+            }
+        }
     }
 
     #[test]

@@ -7,9 +7,8 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde::Deserialize;
-use serde_json::{Value, json};
-use utoipa::IntoParams;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::Door;
 use super::at::At;
@@ -28,9 +27,48 @@ const BYTES: usize = 256;
 #[into_params(parameter_in = Query)]
 pub(super) struct HowMany {
     /// How many jobs at most, 1 to 100; 20 if nothing is said
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
     /// How many bytes of each at most, 1 to 4,096; 256 if nothing is said
+    #[param(minimum = 1, maximum = 4096)]
     bytes: Option<usize>,
+}
+
+/// The jobs that leave a bucket next.
+#[derive(Serialize, ToSchema)]
+pub(super) struct WaitingJobs {
+    /// The bucket.
+    bucket: String,
+    /// How many wait.
+    depth: u64,
+    /// Those that leave next, the next one first.
+    jobs: Vec<FirstBytes>,
+}
+
+/// The first bytes of a job.
+#[derive(Serialize, ToSchema)]
+struct FirstBytes {
+    /// How many it has in all.
+    bytes: u64,
+    /// Whether there are more than these.
+    cut: bool,
+    /// As they may be shown anywhere.
+    first: String,
+    /// As they are.
+    first_base64: String,
+}
+
+/// The last dispatches of a bucket.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LastDrips {
+    /// The bucket.
+    bucket: String,
+    /// The time at Redis, in microseconds since the epoch.
+    at_us: u64,
+    /// How many jobs have left since they are remembered; null: those of too many other buckets are.
+    left: Option<u64>,
+    /// The last of them, the oldest first: when each was due and when it left, in microseconds since the epoch.
+    drips: Vec<[u64; 2]>,
 }
 
 /// `GET /v1/buckets/<b>/jobs`.
@@ -39,7 +77,7 @@ pub(super) async fn waiting(
     Extension(caller): Extension<Caller>,
     at: At,
     how_many: Result<Query<HowMany>, QueryRejection>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<WaitingJobs>, Problem> {
     let bucket = named(at)?;
     caller.may_see_jobs(Some(bucket.as_str()))?;
     let HowMany { limit, bytes } = query(how_many)?;
@@ -48,22 +86,25 @@ pub(super) async fn waiting(
         return Err(Problem::bad_request(format!("write a limit of 1 to {JOBS_MOST}, and bytes of 1 to {BYTES_MOST}")));
     }
     let front = door.ask(async |whole| whole.of(&bucket).front(&bucket, limit, bytes).await).await?;
-    let jobs: Vec<Value> = front.jobs.iter().map(job_as_json).collect();
-    Ok(Json(json!({ "bucket": bucket.as_str(), "depth": front.depth, "jobs": jobs })))
+    let jobs = front.jobs.iter().map(FirstBytes::of).collect();
+    Ok(Json(WaitingJobs { bucket: bucket.to_string(), depth: front.depth, jobs }))
 }
 
-/// The first bytes as they may be shown anywhere, and as they are.
-fn job_as_json(job: &WaitingJob) -> Value {
-    let is_cut = job.bytes > job.first.len() as u64;
-    // Not with half a character at the end.
-    let whole = match std::str::from_utf8(&job.first) {
-        Err(why) if is_cut && why.error_len().is_none() => why.valid_up_to(),
-        _ => job.first.len(),
-    };
-    json!({
-        "bytes": job.bytes, "cut": is_cut, "first": shown(job.first.get(..whole).unwrap_or_default()),
-        "first_base64": BASE64_STANDARD.encode(&job.first),
-    })
+impl FirstBytes {
+    fn of(job: &WaitingJob) -> Self {
+        let is_cut = job.bytes > job.first.len() as u64;
+        // Not with half a character at the end.
+        let whole = match std::str::from_utf8(&job.first) {
+            Err(why) if is_cut && why.error_len().is_none() => why.valid_up_to(),
+            _ => job.first.len(),
+        };
+        Self {
+            bytes: job.bytes,
+            cut: is_cut,
+            first: shown(job.first.get(..whole).unwrap_or_default()),
+            first_base64: BASE64_STANDARD.encode(&job.first),
+        }
+    }
 }
 
 /// `GET /v1/buckets/<b>/drips`.
@@ -71,12 +112,12 @@ pub(super) async fn drips(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     at: At,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<LastDrips>, Problem> {
     let bucket = named(at)?;
     caller.may_read(Some(bucket.as_str()))?;
     let said = door.ask(async |whole| whole.of(&bucket).drips(&bucket).await).await?;
-    let drips: Vec<[u64; 2]> = said.drips.iter().map(|drip| [drip.due_us, drip.left_us]).collect();
-    Ok(Json(json!({ "bucket": bucket.as_str(), "at_us": said.at_us, "left": said.left, "drips": drips })))
+    let drips = said.drips.iter().map(|drip| [drip.due_us, drip.left_us]).collect();
+    Ok(Json(LastDrips { bucket: bucket.to_string(), at_us: said.at_us, left: said.left, drips }))
 }
 
 #[cfg(test)]
@@ -85,7 +126,9 @@ mod tests {
 
     #[test]
     fn a_job_is_cut_between_two_characters_and_shown_without_what_hides_itself() {
-        let said = |first: &[u8], bytes| job_as_json(&WaitingJob { bytes, first: first.to_vec() });
+        let said = |first: &[u8], bytes| {
+            serde_json::to_value(FirstBytes::of(&WaitingJob { bytes, first: first.to_vec() })).expect("JSON")
+        };
         assert_eq!(said("aé".as_bytes(), 3)["first"], "aé");
         assert_eq!(said(b"a\xc3", 9)["first"], "a", "the rest of the character is not there");
         assert_eq!(said(b"a\xc3", 2)["first"], r"a\xc3", "there is no rest");

@@ -15,6 +15,7 @@ use utoipa::IntoParams;
 
 use super::Door;
 use super::buckets::query;
+use super::document::shapes;
 use super::families::Families;
 use super::problem::Problem;
 use super::who::Caller;
@@ -296,8 +297,10 @@ fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetNow], per_
 pub(super) struct Which {
     /// Only buckets whose names this glob matches
     #[serde(rename = "match")]
+    #[param(value_type = Option<shapes::NameOrGlob>)]
     only: Option<String>,
     /// How many at most, those in which most jobs wait: 1 to 1,000; 100 if nothing is said
+    #[param(minimum = 1, maximum = 1000)]
     top: Option<usize>,
 }
 

@@ -24,6 +24,7 @@ mod at;
 mod body;
 mod buckets;
 mod budgets;
+mod changed;
 mod connection;
 mod dead;
 mod document;

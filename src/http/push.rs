@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::at::At;
 use super::body::read;
 use super::buckets::named;
+use super::document::shapes;
 use super::problem::Problem;
 use super::who::Caller;
 use super::{Door, submit};
@@ -25,13 +26,14 @@ const LINES_MOST: usize = 1_000;
 const LINES_BYTES_MOST: usize = 8 * 1_048_576;
 
 /// The type of a body whose lines are jobs.
-const NDJSON: &str = "application/x-ndjson";
+pub(super) const NDJSON: &str = "application/x-ndjson";
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct How {
     /// `lines`: each line of an `application/x-ndjson` body is a job.
+    #[param(value_type = Option<shapes::Split>)]
     split: Option<String>,
 }
 

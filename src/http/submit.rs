@@ -8,14 +8,14 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
-use serde_json::{Value, json};
-use utoipa::ToSchema;
-use utoipa::openapi::Required;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{RefOr, Required};
+use utoipa::{PartialSchema as _, ToSchema};
 
 use super::Door;
 use super::at::At;
+use super::document::shapes;
 use super::problem::Problem;
 use super::push::ms;
 use super::who::Caller;
@@ -44,30 +44,53 @@ pub(super) struct SubmittedJob {
     by: String,
 }
 
-/// The same headers, for the document.
+/// How things stand with a job that was pushed with an id.
+#[derive(Serialize, ToSchema)]
+pub(super) struct FoundJob {
+    /// Its bucket.
+    bucket: String,
+    /// Its id.
+    id: String,
+    /// `queued`, `delayed`, `retrying` or `left`.
+    state: String,
+    /// Until it can leave at the earliest, in milliseconds; -1: it waits no more.
+    eta_ms: i64,
+    /// Which attempt comes next; 0: none that is known.
+    attempt: u64,
+}
+
+/// A job that is dropped when its turn comes.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CancelledJob {
+    /// Its bucket.
+    bucket: String,
+    /// Its id.
+    id: String,
+    /// True.
+    cancelled: bool,
+}
+
+/// The headers of a push, for the document.
 pub(super) fn parameters() -> Vec<Parameter> {
-    const TIME: &str = "([1-9][0-9]{0,9}|[1-9][0-9]{0,2}(ms|s|m|h))";
-    let header = |name: &str, says: &str, schema: ObjectBuilder| {
+    let header = |name: &str, says: &str, schema: RefOr<Schema>| {
         let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header).required(Required::False);
         parameter.description(Some(says)).schema(Some(schema)).build()
     };
-    let text = |pattern: String| ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
     let cost = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(100_000));
-    let plain = || text("^[!-~]{1,200}$".to_owned());
     vec![
-        header("Drip-Id", "Another push with the same id changes nothing", plain()),
+        header("Drip-Id", "Another push with the same id changes nothing", shapes::OwnId::schema()),
         header(
             "Drip-Delay",
             "How long the job waits first: milliseconds, or with a unit; at most 366d",
-            text(format!("^(0|{TIME})$")),
+            shapes::Delay::schema(),
         ),
         header(
             "Drip-Ttl",
             "For how long it may wait: milliseconds, or with a unit; at most 366d",
-            text(format!("^{TIME}$")),
+            shapes::Ttl::schema(),
         ),
-        header("Drip-Cost", "How many slots of each rate it takes", cost),
-        header("traceparent", "Handed on to the worker", plain()),
+        header("Drip-Cost", "How many slots of each rate it takes", RefOr::T(cost.into())),
+        header("traceparent", "Handed on to the worker", shapes::OwnId::schema()),
     ]
 }
 
@@ -141,16 +164,15 @@ pub(super) async fn find(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     at: At,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<FoundJob>, Problem> {
     let (bucket, id) = one(at)?;
     caller.may_read(Some(bucket.as_str()))?;
     let found = door.ask(async |whole| whole.of(&bucket).find_job(&bucket, &id).await).await?;
     if found.state == "unknown" {
         return Err(unknown(&bucket, &id));
     }
-    Ok(Json(json!({
-        "bucket": bucket.as_str(), "id": id, "state": found.state, "eta_ms": ms(found.eta), "attempt": found.attempt,
-    })))
+    let (bucket, eta_ms) = (bucket.to_string(), ms(found.eta));
+    Ok(Json(FoundJob { bucket, id, state: found.state, eta_ms, attempt: found.attempt }))
 }
 
 /// `DELETE /v1/buckets/<bucket>/jobs/<id>`.
@@ -158,11 +180,11 @@ pub(super) async fn cancel(
     State(door): State<Arc<Door>>,
     Extension(caller): Extension<Caller>,
     at: At,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<CancelledJob>, Problem> {
     let (bucket, id) = one(at)?;
     caller.may_push(bucket.as_str())?;
     match door.call(async |whole| whole.of(&bucket).cancel_job(&bucket, &id).await).await? {
-        Cancelled::Yes => Ok(Json(json!({ "bucket": bucket.as_str(), "id": id, "cancelled": true }))),
+        Cancelled::Yes => Ok(Json(CancelledJob { bucket: bucket.to_string(), id, cancelled: true })),
         Cancelled::Left => {
             Err(Problem::new(StatusCode::CONFLICT, "left", format!("job {id:?} of {bucket} has left already")))
         }

@@ -289,10 +289,43 @@ pub async fn run(store: &mut Whole, found: &Found, order: &Order, done: &mut u64
 /// What was done, of so many that were found before.
 #[must_use]
 pub fn outcome_as_json(act: Act, matched: u64, outcome: &Outcome) -> serde_json::Value {
-    let Outcome { done, malformed, kept, left, .. } = outcome;
-    let verb = if act == Act::Retry { "put_back" } else { "dropped" };
-    let gone = matched.saturating_sub(done + kept);
-    json!({ "matched": matched, verb: done, "gone": gone, "kept": kept, "malformed": malformed, "left": left })
+    json!(Said::of(act, matched, outcome))
+}
+
+/// What was done with dead letters.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = DeadChanged)]
+pub struct Said {
+    /// How many were found.
+    matched: u64,
+    /// Of a retry: how many went back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    put_back: Option<u64>,
+    /// Of a drop: how many are deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropped: Option<u64>,
+    /// How many somebody else took meanwhile.
+    gone: u64,
+    /// How many stay, because they cannot go back now.
+    kept: u64,
+    /// How many are no dead letters, and cannot go back.
+    malformed: u64,
+    /// How many dead letters there are now.
+    left: u64,
+    /// Why some stay: the key, and what is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
+}
+
+impl Said {
+    /// What was done, of so many that were found before; without why.
+    #[must_use]
+    pub fn of(act: Act, matched: u64, outcome: &Outcome) -> Self {
+        let &Outcome { done, malformed, kept, left, .. } = outcome;
+        let (put_back, dropped) = if act == Act::Retry { (Some(done), None) } else { (None, Some(done)) };
+        let gone = matched.saturating_sub(done + kept);
+        Self { matched, put_back, dropped, gone, kept, malformed, left, why: None }
+    }
 }
 
 /// What a job is called outside of its stream.
@@ -323,10 +356,14 @@ impl Text {
     }
 }
 
-#[derive(Serialize)]
-struct Object {
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = DeadLetter)]
+pub(crate) struct LetterSaid {
+    /// Its entry in the dead stream.
     entry: String,
+    /// When it died, RFC 3339.
     at: Option<String>,
+    /// Whether it is no dead letter of dripd's, so that it cannot go back.
     malformed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     bucket: Option<String>,
@@ -348,8 +385,9 @@ struct Object {
     others: Vec<Other>,
 }
 
-#[derive(Serialize)]
-struct Other {
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = OtherField)]
+pub(crate) struct Other {
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -372,7 +410,7 @@ pub fn as_value(letter: &Letter) -> serde_json::Value {
     serde_json::to_value(object(letter)).unwrap_or_default()
 }
 
-fn object(letter: &Letter) -> Object {
+fn object(letter: &Letter) -> LetterSaid {
     let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
     let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
     let Text(reason, reason_base64) = Text::of(letter.field("reason"));
@@ -381,7 +419,7 @@ fn object(letter: &Letter) -> Object {
         let (Text(field, field_base64), Text(value, value_base64)) = (Text::of(Some(name)), Text::of(Some(value)));
         Other { field, field_base64, value, value_base64 }
     };
-    Object {
+    LetterSaid {
         entry: letter.entry.to_string(),
         at: rfc3339(letter.entry.ms),
         malformed: letter.malformed,

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::store::reply::Verdict;
 use crate::words::limiter::{Kind, Limiter};
@@ -58,15 +59,32 @@ pub fn never_passes(verdict: &Verdict, quantity: u32) -> String {
     format!("{quantity} at once can never pass: the limit is {}; ask for less, or in parts", verdict.limit)
 }
 
-/// The verdict; `retry_after_ms` is -1 where there is no need to wait, or no use.
+/// The verdict of a limiter.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = LimiterVerdict)]
+pub struct Said {
+    /// Whether the call is refused; of a quantity of 0, whether the next one would be.
+    limited: bool,
+    /// The limit, the capacity, or the burst and one.
+    limit: u64,
+    /// The largest quantity that would pass now.
+    remaining: u64,
+    /// Until the same call passes, if nobody else calls; -1 where there is no need to wait, or no use.
+    retry_after_ms: i64,
+    /// Until the key carries no information.
+    reset_after_ms: u64,
+}
+
+/// The verdict for machines.
 #[must_use]
 pub fn as_json(verdict: &Verdict, quantity: u32) -> serde_json::Value {
     let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    json!({
-        "limited": is_closed(verdict, quantity),
-        "limit": verdict.limit,
-        "remaining": verdict.remaining,
-        "retry_after_ms": verdict.retry_after.map_or(-1, |wait| ms(wait).cast_signed()),
-        "reset_after_ms": ms(verdict.reset_after),
-    })
+    let said = Said {
+        limited: is_closed(verdict, quantity),
+        limit: verdict.limit,
+        remaining: verdict.remaining,
+        retry_after_ms: verdict.retry_after.map_or(-1, |wait| ms(wait).cast_signed()),
+        reset_after_ms: ms(verdict.reset_after),
+    };
+    serde_json::json!(said)
 }

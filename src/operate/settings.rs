@@ -1,6 +1,7 @@
 //! What is set at run time, a row a value.
 
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::moment::of_micros;
 use crate::store::settings::{Settings, Stands};
@@ -26,16 +27,54 @@ pub fn rows(one: &Settings) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// As a list of objects, times in RFC 3339.
+/// The same for machines, times in RFC 3339.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SetValue)]
+pub struct Said {
+    /// For which name or glob.
+    #[serde(rename = "match")]
+    pattern: String,
+    /// Whether that is of budgets.
+    budget: bool,
+    /// Whether it is a glob.
+    glob: bool,
+    /// Which key; `pause` and `close` too.
+    key: String,
+    /// The value, as an operator writes it; empty for a pause or a closure.
+    value: String,
+    /// Since when.
+    since: String,
+    /// When it ends by itself.
+    until: Option<String>,
+    /// user@host, or who came over HTTP.
+    by: String,
+    /// Who Redis says that was.
+    user: String,
+    /// Why.
+    reason: Option<String>,
+}
+
+impl Row<'_> {
+    /// For machines.
+    #[must_use]
+    pub fn said(&self) -> Said {
+        Said {
+            pattern: self.subject.pattern.to_owned(),
+            budget: self.subject.is_budget,
+            glob: self.is_glob,
+            key: self.key.to_owned(),
+            value: self.stands.text.clone(),
+            since: of_micros(&self.stands.since),
+            until: self.stands.till.as_deref().map(of_micros),
+            by: self.stands.by.clone(),
+            user: self.stands.user.clone(),
+            reason: self.stands.reason.clone(),
+        }
+    }
+}
+
+/// As a list of objects.
 #[must_use]
 pub fn as_json(rows: &[Row]) -> serde_json::Value {
-    let one = |row: &Row| {
-        json!({
-            "match": row.subject.pattern, "budget": row.subject.is_budget, "glob": row.is_glob, "key": row.key,
-            "value": row.stands.text, "since": of_micros(&row.stands.since),
-            "until": row.stands.till.as_deref().map(of_micros), "by": row.stands.by, "user": row.stands.user,
-            "reason": row.stands.reason,
-        })
-    };
-    rows.iter().map(one).collect()
+    rows.iter().map(|row| serde_json::json!(row.said())).collect()
 }

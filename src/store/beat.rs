@@ -10,7 +10,7 @@ use super::status::DaemonStatus;
 use super::{Layout, Store, StoreError};
 
 /// How a daemon notices a push.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WakeUp {
     /// Redis reports it.

@@ -62,7 +62,7 @@ pub struct Facts {
 }
 
 /// Where a bucket waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Place {
     /// On the schedule, for its due.
@@ -84,7 +84,7 @@ pub enum Place {
 }
 
 /// Jobs in flight: dispatched and not finished.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
 pub struct Slots {
     /// How many are.
     pub taken: u64,
@@ -93,7 +93,7 @@ pub struct Slots {
 }
 
 /// A wait for a share of a budget.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
 pub struct Share {
     /// The budget.
     pub of: String,
@@ -160,7 +160,7 @@ pub struct Paid {
 }
 
 /// A quota, and how much of its window was used.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
 pub struct QuotaUsed {
     count: u32,
     period_us: u64,
@@ -257,7 +257,7 @@ pub struct Worker {
 }
 
 /// How things stand at a gate.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
 pub struct Gate {
     /// Which recipe.
     pub limiter: String,
@@ -270,7 +270,7 @@ pub struct Gate {
 }
 
 /// A key that holds something else than it should.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
 pub struct Wrong {
     /// The key.
     pub key: String,

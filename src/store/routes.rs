@@ -11,7 +11,7 @@ use super::{Store, StoreError, Whole};
 use crate::words::duration::say;
 
 /// A route: a ready stream, or a list that it forwards to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct RouteStatus {
     /// Its name.
     pub route: String,

@@ -17,7 +17,7 @@ use crate::words::source::Source;
 const SHOWN: usize = 10;
 
 /// How things stand under one prefix.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Status {
     /// Where Redis is.
     pub redis: String,
@@ -70,7 +70,7 @@ pub struct Status {
 }
 
 /// A partition that cannot be reached now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct AwayPartition {
     /// Its number.
     pub partition: u8,
@@ -81,7 +81,7 @@ pub struct AwayPartition {
 }
 
 /// Where a record comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct RecordSource {
     /// The machine of the daemon that put it into force.
     pub host: String,
@@ -90,7 +90,7 @@ pub struct RecordSource {
 }
 
 /// The buckets that come first, as the last walk found them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct StatusTop {
     /// When the walk began, on the server's clock, in microseconds since the epoch: nothing in it is older.
     pub as_of_us: u64,
@@ -107,7 +107,7 @@ pub struct StatusTop {
 }
 
 /// A daemon that is alive.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct DaemonStatus {
     /// The name of its machine.
     pub host: String,
@@ -126,7 +126,7 @@ pub struct DaemonStatus {
 }
 
 /// How late jobs left their buckets, in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Lateness {
     /// Half of them were at most this late.
     pub p50_us: u64,

@@ -73,8 +73,9 @@ impl std::str::FromStr for By {
 }
 
 /// Where a bucket waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = RankedPlace)]
 pub enum Place {
     /// For its due.
     Due,
@@ -116,7 +117,8 @@ impl Place {
 
 /// How things stood with a bucket when the walk passed it. Retries are left out of all times, and a pause or a full route is
 /// taken to end at once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = RankedBucket)]
 pub struct Row {
     /// Its name.
     pub bucket: String,

@@ -12,7 +12,7 @@ use crate::words::bucket::BucketName;
 use crate::words::policy::Record;
 
 /// How things stand with one bucket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct BucketStatus {
     /// Its name.
     pub bucket: String,
@@ -55,7 +55,7 @@ pub struct BucketStatus {
 }
 
 /// How things stand at a gate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct GateStatus {
     /// Which recipe.
     pub limiter: String,

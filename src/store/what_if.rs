@@ -8,7 +8,7 @@ use super::{Store, StoreError};
 use crate::words::bucket::BucketName;
 
 /// What becomes of the jobs of a bucket if nothing but time passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
 pub struct Forecast {
     /// Jobs in its queue.
     pub jobs: u64,
@@ -19,7 +19,8 @@ pub struct Forecast {
 }
 
 /// What a push would come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+#[schema(as = PushVerdict)]
 pub struct Verdict {
     /// How many of the jobs would go in.
     pub accepted: u64,

@@ -13,7 +13,7 @@ use crate::words::duration::{show, show_per_period};
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The largest limit, capacity or count.
-const MOST: u32 = 1_000_000;
+pub(crate) const MOST: u32 = 1_000_000;
 
 /// The longest time for which a throttle's burst may stand: redis-cell's 64 bits of nanoseconds do not reach much further.
 const LONGEST_BURST: Duration = Duration::from_secs(200 * 366 * 86_400);
@@ -89,7 +89,7 @@ impl Kind {
     }
 
     /// The unit that a period is whole in.
-    fn unit(self) -> Duration {
+    pub(crate) fn unit(self) -> Duration {
         if self == Self::Throttle { Duration::from_secs(1) } else { Duration::from_millis(1) }
     }
 

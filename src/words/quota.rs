@@ -9,7 +9,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 use crate::words::duration::{count_per_period, show_per_period};
 
 /// The largest count.
-const MOST: u32 = 1_000_000_000;
+pub(crate) const MOST: u32 = 1_000_000_000;
 
 /// The furthest that a time zone is from UTC, in minutes.
 const FURTHEST: i32 = 14 * 60;

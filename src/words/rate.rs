@@ -9,7 +9,7 @@ use crate::words::duration::{count_per_period, show_per_period};
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The largest count. With it the functions' products, at most count squared, stay below 2^53, where a double is exact.
-const MOST: u32 = 50_000_000;
+pub(crate) const MOST: u32 = 50_000_000;
 
 /// How many jobs leave a bucket in a period, evenly spaced: `count/period`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,8 +9,9 @@ if ! venv/bin/st --version >/dev/null 2>&1; then
   python3 -m venv venv >/dev/null && venv/bin/pip install -q schemathesis >pip.log 2>&1 ||
     { echo "SKIPPED: schemathesis: pip cannot install it; see $PWD/pip.log"; exit 0; }
 fi
-# Every check but one: a document cannot say of a rate or a time all that makes one (`positive_data_acceptance`). Calls with a fault of
-# Redis' are no part of it: the door is given a Redis that is well. What is asked is the same each time, so that a failure comes again.
+# Every check but one (`positive_data_acceptance`): a document cannot say which budgets there are, what two keys of a policy may be together, or
+# which value belongs to the key that a path names. Calls with a fault of Redis' are no part of it: the door is given a Redis that is well. What is
+# asked is the same each time, so that a failure comes again.
 # /v1/events has no end, and is no answer to wait for.
 venv/bin/st run "$2/openapi.json" --url "$2" --header "Authorization: Bearer $3" --exclude-checks positive_data_acceptance \
   --exclude-path /v1/events \

@@ -23,6 +23,9 @@ const AS_FAST: Bound = Bound::AtMost(1.03);
 /// Jobs of one measurement inside Redis.
 const JOBS: usize = 5_000;
 
+/// Rounds before them.
+const WARM: usize = 5;
+
 /// For how long a worker holds a job, on average, and for how long a load lasts.
 const SERVICE: Duration = Duration::from_millis(20);
 const LASTS: Duration = Duration::from_secs(4);
@@ -69,11 +72,11 @@ fn take(wire: &mut Wire) -> io::Result<()> {
     wire.call(&["XTRIM", &ready(), "MAXLEN", "0"]).map(drop)
 }
 
-/// Microseconds a job inside of calls that let out so many each.
+/// Microseconds a job inside of calls that let out so many each, from when the limit of the route has grown to that.
 fn dispatch(server: &Server, window: &str, at_once: usize) -> io::Result<f64> {
     let mut wire = in_redis::emptied(server, &policies(SLOW, window))?;
-    let mut usec = 0.0;
-    for round in 0..JOBS / at_once {
+    let (mut usec, rounds) = (0.0, JOBS / at_once);
+    for round in 0..WARM + rounds {
         schedule(&mut wire, &format!("round-{round}"), at_once)?;
         wire.call(&["CONFIG", "RESETSTAT"])?;
         let mut left = 0;
@@ -84,9 +87,11 @@ fn dispatch(server: &Server, window: &str, at_once: usize) -> io::Result<f64> {
             };
             take(&mut wire)?;
         }
-        usec += wire.cost("fcall")?.1;
+        if round >= WARM {
+            usec += wire.cost("fcall")?.1;
+        }
     }
-    Ok(usec / JOBS as f64)
+    Ok(usec / (rounds * at_once) as f64)
 }
 
 /// Microseconds of a call that finds a job in an idle bucket and lets it out.

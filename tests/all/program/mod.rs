@@ -22,6 +22,7 @@ mod http_connections;
 mod http_operate;
 mod http_push;
 mod http_redis;
+mod http_schema;
 mod http_sockets;
 mod http_who;
 pub mod library;
