@@ -6,6 +6,9 @@
 set -u
 cd "$(dirname "$0")/.." || exit
 mkdir -p target
+# Most tests wait for a server, a clock or a browser: more of them at once than there are cores.
+: "${RUST_TEST_THREADS:=$(($(nproc) * 2 + 1))}"
+export RUST_TEST_THREADS
 rm -f target/tests.rc
 # All programs, whatever the first of them found: what they left out is told of all.
 { cargo test --no-fail-fast "$@" 2>&1; echo $? > target/tests.rc; } | tee target/tests.log

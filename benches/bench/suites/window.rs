@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::drain::{ready, schedule};
 use super::in_redis::{self, drain_once};
-use super::lab::{Apart, Server, queue, wait_for};
+use super::lab::{Apart, Server, queue, wait_for, wait_for_quiet};
 use super::measure::{Over, Pairs};
 use super::report::{Bound, Report, Row};
 use super::wire::{Load, Wire, parts, text};
@@ -22,6 +22,9 @@ const AS_FAST: Bound = Bound::AtMost(1.03);
 
 /// Jobs of one measurement inside Redis.
 const JOBS: usize = 5_000;
+
+/// For how long a daemon at rest is watched.
+const AT_REST: Duration = Duration::from_secs(30);
 
 /// Rounds before them.
 const WARM: usize = 5;
@@ -168,24 +171,21 @@ fn entries(reply: &super::wire::Reply) -> usize {
 
 /// A daemon that has nothing to do asks nothing more.
 fn idle(report: &mut Report) -> io::Result<()> {
-    let (on, off) = (Server::start()?, Server::start()?);
-    let _daemons = (on.daemon(&policies(SLOW, ON))?, off.daemon(&policies(SLOW, OFF))?);
-    let commands = |server: &Server| -> io::Result<f64> {
-        let mut wire = server.wire()?;
-        let before = wire.info("stats", "total_commands_processed")?;
-        std::thread::sleep(Duration::from_secs(5));
-        Ok((wire.info("stats", "total_commands_processed")? - before) / 5.0)
+    let servers = [Server::start()?, Server::start()?];
+    let _daemons = (servers[0].daemon(&policies(SLOW, ON))?, servers[1].daemon(&policies(SLOW, OFF))?);
+    let wires = || servers.iter().map(Server::wire).collect::<io::Result<Vec<_>>>();
+    wires()?.iter_mut().try_for_each(wait_for_quiet)?;
+    let commands = || -> io::Result<Vec<f64>> {
+        wires()?.iter_mut().map(|wire| wire.info("stats", "total_commands_processed")).collect()
     };
-    report.pairs(
-        |pairs| {
-            Row::of("window", "an idle daemon: commands", pairs.mine, "/s")
-                .beside("ready_window off", pairs.beside.median)
-                .ratio(pairs.ratio)
-                .ratio_goal(AS_FAST)
-        },
-        || commands(&on),
-        || commands(&off),
-    )?;
+    let before = commands()?;
+    std::thread::sleep(AT_REST);
+    // One of them is the INFO of the second look.
+    let a_second = |(before, after): (f64, &f64)| (after - before - 1.0) / AT_REST.as_secs_f64();
+    let after = commands()?;
+    let each: Vec<f64> = before.into_iter().zip(&after).map(a_second).collect();
+    let [on, off] = each[..] else { return Err(io::Error::other("two servers have two figures")) };
+    report.add(Row::new("window", "an idle daemon: commands", on, "/s").beside("ready_window off", off));
     Ok(())
 }
 
