@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use crate::store::reply::{Note, NoteKind};
+use crate::store::note::{Note, NoteKind};
 
 /// How often a kind is said.
 const SAY_EVERY: Duration = Duration::from_secs(60);

@@ -1,21 +1,18 @@
-//! Dead letters: which ones are meant, how many those are, what is done with them, and how one is shown.
+//! Dead letters: which ones are meant, how many those are, and what is done with them.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::json;
 
-use super::moment::{Moment, rfc3339};
+use super::moment::Moment;
 use crate::store::change::Author;
 use crate::store::dead::{Act, Changed, Command, Filter, LONGEST_GLOB, Letter, PAGE_MOST};
 use crate::store::{Store, StoreError, Whole};
 use crate::words::bucket::BucketName;
 use crate::words::entry::EntryId;
 use crate::words::glob;
-use crate::words::shown::shown_json;
 use crate::worker::identity;
 
 /// Which dead letters: those that all of it finds; without any of it, all.
@@ -341,100 +338,6 @@ pub fn others(letter: &Letter) -> impl Iterator<Item = (&[u8], &[u8])> {
     let is_ours = |name: &[u8]| [b"bucket".as_slice(), b"job", b"attempt", b"id", b"reason"].contains(&name);
     let others = letter.fields.iter().filter(move |(name, _)| !is_ours(name));
     others.map(|(name, value)| (name.as_slice(), value.as_slice()))
-}
-
-/// Bytes in JSON: as text where they are UTF-8, else in base64 in another member.
-struct Text(Option<String>, Option<String>);
-
-impl Text {
-    fn of(bytes: Option<&[u8]>) -> Self {
-        match bytes.map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes)) {
-            None => Self(None, None),
-            Some(Ok(text)) => Self(Some(text.to_owned()), None),
-            Some(Err(bytes)) => Self(None, Some(STANDARD.encode(bytes))),
-        }
-    }
-}
-
-#[derive(Serialize, utoipa::ToSchema)]
-#[schema(as = DeadLetter)]
-pub(crate) struct LetterSaid {
-    /// Its entry in the dead stream.
-    entry: String,
-    /// When it died, RFC 3339.
-    at: Option<String>,
-    /// Whether it is no dead letter of dripd's, so that it cannot go back.
-    malformed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bucket: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bucket_base64: Option<String>,
-    attempt: Option<u64>,
-    id: Option<String>,
-    identity: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job_base64: Option<String>,
-    bytes: Option<usize>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    others: Vec<Other>,
-}
-
-#[derive(Serialize, utoipa::ToSchema)]
-#[schema(as = OtherField)]
-pub(crate) struct Other {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field_base64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value_base64: Option<String>,
-}
-
-/// A letter as JSON: what is no UTF-8 in base64; every character that a terminal or a reader could take amiss is escaped.
-#[must_use]
-pub fn as_json(letter: &Letter) -> String {
-    shown_json(&serde_json::to_string(&object(letter)).expect("texts and numbers"))
-}
-
-/// The same as a value.
-#[must_use]
-pub fn as_value(letter: &Letter) -> serde_json::Value {
-    serde_json::to_value(object(letter)).unwrap_or_default()
-}
-
-fn object(letter: &Letter) -> LetterSaid {
-    let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
-    let Text(reason, reason_base64) = Text::of(letter.field("reason"));
-    let Text(job, job_base64) = Text::of(letter.field("job"));
-    let other = |(name, value): (&[u8], &[u8])| {
-        let (Text(field, field_base64), Text(value, value_base64)) = (Text::of(Some(name)), Text::of(Some(value)));
-        Other { field, field_base64, value, value_base64 }
-    };
-    LetterSaid {
-        entry: letter.entry.to_string(),
-        at: rfc3339(letter.entry.ms),
-        malformed: letter.malformed,
-        bucket,
-        bucket_base64,
-        attempt: text("attempt").and_then(|n| n.parse().ok()),
-        id: text("id").map(str::to_owned),
-        identity: known_as(letter),
-        reason,
-        reason_base64,
-        job,
-        job_base64,
-        bytes: letter.field("job").map(<[u8]>::len),
-        others: others(letter).map(other).collect(),
-    }
 }
 
 #[cfg(test)]

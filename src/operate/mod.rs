@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod dead;
+pub mod letter;
 pub mod limit;
 pub mod moment;
 pub mod pace;

@@ -25,6 +25,7 @@ pub mod front;
 pub mod keys;
 pub mod library;
 pub mod link;
+pub mod note;
 pub mod ops;
 pub mod partition;
 pub mod primary;

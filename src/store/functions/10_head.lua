@@ -16,7 +16,7 @@
 --   36_memory.
 
 -- The version of this library, and the oldest one whose daemons understand the replies of this one.
-local VERSION = 20
+local VERSION = 21
 local OLDEST_DAEMON = 7
 
 local MIB = 1048576

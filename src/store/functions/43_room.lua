@@ -139,8 +139,8 @@ do
     r.samples = samples
   end
 
-  -- pace_of: how many jobs workers took in how long, over the last ten seconds; nil where that is not known: not for so long, or nobody has looked
-  -- for longer than that. Where it is not told how many are undelivered now, it is as of the last sample.
+  -- pace_of: how many jobs workers took in how long, over the last ten seconds; nil where that is not known. Where it is not told how many are
+  -- undelivered now, it is as of the last sample.
   function room.pace_of(ctx, name, undelivered)
     local r = ctx.memory.rooms[name]
     local samples = r and r.samples or {}
@@ -148,7 +148,7 @@ do
     for i = 2, #samples do
       if samples[i].at <= last.at - PACE_US then first = samples[i] end
     end
-    if not first or last.at - first.at < SAMPLE_US or last.at - first.at > 2 * PACE_US then return nil end
+    if not first or last.at - first.at < SAMPLE_US then return nil end
     return max(0, last.taken - first.taken), last.at - first.at
   end
 

@@ -108,6 +108,12 @@ do
     return thorough or lag == nil or call('XLEN', stream) ~= group.pending + lag
   end
 
+  -- moves_by: how often groups were moved by now, asked for once in a call.
+  local function moves_by(pass)
+    pass.moves = pass.moves or route.foreign_moves()
+    return pass.moves
+  end
+
   -- take_back_skipped: the entries after `after` that the group is past, although nobody holds them: where somebody has moved the group by XGROUP SETID
   -- they may never have been delivered, so they go back into their buckets. One that was finished by a plain XACK since the last pass is delivered once
   -- more: Redis does not tell them apart. Replies nil, 'more' where some are left for another call, 'stop' where one cannot go back.
@@ -133,14 +139,15 @@ do
   -- take_back_moved: what somebody made the group of a route pass over since the last pass (`memory.delivered`). Replies as `take_back_skipped` does.
   local function take_back_moved(ctx, pass, stream, route_name, group)
     local known, delivered = ctx.memory.delivered[route_name], group['last-delivered-id']
-    local was_moved = known and pass.moves > known.moves
+    local moves = moves_by(pass)
+    local was_moved = known and moves > known.moves
     local newest = (was_moved or not known or not group.lag) and route.newest_before_group(stream, group)
     if was_moved or newest then
       local left = take_back_skipped(ctx, pass, stream, route_name, known and known.id or '0-0', delivered)
       if left then return left end
       if newest then return route.deliver_after(stream, newest) and 'more' or 'stop' end
     end
-    ctx.memory.delivered[route_name] = { id = delivered, moves = pass.moves }
+    ctx.memory.delivered[route_name] = { id = delivered, moves = moves }
     return nil
   end
 
@@ -153,7 +160,8 @@ do
     pass.live = pass.live + length
     if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
     if length == 0 then
-      ctx.memory.delivered[name] = { id = '0-0', moves = pass.moves } -- what is there later was put there later
+      local known = ctx.memory.delivered[name]
+      ctx.memory.delivered[name] = { id = '0-0', moves = known and known.moves or moves_by(pass) } -- what is there later was put there later
       if not pass.named[name] then call('SREM', ctx.k.routes, name) end
       return nil
     end
@@ -201,7 +209,7 @@ do
       memory.age_leases(m, ctx.now)
     end
     local pass = {
-      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, moves = route.foreign_moves(), ahead_ms = 0, named = record.routes_of(ctx.rec),
+      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, moves = nil, ahead_ms = 0, named = record.routes_of(ctx.rec),
       takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,
     }
     if args[1] ~= '' then pass.ahead_ms = floor((ctx.now - clock('')) / 1000) end

@@ -129,12 +129,13 @@ impl Pair {
             return Ok(());
         }
         let found = self.case.submit_at(now, bucket, &body, &words);
+        let are_held = !self.model.held.is_empty();
         let told = self.model.submit(now, bucket, &body, &asked, &found.id).expect("small enough");
         let is_new = ["queued", "delayed"].contains(&told.verdict);
         prop_assert_eq!(told.five[0] == 1, !found.id.is_empty(), "an id, made up or not: {:?}", found);
         // An estimate: "-1 where eta is -1, never below eta". Of a bucket alone it is eta, unless buckets are held: then it has its turns.
         let is_eta = found.expected_ms == told.five[4];
-        let may_be_later = !self.model.held.is_empty() && told.five[4] >= 0 && found.expected_ms > told.five[4];
+        let may_be_later = are_held && told.five[4] >= 0 && found.expected_ms > told.five[4];
         prop_assert!(is_eta || may_be_later, "{:?}", found);
         let by = found.by.clone();
         let found = Told { five: found.five, verdict: known(&found.verdict), id: found.id, by };
