@@ -4,6 +4,8 @@ local route = {}
 do
   local is_error = base.is_error
 
+  local LAST_ID = '18446744073709551615-18446744073709551615' -- there is none after it, and Redis takes it for no beginning of a range
+
   -- make: see that a route's stream and its group exist. Called only inside functions that may run when memory is full, or a
   -- full Redis could never be emptied. Replies an error, or nil.
   function route.make(space, name)
@@ -114,7 +116,9 @@ do
 
   -- oldest: the oldest entry that no worker has read yet, or nil.
   function route.oldest(stream, group)
-    return call('XRANGE', stream, group and '(' .. group['last-delivered-id'] or '-', '+', 'COUNT', 1)[1]
+    local delivered = group and group['last-delivered-id']
+    if delivered == LAST_ID then return nil end
+    return call('XRANGE', stream, delivered and '(' .. delivered or '-', '+', 'COUNT', 1)[1]
   end
 
   -- look_at_stream: how things stand with a ready stream, its key of any type or missing; for whoever explains. Writes nothing.

@@ -162,10 +162,10 @@ fn take_all(case: &mut Case, now: u64) -> Vec<String> {
 
 #[test]
 fn what_a_stranger_makes_the_group_pass_over_goes_back_into_its_bucket() {
-    for target in ["$", "the newest", "9999999999999-0", "18446744073709551615-5"] {
+    for target in ["$", "the newest", "9999999999999-0", "18446744073709551615-18446744073709551615"] {
         let server = Server::start(&[]); // its figures count XGROUP SETID, whoever calls it
-        let case = Case::on(&server, "[defaults]\nrate = '1/s'\nlease = '1h'\nattempts = 1\n");
-        let (mut case, taken) = taken_of(case, &["1", "2"]);
+        let toml = "[defaults]\nrate = '1/s'\nlease = '1h'\nattempts = 1\n[limits]\nready_window = '1h'\n";
+        let (mut case, taken) = taken_of(Case::on(&server, toml), &["1", "2"]);
         let key = case.key("ready");
         case.cmd::<i64>(&["XACK", &key, "workers", &taken[0].id]);
         reap_at(&mut case, "", true);
@@ -175,6 +175,7 @@ fn what_a_stranger_makes_the_group_pass_over_goes_back_into_its_bucket() {
         let target = if target == "the newest" { newest.as_str() } else { target };
         case.cmd::<()>(&["XGROUP", "SETID", &key, "workers", target]);
         assert!(case.take("ready", 10).is_empty(), "{target}: a worker gets none of them");
+        case.drain_at(T0 + 12 * S + 200_000); // a look in between
         reap_at(&mut case, "", true);
         assert_eq!(case.jobs("ready"), ["2"], "{target}: what a worker holds, it holds");
         assert_eq!(
