@@ -15,6 +15,7 @@ mod door;
 mod functions;
 mod fuzz;
 mod layers;
+mod library;
 mod program;
 mod roles;
 mod shell;

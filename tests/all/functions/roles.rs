@@ -6,6 +6,7 @@ use std::path::Path;
 use dripd::store::acl::Role;
 
 use crate::rig::partition;
+use crate::layers::files;
 use crate::roles::{TRIED, rights};
 
 /// Functions that only the daemon calls, and the audit, which is for tests.
@@ -29,7 +30,7 @@ fn lua(name: &str) -> String {
 
 /// The functions as users call them, and whether each writes nothing: the twins that take a time are for tests.
 fn registered() -> Vec<(String, bool)> {
-    let text = lua("90_register.lua");
+    let text = lua("register.lua");
     let calls = text.lines().filter_map(|line| {
         let (kind, rest) = line.trim_start().split_once("('")?;
         let name = rest.split_once('\'')?.0;
@@ -95,11 +96,10 @@ fn a_daemon_may_run_every_command_of_the_library() {
     let daemon = words(Role::Daemon);
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/functions");
     let mut all = BTreeSet::new();
-    for entry in std::fs::read_dir(dir).expect("a directory") {
-        let name = entry.expect("an entry").file_name().into_string().expect("a name");
+    for path in files(&dir, "lua") {
         // What is forwarded goes to keys of another system, for which each route has grants of its own.
-        if !name.contains("audit") && name != "33_forward.lua" {
-            all.append(&mut commands(&lua(&name)));
+        if !path.to_string_lossy().contains("audit") && !path.ends_with("route/forward.lua") {
+            all.append(&mut commands(&std::fs::read_to_string(path).expect("a file")));
         }
     }
     assert!(all.len() > 40, "{all:?}");
@@ -109,7 +109,7 @@ fn a_daemon_may_run_every_command_of_the_library() {
 
 #[test]
 fn every_key_of_a_role_is_one_that_the_library_knows() {
-    let text = lua("14_keys.lua");
+    let text = lua("base/keys.lua");
     let known: BTreeSet<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("-- <prefix>:"))

@@ -1,0 +1,198 @@
+-- needs: base, base.keys, base.memory, policy.record
+-- A call: what it needs to know before it looks at a bucket, and what it tells when it is over.
+--
+-- The context `ctx` of a call:
+--   k          the keys of its space (base/keys)            now, now_text   its time
+--   went_on    when a partition that stood still went on, 0 where it did not: what was due by then is due then (queue/drain)
+--   id, rec    the record in force; limits: rec.limits                mark  that of submitted jobs (queue/element), or false
+--   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
+--              where nobody has begun to spread it
+--   held       names of the routes that buckets are held for, with a space between
+--   memory     what is remembered of this space (base/memory)
+--   bytes      of jobs read so far; entries: rejected so far; both bounded by `spent`
+--   dispatched, rejected, latest_us   its figures            rooms  those that were asked for, of the routes (route/room)
+--   head_of, head   a bucket whose next job was read already, and that job (queue/plain)
+--   moves      where buckets wait from now on, not yet written (queue/places)
+--   is_simple  nothing is set, nothing changes, and no entry has a budget, a quota or slots; is_filled: all of the context is of this call
+--   has_slow, has_windows, has_paid   whether any slow-down, any window of a quota and any payment is stored; brakes, slowed, braked: those of
+--              buckets that were read, who is slowed down, and those that are to be written (pace/brake)
+
+local context = {}
+do
+  local clock, digits = base.clock, base.digits
+
+  local STEP_BACK_US = 1000  -- a clock that went back further than this starts a sweep
+  local BELIEVED_US = 250000 -- for so long without a drain it is believed what stands where
+
+  -- By space: made once and filled anew by each call, for making one costs more than most calls do.
+  local contexts, context_count = {}, 0
+
+  local function make(space)
+    if context_count >= 256 then contexts, context_count = {}, 0 end
+    local ctx = { space = space, k = keys.of(space), bucket = {} }
+    contexts[space], context_count = ctx, context_count + 1
+    return ctx
+  end
+
+  -- look_through: what operators have set lies over the records. The views are made anew after a change of globs, or when
+  -- another server made a change; what is set for a name is otherwise forgotten by name (policy/settings).
+  local function look_through(ctx, m, version, now)
+    local view = m.view
+    if not view or view.version ~= version or view.base ~= ctx.rec then
+      local globs = base.seen(pcall_redis('GET', ctx.k.globs))
+      view = record.view(ctx.rec, ctx.k.settings, type(globs) == 'string' and globs or nil, nil)
+      view.version, m.view, m.prev_view = version, view, nil
+    end
+    record.look_at(view, now)
+    ctx.rec = view
+    if not ctx.prev and view.ended_us == 0 then return end
+    local prev, of = m.prev_view, ctx.prev or view.base
+    if not prev or prev.base ~= of or prev.spread ~= ctx.spread then
+      local globs = ctx.spread and call('HGET', ctx.k.policy, 'prev_globs')
+      prev = record.view(of, ctx.k.settings, globs or call('GET', ctx.k.globs) or nil, view)
+      prev.spread, m.prev_view = ctx.spread, prev
+      record.look_at(prev, 0)
+    end
+    ctx.prev = prev
+  end
+
+  -- take_prev: what was in force before the change that spreads: `prev_id` is the id of another record, or, where globs changed or
+  -- one of their settings ended, that of the same one, a space and what names the change.
+  local function take_prev(ctx, id, prev_id)
+    ctx.spread, ctx.prev = prev_id, nil
+    if not prev_id then return end
+    local of = match(prev_id, '^%S+')
+    ctx.prev = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev')
+  end
+
+  -- renew: globs changed, or one of their settings ended, within this call. That does not spread where no bucket stands; the sweep comes by
+  -- those that back off all the same.
+  function context.renew(ctx)
+    ctx.memory.sweep = nil
+    ctx.rec = ctx.rec.base or ctx.rec
+    take_prev(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'))
+    look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)
+  end
+
+  -- begin_tree: what a call needs to know of budgets, slots and brakes: nothing, as long as there are none.
+  local function begin_tree(ctx, rec, brakes)
+    ctx.waits, ctx.waiting_at, ctx.write_budgets, ctx.announced = false, false, false, false
+    ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.prev or false
+    ctx.has_budgets = rec.has_budgets or ctx.prev and ctx.prev.has_budgets or false
+    ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
+    ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
+    ctx.brakes, ctx.braked, ctx.slowed = false, false, false
+  end
+
+  -- look: the first half of `open`: what a push into a bucket that waits for nothing but its rate needs to know. All fields else are as
+  -- an earlier call left them, until `fill`.
+  -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to this server
+  local calls = 0
+
+  function context.look(space, now_us)
+    calls = calls + 1
+    local ctx = contexts[space] or make(space)
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark')
+    local id, now, m = head[1] or nil, clock(now_us), ctx.memory
+    ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
+    take_prev(ctx, id, head[2])
+    if not m or ctx.id ~= id then m = memory.of(space, id) end
+    if head[4] then look_through(ctx, m, head[4], now) end
+    if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end
+    -- While nothing was drained here, this server may have been a replica, and another one may have put buckets to rest. Calls that
+    -- only read come to a replica too.
+    local was_drained = now <= m.drained_us + BELIEVED_US
+    if not was_drained then m.rest_us, m.over_us, m.trusted_us = 0, 0, now end
+    if not was_drained or now < m.clock then memory.replaced(m) end
+    memory.refresh(m, now)
+    m.clock = now
+    local rec = ctx.rec
+    ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', rec.limits, m
+    ctx.mark, ctx.of_brakes = head[6], head[5] -- false: nothing was ever submitted; there are none
+    ctx.is_simple, ctx.has_retries = not (rec.has_more or rec.version or ctx.prev or head[5]), nil
+    ctx.is_filled = false
+    return ctx
+  end
+
+  -- fill: the other half. Where it was filled already nothing is done.
+  function context.fill(ctx)
+    if ctx.is_filled then return end
+    ctx.is_filled, ctx.calls, ctx.now_text = true, calls, digits(ctx.now)
+    -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
+    ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
+    ctx.head_of, ctx.head = false, false
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.went_on = false, false, false, false, 0
+    local is_simple = ctx.is_simple
+    if not is_simple or not ctx.has_no_tree or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.brakes or ctx.braked then
+      begin_tree(ctx, ctx.rec, ctx.of_brakes)
+    end
+    ctx.has_no_tree = is_simple
+    ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_levels = 0, 0, 0, 0, nil
+  end
+
+  -- open: the context of a call.
+  -- reads, writes, cost   as `look`
+  function context.open(space, now_us)
+    local ctx = context.look(space, now_us)
+    context.fill(ctx)
+    return ctx
+  end
+
+  -- spent: whether a call has rejected or read as much as one call may. What is left is for the next one.
+  function context.spent(ctx)
+    return ctx.entries >= ctx.limits.batch or ctx.bytes >= MIB
+  end
+
+  -- note: something that the daemon should log. Of each kind one example is told, and how many there were.
+  --   'bad-name'    a queue whose name can name no bucket          'wrong-type'  a key that holds something else
+  --   'refused'     a stream did not take an entry (detail: why)   'raised'      a bucket's turn raised an error (detail: it)
+  --   'vanished'    an entry was deleted while a worker held it    'newer'       a newer version stored it: it is left alone
+  --   'no-budget'   a bucket lets nothing out, for its budgets cannot be found (detail: why)
+  function context.note(ctx, kind, subject, detail)
+    if not ctx.notes then ctx.notes = {} end
+    local noted = ctx.notes[kind]
+    if noted then
+      noted.count = noted.count + 1
+    else
+      ctx.notes[kind] = { subject = subject, detail = detail or '', count = 1 }
+    end
+  end
+
+  -- notes_of: the notes of a call as a reply: kind, subject, detail and count of each, as texts.
+  function context.notes_of(ctx)
+    local list = {}
+    if ctx.rec.unusable then
+      context.note(ctx, 'newer', ctx.k.settings)
+      ctx.rec.unusable = nil
+    end
+    for kind, noted in pairs(ctx.notes or {}) do
+      local n = #list
+      list[n + 1], list[n + 2], list[n + 3], list[n + 4] = kind, noted.subject, noted.detail, digits(noted.count)
+    end
+    return list
+  end
+
+  -- count: a figure of <prefix>:stats grows by n, within a second.
+  function context.count(ctx, counter, n)
+    local counts = ctx.memory.counts
+    counts[counter] = (counts[counter] or 0) + n
+  end
+
+  -- flush_counts: write the figures of the last second.
+  function context.flush_counts(ctx)
+    local m = ctx.memory
+    if ctx.dispatched > 0 then
+      context.count(ctx, 'dispatched', ctx.dispatched)
+    end
+    if next(m.counts) == nil or ctx.now - m.flushed_us < 1000000 and ctx.now >= m.flushed_us then return end
+    for counter, n in pairs(m.counts) do call('HINCRBY', ctx.k.stats, counter, n) end
+    for k, n in pairs(m.lates) do call('HINCRBY', ctx.k.stats, 'late:' .. k, n) end
+    m.counts, m.lates, m.flushed_us = {}, {}, ctx.now
+  end
+
+  -- wake: tell the daemons that something may happen earlier than they know: they hear of each write of this key, or, where Redis
+  -- reports nothing, see that it counts on.
+  function context.wake(k)
+    call('INCR', k.wake)
+  end
+end

@@ -1,0 +1,169 @@
+-- needs: base
+-- Keys: each is spelled here, and nowhere else in the library.
+--
+-- Where a system is cut into partitions each key has a partition's number behind its first word, as a hash tag: <prefix>:queue:{3}:<bucket>,
+-- <prefix>:schedule:{3}. (No name holds a brace, so a tag cannot be taken for one.) All files but this one are given a `space`, which
+-- is the prefix, or with partitions the prefix, a newline and the tag, and hand it on.
+--
+-- <prefix>:queue:<bucket>   list    public: the waiting jobs, newest at the left
+-- <prefix>:ready[:<route>]  stream  public: dispatched jobs
+-- <prefix>:rejected         stream  public: jobs that did not fit
+-- <prefix>:dead             stream  public: jobs that were given up
+-- <prefix>:schedule         zset    bucket -> due
+-- <prefix>:rest             zset    bucket -> due, of buckets without work whose due is still to come
+-- <prefix>:held:<route>     zset    bucket -> due, as versions before 20 of this library stored who is held (queue/places)
+-- <prefix>:paused           zset    bucket -> due, of buckets with work that an operator stopped
+-- <prefix>:refused          zset    bucket -> due, of buckets with work whose budgets cannot be found
+-- <prefix>:full             zset    node -> due, of nodes with work that have no slot free (jobs/slots)
+-- <prefix>:slots            hash    <route> <entry id> -> the nodes of which it holds a slot
+-- <prefix>:inflight        zset    node and entry, score 0: which entries hold a slot of a node
+-- <prefix>:wait:<budget>    zset    what waits for a share of a budget, in the order of its turns (tree/waiting)
+-- <prefix>:wait:{<route>}   zset    held buckets: those that wait for a route to take again, in the order of their turns
+-- <prefix>:waiting          hash    node -> its due, and the budget or the {route} that it waits for
+-- <prefix>:budgets          hash    budget -> its state (tree/budget)
+-- <prefix>:slow             hash    node -> its slow-down (pace/brake)
+-- <prefix>:windows          hash    node -> how much of its quotas was used
+-- <prefix>:paid             hash    node -> what its last job paid, where that was not one interval
+-- <prefix>:adjusted         zset    entries whose cost was put right (jobs/adjust)
+-- <prefix>:over             zset    node -> from when on something of these is worth nothing
+-- <prefix>:settings         hash    bucket -> what is set for that name (policy/setting)
+-- <prefix>:globs            string  what is set for globs
+-- <prefix>:ends             zset    bucket -> when the first timed setting of that name ends
+-- <prefix>:level            hash    bucket -> how many jobs it may keep, of those that hold more than their capacity
+-- <prefix>:retry:<bucket>   zset    failed jobs by the end of their back-off
+-- <prefix>:delayed:<bucket> zset    submitted jobs that wait for their time, by that (53_delayed)
+-- <prefix>:retries          zset    bucket -> the first of those ends and times; +inf once it is over and the bucket is scheduled
+-- <prefix>:turns            hash    buckets in which the queue has the next turn while delayed jobs wait for theirs too
+-- <prefix>:delays           string  how many delayed jobs wait in all buckets; absent: none
+-- <prefix>:jobs:<bucket>    hash    id -> what is known of a submitted job that waits (51_ids)
+-- <prefix>:ids:<bucket>     zset    ids that producers gave, by the moment of the accept
+-- <prefix>:policy           hash    the record in force, the one before it while a change spreads, the held routes
+-- <prefix>:reached          hash    bucket -> when it was put right, while a change spreads
+-- <prefix>:routes           set     routes whose streams are reaped
+-- <prefix>:stats            hash    counters
+-- <prefix>:wake             string  written when something may happen earlier than the daemons know
+-- <prefix>:daemons          hash    the heartbeats
+-- <prefix>:events           stream  what people changed while dripd runs, capped
+-- <prefix>:changed          zset    at the authority: what is set -> the number of its last change (base/partition)
+-- <prefix>:unset            zset    the same of what is set no more
+-- <prefix>:gate:<limiter>:<n>:<bucket>  the state of a gate
+
+local keys = {}
+do
+  local OPENS = 123 -- the byte with which a tag begins
+
+  local known, known_count = {}, 0 -- by space; the texts are made once
+
+  -- space_of: the space of a prefix and of a tag, if there is one.
+  local function space_of(prefix, tag)
+    if tag then return prefix .. '\n' .. tag end
+    return prefix
+  end
+
+  -- key_of: the key of one of the words.
+  local function key_of(prefix, tag, name)
+    if tag then return prefix .. ':' .. name .. ':' .. tag end
+    return prefix .. ':' .. name
+  end
+
+  -- of: the keys of a space. `queues` is what the key of every queue begins with, and so on.
+  function keys.of(space)
+    local k = known[space]
+    if not k then
+      if known_count >= 256 then known, known_count = {}, 0 end
+      local prefix, tag = match(space, '^(.+)\n({%d+})$')
+      if not tag then prefix = space end
+      k = { prefix = prefix, tag = tag or false }
+      for name, of in pairs({ queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate', delayed = 'delayed',
+        jobs = 'jobs', ids = 'ids' }) do
+        k[name] = key_of(prefix, tag, of) .. ':'
+      end
+      k.ready = key_of(prefix, tag, 'ready')
+      for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
+        'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted' }) do
+        k[name] = key_of(prefix, tag, name)
+      end
+      known[space], known_count = k, known_count + 1
+    end
+    return k
+  end
+
+  -- of_partition: the keys of another partition of the same system.
+  function keys.of_partition(k, number)
+    return keys.of(space_of(k.prefix, '{' .. number .. '}'))
+  end
+
+  -- ready: the ready stream of a route.
+  function keys.ready(space, route)
+    local stream = keys.of(space).ready
+    if route == 'default' then return stream end
+    return stream .. ':' .. route
+  end
+
+  -- gate: the state of the n-th gate of one recipe before a bucket.
+  function keys.gate(space, limiter, n, bucket)
+    return keys.of(space).gate .. limiter .. ':' .. n .. ':' .. bucket
+  end
+
+  -- space_before: the space of a key of one of the words, or nil.
+  function keys.space_before(key, name)
+    local prefix = match(key or '', '^(.+):' .. name .. '$')
+    if prefix then return prefix end
+    local tag
+    prefix, tag = match(key or '', '^(.+):' .. name .. ':({%d+})$')
+    if tag then return space_of(prefix, tag) end
+  end
+
+  -- split_queue: space and bucket of a queue's key. A prefix holds no ":queue:", so the first one splits it.
+  function keys.split_queue(key)
+    local at, to = find(key, ':queue:', 1, true)
+    if not at or at == 1 then return nil end
+    if byte(key, to + 1) == OPENS then
+      local tag, bucket = match(key, '^({%d+}):(.*)$', to + 1)
+      if tag then return space_of(sub(key, 1, at - 1), tag), bucket end
+    end
+    return sub(key, 1, at - 1), sub(key, to + 1)
+  end
+
+  -- split_ready: space and route of a ready stream's key. A prefix does not end in ":ready".
+  function keys.split_ready(key)
+    local tag, prefix, route
+    if find(key, '{', 1, true) then
+      prefix, tag = match(key, '^(.+):ready:({%d+})$')
+      if not tag then prefix, tag, route = match(key, '^(.+):ready:({%d+}):([%w%._-]+)$') end
+    end
+    if not tag then
+      prefix = match(key, '^(.+):ready$')
+      if not prefix or find(prefix, ':ready$') then prefix, route = match(key, '^(.+):ready:([%w%._-]+)$') end
+    end
+    if not prefix or find(prefix, ':ready$') or route and #route > 64 then return nil end
+    return space_of(prefix, tag), route or 'default'
+  end
+
+  local WORDS = {
+    queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
+    retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
+    gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
+    refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
+    slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true,
+    delays = true, paid = true, adjusted = true, jobs = true, ids = true,
+  }
+
+  -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.
+  function keys.is_ours(key)
+    local at = 1
+    while true do
+      at = find(key, ':', at + 1, true)
+      if not at then return false end
+      local word, after = match(key, '^(%l+)():?', at + 1)
+      local whole_word = word and WORDS[word] and (after > #key or byte(key, after) == 58)
+      if whole_word then
+        local prefix, tag = sub(key, 1, at - 1), match(key, '^:({%d+})', after)
+        if prefix == 'drip' or known[space_of(prefix, tag)] then return true end
+        -- Refused where the caller may not ask.
+        if pcall_redis('EXISTS', key_of(prefix, tag, 'policy')) == 1 then return true end
+      end
+    end
+  end
+end

@@ -1,0 +1,97 @@
+-- needs: base, base.call, base.keys, base.partition, control.change, control.policy, policy.chain
+-- Copies: what the authority counted (base/partition) is carried into the other partitions by whoever calls both of these.
+
+local copies = {}
+do
+  local refuse, whole = base.refuse, base.whole
+  local RECORD, GLOBS = partition.RECORD, partition.GLOBS
+
+  local MOST = 100 -- changes in one call
+
+  -- texts_of: what is stored of something that was changed: three texts, '' where there is none.
+  local function texts_of(k, what)
+    if what == RECORD then
+      local found = call('HMGET', k.policy, 'id', 'record', 'source')
+      return found[1] or '', found[2] or '', found[3] or ''
+    end
+    if what == GLOBS then return call('GET', k.globs) or '', '', '' end
+    return call('HGET', k.settings, what) or '', '', ''
+  end
+
+  -- drip__changed: what was changed after a number, the earliest first; at most 100 of it, and no more once 1 MiB was read.
+  -- keys   <prefix>:policy of the authority
+  -- args   now_us (not used), that number
+  -- reply  { the number of the last change, the floor, the number up to which this tells all, { number, what, three texts, ... } }, numbers
+  --          as texts
+  -- errors BADARG
+  -- cost   O(changes)
+  function copies.changed(redis_keys, args)
+    local space, after = keys.space_before(redis_keys[1], 'policy'), whole(args[2])
+    if not space or not after then return refuse('BADARG', 'changed takes the policy key of the authority and a number') end
+    local k, found, list, bytes = keys.of(space), {}, {}, 0
+    for _, set in ipairs({ k.changed, k.unset }) do
+      local page = call('ZRANGE', set, '(' .. after, '+inf', 'BYSCORE', 'LIMIT', '0', MOST, 'WITHSCORES')
+      for i = 1, #page, 2 do found[#found + 1] = { what = page[i], number = page[i + 1] + 0 } end
+    end
+    table.sort(found, function(a, b) return a.number < b.number end)
+    local head = call('HMGET', k.policy, 'number', 'floor')
+    local upto = head[1] or '0'
+    for i, one in ipairs(found) do
+      if i > MOST or bytes >= MIB then
+        upto = base.digits(found[i - 1].number)
+        break
+      end
+      local n = #list
+      local a, b, c = texts_of(k, one.what)
+      bytes = bytes + #a + #b + #c
+      list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = base.digits(one.number), one.what, a, b, c
+    end
+    return { head[1] or '0', head[2] or '0', upto, list }
+  end
+
+  -- take: one change comes into a space. Replies whether it did: not while another one spreads.
+  local function take(space, now_us, what, a, b, c)
+    if what == RECORD then
+      if a == '' then return true end
+      local reply = policy.put({ keys.of(space).policy }, { now_us, a, b, 'copy', c })
+      if type(reply) == 'table' then return nil, reply end
+      return reply >= 0
+    end
+    local ctx = context.open(space, now_us)
+    if what == GLOBS then return change.take_globs(ctx, a) end
+    if a ~= '' and not partition.lives_here(ctx.k, (ctx.rec.base or ctx.rec).cut, chain.budget_of(what) or what) then return true end
+    return change.take_name(ctx, what, a)
+  end
+
+  -- drip__copy: take in what the authority has changed.
+  -- keys   <prefix>:policy of another partition
+  -- args   now_us, the number that was asked for, the floor, the number up to which all is told (0: it begins anew), then number, what, three
+  --        texts of each change, the earliest first
+  -- reply  { the number up to which this partition has all changes now, 1 where it must wait for a change that still spreads here, else 0 }
+  -- errors BADARG, and those of a record
+  -- cost   O(changes), and of each bucket whose name is told a look
+  function copies.copy(redis_keys, args)
+    local space, after, bottom = keys.space_before(redis_keys[1], 'policy'), whole(args[2]), whole(args[3])
+    if not space or not after or not bottom or not whole(args[4]) or #args % 5 ~= 4 then
+      return refuse('BADARG', 'copy takes the policy key, three numbers and changes')
+    end
+    local policy_key = redis_keys[1]
+    local has = tonumber(call('HGET', policy_key, 'number') or '0')
+    if has ~= after then return { has, 0 } end -- somebody else was here
+    -- A daemon of an earlier version raises the number of a partition that is ahead, and leaves there what the authority has lost.
+    if has > tonumber(args[4]) and args[4] ~= '0' then return { has, 1 } end
+    if has == 0 then call('HSET', policy_key, 'began_at', args[3]) end
+    for i = 5, #args, 5 do
+      local number = tonumber(args[i])
+      if number > has then
+        local taken, err = take(space, args[1], args[i + 1], args[i + 2], args[i + 3], args[i + 4])
+        if err then return err end
+        if not taken then return { has, 1 } end
+        has = number
+        call('HSET', policy_key, 'number', args[i])
+      end
+    end
+    call('HSET', policy_key, 'number', args[4])
+    return { tonumber(args[4]), 0 }
+  end
+end

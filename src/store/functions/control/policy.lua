@@ -1,0 +1,78 @@
+-- needs: base, base.call, base.keys, base.memory, base.partition, policy.record, queue.places, route, route.forward
+-- Putting a record into force, and making routes.
+
+local policy = {}
+do
+  local refuse, is_error = base.refuse, base.is_error
+
+  local function put_source(policy_key, source)
+    if source ~= '' then call('HSET', policy_key, 'source', source) else call('HDEL', policy_key, 'source') end
+  end
+
+  -- has_begun_to_end: whether settings of globs have ended, and that has reached a bucket and not yet all of them.
+  local function has_begun_to_end(space, now_us)
+    local ctx = context.open(space, now_us)
+    return ctx.prev and call('EXISTS', ctx.k.reached) == 1
+  end
+
+  -- drip__policy: replace the record in force. The old one stays beside it until the change has spread (control/sweep).
+  -- keys   <prefix>:policy
+  -- args   now_us, id (random), record (JSON), "replace" | "if-missing" | "copy" (of the authority's), source: where it comes from (JSON; ''
+  --        or none: nobody knows)
+  -- reply  1 stored, 0 the one in force is the same (or, with if-missing, one is there), -1 busy: a change still spreads
+  -- cost   O(entries of the record)
+  function policy.put(redis_keys, args)
+    local policy_key, id, json, mode = redis_keys[1], args[2], args[3], args[4]
+    local space = keys.space_before(policy_key, 'policy')
+    local rec = record.decode(json or '')
+    if not space or not rec or not id or #id < 8 then return record.bad() end
+    local k = keys.of(space)
+    local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held', 'cut', 'source')
+    local cut = rec.cut and partition.text_of(rec.cut)
+    if not partition.suits(k, rec.cut) or head[5] and head[5] ~= cut then
+      return refuse('BADARG', 'the record is of a system with other partitions than the one that is stored')
+    end
+    if mode == 'if-missing' and head[1] then return 0 end
+    local same = head[3] == json and (mode ~= 'copy' or head[1] == id)
+    if not same and (head[2] or has_begun_to_end(space, args[1])) then return -1 end
+    -- checks end here
+    for name in pairs(record.routes_of(rec)) do
+      local err = route.make(space, name)
+      if err then return route.refuse(space, name, err) end
+    end
+    put_source(policy_key, args[5] or '') -- the same record may stand on other lines now
+    if not same or (head[6] or '') ~= (args[5] or '') then partition.changed(k, partition.RECORD) end
+    if same then return 0 end
+    if cut then call('HSET', policy_key, 'cut', cut) end
+    memory.hand_over(space, head[1], id)
+    call('HSET', policy_key, 'id', id, 'record', json)
+    if places.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
+      call('UNLINK', k.reached)
+      call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
+    else
+      call('HDEL', policy_key, 'prev_globs')
+    end
+    -- What is set outlives a policy key that somebody deleted.
+    if call('EXISTS', k.settings, k.globs) > 0 then call('HSETNX', policy_key, 'settings', 'kept ' .. id) end
+    context.wake(k) -- a faster rate makes dues earlier
+    return 1
+  end
+
+  -- drip__route: make sure that a route's stream and group exist (what `dripd work` calls first). One that forwards has none, but for what
+  -- is left of before it did.
+  -- keys   a ready stream
+  -- args   now_us
+  -- errors BADARG
+  function policy.make_route(redis_keys, args)
+    local space, name = keys.split_ready(redis_keys[1] or '')
+    if not space then return refuse('BADARG', 'the key must be <prefix>:ready or <prefix>:ready:<route>') end
+    local f = forward.of(context.open(space, args[1]).rec, name)
+    if f and call('EXISTS', redis_keys[1]) == 0 then
+      return refuse('BADARG', 'route ' .. name .. ' has no ready stream: its jobs go into the list ' .. f.to
+        .. ', and the workers of that list take them; run those, or work another route')
+    end
+    local err = route.make(space, name)
+    if err then return redis.error_reply(err) end
+    return 1
+  end
+end

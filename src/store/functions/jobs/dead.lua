@@ -1,0 +1,214 @@
+-- needs: base, base.call, base.events, base.glob, base.keys, base.names, jobs, policy.record, queue.element,
+--   queue.places, queue.retries
+-- Dead letters: the stream of jobs that were given up, as operators look at it, put jobs back from it and drop them.
+-- Every call is bounded and says where the next one goes on.
+--
+-- What a filter says, as the first arguments after the time:
+--   after    go on after this entry ('' = the beginning)       upto     and stop with this one ('' = the newest there is)
+--   bucket   a glob ('' = any)                                 reason   a glob ('' = any)
+--   id       a job's stable identity in its bucket, or the id of its entry here ('' = any)
+
+local dead = {}
+do
+  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local entry_id = names.entry_id
+
+  local LOOK_BATCHES = 4    -- entries that one call looks at, in batches
+  local FIND_MOST = 1000    -- and finds
+  local GLOB_MOST = 1000    -- bytes of a glob
+  local FILTER = 5          -- arguments of a filter
+  local NO_ID = '0-0'       -- the identity of what was never dispatched (queue/retries)
+
+  -- open: the context of a call and its filter; or nil, and the error.
+  local function open(redis_keys, args)
+    local space = #redis_keys == 1 and keys.space_before(redis_keys[1], 'dead')
+    if not space then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:dead') end
+    local after, upto, of_bucket, of_reason, id = args[2] or '', args[3] or '', args[4] or '', args[5] or '', args[6] or ''
+    if id ~= '' and not element.is_id(id) then return nil, nil, refuse('BADARG', 'the id of a job is 1 to 200 bytes of ! to ~') end
+    for _, one in ipairs({ after, upto }) do
+      if one ~= '' and not entry_id(one) then return nil, nil, refuse('BADARG', 'an entry id is <ms>-<seq>') end
+    end
+    if #of_bucket > GLOB_MOST or #of_reason > GLOB_MOST then
+      return nil, nil, refuse('BADARG', 'a glob has at most ' .. GLOB_MOST .. ' bytes')
+    end
+    local ctx = context.open(space, args[1])
+    if is_error(pcall_redis('XLEN', ctx.k.dead)) then
+      return nil, nil, base.wrong_type(ctx.k.dead, 'stream')
+    end
+    return ctx, {
+      from = after == '' and '-' or '(' .. after, last = after, upto = upto == '' and '+' or upto,
+      bucket = of_bucket ~= '' and glob.compile(of_bucket), reason = of_reason ~= '' and glob.compile(of_reason),
+      id = id ~= '' and (entry_id(id) or id),
+    }
+  end
+
+  -- finds: whether a filter finds an entry.
+  local function finds(filter, id, fields)
+    return (not filter.bucket or glob.matches(filter.bucket, fields.bucket or ''))
+      and (not filter.reason or glob.matches(filter.reason, fields.reason or ''))
+      and (not filter.id or filter.id == id or filter.id == (entry_id(fields.id or '') or fields.id))
+  end
+
+  -- is_malformed: whether an entry holds no job that could go back: what was no job when it came here (jobs/jobs, queue/retries),
+  -- or what somebody else wrote.
+  local function is_malformed(fields)
+    return not jobs.is_job(fields) or fields.id == NO_ID or fields.reason == 'malformed' and fields.job == ''
+  end
+
+  -- walk: give the entries that a filter finds to `visit(id, fields, list)`, until that has replied true `most` times.
+  -- They are read one by one, for nothing tells how large the next one is. Replies where to go on, or '' at the end.
+  -- cost   O(entries looked at): at most some batches, and 1 MiB or one entry
+  local function walk(ctx, filter, most, visit)
+    local looked, found, look_most = 0, 0, LOOK_BATCHES * ctx.limits.batch
+    while found < most and looked < look_most and ctx.bytes < MIB do
+      local entry = call('XRANGE', ctx.k.dead, filter.from, filter.upto, 'COUNT', '1')[1]
+      if not entry then return '' end
+      local id, list, fields = entry[1], entry[2], {}
+      for i = 1, #list, 2 do
+        fields[list[i]] = list[i + 1]
+        ctx.bytes = ctx.bytes + #list[i] + #list[i + 1]
+      end
+      looked, filter.last, filter.from = looked + 1, id, '(' .. id
+      if finds(filter, id, fields) and visit(id, fields, list) then found = found + 1 end
+    end
+    return filter.last
+  end
+
+  -- most_of: an argument that says how many; '' is all.
+  local function most_of(text, bound)
+    if (text or '') == '' then return bound end
+    local n = whole(text)
+    if n and n >= 1 then return min(n, bound) end
+  end
+
+  local function bad_number()
+    return refuse('BADARG', 'how many is a whole number from 1 on')
+  end
+
+  -- drip__dead_list: entries, the oldest first.
+  -- keys   <prefix>:dead
+  -- args   now_us, the filter, how many at most ('' or up to 1,000)
+  -- reply  { where to go on ('' = that was the end), { { entry id, malformed 0/1, { field, value, ... } }, ... } }
+  -- errors BADARG WRONGTYPE
+  -- cost   see `walk`
+  function dead.list(redis_keys, args)
+    local ctx, filter, err = open(redis_keys, args)
+    if err then return err end
+    local most, list = most_of(args[FILTER + 2], FIND_MOST), {}
+    if not most then return bad_number() end
+    local on = walk(ctx, filter, most, function(id, fields, flat)
+      list[#list + 1] = { id, is_malformed(fields) and 1 or 0, flat }
+      return true
+    end)
+    return { on, list }
+  end
+
+  -- drip__dead_count: how many entries a filter finds, by bucket, with the rates that the buckets have now.
+  -- keys   <prefix>:dead
+  -- args   now_us, the filter, how many at most ('' = all), "1": malformed ones count towards that | "0"
+  -- reply  { where to go on, upto (of the filter; '' became the newest entry), malformed,
+  --          { bucket, how many, count, period_us, ... } without the malformed ones }
+  -- errors BADARG WRONGTYPE
+  -- cost   see `walk`
+  function dead.count(redis_keys, args)
+    local ctx, filter, err = open(redis_keys, args)
+    if err then return err end
+    local most, malformed, by_name, list = most_of(args[FILTER + 2], huge), 0, {}, {}
+    if not most then return bad_number() end
+    if filter.upto == '+' then
+      local newest = call('XREVRANGE', ctx.k.dead, '+', '-', 'COUNT', '1')[1]
+      filter.upto = newest and newest[1] or NO_ID
+    end
+    local on = walk(ctx, filter, most, function(_, fields)
+      if is_malformed(fields) then
+        malformed = malformed + 1
+        return args[FILTER + 3] == '1'
+      end
+      by_name[fields.bucket] = (by_name[fields.bucket] or 0) + 1
+      return true
+    end)
+    for name, n in pairs(by_name) do
+      local p, at = record.policy_of(ctx.rec, name), #list
+      list[at + 1], list[at + 2], list[at + 3], list[at + 4] = name, n, p.count, p.period_us
+    end
+    return { on, filter.upto, malformed, list }
+  end
+
+  -- change: what retry and drop have in common. An operator's command takes many calls and is one event: the first call that
+  -- changes something writes it, the last one writes what became of it all in its place.
+  -- args   now_us, the filter, how many at most ('' = all), by, user, match and before (base/events), the event of this command
+  --        ('' = none yet), how many its calls before this one changed
+  -- reply  { where to go on, changed, malformed that were left alone, others that were left alone, entries now in the stream, the
+  --          event, notes }
+  -- errors BADARG WRONGTYPE; nothing is changed
+  local function change(redis_keys, args, kind, one)
+    local ctx, filter, err = open(redis_keys, args)
+    if err then return err end
+    local most, at = most_of(args[FILTER + 2], huge), FILTER + 3
+    local event, so_far = args[at + 4] or '', whole(args[at + 5] or '0')
+    if not most or not so_far then return bad_number() end
+    if event ~= '' and not entry_id(event) then return refuse('BADARG', 'an event is an entry id') end
+    local now_most, changed, malformed, kept = min(most, ctx.limits.batch), 0, 0, 0
+    -- checks end here
+    ctx.earlier = false
+    local on = walk(ctx, filter, now_most, function(id, fields, list)
+      local outcome = one(ctx, id, fields, list, now_most - changed)
+      if outcome == 'changed' then
+        changed = changed + 1
+        call('XDEL', ctx.k.dead, id)
+        return true
+      elseif outcome == 'malformed' then
+        malformed = malformed + 1
+      else
+        kept = kept + 1
+      end
+    end)
+    local is_last, total = on == '' or changed >= most, so_far + changed
+    if changed > 0 then context.count(ctx, kind.counter, changed) end
+    if changed > 0 and event == '' or is_last and total > 0 then
+      event = events.replace(ctx.k, event, {
+        what = kind.what, match = args[at + 2], before = args[at + 3], by = args[at], user = args[at + 1],
+        after = is_last and digits(total) .. ' ' .. kind.done or 'begun',
+      })
+      ctx.earlier = true -- the daemons log it
+    end
+    if ctx.earlier then context.wake(ctx.k) end
+    return { on, changed, malformed, kept, call('XLEN', ctx.k.dead), event, context.notes_of(ctx) }
+  end
+
+  -- put_back: a dead job becomes a retry whose back-off has ended, of attempt 1. `rank` is 1 for the last one of this call: they
+  -- leave in the order in which they died. Its entry here makes the stored job unique, so that whoever adds it, it is one job.
+  local function put_back(ctx, id, fields, list, rank)
+    if is_malformed(fields) then return 'malformed' end
+    local name, ends = fields.bucket, ctx.now - rank
+    local o = element.options_of(fields, list, fields.id or id)
+    o.deadline_us = nil
+    local earlier, err = retries.add(ctx, name, {
+      entry = id, route = record.policy_of(ctx.rec, name).route, delay_us = 0, attempt = 1, kept = 0, options = o, body = fields.job,
+    }, ends)
+    if err then
+      context.note(ctx, 'refused', ctx.k.retry .. name, err)
+      return 'kept'
+    end
+    if earlier and ends < places.first_due(ctx) then ctx.earlier = true end
+    return 'changed'
+  end
+
+  -- drip__dead_retry: put jobs back through their buckets: ahead of the queue, at the bucket's rate, with their bytes and their
+  -- identity. Malformed entries are left alone.
+  -- keys   <prefix>:dead
+  -- args, reply, errors  see `change`
+  -- cost   O(batch * log n), and see `walk`
+  function dead.retry(redis_keys, args)
+    return change(redis_keys, args, { what = 'dead-retry', done = 'put back', counter = 'dead_retried' }, put_back)
+  end
+
+  -- drip__dead_drop: delete entries, malformed ones too.
+  -- keys   <prefix>:dead
+  -- args, reply, errors  see `change`
+  -- cost   O(batch), and see `walk`
+  function dead.drop(redis_keys, args)
+    local kind = { what = 'dead-drop', done = 'dropped', counter = 'dead_dropped' }
+    return change(redis_keys, args, kind, function() return 'changed' end)
+  end
+end

@@ -1,0 +1,190 @@
+-- needs: base, base.call, base.keys, base.names, jobs.release, jobs.slots, policy.chain, queue.places, route,
+--   tree.budget
+-- Heal: slots of entries that are in flight no more and that nobody freed: a worker used a plain XACK, or somebody deleted the entry.
+-- The reaper calls it again and again; each call goes through a part of the lines. Each daemon calls, but where it stands is kept in
+-- the memory of this server, so that together they do no more than one would.
+--
+-- A pass begins PASS_US after the last one began, and later the more lines there are: so a slot is free within a second, and a
+-- second more for each 20,000 lines, and nobody asks for more than some ten thousand of them a second. It looks whether each entry is
+-- undelivered or pending. That is what `thorough` passes add:
+--   lines     whether the entry still is in its stream: its job must be read for that; that its members are there, and that each of its
+--             budgets that waits for a slot is known to do so
+--   members   each has its line
+--   full      each node that waits for a slot has none free
+-- Where either a line or a member is lost, the other one gives it back as long as the entry is in flight.
+
+local heal = {}
+do
+  local refuse, is_error = base.refuse, base.is_error
+  local note = context.note
+
+  local PAGE = 200             -- lines that a call looks at, about
+  local PASS_US = 750000       -- the time between the beginnings of two passes, and once more for each
+  local PASS_LINES = 20000     -- so many lines
+  local THOROUGH_US = 10000000 -- and between those of two thorough ones, which take some three times as long; once more for each
+                               -- PASS_LINES lines, up to
+  local THOROUGH_MOST_US = 40000000
+
+  -- group_of: how far a route's entries have been delivered; false where its stream is gone. Where somebody destroyed the group, a new
+  -- one delivers all entries once more.
+  local function group_of(ctx, at_groups, name)
+    local g = at_groups[name]
+    if g == nil then
+      local stream = keys.ready(ctx.space, name)
+      g = not is_error(pcall_redis('XLEN', stream)) and call('EXISTS', stream) == 1 and { stream = stream }
+      if g then
+        local group = route.group_of(stream)
+        if not group then route.make(ctx.space, name) end
+        local ms, n = match(group and group['last-delivered-id'] or '0-0', '^(%d+)-(%d+)$')
+        g.ms, g.n = ms + 0, n + 0
+      end
+      at_groups[name] = g
+    end
+    return g
+  end
+
+  -- is_there: whether an entry still is in its stream.
+  local function is_there(ctx, stream, id)
+    local found = call('XRANGE', stream, id, id)[1]
+    if not found then return false end
+    for i = 2, #found[2], 2 do ctx.bytes = ctx.bytes + #found[2][i] end
+    return true
+  end
+
+  -- in_flight: whether an entry is dispatched and not finished: undelivered, or pending. The second reply says that it is pending.
+  local function in_flight(ctx, pass, name)
+    local route_name, id = slots.split(name)
+    local group = route_name and group_of(ctx, pass.groups, route_name)
+    if not group then return false end
+    local ms, n = match(id, '^(%d+)-(%d+)$')
+    ms = ms + 0
+    local delivered = ms < group.ms or ms == group.ms and n + 0 <= group.n
+    if delivered and not call('XPENDING', group.stream, 'workers', id, id, '1')[1] then return false end
+    if not pass.at.thorough or is_there(ctx, group.stream, id) then return true end
+    return false, delivered and group.stream, id
+  end
+
+  -- free: an entry is in flight no more.
+  local function free(ctx, pass, name, vanished_from, id)
+    pass.freed = pass.freed + 1
+    for _, node in ipairs(slots.free(ctx, name)) do release.go_on(ctx, node) end
+    if not vanished_from then return end
+    call('XACK', vanished_from, 'workers', id) -- deleted by somebody while it was pending: there is nothing to take back
+    note(ctx, 'vanished', vanished_from .. ' ' .. id)
+  end
+
+  local function is_node(id) return names.is_bucket(chain.budget_of(id) or id) end
+
+  -- look_at_line: one line, which says that an entry holds slots of these nodes.
+  local function look_at_line(ctx, pass, name, line)
+    local is_held, vanished_from, id = in_flight(ctx, pass, name)
+    if not is_held then return free(ctx, pass, name, vanished_from, id) end
+    if not pass.at.thorough then return end
+    local good, members = {}, {}
+    for _, node in ipairs(slots.nodes_of(line)) do
+      if is_node(node) then
+        good[#good + 1], members[#members + 1], members[#members + 2] = node, '0', slots.member(node, name)
+        if chain.budget_of(node) and not pass.mended[node] then
+          pass.mended[node] = true
+          budget.mend(ctx, node)
+        end
+      end
+    end
+    if table.concat(good, '\n') ~= line then
+      if good[1] then call('HSET', ctx.k.slots, name, table.concat(good, '\n')) else call('HDEL', ctx.k.slots, name) end
+    end
+    if members[1] then pcall_redis('ZADD', ctx.k.inflight, unpack(members)) end
+  end
+
+  -- look_at_member: an entry that holds a slot of a node, as `inflight` has it.
+  local function look_at_member(ctx, pass, member, score)
+    local node, name = slots.split_member(member)
+    if not node or not is_node(node) then return call('ZREM', ctx.k.inflight, member) end
+    if score ~= '0' then call('ZADD', ctx.k.inflight, '0', member) end
+    local line = call('HGET', ctx.k.slots, name) or '' -- raised, where the key holds something else: then nothing is compared
+    if find('\n' .. line .. '\n', '\n' .. node .. '\n', 1, true) then return end
+    if in_flight(ctx, pass, name) then
+      call('HSET', ctx.k.slots, name, line == '' and node or line .. '\n' .. node)
+    else
+      slots.drop(ctx, member, node)
+      release.go_on(ctx, node)
+    end
+  end
+
+  local STEPS = {
+    lines = { scan = 'HSCAN', key = 'slots', look = look_at_line, after = 'members' },
+    members = { scan = 'ZSCAN', key = 'inflight', look = look_at_member, after = 'full' },
+    full = { scan = 'ZSCAN', key = 'full', look = function(ctx, _, node) release.go_on(ctx, node) end },
+  }
+
+  -- step: a part of a pass. What a page holds and the call has no bytes left for is kept for the next one. Replies whether the pass is
+  -- over.
+  local function step(ctx, pass)
+    local at = pass.at
+    local of = STEPS[at.phase]
+    if not at.page[1] then
+      local found = pcall_redis(of.scan, ctx.k[of.key], at.cursor, 'COUNT', PAGE)
+      if is_error(found) then
+        note(ctx, 'wrong-type', ctx.k[of.key])
+        at.cursor, found = '0', { '0', {} }
+        if of.key == 'slots' then at.thorough = false end -- nothing can be compared with it
+      end
+      at.cursor, at.page = found[1], found[2]
+    end
+    local page = at.page
+    while page[1] and ctx.bytes < MIB do
+      local value = table.remove(page)
+      local name = table.remove(page)
+      local whole, why = pcall(of.look, ctx, pass, name, value)
+      if not whole then note(ctx, 'raised', ctx.k[of.key], type(why) == 'table' and why.err or tostring(why)) end
+    end
+    if page[1] or at.cursor ~= '0' then return false end
+    at.phase = at.thorough and of.after
+    return not at.phase
+  end
+
+  -- begin: the pass that is under way, or a new one if it is time for it; nil and how long until then, in us.
+  local function begin(ctx)
+    local at, now = ctx.memory.heal, ctx.now
+    if at and at.phase then return at end
+    if at and now >= at.began_us then
+      local next_us = at.began_us + PASS_US + PASS_US * at.lines / PASS_LINES
+      if now < next_us then return nil, next_us - now end
+    end
+    local lines, thorough_us = pcall_redis('HLEN', ctx.k.slots), at and at.thorough_us or 0
+    lines = is_error(lines) and 0 or lines
+    local every_us = min(THOROUGH_MOST_US, THOROUGH_US + THOROUGH_US * lines / PASS_LINES)
+    local thorough = now >= thorough_us + every_us or now < thorough_us
+    at = {
+      phase = 'lines', cursor = '0', page = {}, began_us = now, lines = lines, thorough = thorough,
+      thorough_us = thorough and now or thorough_us,
+    }
+    ctx.memory.heal = at
+    return at
+  end
+
+  -- drip__heal: a part of a pass over the entries that hold slots.
+  -- keys   <prefix>:policy
+  -- args   now_us
+  -- reply  { wait_ms until the next part (0 = call again, -1 = no entry holds a slot), entries that held one and were in flight no more,
+  --          notes { kind, subject, detail, count, ... } }
+  -- cost   O(PAGE), and at most 1 MiB of jobs or one job
+  function heal.heal(redis_keys, args)
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'heal takes the policy key') end
+    local ctx = context.open(space, args[1])
+    if call('EXISTS', ctx.k.slots, ctx.k.inflight, ctx.k.full) == 0 then
+      ctx.memory.heal = nil
+      return { -1, 0, {} }
+    end
+    local at, wait_us = begin(ctx)
+    if not at then return { ceil(wait_us / 1000), 0, {} } end
+    local pass = { at = at, groups = {}, mended = {}, freed = 0 }
+    ctx.earlier = false
+    local is_over = step(ctx, pass)
+    places.flush(ctx)
+    if ctx.earlier then context.wake(ctx.k) end
+    if is_over then at, wait_us = begin(ctx) end
+    return { at and 0 or ceil(wait_us / 1000), pass.freed, context.notes_of(ctx) }
+  end
+end

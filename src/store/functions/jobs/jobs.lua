@@ -1,0 +1,280 @@
+-- needs: base, base.call, base.keys, base.memory, base.names, jobs.adjust, jobs.release, jobs.throttle,
+--   policy.record, queue.element, queue.ids, queue.places, queue.retries
+-- Dispatched jobs: ack and fail, and what they share with the reaper: taking a job back.
+
+local jobs = {}
+do
+  local refuse, wrong_type, is_error = base.refuse, base.wrong_type, base.is_error
+  local digits, whole = base.digits, base.whole
+  local entry_id, is_bucket = names.entry_id, names.is_bucket
+  local policy_of, count = record.policy_of, context.count
+
+  local DELAY_MAX_MS = 366 * 86400000
+  local FREE_KEEPS = 20 -- how often a job may be given back before each further time counts as an attempt
+
+  local upper
+  at_first_call[#at_first_call + 1] = function() upper = string.upper end
+
+  local function bad_ready_key()
+    return refuse('BADARG', 'one key is needed: <prefix>:ready or <prefix>:ready:<route>')
+  end
+
+  -- read_entry: the fields of an entry, as a table and as the list they are; nil when it is gone.
+  function jobs.read_entry(stream, id)
+    local found = call('XRANGE', stream, id, id)[1]
+    if not found then return nil end
+    local fields = {}
+    for i = 1, #found[2], 2 do fields[found[2][i]] = found[2][i + 1] end
+    return fields, found[2]
+  end
+
+  -- is_job: whether an entry is a job that can go back into a bucket.
+  function jobs.is_job(fields)
+    return fields.job and fields.bucket and is_bucket(fields.bucket) and (not fields.attempt or whole(fields.attempt))
+      and (not fields.id or element.is_id(fields.id)) and (not fields.kept or whole(fields.kept))
+  end
+
+  -- is_pending: whether a worker holds an entry; nil and the error where the key is none of ours.
+  local function is_pending(stream, id)
+    local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
+    local err = is_error(pending)
+    if err and find(err, 'NOGROUP', 1, true) then return false end
+    if err then return nil, wrong_type(stream, 'stream') end
+    return #pending > 0
+  end
+
+  -- with_cost: one entry is about to be acknowledged, and really cost so many units; nil, or an error having changed nothing.
+  local function with_cost(space, stream, route_name, id, units, now_us)
+    local holds, err = is_pending(stream, id)
+    local fields = holds and jobs.read_entry(stream, id)
+    if not fields or not jobs.is_job(fields) then return err end
+    adjust.entry(context.open(space, now_us), route_name, id, fields, function(charged) return units - charged end)
+  end
+
+  -- drip_ack: jobs are done: acknowledge and delete their entries.
+  -- keys   a ready stream
+  -- args   id [id ...] (1 to 1,000), or id COST units: what that one really cost (jobs/adjust)
+  -- reply  how many were pending; an id that was not is left alone
+  -- errors BADARG TOOMANY WRONGTYPE; nothing is changed
+  -- cost   O(ids)
+  function jobs.ack(redis_keys, ids, now_us)
+    local stream, space, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
+    if not space then return bad_ready_key() end
+    if #ids == 0 then return refuse('BADARG', 'no entry id given') end
+    if #ids > 1000 then return refuse('TOOMANY', 'at most 1000 ids a call') end
+    local full, units = {}, #ids == 3 and upper(ids[2]) == 'COST'
+    if units then
+      units = adjust.units_of(ids[3])
+      if not units or units < 0 then return refuse('BADARG', 'COST needs a whole number of units') end
+      ids = { ids[1] }
+    end
+    for i, id in ipairs(ids) do
+      full[i] = entry_id(id)
+      if not full[i] then return refuse('BADARG', 'argument ' .. i .. ' is no entry id: write <ms>-<seq>') end
+    end
+    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
+    local err = units and with_cost(space, stream, route_name, full[1], units, now_us)
+    if err then return err end
+    -- checks end here
+    local done = {}
+    for _, id in ipairs(full) do
+      if call('XACK', stream, 'workers', id) == 1 then done[#done + 1] = id end
+    end
+    local k = keys.of(space)
+    local counts = #done > 0 and call('EXISTS', k.slots, k.slow, k.adjusted) > 0
+    if counts then adjust.done(k, route_name, done) end
+    if counts then throttle.done(space, stream, done, now_us) end
+    if #done > 0 then call('XDEL', stream, unpack(done)) end
+    if counts then release.entries(space, route_name, done, now_us) end
+    return #done
+  end
+
+  -- drip_adjust: a job cost more, or less, than it was charged.
+  -- keys   a ready stream
+  -- args   entry id, the difference in units: +n or -n
+  -- reply  1, or 0: it is not pending any more, or was adjusted before; nothing changed
+  -- errors BADARG WRONGTYPE; nothing is changed
+  -- cost   O(log n)
+  function jobs.adjust(redis_keys, args, now_us)
+    local stream, space, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
+    if not space then return bad_ready_key() end
+    local id, units = entry_id(args[1] or ''), adjust.units_of(args[2])
+    if not id or not units or #args ~= 2 then
+      return refuse('BADARG', 'adjust takes an entry id, and a difference in units, -' .. digits(adjust.UNITS_MOST) .. ' to +' .. digits(adjust.UNITS_MOST))
+    end
+    local ctx = context.open(space, now_us)
+    local holds, err = is_pending(stream, id)
+    if err then return err end
+    local fields = holds and jobs.read_entry(stream, id)
+    if not fields or not jobs.is_job(fields) then return 0 end
+    return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
+  end
+
+  -- finish: an entry is done with.
+  local function finish(ctx, stream, route_name, id)
+    release.entry(ctx, route_name, id)
+    adjust.done(ctx.k, route_name, { id })
+    call('XACK', stream, 'workers', id)
+    call('XDEL', stream, id)
+  end
+
+  -- bury: put a job into the dead stream and finish its entry. What a malformed entry held goes with it.
+  local function bury(ctx, stream, route_name, id, fields, list, reason)
+    local entry = {
+      'bucket', fields.bucket or '', 'job', fields.job or '', 'attempt', fields.attempt or '1', 'id', fields.id or id,
+      'reason', reason,
+    }
+    if jobs.is_job(fields) then
+      local o = element.options_of(fields, list)
+      o.deadline_us = nil
+      element.add_fields(entry, o)
+    end
+    if reason == 'malformed' then
+      for i = 1, min(#list, 2000), 2 do
+        local field = list[i]
+        if field ~= 'bucket' and field ~= 'job' and field ~= 'attempt' and field ~= 'id' and field ~= 'reason' then
+          entry[#entry + 1] = field
+          entry[#entry + 1] = list[i + 1]
+        end
+      end
+    end
+    local added = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
+    if is_error(added) then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. is_error(added)) end
+    finish(ctx, stream, route_name, id)
+    count(ctx, reason == 'malformed' and 'malformed' or 'dead', 1) -- the malformed one was never dispatched
+    return 2
+  end
+
+  -- backoff_us: the wait before try k + 1: initial * 2^(k - 1), at most max, no jitter.
+  local function backoff_us(p, attempt)
+    return min(p.backoff_max_us, p.backoff_initial_us * 2 ^ (attempt - 1))
+  end
+
+  -- take_back: a pending job failed, or is given back: it goes into its bucket's retry set, or to the dead.
+  -- how    { reason, keep, dead, delay_us, first_us }: giving back (`keep`) does not count the attempt, the first 20 times; with
+  --        `first_us` it leaves before all that is due later than that
+  -- Replies 1 or 2, or an error having changed nothing.
+  function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    if not jobs.is_job(fields) then return bury(ctx, stream, route_name, id, fields, list, 'malformed') end
+    local name, attempt, kept = fields.bucket, whole(fields.attempt or '1'), whole(fields.kept or '0')
+    local p = policy_of(ctx.rec, name)
+    local counts = not how.keep or kept >= FREE_KEEPS
+    if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
+    local delay_us = how.delay_us or backoff_us(p, attempt)
+    local ends, o = how.first_us or ctx.now + delay_us, element.options_of(fields, list, fields.id or id)
+    if o.deadline_us and ends > o.deadline_us then return bury(ctx, stream, route_name, id, fields, list, 'expired') end
+    local earlier, err = retries.add(ctx, name, {
+      entry = id, route = route_name, delay_us = delay_us, attempt = counts and attempt + 1 or attempt,
+      kept = how.keep and kept + 1 or kept, options = o, body = fields.job, is_throttled = how.first_us ~= nil,
+    }, ends)
+    if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
+    if ctx.mark and fields.id then ids.retries(ctx, name, fields.id, counts and attempt + 1 or attempt, ends) end
+    finish(ctx, stream, route_name, id)
+    count(ctx, how.keep and 'kept' or 'failed', 1)
+    if how.first_us then count(ctx, 'throttled', 1) end
+    if earlier and ends < places.first_due(ctx) then ctx.earlier = true end
+    return 1
+  end
+
+  -- options_of: what follows the entry id in a drip_fail, or nil and the error.
+  local function options_of(args)
+    local how, i = {}, 2
+    while i <= #args do
+      local option = upper(args[i])
+      if option == 'KEEP' then how.keep = true
+      elseif option == 'DEAD' then how.dead = true
+      elseif option == 'REASON' then
+        i = i + 1
+        if not args[i] then return nil, refuse('BADARG', 'REASON needs a text') end
+        how.reason = sub(args[i], 1, 1000)
+      elseif option == 'RETRY_IN' then
+        i = i + 1
+        local ms = whole(args[i])
+        if not ms or ms > DELAY_MAX_MS then
+          return nil, refuse('BADARG', 'RETRY_IN needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
+        end
+        how.delay_us = ms * 1000
+      elseif option == 'THROTTLED' then how.is_throttled = true
+      elseif option == 'RETRY_AFTER' then
+        i = i + 1
+        local ms = whole(args[i])
+        if not ms or ms > DELAY_MAX_MS then
+          return nil, refuse('BADARG', 'RETRY_AFTER needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
+        end
+        how.retry_after_us = ms > 0 and ms * 1000 or nil -- 0 says nothing
+        how.is_of_throttled = true
+      elseif option == 'IN' then
+        i = i + 1
+        if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end
+        how.budget, how.is_of_throttled = args[i], true
+      else
+        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget,'
+          .. ' REASON text')
+      end
+      i = i + 1
+    end
+    how.reason = how.reason or how.is_throttled and 'throttled' or 'failed'
+    if how.is_throttled and (how.delay_us or how.dead) then
+      return nil, refuse('BADARG', 'THROTTLED goes with RETRY_AFTER ms, IN budget and REASON text alone')
+    elseif how.is_of_throttled and not how.is_throttled then
+      return nil, refuse('BADARG', 'RETRY_AFTER and IN go with THROTTLED alone')
+    end
+    return how
+  end
+
+  -- slow_down: what a job that was turned away does to its bucket, or to the budget that is named. Replies the node, or nil and an
+  -- error having changed nothing; nil for an entry that is no job.
+  local function slow_down(ctx, fields, worker, how)
+    if not jobs.is_job(fields) then return nil end
+    local id, err = throttle.node_of(ctx, fields.bucket, how.budget)
+    if err then return nil, err end
+    how.by = 'worker ' .. worker
+    local begun = throttle.incident(ctx, id, whole(fields.at_us or '') or ctx.now, how)
+    how.keep, how.delay_us, how.first_us = true, 0, max(0, begun - throttle.FIRST_US)
+    return id
+  end
+
+  -- drip_fail: a job failed, or is given back.
+  -- keys   a ready stream
+  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget] [REASON text]: the other side said
+  --        that it is too fast, which slows the bucket down, or a budget above it
+  -- reply  1 it will be retried, 2 it is dead, 0 it was not pending any more and nothing changed
+  -- errors BADARG WRONGTYPE; nothing is changed
+  -- cost   O(log n)
+  function jobs.fail(redis_keys, args, now_us)
+    local stream, space, route_name = redis_keys[1], nil, nil
+    if #redis_keys == 1 then space, route_name = keys.split_ready(stream) end
+    if not space then return bad_ready_key() end
+    local id = entry_id(args[1] or '')
+    if not id then return refuse('BADARG', 'the first argument must be an entry id: <ms>-<seq>') end
+    local how, err = options_of(args)
+    if err then return err end
+    local ctx = context.open(space, now_us)
+    local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
+    err = is_error(pending)
+    if err and find(err, 'NOGROUP', 1, true) then return 0 end
+    if err then return wrong_type(stream, 'stream') end
+    if #pending == 0 then return 0 end
+    local fields, list = jobs.read_entry(stream, id)
+    ctx.earlier, ctx.told = false, nil
+    local outcome, slowed = 0, nil
+    if fields and how.is_throttled then
+      slowed, err = slow_down(ctx, fields, pending[1][2], how)
+      if err then return err end
+    end
+    if fields then
+      outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
+    else
+      release.entry(ctx, route_name, id) -- deleted by somebody while it was pending: the reaper lets it go
+    end
+    if is_error(outcome) then
+      memory.distrust(ctx.memory) -- what was noted there is not written
+      return outcome
+    end
+    if slowed then throttle.settle(ctx, slowed) else places.flush(ctx) end
+    if ctx.earlier then context.wake(ctx.k) end
+    return outcome
+  end
+end

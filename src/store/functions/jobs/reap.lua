@@ -1,0 +1,240 @@
+-- needs: base, base.call, base.keys, base.memory, jobs, jobs.release, pace.brake, policy.record, queue.places, route
+-- Reap: for workers that fell silent, or used a plain XACK: take back what they hold too long, delete what is finished.
+
+local reap = {}
+do
+  local refuse, is_error, whole, clock = base.refuse, base.is_error, base.whole, base.clock
+  local note, count = context.note, context.count
+
+  local LEASE_MIN_MS = 1000
+  local REMOVE_MOST = 1000  -- entries deleted in a call
+  local THOROUGH_EVERY = 5  -- passes: see `may_hide`
+  local SILENT_MS = 3600000 -- a worker that holds nothing and asked for nothing in so long has ended
+
+  -- lease_of: how long a pending entry may stay, in ms: 0 for one that is no job, nil for one that is gone.
+  local function lease_of(ctx, stream, id)
+    local name = stream .. ' ' .. id
+    local lease = memory.ask_lease(ctx.memory, name)
+    if lease then return lease end
+    local fields = jobs.read_entry(stream, id)
+    if not fields then return nil end
+    ctx.bytes = ctx.bytes + #(fields.job or '')
+    lease = 0
+    if jobs.is_job(fields) then
+      lease = whole(fields.lease_ms or '') or 0
+      if lease == 0 then lease = record.policy_of(ctx.rec, fields.bucket).lease_ms end -- a stranger's entry
+    end
+    memory.note_lease(ctx.memory, name, lease)
+    return lease
+  end
+
+  -- restart: the lease of an entry that was delivered at this very moment, or, where the clock stepped back, after it: Redis says
+  -- of both that they are idle for 0 ms. For the first this changes nothing; the second would wait out the step besides.
+  local function restart(stream, id, consumer)
+    call('XCLAIM', stream, 'workers', consumer, '0', id, 'IDLE', '0', 'JUSTID')
+  end
+
+  local function vanished(ctx, stream, route_name, id)
+    release.entry(ctx, route_name, id)
+    call('XACK', stream, 'workers', id) -- deleted by somebody while it was pending: there is nothing to take back
+    note(ctx, 'vanished', stream .. ' ' .. id)
+  end
+
+  -- expire: take back a pending entry whose lease ran out. pass.left_ms is the shortest lease that still runs.
+  local function expire(ctx, pass, stream, route_name, row)
+    if not pass.takes_back then return end
+    local id, idle_ms = row[1], row[3] + pass.ahead_ms
+    if row[3] == 0 then restart(stream, id, row[2]) end
+    if idle_ms < LEASE_MIN_MS then
+      pass.left_ms = min(pass.left_ms, LEASE_MIN_MS - idle_ms)
+      return
+    end
+    local lease = lease_of(ctx, stream, id)
+    if not lease then
+      vanished(ctx, stream, route_name, id)
+    elseif idle_ms < lease then
+      pass.left_ms = min(pass.left_ms, lease - idle_ms)
+    else
+      local fields, list = jobs.read_entry(stream, id)
+      if not fields then return vanished(ctx, stream, route_name, id) end -- its lease was remembered, but the entry is gone
+      ctx.bytes = ctx.bytes + #(fields.job or '')
+      local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, { reason = 'lease expired' })
+      if is_error(outcome) then return note(ctx, 'refused', stream, is_error(outcome)) end
+      pass.taken_back = pass.taken_back + 1
+      count(ctx, 'lease_expired', 1)
+      if outcome == 2 then count(ctx, 'expired_dead', 1) end
+    end
+  end
+
+  -- remove_between: delete the entries after `from` and before `to` (both as XRANGE reads them), all of them finished.
+  -- Replies false when the call has done enough and some are left.
+  local function remove_between(ctx, pass, stream, from, to)
+    local most = 1
+    while true do
+      if ctx.bytes >= MIB or pass.removed >= REMOVE_MOST then return false end
+      local page, ids, bytes = call('XRANGE', stream, from, to, 'COUNT', most), {}, 0
+      for i, entry in ipairs(page) do
+        ids[i] = entry[1]
+        for j = 2, #entry[2], 2 do bytes = bytes + #entry[2][j] end
+      end
+      if #ids > 0 then call('XDEL', stream, unpack(ids)) end
+      ctx.bytes, pass.removed = ctx.bytes + bytes, pass.removed + #ids
+      if #ids < most then return true end
+      -- More together while they are small; XRANGE cannot say how large the next ones are.
+      most = bytes < 4096 * most and min(16, most * 4) or 1
+    end
+  end
+
+  -- trim_front: delete what is before `id`; whole nodes first, a bounded number of them. Replies false when more is left.
+  local function trim_front(pass, stream, id)
+    local n = call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', 1000)
+    pass.removed = pass.removed + n
+    if n >= 900 then return false end
+    pass.removed = pass.removed + call('XTRIM', stream, 'MINID', '=', id)
+    return true
+  end
+
+  -- lag_of: how many entries no worker has read yet, or nil where Redis does not know. Where there is none and the lag says another
+  -- thing, the group's count begins anew: on a promoted replica it would stay wrong for good (route/route says why).
+  local function lag_of(stream, group)
+    local lag = group.lag or nil
+    if lag == 0 or route.oldest(stream, group) then return lag end
+    if lag then route.all_read(stream, group) end
+    return 0
+  end
+
+  -- may_hide: whether finished entries may stand behind a pending one. A lag that is wrong may hide finished ones by chance: some
+  -- passes walk through them whatever it says.
+  local function may_hide(stream, group, lag, thorough)
+    return thorough or lag == nil or call('XLEN', stream) ~= group.pending + lag
+  end
+
+  -- moves_by: how often groups were moved by now, asked for once in a call.
+  local function moves_by(pass)
+    pass.moves = pass.moves or route.foreign_moves()
+    return pass.moves
+  end
+
+  -- take_back_skipped: the entries after `after` that the group is past, although nobody holds them: where somebody has moved the group by XGROUP SETID
+  -- they may never have been delivered, so they go back into their buckets. One that was finished by a plain XACK since the last pass is delivered once
+  -- more: Redis does not tell them apart. Replies nil, 'more' where some are left for another call, 'stop' where one cannot go back.
+  local function take_back_skipped(ctx, pass, stream, route_name, after, delivered)
+    while true do
+      if ctx.bytes >= MIB or pass.skipped >= REMOVE_MOST then return 'more' end
+      local entry = call('XRANGE', stream, '(' .. after, delivered, 'COUNT', 1)[1]
+      if not entry then return nil end
+      after = entry[1]
+      if #call('XPENDING', stream, 'workers', after, after, 1) == 0 then
+        local fields, list = jobs.read_entry(stream, after)
+        ctx.bytes, pass.skipped = ctx.bytes + #(fields.job or ''), pass.skipped + 1
+        local outcome = jobs.take_back(ctx, stream, route_name, after, fields, list, { keep = true, delay_us = 0, reason = 'skipped' })
+        if is_error(outcome) then
+          note(ctx, 'refused', stream, is_error(outcome))
+          return 'stop'
+        end
+        note(ctx, 'skipped', stream)
+      end
+    end
+  end
+
+  -- take_back_moved: what somebody made the group of a route pass over since the last pass (`memory.delivered`). Replies as `take_back_skipped` does.
+  local function take_back_moved(ctx, pass, stream, route_name, group)
+    local known, delivered = ctx.memory.delivered[route_name], group['last-delivered-id']
+    local moves = moves_by(pass)
+    local was_moved = known and moves > known.moves
+    local newest = (was_moved or not known or not group.lag) and route.newest_before_group(stream, group)
+    if was_moved or newest then
+      local left = take_back_skipped(ctx, pass, stream, route_name, known and known.id or '0-0', delivered)
+      if left then return left end
+      if newest then return route.deliver_after(stream, newest) and 'more' or 'stop' end
+    end
+    ctx.memory.delivered[route_name] = { id = delivered, moves = moves }
+    return nil
+  end
+
+  -- reap_route: one page of a route, from the pending entry after `from` ('' = the beginning). Replies where to go on, or nil
+  -- when the route is done. An entry is finished when it was delivered and is not pending.
+  local function reap_route(ctx, pass, name, from)
+    local stream = keys.ready(ctx.space, name)
+    local length = pcall_redis('XLEN', stream)
+    if is_error(length) then note(ctx, 'wrong-type', stream) return nil end
+    pass.live = pass.live + length
+    if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
+    if length == 0 then
+      local known = ctx.memory.delivered[name]
+      ctx.memory.delivered[name] = { id = '0-0', moves = known and known.moves or moves_by(pass) } -- what is there later was put there later
+      if not pass.named[name] then call('SREM', ctx.k.routes, name) end
+      return nil
+    end
+    local group = route.group_of(stream)
+    if not group then route.make(ctx.space, name) return nil end
+    local delivered, most, lag = group['last-delivered-id'], ctx.limits.batch - pass.rows, lag_of(stream, group)
+    local left = from == '' and take_back_moved(ctx, pass, stream, name, group)
+    if left then return left == 'more' and '' or nil end
+    local rows = call('XPENDING', stream, 'workers', from == '' and '-' or '(' .. from, '+', most)
+    if from == '' then
+      if not trim_front(pass, stream, rows[1] and rows[1][1] or delivered) then return '' end
+      if not rows[1] then
+        pass.removed = pass.removed + call('XDEL', stream, delivered)
+        return nil
+      end
+    end
+    pass.rows = pass.rows + #rows
+    local behind = may_hide(stream, group, lag, pass.thorough)
+    local last = from
+    for _, row in ipairs(rows) do
+      if behind and last ~= '' and not remove_between(ctx, pass, stream, '(' .. last, '(' .. row[1]) then return last end
+      last = row[1]
+      expire(ctx, pass, stream, name, row)
+      if ctx.bytes >= MIB then return last end
+    end
+    if #rows == most then return last end
+    if behind and last ~= '' and not remove_between(ctx, pass, stream, '(' .. last, delivered) then return last end
+    return nil
+  end
+
+  -- drip__reap: a part of a pass over the dispatched jobs: take back those whose lease ran out, delete those that are
+  -- finished. A pass is over when the route replied is empty.
+  -- keys   <prefix>:policy
+  -- args   now_us, "1" to take back | "0" to delete only, route and entry id to go on from ('' '' = a new pass)
+  -- reply  { route, id, left_ms (until the next lease may end, -1 = none), taken_back, removed, live (entries seen),
+  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots (jobs/heal) }
+  -- cost   O(batch)
+  function reap.reap(redis_keys, args)
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'reap takes the policy key') end
+    local ctx = context.open(space, args[1])
+    local m = ctx.memory
+    if (args[3] or '') == '' then
+      m.passes = m.passes + 1
+      memory.age_leases(m, ctx.now)
+    end
+    local pass = {
+      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, moves = nil, ahead_ms = 0, named = record.routes_of(ctx.rec),
+      takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,
+    }
+    if args[1] ~= '' then pass.ahead_ms = floor((ctx.now - clock('')) / 1000) end
+    ctx.earlier = false
+    local list = call('SMEMBERS', ctx.k.routes)
+    table.sort(list)
+    local at, from = '', args[4] or ''
+    for i, name in ipairs(list) do
+      if name >= (args[3] or '') then
+        from = reap_route(ctx, pass, name, name == args[3] and from or '')
+        if from then at = name break end
+        if pass.removed >= REMOVE_MOST or pass.skipped >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
+      end
+    end
+    places.flush(ctx)
+    if places.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
+    if brake.forget(ctx) then ctx.earlier = true end
+    if ctx.earlier then context.wake(ctx.k) end
+    -- Of what is delivered from now on, none ends sooner than the shortest lease.
+    if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end
+    local dead = pcall_redis('XLEN', ctx.k.dead)
+    return {
+      at, from or '', pass.left_ms == huge and -1 or pass.left_ms, pass.taken_back, pass.removed, pass.live,
+      is_error(dead) and 0 or dead, context.notes_of(ctx), call('EXISTS', ctx.k.slots),
+    }
+  end
+end

@@ -1,0 +1,66 @@
+-- needs: base, pace.rate
+-- Payments: what the last job of a node paid, where that was not one interval. Nothing here calls Redis.
+--
+-- A job of cost n takes n slots of each `rate` above it, and pays after it has left: the next due is n intervals later. Beside that
+-- `job_rate` counts each job as one, and the later of both dues decides.
+--
+-- What is stored of it, `d`:
+--   cost               that of the last job: no due lies further ahead than that pays
+--   unit_due, job_due  when the next job may leave by the rate and by `job_rate`, where there is one; 0: nothing is known
+--   needs              what the next job costs, where a quota has too little left for it
+--   largest            the largest cost since the node was last at rest
+--   over               from when on nothing of it is worth keeping
+
+local paid = {}
+do
+  local digits = base.digits
+
+  local LONGEST_US = 366 * 86400000000 -- what one job pays at most
+  paid.LONGEST_US = LONGEST_US
+  local NAMES = { 'cost', 'unit_due', 'job_due', 'needs', 'largest', 'over' }
+
+  function paid.fresh()
+    return { cost = 1, unit_due = 0, job_due = 0, needs = 1, largest = 0, over = 0 }
+  end
+
+  function paid.encode(d)
+    local list = {}
+    for i, name in ipairs(NAMES) do list[i] = digits(d[name]) end
+    return table.concat(list, ' ')
+  end
+
+  function paid.decode(text)
+    local d, i = {}, 0
+    for number in gmatch(text, '%d+') do
+      i = i + 1
+      d[NAMES[i] or 'more'] = tonumber(number)
+    end
+    return d.over and d or nil
+  end
+
+  -- after: the due after a job of this cost.
+  function paid.after(p, due, cost)
+    if cost == 1 then return rate.after(p, due) end
+    return min(rate.nth(p, due, cost + 1), due + LONGEST_US)
+  end
+
+  -- reach_us: how far ahead the due of a node may lie, at an interval.
+  function paid.reach_us(d, p, interval_us)
+    local reach = min(LONGEST_US, (d and d.cost or 1) * interval_us)
+    return p.job and max(reach, p.job.interval_us) or reach
+  end
+
+  -- dues: the two dues of a node that meets this one: what it waited by order, and what nobody knows, counts for both.
+  function paid.dues(d, due)
+    local latest = max(d.unit_due, d.job_due)
+    if due > latest then return due, due end
+    return min(d.unit_due, due), min(d.job_due, due)
+  end
+
+  -- units: how far the turn of a child goes with a job of this cost (tree/share), in steps of a job of cost 1.
+  function paid.units(p, cost)
+    if cost == 1 or p.ignores_cost then return 1 end
+    if not p.job then return cost end
+    return max(cost * p.interval_us, p.job.interval_us) / max(p.interval_us, p.job.interval_us)
+  end
+end

@@ -1,0 +1,103 @@
+-- needs: base
+-- Quotas: at most so many in each window of the calendar. Nothing here calls Redis.
+--
+-- The windows of a quota { count, period_us, offset_us } are aligned to multiples of its period since 1970, in UTC or in a time zone
+-- with that offset. What was used of a node's windows is a table: <period_us>@<offset_us> -> { ends, used }, in units as charged. It
+-- is known by its windows, so a changed count goes on from what was used.
+--
+-- A window counts until it ends, also where the clock stepped back: then what follows is counted in it too. Where it ends more than a
+-- period ahead the step was a large one, and the window is forgotten.
+
+local quota = {}
+do
+  local digits = base.digits
+
+  local fmod
+  at_first_call[#at_first_call + 1] = function() fmod = math.fmod end
+
+  -- name_of: how the windows of a quota are known.
+  local function name_of(q)
+    q.name = q.name or format('%.0f@%.0f', q.period_us, q.offset_us)
+    return q.name
+  end
+
+  -- end_of: when the window ends in which a moment lies.
+  local function end_of(q, now)
+    return now + q.period_us - fmod(now + q.offset_us, q.period_us)
+  end
+
+  local function counts(window, q, now)
+    return window ~= nil and now < window.ends and window.ends <= now + q.period_us
+  end
+
+  -- till: when the last of the windows ends in which so many units have no room; 0: they have room in all of them. What is larger than
+  -- a quota goes alone in a window.
+  function quota.till(windows, quotas, now, units)
+    local till = 0
+    for _, q in ipairs(quotas) do
+      local window = windows[name_of(q)]
+      if counts(window, q, now) and window.used > 0 and window.used + units > q.count then till = max(till, window.ends) end
+    end
+    return till
+  end
+
+  -- charge: so many units have left. Replies when the last of the windows ends that are used up by now; 0: none is.
+  function quota.charge(windows, quotas, now, units)
+    local till = 0
+    for i = 1, #quotas do
+      local q = quotas[i]
+      local name = q.name or name_of(q)
+      local window = windows[name]
+      if counts(window, q, now) then
+        window.used = window.used + units
+      else
+        window = { ends = end_of(q, now), used = units }
+        windows[name] = window
+      end
+      if window.used >= q.count and window.ends > till then till = window.ends end
+    end
+    return till
+  end
+
+  -- adjust: of what left at a moment so many units more, or less, count, where that window has not ended.
+  function quota.adjust(windows, quotas, left_us, units)
+    for _, q in ipairs(quotas) do
+      local window = windows[name_of(q)]
+      if window and window.ends - q.period_us <= left_us then window.used = max(0, window.used + units) end
+    end
+  end
+
+  -- used: for each quota { count, period_us, offset_us, used, us until its window ends }, for people.
+  function quota.used(windows, quotas, now)
+    local list = {}
+    for i, q in ipairs(quotas) do
+      local window = windows and windows[name_of(q)]
+      local is_open = counts(window, q, now)
+      list[i] = { count = q.count, period_us = q.period_us, offset_us = q.offset_us, used = is_open and window.used or 0,
+        ends_us = (is_open and window.ends or end_of(q, now)) - now }
+    end
+    return list
+  end
+
+  -- over: when the last window of some ends, and nothing of them is worth keeping; 0: there is none.
+  function quota.over(windows)
+    local over = 0
+    for _, window in pairs(windows) do over = max(over, window.ends) end
+    return over
+  end
+
+  -- encode, decode: "<period>@<offset>:<ends>:<used> ...", without windows that are over.
+  function quota.encode(windows, now)
+    local list = {}
+    for name, window in pairs(windows) do
+      if now < window.ends then list[#list + 1] = name .. ':' .. digits(window.ends) .. ':' .. digits(window.used) end
+    end
+    return table.concat(list, ' ')
+  end
+
+  function quota.decode(text)
+    local windows = {}
+    for name, ends, used in gmatch(text, '(%d+@%-?%d+):(%d+):(%d+)') do windows[name] = { ends = ends + 0, used = used + 0 } end
+    return windows
+  end
+end

@@ -1,0 +1,57 @@
+-- needs: base, limiter, pace.rate, route.forward
+-- Prepared policies: what follows from the fields of one, so that it need not be read again. Nothing here calls Redis.
+
+local prepared = {}
+do
+  -- For how long the ids of jobs are remembered unless `dedup` was written.
+  local DEDUP_US = 600000000
+
+  -- How slow-downs last unless `slow` was written.
+  local SLOW = { initial_us = 1000000, max_us = 600000000, cap_us = 3600000000, adaptive = false }
+
+  -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them after the
+  -- key. Its place is that among the gates of the same recipe.
+  local function prepare_gates(p)
+    p.gates = {}
+    local nth = {}
+    for n, gate in ipairs(p.admit or {}) do
+      local kind = limiter.by_name[gate.limiter]
+      if not kind then error('no limiter ' .. tostring(gate.limiter)) end
+      local learnt, err = limiter.learn(kind, gate.args)
+      if not learnt then error(err.err) end
+      nth[gate.limiter] = (nth[gate.limiter] or 0) + 1
+      p.gates[n] = {
+        name = gate.limiter, place = nth[gate.limiter], limiter = kind, p = learnt, given = gate.args[kind.takes + 1] ~= nil,
+      }
+    end
+  end
+
+  -- policy: what follows from the fields of a policy. A budget may have no rate: then it is never early. `forwards`: the routes of the
+  -- record that forward, for the policy of a bucket.
+  function prepared.policy(p, forwards)
+    if p.count then rate.prepare(p) else p.step, p.part, p.interval_us = 0, 0, 0 end
+    p.lease = base.digits(p.lease_ms or 0)
+    p.drop_oldest = p.overflow == 'drop-oldest'
+    p.weight = p.weight or 1
+    if p.within == '' then p.within = nil end
+    if p.concurrency == 0 then p.concurrency = nil end
+    forward.fit(p, forwards)
+    if p.quotas and not p.quotas[1] then p.quotas = nil end
+    p.slow = p.slow or SLOW
+    p.dedup_us = p.dedup_us or DEDUP_US
+    if p.ttl_us == 0 then p.ttl_us = nil end
+    -- `job_rate` as a rate, or in place of one: then it does not matter what a job costs.
+    p.job = nil
+    if (p.job_count or 0) > 0 and not p.count then
+      p.count, p.period_us, p.ignores_cost = p.job_count, p.job_period_us, true
+      rate.prepare(p)
+    elseif (p.job_count or 0) > 0 then
+      p.job = { count = p.job_count, period_us = p.job_period_us }
+      rate.prepare(p.job)
+    end
+    p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
+    p.ordered = p.ordered and p.concurrency == 1
+    prepare_gates(p)
+    return p
+  end
+end

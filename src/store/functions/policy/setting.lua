@@ -1,0 +1,168 @@
+-- needs: base, policy.chain
+-- Settings: what operators set at run time, as it is stored, and what it makes of a policy. Nothing here calls Redis.
+--
+-- A setting is one key of one name or glob: { text, policy, since, by, user, reason }, and a timed one `till` as well.
+--   text    the value as an operator writes it            policy   the fields of a policy that it stands for
+--   since   when it was set                               till     when it ends by itself
+-- Both times are texts, for the JSON of Redis keeps 14 digits of a number.
+-- The settings of one name or glob are an entry: { v, keys = { <key> = { lasting, timed } } }. A timed setting lies over the lasting
+-- one of the same key, which is back at its end. Those of globs have a `seq`, which counts: the one set last wins, for each key by
+-- itself.
+-- The keys `pause` and `close` hold whichever name or glob says so; of all others the exact name wins over globs.
+
+local setting = {}
+do
+  local VERSION = 1
+  local SMALL_STEP_US = 10000000 -- of a clock
+
+  -- The fields that make a policy (the others are derived from them by policy/prepared).
+  local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
+    'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set', 'match', 'dedup_us', 'ttl_us', 'job_count',
+    'job_period_us' }
+
+  -- What can be set: the keys of a policy, and what stops a bucket.
+  local KEYS = {
+    rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true, catch_up = true,
+    admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true, dedup = true, ttl = true, job_rate = true,
+    pause = true, close = true,
+  }
+
+  function setting.is_key(key) return KEYS[key] == true end
+
+  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a value.
+  local DAY_US = 86400000000
+  local WHOLE = {
+    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
+    attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
+    catch_up_us = { 0, 366 * DAY_US }, concurrency = { 0, 100000 }, weight = { 1, 1000 }, dedup_us = { 1, 366 * DAY_US }, ttl_us = { 0, 366 * DAY_US },
+    job_count = { 0, 50000000 }, job_period_us = { 0, 366 * DAY_US },
+  }
+  local function is_table(value) return type(value) == 'table' end
+  local function is_bool(value) return type(value) == 'boolean' end
+  local IS_GOOD = {
+    overflow = function(text) return text == 'reject' or text == 'drop-oldest' end,
+    route = function(text) return type(text) == 'string' and #text <= 64 and find(text, '^[%w_.-]+$') ~= nil end,
+    within = function(text) return type(text) == 'string' and #text <= 200 end,
+    admit = is_table, quotas = is_table, slow = is_table, ordered = is_bool, catch_up_set = is_bool,
+  }
+
+  -- makes_sense: whether each of some fields of a policy may hold what it does.
+  function setting.makes_sense(fields)
+    for name, value in pairs(fields) do
+      local range, is_good = WHOLE[name], IS_GOOD[name]
+      if range then
+        if type(value) ~= 'number' or value % 1 ~= 0 or value < range[1] or value > range[2] then return false end
+      elseif not is_good or not is_good(value) then
+        return false
+      end
+    end
+    return true
+  end
+
+  -- fresh: an entry without settings.
+  function setting.fresh()
+    return { v = VERSION, keys = {} }
+  end
+
+  -- decode: an entry, or the table of all globs, from its JSON; nil and whether a newer version wrote it.
+  function setting.decode(json)
+    local ok, entry = pcall(cjson.decode, json)
+    if not ok or type(entry) ~= 'table' or type(entry.v) ~= 'number' then return nil, false end
+    if entry.v > VERSION then return nil, true end
+    return entry
+  end
+
+  -- in_force: of one key of an entry, the setting that counts at `now`, or nil.
+  function setting.in_force(one, now)
+    if one.timed and now < one.timed.till + 0 then return one.timed end
+    return one.lasting
+  end
+
+  -- next_end: when the first timed setting of an entry ends, or `huge`.
+  function setting.next_end(entry)
+    local first = huge
+    for _, one in pairs(entry.keys) do
+      if one.timed then first = min(first, one.timed.till + 0) end
+    end
+    return first
+  end
+
+  -- without_over: drop from an entry what is over at `now`. Replies whether anything was, and whether anything is left.
+  function setting.without_over(entry, now)
+    local dropped, left = false, false
+    for key, one in pairs(entry.keys) do
+      if one.timed and now >= one.timed.till + 0 then one.timed, dropped = nil, true end
+      if one.timed or one.lasting then left = true else entry.keys[key] = nil end
+    end
+    return dropped, left
+  end
+
+  -- bring_back: a timed setting that was made later than now is one of before the clock stepped back: it ends, counted from now, after
+  -- as long as it was made for. A small step changes nothing. Replies whether any of an entry was brought back.
+  function setting.bring_back(entry, now, now_text)
+    local any = false
+    for _, one in pairs(entry.keys) do
+      local it = one.timed
+      if it and it.since + 0 > now + SMALL_STEP_US then
+        it.till, it.since, any = base.digits(it.till - it.since + now), now_text, true
+      end
+    end
+    return any
+  end
+
+  -- winners: of each key the setting that counts: key -> { setting, match }. `own` is the entry of the exact name, or nil; `globs`
+  -- a list of { match, entry } of those that match.
+  local function winners(own, own_now, globs, globs_now)
+    local won, seqs = {}, {}
+    for _, g in ipairs(globs) do
+      for key, one in pairs(g.entry.keys) do
+        local it = setting.in_force(one, globs_now)
+        if it and it.seq > (seqs[key] or -1) then won[key], seqs[key] = { setting = it, match = g.match }, it.seq end
+      end
+    end
+    for key, one in pairs(own and own.entry.keys or {}) do
+      local it = setting.in_force(one, own_now)
+      if it then won[key] = { setting = it, match = own.match } end
+    end
+    return won
+  end
+
+  -- apply: a policy with the settings of a name laid over it: the fields of a new one, with
+  --   paused, closed   the name or glob that pauses or closes it     set   which key was set, by what: { setting, match }
+  --   entry            that of [[bucket]] which it comes from, by its place; nil: none
+  --   stars_of         the name or glob for which its `within` is set: {n} is one of its stars; nil: those of the entry's match
+  -- or nil where nothing applies to it. Where `is_usable` is given, what it says no to is left out.
+  function setting.apply(p, own, own_now, globs, globs_now, is_usable)
+    local won = winners(own, own_now, globs, globs_now)
+    if next(won) == nil then return nil end
+    local fields = { set = won, entry = p.entry }
+    for _, name in ipairs(FIELDS) do fields[name] = p[name] end
+    if p.ignores_cost then fields.count, fields.period_us = nil, nil end -- they stand for its job_rate (policy/prepared)
+    for key, one in pairs(won) do
+      if key == 'pause' then
+        fields.paused = one.match
+      elseif key == 'close' then
+        fields.closed = one.match
+      elseif not is_usable or is_usable(one.setting.policy) then
+        for name, value in pairs(one.setting.policy) do fields[name] = value end
+        if key == 'within' then fields.stars_of = chain.budget_of(one.match) or one.match end
+      end
+    end
+    if fields.closed then fields.capacity, fields.overflow = 0, 'reject' end
+    return fields
+  end
+
+  -- till: when the first timed setting of those that apply ends, after `now`; nil where none does.
+  function setting.till(own, globs, now)
+    local first = huge
+    local function look(entry)
+      for _, one in pairs(entry.keys) do
+        local ends = one.timed and one.timed.till + 0 or now
+        if ends > now then first = min(first, ends) end
+      end
+    end
+    if own then look(own.entry) end
+    for _, g in ipairs(globs) do look(g.entry) end
+    return first < huge and first or nil
+  end
+end

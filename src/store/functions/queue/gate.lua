@@ -1,0 +1,45 @@
+-- needs: base, base.keys
+-- Gates: the limiters that a policy names in `admit`, before the doors that run code. A plain LPUSH runs none.
+--
+-- A gate's state is one key, which expires; its place is that among the gates of the same recipe in the policy.
+
+local gate = {}
+do
+  local NONE = {}
+
+  -- read: each gate of a bucket, and how things stand at it; or nil and the error.
+  function gate.read(ctx, s)
+    if #s.p.gates == 0 then return NONE end
+    local gates = {}
+    for n, wanted in ipairs(s.p.gates) do
+      local key, state = keys.gate(ctx.space, wanted.name, wanted.place, s.bucket), {}
+      local err = wanted.limiter.read(state, key, ctx.now, wanted.p, wanted.given)
+      if err then return nil, redis.error_reply(err.err .. ' (gate ' .. key .. ')') end
+      gates[n] = { name = wanted.name, limiter = wanted.limiter, p = wanted.p, state = state }
+    end
+    return gates
+  end
+
+  -- let_in: how many of n the gates allow.
+  function gate.let_in(gates, n)
+    for i = 1, #gates do n = min(n, max(0, gates[i].state.free)) end
+    return n
+  end
+
+  -- charge: n jobs pass.
+  function gate.charge(gates, n)
+    for i = 1, #gates do gates[i].limiter.charge(gates[i].state, gates[i].p, n) end
+  end
+
+  -- wait_ms: until one of them lets one more in; 0 when it does now.
+  function gate.wait_ms(one)
+    return one.state.free >= 1 and 0 or one.limiter.wait_ms(one.state, one.p, 1)
+  end
+
+  -- longest_wait_ms: until all of them do.
+  function gate.longest_wait_ms(gates)
+    local wait = 0
+    for _, one in ipairs(gates) do wait = max(wait, gate.wait_ms(one)) end
+    return wait
+  end
+end

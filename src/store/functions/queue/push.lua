@@ -1,0 +1,275 @@
+-- needs: base, base.call, base.keys, base.names, base.partition, pace.rate, policy.record, queue.bucket, queue.gate,
+--   queue.places, queue.rejected, queue.rejecting, queue.retries, route.room, tree.budget
+-- The atomic door: push, and peek, which tells without changing anything.
+
+local push = {}
+do
+  local refuse, wrong_type, is_error = base.refuse, base.wrong_type, base.is_error
+  local eta_ms, retry_after_ms = rate.eta_ms, rate.retry_after_ms
+
+  local MOST_JOBS = 1000
+
+  local opened -- the space of the last call that could open one: only another one may be out of reach
+
+  -- stored: what is stored of the bucket behind a queue key: its name, and its length, place, due and level; or nil and an error. Its
+  -- context is filled only where more than a rate may keep a bucket from going.
+  local function stored(redis_keys, now_us)
+    if #redis_keys ~= 1 then return nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
+    local queue = redis_keys[1]
+    local space, name = keys.split_queue(queue)
+    if not space or not names.is_bucket(name) then
+      return nil, refuse('BADBUCKET', 'the key must be <prefix>:queue:<bucket>, and the bucket 1 to 200 bytes of UTF-8'
+        .. ' without control characters, { or }')
+    end
+    local ctx
+    if space == opened then
+      ctx = context.look(space, now_us)
+    else
+      local ok
+      ok, ctx = pcall(context.look, space, now_us)
+      if not ok then return nil, partition.not_opened(ctx, name) end
+      opened = space
+    end
+    local elsewhere = (not ctx.id or (ctx.rec.base or ctx.rec).cut) and partition.elsewhere(ctx, name)
+    if elsewhere then return nil, refuse('BADBUCKET', name .. ' is not taken here: ' .. elsewhere) end
+    local len = pcall_redis('LLEN', queue)
+    if is_error(len) then return nil, wrong_type(queue, 'list') end
+    if not ctx.is_simple or ctx.held ~= '' then context.fill(ctx) end
+    local place, due = places.find(ctx, name)
+    local level = call('HGET', ctx.k.level, name)
+    return ctx, name, len, place, due, level and tonumber(level) or nil
+  end
+
+  -- read: the state of the bucket behind a queue key, or nil and an error.
+  local function read(redis_keys, now_us)
+    local ctx, name, len, place, due, level = stored(redis_keys, now_us)
+    if not ctx then return nil, nil, name end
+    context.fill(ctx)
+    return ctx, bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level)
+  end
+
+  push.read = read
+
+  -- fits: how many of n jobs go in, past the gates and into what is free; and for how many there are free places.
+  function push.fits(s, gates, n)
+    if not s.p.drop_oldest and s.len + n > s.p.capacity then n = max(0, s.p.capacity - s.len) end
+    return gate.let_in(gates, n), n
+  end
+
+  -- begun: the due of a bucket once jobs come into it. The time since the due of one without work earns no credit.
+  local function begun(ctx, name, due, len)
+    if not due or due < ctx.now and len == 0 and not retries.has_ended(ctx, name) then return ctx.now end
+    return due
+  end
+
+  local function begun_due(ctx, s) return begun(ctx, s.bucket, s.due, s.len) end
+  push.begun_due = begun_due
+
+  -- begins: jobs come into a bucket. One without a queue may have work all the same: retries, or delayed jobs whose time has come.
+  local function begins(ctx, s)
+    s.due = begun_due(ctx, s)
+    local had_work = s.len > 0 or s.place ~= nil and s.place ~= ctx.k.rest
+    if s.p.parent and not s.p.refused and not had_work then budget.arrives(ctx, s.p.parent, s.bucket) end
+    if not had_work then room.came_anew(ctx, s.bucket, s.p) end
+  end
+  push.begins = begins
+
+  -- level_of: how many jobs a bucket keeps of those that it has and those that come.
+  function push.level_of(s)
+    return s.len > s.p.capacity and s.len or s.p.capacity
+  end
+
+  -- reckoned: a due of a bucket as a reply reckons with it: of a held or paused bucket, or one without a free slot, as if that ended now.
+  function push.reckoned(ctx, s, due)
+    if s.p.paused or s.place == ctx.k.full or places.is_held(ctx, s.place) then return max(due, ctx.now) end
+    return due
+  end
+
+  -- reckoned_due: the one that it has.
+  function push.reckoned_due(ctx, s) return push.reckoned(ctx, s, s.due or ctx.now) end
+
+  local reckoned_due = push.reckoned_due
+
+  -- eta_of: when the n-th waiting job is due, by the bucket and by every budget above it.
+  local function eta_of(ctx, p, due, n)
+    local eta = eta_ms(p, due, ctx.now, n)
+    return p.parent and not p.refused and max(eta, (budget.eta_ms(ctx, p.parent, n))) or eta
+  end
+
+  push.eta_of = eta_of
+
+  -- wait_for_room: how long until one place is expected to be free: the next job leaves.
+  local function wait_for_room(ctx, p, due)
+    return p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
+  end
+
+  push.wait_for_room = wait_for_room
+
+  -- verdict: the reply to a push of n jobs of which some were accepted, and stand in the queue now.
+  function push.verdict(ctx, s, gates, n, accepted)
+    local p, due, wait = s.p, reckoned_due(ctx, s), -1
+    if accepted < n then
+      wait = gate.longest_wait_ms(gates)
+      if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, wait_for_room(ctx, p, due)) end
+    end
+    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or p.parent and eta_of(ctx, p, due, s.len) or eta_ms(p, due, ctx.now, s.len) }
+  end
+
+  -- can_be_cut: nothing keeps what is above the level of a bucket from being cut, or what `n` more jobs drop; else the error.
+  function push.can_be_cut(ctx, s, n)
+    if s.over == 0 and not (s.p.drop_oldest and s.len + n > s.p.capacity) then return nil end
+    local stream = ctx.k.rejected
+    if is_error(pcall_redis('XLEN', stream)) then return wrong_type(stream, 'stream') end
+  end
+
+  -- count_refused: n jobs were refused.
+  function push.count_refused(ctx, s, n)
+    context.count(ctx, 'rejected', n)
+    context.count(ctx, 'turned_away', n)
+    if s.p.closed then context.count(ctx, 'closed', n) end
+    rejecting.add(ctx, s.bucket, n)
+  end
+
+  -- put_in: the first n of some jobs go into the queue; with drop-oldest older ones go for them.
+  local function put_in(ctx, s, gates, jobs, n)
+    begins(ctx, s)
+    if gates[1] then gate.charge(gates, n) end
+    call('LPUSH', s.queue, unpack(jobs, 1, n))
+    local level = push.level_of(s)
+    s.len = s.len + n
+    if s.len > level then
+      s.over, s.len = s.len - level, level
+      rejected.cut(ctx, s)
+    end
+  end
+
+  push.put_in = put_in
+
+  -- stand: a bucket waits where it must from now on. It is written.
+  local function stand(ctx, s)
+    if s.due then
+      -- An empty bucket may stand on the schedule for a retry.
+      s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
+      places.commit(ctx, s, bucket.place(ctx, s) or s.place)
+    elseif s.stored_due and s.stored_due > ctx.now then
+      places.commit(ctx, s, nil) -- by a new rate it rested for long enough
+    end
+    places.flush(ctx)
+  end
+  push.stand = stand
+
+  -- too_large: the refusal of the first of some jobs that is too large, or nil.
+  local function too_large(ctx, jobs)
+    local limit = ctx.limits.max_job_bytes
+    for i = 1, #jobs do
+      if #jobs[i] > limit then
+        return refuse('TOOLARGE', 'job ' .. i .. ' has ' .. #jobs[i] .. ' bytes, limits.max_job_bytes is ' .. limit)
+      end
+    end
+  end
+
+  -- plain_push: a push into a bucket that waits for nothing but its rate, with room for all jobs, where nothing is set and nothing changes: most
+  -- pushes. It does what the steps of `push` would do. Replies nil where it is none, and nothing was done.
+  local function plain_push(ctx, name, queue, jobs, len, place, due, for_no_ttl)
+    local k, now, n, p = ctx.k, ctx.now, #jobs, ctx.rec.plain or record.policy_of(ctx.rec, name)
+    local waits_by_rate = place == k.schedule or place == nil or place == k.rest
+    if not waits_by_rate or len + n > p.capacity or p.gates[1] or for_no_ttl and p.ttl_us then return nil end
+    local err = too_large(ctx, jobs)
+    if err then return err end
+    local stored_due = due
+    if due and due > now + p.interval_us then due = now + p.interval_us end
+    if due and due <= now and place == k.rest then due = nil end
+    due = begun(ctx, name, due, len)
+    if place ~= k.schedule and len == 0 then room.came_anew(ctx, name, p) end
+    context.count(ctx, 'pushed', n)
+    call('LPUSH', queue, unpack(jobs))
+    if place ~= k.schedule or due ~= stored_due then places.schedule(ctx, name, place, due) end
+    return { n, len + n, p.capacity, -1, eta_ms(p, due, now, len + n) }
+  end
+
+  -- drip_push: put jobs into a bucket, never over its capacity nor past its gates. It never dispatches.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   job [job ...] (1 to 1,000); `for_no_ttl`: nothing is done, and nothing replied, where the bucket has a `ttl`
+  -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1 }
+  -- errors BADBUCKET BADARG TOOMANY TOOLARGE WRONGTYPE OOM; nothing is changed
+  -- cost   O(jobs)
+  function push.push(redis_keys, jobs, now_us, for_no_ttl)
+    if #redis_keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
+    if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
+    local ctx, name, len, place, due, level = stored(redis_keys, now_us)
+    if not ctx then return name end
+    if not level and not ctx.is_filled then
+      local reply = plain_push(ctx, name, redis_keys[1], jobs, len, place, due, for_no_ttl)
+      if reply then return reply end
+    end
+    context.fill(ctx)
+    local s, err = bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level), nil
+    if for_no_ttl and s.p.ttl_us then return nil end
+    if s.p.refused then return refuse('BADBUCKET', s.bucket .. ' has no budget to leave through: ' .. s.p.refused) end
+    local gates
+    gates, err = gate.read(ctx, s)
+    if err then return err end
+    err = too_large(ctx, jobs)
+    if err then return err end
+    err = (s.over > 0 or s.p.drop_oldest) and push.can_be_cut(ctx, s, #jobs)
+    if err then return err end
+    -- checks end here
+    rejected.settle(ctx, s)
+    local accepted, places_for = push.fits(s, gates, #jobs)
+    if accepted > 0 then context.count(ctx, 'pushed', accepted) end
+    if accepted < #jobs then
+      push.count_refused(ctx, s, #jobs - accepted)
+      if accepted < places_for then context.count(ctx, 'gated', places_for - accepted) end
+    end
+    if accepted > 0 then put_in(ctx, s, gates, jobs, accepted) end
+    stand(ctx, s)
+    return push.verdict(ctx, s, gates, #jobs, accepted)
+  end
+
+  -- drip_peek: how full a bucket is. It does not ask the gates: whoever pushes plainly does not pass them.
+  -- keys   <prefix>:queue:<bucket>
+  -- reply  { 0, depth, capacity, retry_after_ms or -1 (there is room), eta_ms of the next job or -1 (none waits) }
+  -- errors BADBUCKET BADARG WRONGTYPE
+  -- cost   O(1)
+  function push.peek(redis_keys, args, now_us)
+    if #args > 0 then return refuse('BADARG', 'peek takes a key and nothing else') end
+    local ctx, s, err = read(redis_keys, now_us)
+    if err then return err end
+    local due = reckoned_due(ctx, s)
+    local full = s.len >= s.p.capacity and not s.p.drop_oldest
+    return {
+      0, s.len, s.p.capacity,
+      full and wait_for_room(ctx, s.p, due) or -1,
+      s.len == 0 and -1 or eta_of(ctx, s.p, due, 1),
+    }
+  end
+
+  -- drip__look: everything that is true of one bucket, for `dripd status`.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us
+  -- reply  { depth, capacity, due in us from now (-1 = none), held 0/1, retries, count, period_us, lease_ms,
+  --          attempts (both 0 where its route forwards), overflow, route,
+  --          { { { limiter, limit, remaining, ms until it lets one in }, ... for each gate },
+  --            the name or glob that pauses it and when that ends, the one that closes it and when that ends ('' = nothing, never),
+  --            why nothing may leave it ('' = it may), and how many delayed jobs wait } }
+  -- errors as peek
+  -- cost   O(1)
+  function push.look(redis_keys, args)
+    local ctx, s, err = read(redis_keys, args[1])
+    if err then return err end
+    local gates
+    gates, err = gate.read(ctx, s)
+    if err then return err end
+    for i, one in ipairs(gates) do
+      gates[i] = { one.name, one.p.limit, max(0, one.state.free), gate.wait_ms(one) }
+    end
+    local p, waiting, later = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket), pcall_redis('ZCARD', ctx.k.delayed .. s.bucket)
+    return {
+      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, places.is_held(ctx, s.place) and 1 or 0,
+      is_error(waiting) and 0 or waiting,
+      p.count, p.period_us, p.forward and 0 or p.lease_ms, p.forward and 0 or p.attempts, p.overflow, p.route,
+      { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '', p.closed and p.set.close.setting.till or '',
+        p.refused or '', is_error(later) and 0 or later },
+    }
+  end
+end

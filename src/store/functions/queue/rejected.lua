@@ -1,0 +1,96 @@
+-- needs: base, base.call, queue.bucket, queue.element, queue.ids, queue.rejecting
+-- Rejected: what did not fit, was dropped or is too large: the stream that keeps it, and the cut that feeds it.
+
+local rejected = {}
+do
+  local digits, is_error = base.digits, base.is_error
+  local note, count = context.note, context.count
+
+  local EXCERPT = 4096             -- bytes kept of a job
+  local STREAM_BYTES = 64 * MIB    -- size of the stream
+  local SURELY_SMALL = 12000       -- so many entries are below that size whatever they hold
+  local MEASURE_EVERY = 256        -- entries between two looks at the size of a longer one
+
+  -- add: an entry: the first 4 KiB of a job, with its size where that is not all of it, or a count of jobs. Replies false where
+  -- the stream does not take it.
+  function rejected.add(ctx, name, reason, field, value)
+    local keep, stream, added = ctx.limits.rejected_keep, ctx.k.rejected, nil
+    if #value > EXCERPT then
+      added = pcall_redis('XADD', stream, 'MAXLEN', keep, '*', 'bucket', name, field, sub(value, 1, EXCERPT), 'reason', reason,
+        'bytes', #value)
+    else
+      added = pcall_redis('XADD', stream, 'MAXLEN', keep, '*', 'bucket', name, field, value, 'reason', reason)
+    end
+    if is_error(added) then
+      note(ctx, 'refused', stream, is_error(added))
+      return false
+    end
+    ctx.entries = ctx.entries + 1
+    local m = ctx.memory
+    m.entries = m.entries + 1
+    -- All of it is measured, for what is sampled is its oldest part.
+    if keep > SURELY_SMALL and m.entries % MEASURE_EVERY == 1 then
+      local bytes = call('MEMORY', 'USAGE', stream, 'SAMPLES', 0)
+      if bytes > STREAM_BYTES then
+        call('XTRIM', stream, 'MAXLEN', floor(call('XLEN', stream) * STREAM_BYTES / bytes))
+      end
+    end
+    return true
+  end
+
+  -- cut: take what is above its level out of a queue, in one LTRIM: the newest, or the oldest with drop-oldest. The `batch`
+  -- oldest of the cut get an entry each, as far as the bytes of this call go; the others get one entry with their count.
+  -- The jobs are read one by one, for nothing tells how large the next one is.
+  -- Replies false, having changed no queue, when they could not be recorded.
+  function rejected.cut(ctx, s)
+    local queue, over, oldest_first, gone = s.queue, s.over, s.p.drop_oldest, {}
+    local reason, shown, most = oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
+    while shown < most and ctx.bytes < MIB do
+      local stored = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
+      local job, o = stored, nil
+      if ctx.mark then job, o = element.body_of(ctx.mark, stored) end
+      if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
+      shown, ctx.bytes = shown + 1, ctx.bytes + #stored
+      if o then gone[#gone + 1] = o end
+    end
+    if shown < over and not rejected.add(ctx, s.bucket, reason, 'count', digits(over - shown)) then return false end
+    if oldest_first then call('LTRIM', queue, 0, -(over + 1)) else call('LTRIM', queue, over, -1) end
+    for _, o in ipairs(gone) do
+      local it = ids.of_job(ctx, s.bucket, o)
+      if oldest_first and it then ids.forget(ctx, s.bucket, o.id) else ids.left(ctx, s.bucket, o, it) end
+    end
+    ctx.rejected = ctx.rejected + over
+    count(ctx, oldest_first and 'dropped' or 'rejected', over)
+    if reason == 'closed' then count(ctx, 'closed', over) end
+    rejecting.add(ctx, s.bucket, over)
+    s.over = 0
+    return true
+  end
+
+  -- settle: make a bucket what was decided, its place aside: cut it, write its level, mark a change as having reached it.
+  -- Replies false when it could not be cut.
+  function rejected.settle(ctx, s)
+    if s.over == 0 and not s.fresh and s.level == s.stored_level then return true end
+    if s.over > 0 and not rejected.cut(ctx, s) then
+      -- What it may keep must be known also when the change has spread and it is cut later.
+      if s.fresh then
+        bucket.keep_level(ctx, s)
+        bucket.mark_reached(ctx, s)
+      end
+      return false
+    end
+    bucket.keep_level(ctx, s)
+    if s.fresh then bucket.mark_reached(ctx, s) end
+    return true
+  end
+
+  -- turn_away: a job over max_job_bytes, or one whose deadline is over, is gone when its turn comes, and takes no slot: `reason` is 'too_large'
+  -- or 'expired'. Replies false when that cannot be recorded.
+  function rejected.turn_away(ctx, s, job, reason)
+    if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
+    ctx.rejected, ctx.bytes = ctx.rejected + 1, ctx.bytes + #job
+    count(ctx, reason, 1)
+    rejecting.add(ctx, s.bucket, 1)
+    return true
+  end
+end

@@ -1,0 +1,344 @@
+-- needs: base, base.call, base.names, pace.rate, policy.chain, policy.record, queue.delayed, queue.element,
+--   queue.gate, queue.ids, queue.places, queue.push, queue.rejected, queue.retries, route.routes, tree.budget,
+--   tree.waiting
+-- The door with options: submit, and what can be asked and done about a submitted job by its id: find and cancel.
+
+local submit = {}
+do
+  local refuse, whole, digits = base.refuse, base.whole, base.digits
+
+  local LONGEST_MS = 366 * 86400000 -- of a delay and of a deadline
+  local COST_MOST = 100000
+  local HEADERS_MOST, HEADERS_BYTES = 8, 1024
+  local SUBMITS_MOST = 100  -- in a call
+  local WORDS_MOST = 40     -- of a job: more cannot be right, and what is wrong stands in the first ones
+  local SIBLINGS_MOST = 100 -- children of a budget whose weights are read for an estimate
+
+  local upper
+  at_first_call[#at_first_call + 1] = function() upper = string.upper end
+
+  -- ---- what was asked for ----
+
+  local function number_of(text, least, most)
+    local n = whole(text)
+    return n and n >= least and n <= most and n or nil
+  end
+
+  -- add_header: one more header. Replies why it cannot be, or nil.
+  local function add_header(headers, name, value)
+    if not name or not value then return 'HEADER needs a name and a value' end
+    if name == '' or find(name, '[^a-z0-9-]') then return 'HEADER needs a name of a-z, 0-9 and -, not "' .. names.as_text(name, 50) .. '"' end
+    if find(value, '[^ -~]') then return 'HEADER ' .. name .. ' needs a value of plain characters, space to ~' end
+    local bytes = #name + #value
+    for i = 1, #headers, 2 do
+      if headers[i] == name then return 'HEADER ' .. name .. ' is given twice' end
+      bytes = bytes + #headers[i] + #headers[i + 1]
+    end
+    if #headers == 2 * HEADERS_MOST then return 'at most ' .. HEADERS_MOST .. ' of HEADER' end
+    if bytes > HEADERS_BYTES then return 'all of HEADER together have at most ' .. HEADERS_BYTES .. ' bytes' end
+    headers[#headers + 1], headers[#headers + 2] = name, value
+  end
+
+  -- What each option takes: its values are put into `o`; the reply is why that cannot be, or nil.
+  local OPTIONS = {
+    ID = function(o, text)
+      if not text or not element.is_id(text) then return 'ID needs 1 to 200 bytes of ! to ~' end
+      o.id = text
+    end,
+    DELAY = function(o, text)
+      o.delay_ms = number_of(text, 0, LONGEST_MS)
+      if not o.delay_ms then return 'DELAY needs whole milliseconds, 0 to ' .. digits(LONGEST_MS) end
+      if o.at_ms then return 'DELAY and AT exclude each other' end
+    end,
+    AT = function(o, text)
+      o.at_ms = whole(text)
+      if not o.at_ms then return 'AT needs whole milliseconds since 1970' end
+      if o.delay_ms then return 'AT and DELAY exclude each other' end
+    end,
+    TTL = function(o, text)
+      o.ttl_ms = number_of(text, 1, LONGEST_MS)
+      if not o.ttl_ms then return 'TTL needs whole milliseconds, 1 to ' .. digits(LONGEST_MS) end
+    end,
+    COST = function(o, text)
+      o.cost = number_of(text, 1, COST_MOST)
+      if not o.cost then return 'COST needs a whole number, 1 to ' .. COST_MOST end
+    end,
+  }
+
+  -- options_of: what follows the job, or nil and the error.
+  local function options_of(args)
+    local o, i, said = { headers = {} }, 2, {}
+    while i <= #args do
+      local option, why = upper(args[i]), nil
+      if option == 'HEADER' then
+        why = add_header(o.headers, args[i + 1], args[i + 2])
+        i = i + 1
+      elseif not OPTIONS[option] then
+        why = '"' .. names.as_text(args[i], 50) .. '" is none of ID, DELAY, AT, TTL, COST and HEADER'
+      elseif said[option] then
+        why = option .. ' is given twice'
+      else
+        said[option] = true
+        why = OPTIONS[option](o, args[i + 1])
+      end
+      if why then return nil, refuse('BADARG', why) end
+      i = i + 2
+    end
+    o.cost = o.cost or 1
+    return o
+  end
+
+  -- time_of: when a delayed job may leave; nil for one that need not wait; or nil and the error.
+  local function time_of(ctx, o)
+    local at = o.delay_ms and ctx.now + o.delay_ms * 1000 or o.at_ms and o.at_ms * 1000
+    if not at or at <= ctx.now then return nil end
+    if at > ctx.now + LONGEST_MS * 1000 then return nil, refuse('BADARG', 'AT is more than 366 days ahead') end
+    return at
+  end
+
+  -- ---- what becomes of it ----
+
+  -- leaves: when the n-th job of a bucket could leave at the earliest, in ms, and which node decides that.
+  local function leaves(ctx, s, due, n)
+    local p, eta, by = s.p, rate.eta_ms(s.p, due, ctx.now, n), s.bucket
+    if p.parent then
+      local above, id = budget.eta_ms(ctx, p.parent, n)
+      if above > eta then eta, by = above, chain.budget_of(id) end
+    end
+    return eta, by
+  end
+
+  -- weights: the weights of what waits for a share of a budget, a bucket aside, all together. Of many only the first are read.
+  local function weights(ctx, parent, name)
+    local key, sum, n = waiting.key(ctx, parent), 0, 0
+    for _, member in ipairs(call('ZRANGE', key, '0', SIBLINGS_MOST - 1)) do
+      local id = sub(member, 17)
+      local p = id ~= name and record.policy_of(ctx.rec, id)
+      if p then sum, n = sum + p.weight, n + 1 end
+    end
+    if n < SIBLINGS_MOST - 1 then return sum end
+    return sum / n * (call('ZCARD', key) - 1)
+  end
+
+  -- expected_ms: when the n-th job of a bucket is expected to leave: in the share that its bucket has beside those that wait with it for the
+  -- same budget, and no earlier than its turns at its route, where buckets are held for that.
+  local function expected_ms(ctx, s, n, eta)
+    local p = s.p
+    local up = p.parent and budget.get(ctx, p.parent).p
+    if ctx.held ~= '' then -- its route may hold it: then it gets a turn in each round
+      local turn_us, round_us = routes.turn_us(ctx, s)
+      eta = max(eta, ceil((turn_us + (n - 1) * round_us) / 1000))
+    end
+    if not up or not up.count then return eta end
+    local others = weights(ctx, p.parent, s.bucket)
+    return max(eta, ceil(n * up.period_us / up.count * (others + p.weight) / p.weight / 1000))
+  end
+
+  -- answer: the nine values of a verdict: those of drip_push, then the verdict, the id, when the job is expected to leave, and who decides that.
+  local function answer(s, verdict, told)
+    local eta = told.eta or -1
+    return {
+      told.accepted or 0, told.depth or s.len, s.p.capacity, told.retry or -1, eta, verdict, told.id or '', told.expected or eta,
+      told.by or s.bucket,
+    }
+  end
+
+  -- duplicate: this id was accepted before. Nothing is changed.
+  local function duplicate(ctx, s, o)
+    context.count(ctx, 'duplicates', 1)
+    local it = ids.find(ctx, s.bucket, o.id)
+    local eta = it and not ids.is_cancelled(it) and max(0, ceil((it.eta_us - ctx.now) / 1000))
+    return answer(s, 'duplicate', { accepted = 1, eta = eta, id = o.id })
+  end
+
+  -- slowest: the gate that lets nobody in for the longest, and for how long; nil where all let one in.
+  local function slowest(gates)
+    local wait, name = -1, nil
+    for _, one in ipairs(gates) do
+      local ms = one.state.free < 1 and gate.wait_ms(one) or -1
+      if ms > wait then wait, name = ms, one.name end
+    end
+    return name, wait
+  end
+
+  -- refusal: why a job is not accepted: a verdict and what is told with it; nil: it is.
+  --   at     when it may leave, nil: at once           due   that of its bucket, were it accepted      depth   of where it would wait
+  local function refusal(ctx, s, gates, o, at, due, depth)
+    local p, own = s.p, at and depth or nil
+    if depth >= p.capacity and (at or not p.drop_oldest) then
+      local first = at and delayed.first_time(ctx, s.bucket) or huge -- a closed bucket is full though none waits
+      local wait = push.wait_for_room(ctx, p, first < huge and max(first, due) or due)
+      return 'full', { depth = own, retry = max(wait, gate.longest_wait_ms(gates)) }
+    end
+    if o.ttl_ms then
+      local eta, by = leaves(ctx, s, at and max(at, due) or due, at and 1 or min(s.len + 1, p.capacity))
+      local left = eta - (at and ceil((at - ctx.now) / 1000) or 0) - o.ttl_ms
+      if left > 0 then return 'late', { depth = own, retry = left, by = by } end
+    end
+    local name, wait = slowest(gates)
+    if name then return 'gated', { depth = own, retry = wait, by = name } end
+  end
+
+  -- turn_down: a job is not accepted. What plain pushes left above the level is cut, as by every push.
+  local function turn_down(ctx, s, verdict, told)
+    push.count_refused(ctx, s, 1)
+    if verdict ~= 'full' then context.count(ctx, verdict, 1) end
+    push.stand(ctx, s)
+    return answer(s, verdict, told)
+  end
+
+  -- stored: a job with its options as it is stored, under an id.
+  local function stored(ctx, o, at, job)
+    if not ctx.mark then
+      ctx.mark = element.make_mark(ctx.id, ctx.now_text)
+      call('HSET', ctx.k.policy, 'mark', ctx.mark)
+    end
+    o.is_given, o.id, o.accepted_us = o.id ~= nil, o.id or ctx.now_text .. '-' .. digits(ctx.calls), ctx.now
+    o.deadline_us = o.ttl_ms and (at or ctx.now) + o.ttl_ms * 1000 or nil
+    return element.pack(ctx.mark, o, job)
+  end
+
+  -- queue_up: a job goes into the queue.
+  local function queue_up(ctx, s, gates, o, job)
+    push.put_in(ctx, s, gates, { stored(ctx, o, nil, job) }, 1)
+    local due = push.reckoned_due(ctx, s)
+    local eta, by = leaves(ctx, s, due, s.len)
+    local expected = expected_ms(ctx, s, s.len, eta)
+    ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'q', ctx.now + eta * 1000)
+    push.stand(ctx, s)
+    return answer(s, 'queued', { accepted = 1, eta = eta, expected = expected, id = o.id, by = by })
+  end
+
+  -- put_aside: a job waits for its time.
+  local function put_aside(ctx, s, gates, o, at, due, depth, job)
+    gate.charge(gates, 1)
+    local eta, by = leaves(ctx, s, max(at, due), 1)
+    delayed.add(ctx, s.bucket, at, stored(ctx, o, at, job))
+    local earlier = retries.expect(ctx, s.bucket, at)
+    ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'd', ctx.now + eta * 1000)
+    context.count(ctx, 'delayed', 1)
+    push.stand(ctx, s)
+    if earlier and at < places.first_due(ctx) then context.wake(ctx.k) end
+    return answer(s, 'delayed', { accepted = 1, depth = depth + 1, eta = eta, id = o.id, by = by })
+  end
+
+  -- drip_submit: put one job with options into a bucket. It never dispatches.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   job [ID id] [DELAY ms | AT unix_ms] [TTL ms] [COST n] [HEADER name value] ...
+  -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1, verdict, id ('' when refused), expected_ms or -1, by }
+  --        verdict: queued, delayed, duplicate (nothing was changed), full, late, gated; by: the bucket, budget or gate that decides
+  -- errors BADBUCKET BADARG TOOLARGE WRONGTYPE OOM; nothing is changed
+  -- cost   O(log n)
+  function submit.submit(redis_keys, args, now_us)
+    if #redis_keys == 1 and #args == 0 then return refuse('BADARG', 'no job given') end
+    local job, o, err = args[1], options_of(args)
+    if err then return err end
+    local ctx, s
+    ctx, s, err = push.read(redis_keys, now_us)
+    if err then return err end
+    local p, name, limit = s.p, s.bucket, ctx.limits.max_job_bytes
+    if p.refused then return refuse('BADBUCKET', name .. ' has no budget to leave through: ' .. p.refused) end
+    if #job > limit then return refuse('TOOLARGE', 'the job has ' .. #job .. ' bytes, limits.max_job_bytes is ' .. limit) end
+    local gates, at
+    gates, err = gate.read(ctx, s)
+    if err then return err end
+    at, err = time_of(ctx, o)
+    err = err or push.can_be_cut(ctx, s, 1) or ids.wrong_type(ctx, name) or delayed.wrong_type(ctx, name)
+    if err then return err end
+    o.ttl_ms = o.ttl_ms or p.ttl_us and p.ttl_us / 1000
+    if o.id and ids.is_remembered(ctx, name, p, o.id) then return duplicate(ctx, s, o) end
+    local due, depth = push.reckoned(ctx, s, push.begun_due(ctx, s)), at and delayed.count(ctx, name) or s.len
+    local verdict, told = refusal(ctx, s, gates, o, at, due, depth)
+    -- checks end here
+    rejected.settle(ctx, s)
+    if verdict then return turn_down(ctx, s, verdict, told) end
+    context.count(ctx, 'pushed', 1)
+    if at then return put_aside(ctx, s, gates, o, at, due, depth, job) end
+    return queue_up(ctx, s, gates, o, job)
+  end
+
+  -- drip__post: put one job into a bucket that tells a time if the bucket asks for one: with a `ttl` it is submitted, else pushed.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us, job
+  -- reply  as drip_submit, or as drip_push
+  -- errors as those
+  -- cost   that of a push, or of a push and a submit
+  function submit.post(redis_keys, args)
+    local job = { args[2] }
+    local replied = push.push(redis_keys, job, args[1], true)
+    if replied then return replied end
+    return submit.submit(redis_keys, job, args[1])
+  end
+
+  -- drip_submit_all: submit several jobs to a bucket, one after the other. Each is judged by itself. It is what `dripd push` calls.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   "1": stop at the first that finds no room or is kept out by a gate | "0"; then of each job how many words it has, the job
+  --        and its options as drip_submit takes them; at most 100 jobs
+  -- reply  { what drip_submit replies, ... } as far as it came; the last one may be { an error, as a text }: as an error it would stand for all
+  -- errors BADARG TOOMANY; nothing is changed
+  -- cost   O(jobs log n)
+  function submit.all(redis_keys, args, now_us)
+    local stops, calls, i = args[1] == '1', {}, 2
+    while i <= #args do
+      local n = whole(args[i])
+      if not n or n < 1 or i + n > #args then return refuse('BADARG', 'of each job its number of words is needed, and so many words') end
+      if #calls == SUBMITS_MOST then return refuse('TOOMANY', 'at most ' .. SUBMITS_MOST .. ' jobs a call; split the push') end
+      calls[#calls + 1] = { unpack(args, i + 1, i + min(n, WORDS_MOST)) }
+      i = i + n + 1
+    end
+    local replies = {}
+    for at, words in ipairs(calls) do
+      local reply = submit.submit(redis_keys, words, now_us)
+      replies[at] = reply.err and { reply.err } or reply
+      if reply.err or stops and (reply[6] == 'full' or reply[6] == 'gated') then break end
+    end
+    return replies
+  end
+
+  -- ---- one job, by its id ----
+
+  -- read_one: the state of the bucket and the id that a call is about, or nil and the error.
+  local function read_one(redis_keys, args, now_us)
+    local id = args[1]
+    if #args ~= 1 or not element.is_id(id) then return nil, nil, refuse('BADARG', 'one id is needed: 1 to 200 bytes of ! to ~') end
+    local ctx, s, err = push.read(redis_keys, now_us)
+    if not err then err = ids.wrong_type(ctx, s.bucket) end
+    return ctx, s, err
+  end
+
+  -- drip_cancel: a job that waits is not to leave: it is dropped when its turn comes, without a slot. Until then it takes up room.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   id
+  -- reply  1 it will not leave: it is cancelled, or was dropped before; 2 it has left already; 0 it is not known
+  -- errors BADBUCKET BADARG WRONGTYPE; nothing is changed
+  -- cost   O(1)
+  function submit.cancel(redis_keys, args, now_us)
+    local ctx, s, err = read_one(redis_keys, args, now_us)
+    if err then return err end
+    local it = ids.find(ctx, s.bucket, args[1])
+    if it then
+      if not ids.is_cancelled(it) then ids.cancel(ctx, s.bucket, args[1], it) end
+      return 1
+    end
+    local is_remembered, was_dropped = ids.is_remembered(ctx, s.bucket, s.p, args[1])
+    return is_remembered and (was_dropped and 1 or 2) or 0
+  end
+
+  local STATES = { q = 'queued', d = 'delayed', r = 'retrying' }
+
+  -- drip_find: how things stand with a job.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   id
+  -- reply  { queued, delayed, retrying, left (dispatched, or gone otherwise) or unknown; eta_ms: what was answered at the accept, less the time
+  --        since, or until its back-off ends; -1: it waits no more; attempt: which one comes next, 0: none that is known }
+  -- errors BADBUCKET BADARG WRONGTYPE
+  -- cost   O(1)
+  function submit.find(redis_keys, args, now_us)
+    local ctx, s, err = read_one(redis_keys, args, now_us)
+    if err then return err end
+    local it = ids.find(ctx, s.bucket, args[1])
+    if it and not ids.is_cancelled(it) then return { STATES[it.state], max(0, ceil((it.eta_us - ctx.now) / 1000)), it.attempt } end
+    local is_known = it or ids.is_remembered(ctx, s.bucket, s.p, args[1])
+    return { is_known and 'left' or 'unknown', -1, 0 }
+  end
+end

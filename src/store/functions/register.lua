@@ -1,0 +1,103 @@
+-- needs: base, base.partition, control.change, control.copies, control.daemons, control.policy, control.purge, jobs,
+--   jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.drain, queue.push, queue.submit, route.routes,
+--   view.audit, view.explain, view.figures, view.front, view.met, view.rows, view.walk
+-- The functions by name. A public one takes no clock: its step is told '', the server's. Its twin drip__<name> takes the time
+-- as the first argument, as every internal one does.
+
+do
+  local function bind()
+    for i = 1, #at_first_call do at_first_call[i]() end
+    at_first_call = nil
+  end
+
+  local function rest(args)
+    local list = {}
+    for i = 2, #args do list[i - 1] = args[i] end
+    return list
+  end
+
+  local function register(name, flags, step)
+    redis.register_function {
+      function_name = name, flags = flags,
+      callback = function(redis_keys, args)
+        if not call then bind() end
+        local key = redis_keys[1]
+        if key and find(key, '{', 1, true) and partition.stands_still(key) then
+          return base.refuse('TRYAGAIN', 'the partition moves to another server; nothing was changed')
+        end
+        return step(redis_keys, args, '')
+      end,
+    }
+  end
+
+  local function public(name, step, flags)
+    register('drip_' .. name, flags, step)
+    register('drip__' .. name, flags, function(redis_keys, args) return step(redis_keys, rest(args), args[1]) end)
+  end
+
+  local function internal(name, step, flags)
+    register('drip__' .. name, flags or { 'allow-oom' }, step)
+  end
+
+  local function limit(name, door)
+    register('drip_' .. name, {}, limiter.outside(door))
+    register('drip__' .. name, {}, function(redis_keys, args) return door(redis_keys, rest(args), args[1]) end)
+  end
+
+  local kinds = limiter.by_name
+
+  public('push', push.push, {})
+  public('peek', push.peek, { 'no-writes' })
+  public('submit', submit.submit, {})
+  public('submit_all', submit.all, {})
+  public('cancel', submit.cancel, { 'allow-oom' })
+  public('find', submit.find, { 'no-writes' })
+  public('ack', jobs.ack, { 'allow-oom' })
+  public('adjust', jobs.adjust, { 'allow-oom' })
+  public('fail', jobs.fail, { 'allow-oom' })
+  public('slow', throttle.slow, { 'allow-oom' })
+  limit('fixed_window', limiter.door(kinds['fixed-window']))
+  limit('sliding_window', limiter.door(kinds['sliding-window']))
+  limit('sliding_counter', limiter.door(kinds['sliding-counter']))
+  limit('token_bucket', limiter.door(kinds['token-bucket']))
+  limit('leaky_meter', limiter.door(kinds['leaky-meter']))
+  limit('throttle', limiter.throttle_door())
+  internal('post', submit.post, {})
+  internal('drain', drain.drain)
+  internal('wake', drain.wake)
+  internal('reap', reap.reap)
+  internal('heal', heal.heal)
+  internal('policy', policy.put)
+  internal('route', policy.make_route)
+  internal('changed', copies.changed, { 'no-writes' })
+  internal('copy', copies.copy)
+  internal('set', change.set)
+  internal('slow_node', throttle.slow_node)
+  internal('settings', change.list, { 'no-writes' })
+  internal('explain', explain.explain, { 'no-writes' })
+  internal('explain_budget', explain.budget, { 'no-writes' })
+  internal('what_if', explain.what_if, { 'no-writes' })
+  internal('met', met.count, { 'no-writes' })
+  internal('look', push.look, { 'no-writes' })
+  internal('beat', daemons.beat)
+  internal('daemons', daemons.living, { 'no-writes' })
+  internal('purge', purge.purge)
+  internal('dead_list', dead.list, { 'no-writes' })
+  internal('dead_count', dead.count, { 'no-writes' })
+  internal('dead_retry', dead.retry)
+  internal('dead_drop', dead.drop)
+  internal('walk', walk.page, { 'no-writes' })
+  internal('rank', walk.rank, { 'no-writes' })
+  internal('top', walk.top, { 'no-writes' })
+  internal('rows', rows.buckets, { 'no-writes' })
+  internal('budget_rows', rows.budgets, { 'no-writes' })
+  internal('front', front.jobs, { 'no-writes' })
+  internal('drips', front.drips, { 'no-writes' })
+  internal('figures', figures.read, { 'no-writes' })
+  internal('routes', routes.list, { 'no-writes' })
+  internal('audit', audit.audit, { 'no-writes' })
+
+  -- drip__version: which library this is, and whom it speaks to.
+  -- reply  { its version, the oldest library version whose daemons understand its replies }
+  internal('version', function() return { VERSION, OLDEST_DAEMON } end, { 'no-writes' })
+end

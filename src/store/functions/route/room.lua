@@ -1,0 +1,318 @@
+-- needs: base, base.call, base.keys, policy.record, route, route.forward
+-- Rooms: how many more jobs a route takes now. What lies undelivered in a route is kept as short in time as its workers are fast: what
+-- waits, waits in its bucket, where its rate, its share, its order and its pauses still hold. The cure is that of bufferbloat: the age is
+-- bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of Linux (Herbert 2011).
+--
+-- A job is *undelivered* while no worker has read it; in a list, while it is there. The *age* of a route is how long ago the oldest of
+-- them left its bucket. Nothing leaves a bucket for a route
+--   R1  while its age is over its `ready_window`
+--   R2  while its *limit* of jobs are undelivered. It starts at 8. While buckets are held (queue/places) the route is looked at every 20 ms:
+--       where a look finds it empty the limit doubles, and the next look follows at once; where the age is over the window it falls to
+--       limit * window / age, once a window. Where nothing was held for a second it starts anew
+--   and while limits.max_ready are undelivered. With the window "off" that alone.
+--
+-- A room `r` is remembered between calls:
+--   stream, forward        its key; at which list (route/forward), or nil
+--   sent, counted          jobs that entered since this memory began, and how many of those the figures know of (base/call)
+--   left                   how many more may enter, as far as is known
+--   base                   the length of its stream when that was known, less `sent`: longer, somebody else has written to it
+--   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
+--   looked, looked_us      in which call it was looked at closely, and when it was looked at
+--   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
+--   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before that
+--   marks                  of a list: how many jobs had been sent when (`mark`)
+--   is_shared              of a list: others push into it too, and it was not empty since
+--   lefts, turned_us       when the buckets that are held again and again had their last turn (`turn_of`), and when any had; it is forgotten where
+--                          none had for a second
+--   samples                how many jobs its workers had taken when, for their pace (`taken_by`)
+-- It is believed for as long as its numbers prove that nothing is over a bound, for 100 ms at most, and never from before another server may
+-- have been at work (`trusted_us`, base/memory). Otherwise the route is looked at.
+
+local room = {}
+do
+  local is_error, whole, note = base.is_error, base.whole, context.note
+
+  local START = 8              -- the limit of a route of which nothing is known
+  local ANEW_US = 1000000      -- without a held bucket for so long the limit starts anew
+  local BELIEVED_US = 100000   -- after so long a route is looked at again
+  local LEFTS_MOST = 20000     -- buckets whose last turn is remembered
+  local MARKS = 16             -- marks of a list in one window, about
+  local SAMPLE_US = 1000000    -- how often it is noted what was taken
+  local PACE_US = 10000000     -- the pace of workers is that of so long
+
+  local function fresh(stream)
+    return {
+      stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge, limit = START, cut_us = -huge,
+      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false, gone = 0, lefts = nil, left_count = 0, samples = {}, call = 0, looked = 0, to = nil,
+    }
+  end
+
+  -- of_memory: the room of a route as it is remembered; made where it is not. `f` is its entry, where it forwards.
+  local function of_memory(ctx, name, f)
+    local rooms = ctx.memory.rooms
+    local r, to = rooms[name], f and f.to
+    if not r or r.to ~= to then -- its jobs go elsewhere now
+      r = fresh(keys.ready(ctx.space, name))
+      rooms[name] = r
+    end
+    r.entry, r.to = f, to
+    return r
+  end
+
+  -- window_of: the window of a route in us; nil: it is off.
+  function room.window_of(ctx, name)
+    local rec = ctx.rec.base or ctx.rec
+    local us = rec.ready_windows and rec.ready_windows[name] or ctx.limits.ready_window_us
+    return us > 0 and us or nil
+  end
+
+  -- ---- the age ----
+
+  -- left_at: when the job of an entry left its bucket; of one that somebody else put there, when he did.
+  local function left_at(ctx, entry)
+    local fields = entry[2]
+    for i = 1, #fields, 2 do
+      if fields[i] == 'job' then ctx.bytes = ctx.bytes + #fields[i + 1] end
+      local at = fields[i] == 'at_us' and whole(fields[i + 1])
+      if at then return at end
+    end
+    return match(entry[1], '^%d+') * 1000
+  end
+
+  -- age_of_stream: the age of a stream, given its oldest undelivered entry.
+  function room.age_of_stream(ctx, name, oldest, group)
+    local r = ctx.memory.rooms[name]
+    local is_known = r and r.oldest_after == (group and group['last-delivered-id'] or '') and r.oldest_us
+    return max(0, ctx.now - (is_known or left_at(ctx, oldest)))
+  end
+
+  -- find_oldest: when the oldest undelivered job of a stream left. Replies whether there is one. The entry is read whole, so it is read
+  -- once.
+  local function find_oldest(ctx, r, group)
+    local after = group and group['last-delivered-id'] or ''
+    if r.oldest_after ~= after then
+      local entry = route.oldest(r.stream, group)
+      if not entry then return false end
+      r.oldest_us, r.oldest_after = left_at(ctx, entry), after
+    end
+    r.oldest_us = min(r.oldest_us, ctx.now) -- one that is ahead of the clock ages from now on
+    r.since_us = r.oldest_us
+    return true
+  end
+
+  -- mark: so many jobs had been sent to a list by now. The first in a list is as old as the first mark that it is not older than; what was
+  -- there before this server knew of it counts as sent just then.
+  local function mark(ctx, r, window)
+    local marks = r.marks
+    local last = marks[#marks]
+    if last and ctx.now - last.at < window / MARKS then last.upto = r.sent else marks[#marks + 1] = { upto = r.sent, at = ctx.now } end
+  end
+
+  local function find_first_of_list(ctx, r, length)
+    local marks, gone = r.marks or {}, r.sent - length -- so many of those that were sent are there no more
+    if length == 0 then r.is_shared = false elseif r.marks and gone < r.gone then r.is_shared = true end
+    r.marks, r.gone = marks, gone
+    while marks[1] and marks[1].upto <= gone do table.remove(marks, 1) end
+    if not marks[1] then marks[1] = { upto = r.sent, at = ctx.now } end
+    r.since_us = marks[1].at
+  end
+
+  -- age_of_list: the age of a list of this length, as far as is known.
+  function room.age_of_list(ctx, name, length)
+    local r = ctx.memory.rooms[name]
+    if length == 0 or not r or not r.marks or r.is_shared then return 0 end
+    for _, one in ipairs(r.marks) do
+      if one.upto > r.sent - length then return max(0, ctx.now - one.at) end
+    end
+    return 0
+  end
+
+  -- ---- looking ----
+
+  -- taken_by: so many jobs of a route were taken by now, as far as this memory goes back.
+  local function taken_by(ctx, r, undelivered)
+    local samples, now = r.samples, ctx.now
+    local last = samples[#samples]
+    if last and now >= last.at and now - last.at < SAMPLE_US then return end
+    if last and now < last.at then samples = {} end -- the clock stepped back
+    while samples[2] and samples[2].at <= now - PACE_US do table.remove(samples, 1) end
+    samples[#samples + 1] = { at = now, taken = r.sent - undelivered }
+    r.samples = samples
+  end
+
+  -- pace_of: how many jobs workers took in how long, over the last ten seconds; nil where that is not known. Where it is not told how many are
+  -- undelivered now, it is as of the last sample.
+  function room.pace_of(ctx, name, undelivered)
+    local r = ctx.memory.rooms[name]
+    local samples = r and r.samples or {}
+    local first, last = samples[1], undelivered and { at = ctx.now, taken = r and r.sent - undelivered } or samples[#samples]
+    for i = 2, #samples do
+      if samples[i].at <= last.at - PACE_US then first = samples[i] end
+    end
+    if not first or last.at - first.at < SAMPLE_US then return nil end
+    return max(0, last.taken - first.taken), last.at - first.at
+  end
+
+  -- limit_of: the limit of a route as it is now.
+  function room.limit_of(ctx, name)
+    local r = ctx.memory.rooms[name]
+    if not room.window_of(ctx, name) or r and r.is_shared then return ctx.limits.max_ready end
+    local is_known = r and (route.is_held(ctx, name) or ctx.now - r.held_us <= ANEW_US)
+    return min(is_known and r.limit or START, ctx.limits.max_ready)
+  end
+
+  -- learn: what a look has found: so many undelivered jobs. `is_held_look`: buckets wait, and are to have their turns.
+  local function learn(ctx, name, r, undelivered, is_held_look)
+    local now, window, most = ctx.now, room.window_of(ctx, name), ctx.limits.max_ready
+    r.doubled = false
+    if window then
+      local age = now - r.since_us
+      if route.is_held(ctx, name) then
+        r.held_us = now
+      elseif now - r.held_us > ANEW_US or now < r.held_us then
+        r.limit = START
+      end
+      if age > window and (now - r.cut_us > window or now < r.cut_us) then
+        r.limit, r.cut_us = max(1, floor(r.limit * window / age)), now
+      elseif is_held_look and undelivered == 0 and r.limit < most then
+        r.limit, r.doubled = min(2 * r.limit, most), true
+      end
+      most = age > window and 0 or min(r.limit, most)
+    end
+    r.left = most - undelivered
+    taken_by(ctx, r, undelivered)
+  end
+
+  -- look_at_list: look at a route that forwards. Of a list that others push into as well nobody can tell which jobs are whose, nor how old they are:
+  -- there limits.max_ready bounds its length, and nothing else does.
+  local function look_at_list(ctx, name, r, is_held_look)
+    local at, length, key, _, err = forward.look(r.entry, ctx.k)
+    r.stream, r.forward, r.length = at.to, at, length
+    find_first_of_list(ctx, r, length)
+    learn(ctx, name, r, length, is_held_look)
+    if r.is_shared then r.left, r.doubled = ctx.limits.max_ready - length, false end
+    if key then
+      r.left, r.doubled = 0, false
+      note(ctx, 'wrong-type', key, err)
+    end
+  end
+
+  -- make_stream: an empty stream may be missing. Replies an error, or nil.
+  local function make_stream(ctx, name, r)
+    if call('EXISTS', r.stream) == 0 then return route.make(ctx.space, name) end
+    if not record.names_route(ctx.rec, name) then
+      call('SADD', ctx.k.routes, name) -- one that only operators have set: the reaper lets go of it while it is empty
+    end
+  end
+
+  -- look_at_stream: look at a route that has a ready stream, of this length.
+  local function look_at_stream(ctx, name, r, length, is_held_look)
+    local undelivered, window = length, room.window_of(ctx, name)
+    if r.looked_us < ctx.memory.trusted_us then r.since_us, r.oldest_after = -huge, nil end
+    -- The length is a cheap upper bound of what is undelivered: with the window off the group is asked only where that is not enough, or buckets are
+    -- held, for it says how many of them have their turns.
+    if length > 0 and (window or is_held_look or length >= ctx.limits.max_ready) then
+      local group = route.group_of(r.stream)
+      if not group then route.make(ctx.space, name) end
+      undelivered = group and route.undelivered(group, length) or length
+      local is_over = window and (ctx.now - r.since_us > window or ctx.now < r.since_us or undelivered >= r.limit)
+      if undelivered > 0 and is_over and not find_oldest(ctx, r, group) then undelivered = 0 end
+    elseif length > 0 then
+      r.looked = 0 -- where that does not prove enough, it is looked at once more
+    end
+    if undelivered == 0 then r.since_us = ctx.now end
+    r.base = length - r.sent
+    learn(ctx, name, r, undelivered, is_held_look)
+  end
+
+  -- look: look at a route; `length` is that of its stream, or an error.
+  local function look(ctx, name, r, length, is_held_look)
+    r.looked = ctx.calls
+    local err = not r.entry and (is_error(length) or length == 0 and make_stream(ctx, name, r))
+    if r.entry then
+      look_at_list(ctx, name, r, is_held_look)
+    elseif err then
+      r.left, r.doubled = 0, false
+      note(ctx, 'wrong-type', r.stream, err)
+    else
+      look_at_stream(ctx, name, r, length, is_held_look)
+    end
+    r.looked_us = ctx.now
+  end
+
+  local function length_of(r) return not r.entry and pcall_redis('XLEN', r.stream) or nil end
+
+  -- proves: whether what is known of a stream of this length says that it takes one more.
+  local function proves(ctx, name, r, length)
+    local now = ctx.now
+    if r.left <= 0 or now < r.looked_us or now - r.looked_us > BELIEVED_US or r.looked_us < ctx.memory.trusted_us then return false end
+    local window = room.window_of(ctx, name)
+    if window and now - r.since_us > window then return false end
+    return type(length) == 'number' and length > 0 and length <= r.base + r.sent
+  end
+
+  -- of: how many more jobs a route takes now: `left` of what it replies. While buckets are held for it, it takes none but theirs
+  -- (`for_held`).
+  -- reads   the stream      writes  the stream and its group where they are missing
+  -- cost    1 call a route, 2 where it is empty or near a bound, and the bytes of one job where its workers are behind
+  function room.of(ctx, name)
+    local r = of_memory(ctx, name, forward.of(ctx.rec, name))
+    ctx.rooms[name] = r
+    if r.call ~= ctx.calls then
+      r.call = ctx.calls
+      local length = length_of(r)
+      if r.entry or not proves(ctx, name, r, length) then look(ctx, name, r, length, false) end
+    elseif r.left <= 0 and r.looked ~= ctx.calls then
+      look(ctx, name, r, length_of(r), false)
+    end
+    return r
+  end
+
+  -- for_held: the same for the buckets that are held. Afterwards, where any are left (`close`), it takes no others in this call.
+  function room.for_held(ctx, name)
+    local r = of_memory(ctx, name, forward.of(ctx.rec, name))
+    ctx.rooms[name], r.call = r, ctx.calls
+    if ctx.now - r.turned_us > ANEW_US then r.lefts, r.left_count = nil, 0 end
+    r.turned_us = ctx.now
+    look(ctx, name, r, length_of(r), true)
+    return r
+  end
+
+  function room.close(ctx, r)
+    r.left, r.looked = 0, ctx.calls
+  end
+
+  -- count: what entered in this call is counted from now on.
+  function room.count(ctx)
+    for name, r in pairs(ctx.rooms) do
+      local n = r.sent - r.counted
+      if n > 0 then
+        r.counted = r.sent
+        context.count(ctx, 'dispatched:' .. name, n)
+        if r.forward then context.count(ctx, 'forwarded', n) end
+        if r.marks then mark(ctx, r, room.window_of(ctx, name) or SAMPLE_US) end
+      end
+    end
+  end
+
+  -- ---- turns of held buckets ----
+
+  -- turn_of: the rank of a bucket among those that are held: when its last job left, or its first one came. It is known of those that had a
+  -- turn since buckets are held; of the others its due stands for it.
+  function room.turn_of(ctx, s)
+    local r = ctx.memory.rooms[s.p.route]
+    return r and r.lefts and r.lefts[s.bucket] or min(s.due, ctx.now)
+  end
+
+  -- had_turn: a held bucket had its turn. came_anew: one that had no work has some.
+  function room.had_turn(ctx, r, name)
+    if not r.lefts or r.left_count >= LEFTS_MOST then r.lefts, r.left_count = {}, 0 end
+    if not r.lefts[name] then r.left_count = r.left_count + 1 end
+    r.lefts[name] = ctx.now
+  end
+
+  function room.came_anew(ctx, name, p)
+    local r = ctx.held ~= '' and ctx.memory.rooms[p.route]
+    if r and r.lefts and r.lefts[name] then r.lefts[name], r.left_count = nil, r.left_count - 1 end
+  end
+end

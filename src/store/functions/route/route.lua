@@ -1,0 +1,179 @@
+-- needs: base, base.keys, route.forward
+-- Routes: the ready streams, and the lists that others work on (route/forward). How many jobs each still takes is in route/room.
+
+local route = {}
+do
+  local is_error = base.is_error
+
+  local LAST_ID = '18446744073709551615-18446744073709551615' -- there is none after it, and Redis takes it for no beginning of a range
+
+  -- make: see that a route's stream and its group exist. Called only inside functions that may run when memory is full, or a
+  -- full Redis could never be emptied. Replies an error, or nil.
+  function route.make(space, name)
+    local made = pcall_redis('XGROUP', 'CREATE', keys.ready(space, name), 'workers', '0', 'MKSTREAM')
+    local err = is_error(made)
+    if err and not find(err, 'BUSYGROUP', 1, true) then return err end
+    call('SADD', keys.of(space).routes, name)
+  end
+
+  -- refuse: the refusal of what needs a stream that could not be made.
+  function route.refuse(space, name, err)
+    local key = keys.ready(space, name)
+    if find(err, 'WRONGTYPE', 1, true) then return base.wrong_type(key, 'stream') end
+    return base.refuse('WRONGTYPE', 'route ' .. name .. ' has no stream ' .. key .. ': ' .. err)
+  end
+
+  -- by_name: what Redis lists as name, value, name, value, ….
+  local function by_name(list)
+    local fields = {}
+    for i = 1, #list, 2 do fields[list[i]] = list[i + 1] end
+    return fields
+  end
+
+  -- group_of: what Redis says of the group `workers` of a stream, or nil where it is missing.
+  function route.group_of(stream)
+    for _, list in ipairs(call('XINFO', 'GROUPS', stream)) do
+      local group = by_name(list)
+      if group.name == 'workers' then return group end
+    end
+  end
+
+  -- Two subcommands of XGROUP lose jobs in the wrong hands, so `dripd acl` grants them to nobody: for a daemon of that role what they are
+  -- for is left undone. Once refused they are not tried again.
+  local may_mend = true
+  local own_moves = 0 -- how often these functions called XGROUP SETID
+
+  local function mended(reply)
+    local err = is_error(reply)
+    may_mend = not (err and base.is_refused(err))
+  end
+
+  -- set_delivered: the group's last delivered id is another one from now on.
+  local function set_delivered(stream, ...)
+    mended(pcall_redis('XGROUP', 'SETID', stream, 'workers', ...))
+    if may_mend then own_moves = own_moves + 1 end
+  end
+
+  -- foreign_moves: how often others called XGROUP SETID on this server, whatever the stream. It falls where the server's figures are reset, and is
+  -- always 0 where it may not be asked for.
+  function route.foreign_moves()
+    local figures = pcall_redis('INFO', 'commandstats')
+    if is_error(figures) then return 0 end
+    return (tonumber(match(figures, 'cmdstat_xgroup|setid:calls=(%d+)')) or 0) - own_moves
+  end
+
+  -- forget_silent: let go of the names of workers that hold nothing and have not asked for so long: those that ended. One that waits in a
+  -- read without end gets its name again with its next job.
+  -- cost   O(names)
+  function route.forget_silent(stream, longer_than_ms, most)
+    local consumers = may_mend and pcall_redis('XINFO', 'CONSUMERS', stream, 'workers') or {}
+    if is_error(consumers) then return end -- no stream yet, or no group
+    for _, list in ipairs(consumers) do
+      local consumer = by_name(list)
+      if consumer.pending == 0 and consumer.idle > longer_than_ms and most > 0 then
+        mended(pcall_redis('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name))
+        if not may_mend then return end
+        most = most - 1
+      end
+    end
+  end
+
+  -- all_read: let the group's count of what it has read begin anew, where nothing is undelivered.
+  function route.all_read(stream, group)
+    if not may_mend then return end
+    local added = by_name(call('XINFO', 'STREAM', stream))['entries-added']
+    set_delivered(stream, group['last-delivered-id'], 'ENTRIESREAD', added)
+  end
+
+  -- is_after: whether an entry id is after another one.
+  local function is_after(id, other)
+    local ms, seq = match(id, '^(%d+)-(%d+)$')
+    local other_ms, other_seq = match(other, '^(%d+)-(%d+)$')
+    if ms ~= other_ms then return tonumber(ms) > tonumber(other_ms) end
+    return tonumber(seq) > tonumber(other_seq)
+  end
+
+  -- newest_before_group: the newest id of a stream whose group is past it, or nil where it is not: somebody set it to an id in the future, and it would
+  -- deliver nothing that enters before that.
+  function route.newest_before_group(stream, group)
+    local newest = by_name(call('XINFO', 'STREAM', stream))['last-generated-id']
+    return is_after(group['last-delivered-id'], newest) and newest or nil
+  end
+
+  -- deliver_after: the group delivers what is after an id. Replies whether it may be moved.
+  function route.deliver_after(stream, id)
+    if may_mend then set_delivered(stream, id) end
+    return may_mend
+  end
+
+  -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows it as the group's lag. But it knows
+  -- none after the newest delivered entry was deleted, or after it read its append-only file; it counts undelivered entries that were
+  -- deleted (7.0.15); and a replica is not told what was read, so that after a failover the lag is too high, until the reaper mends
+  -- it. So never more than what is there and not pending.
+  function route.undelivered(group, length)
+    local most = max(0, length - group.pending)
+    return group.lag and group.lag >= 0 and min(group.lag, most) or most
+  end
+
+  -- oldest: the oldest entry that no worker has read yet, or nil.
+  function route.oldest(stream, group)
+    local delivered = group and group['last-delivered-id']
+    if delivered == LAST_ID then return nil end
+    return call('XRANGE', stream, delivered and '(' .. delivered or '-', '+', 'COUNT', 1)[1]
+  end
+
+  -- look_at_stream: how things stand with a ready stream, its key of any type or missing; for whoever explains. Writes nothing.
+  -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, oldest: the oldest of them, or nil,
+  --           group: as `group_of`, or nil }
+  function route.look_at_stream(ctx, name)
+    local r = { stream = keys.ready(ctx.space, name), ready = 0 }
+    local length = pcall_redis('XLEN', r.stream)
+    if is_error(length) then
+      r.wrong = call('TYPE', r.stream).ok
+    elseif length > 0 or call('EXISTS', r.stream) == 1 then
+      r.group = route.group_of(r.stream)
+      local most = r.group and route.undelivered(r.group, length) or length
+      r.oldest = most > 0 and route.oldest(r.stream, r.group) or nil
+      r.ready = r.oldest and most or 0
+    end
+    return r
+  end
+
+  -- look: the same of a route, whatever it is. A list has `to`, its key, and `wrong_key` and `wanted` where a key cannot be used.
+  function route.look(ctx, name)
+    local f = forward.of(ctx.rec, name)
+    if not f then return route.look_at_stream(ctx, name) end
+    local at, length, key, wanted = forward.look(f, ctx.k)
+    return { stream = at.to, to = at.to, ready = length, wrong_key = key, wanted = wanted, wrong = key and call('TYPE', key).ok }
+  end
+
+  -- names_of: the names in a text, with a space between.
+  function route.names_of(list)
+    local found = {}
+    for name in gmatch(list, '%S+') do found[#found + 1] = name end
+    return found
+  end
+
+  -- write_held: which routes buckets are held for.
+  local function write_held(ctx, held)
+    ctx.held = held
+    if held == '' then call('HDEL', ctx.k.policy, 'held') else call('HSET', ctx.k.policy, 'held', held) end
+  end
+
+  -- is_held: whether buckets are held for a route. hold: from now on. free: none are any more.
+  function route.is_held(ctx, name)
+    return ctx.held ~= '' and find(' ' .. ctx.held .. ' ', ' ' .. name .. ' ', 1, true) ~= nil
+  end
+
+  function route.hold(ctx, name)
+    if not route.is_held(ctx, name) then write_held(ctx, ctx.held == '' and name or ctx.held .. ' ' .. name) end
+  end
+
+  function route.free(ctx, name)
+    local others = {}
+    for _, other in ipairs(route.names_of(ctx.held)) do
+      if other ~= name then others[#others + 1] = other end
+    end
+    write_held(ctx, table.concat(others, ' '))
+  end
+end

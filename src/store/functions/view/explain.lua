@@ -1,0 +1,399 @@
+-- needs: base, base.call, base.keys, base.names, control.change, control.daemons, jobs.slots, pace.brake, pace.quota,
+--   pace.rate, pace.slow, policy.chain, policy.record, policy.setting, policy.settings, queue.bucket, queue.delayed,
+--   queue.element, queue.gate, queue.places, queue.push, route, route.routes, tree.budget, tree.waiting
+-- Explain: why a bucket waits, and what a change or a push would do to it. Both only read, and both reckon with the steps that do
+-- the thing itself: `bucket.decide`, the push, the rates. The words are made by the program (src/explain).
+
+local explain = {}
+do
+  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+
+  local CONSUMERS_MOST = 100   -- workers that are listed
+  local CONSUMERS_READ = 10000 -- and read, to find those who hold most
+  local COSTS_READ = 1000      -- jobs of a queue whose cost is read for a forecast, at most, and 1 MiB of them
+  local FAR = 2 ^ 53         -- what lies further ahead is as good as never
+
+  -- look: the context of a call and what is stored of a bucket, or nil and an error.
+  --   queue, name, len    its queue; wrong: the type of a key there that is no list
+  --   place, due, level   as `bucket.decide` takes them
+  local function look(redis_keys, now_us)
+    local queue = redis_keys[1] or ''
+    local space, name = keys.split_queue(queue)
+    if #redis_keys ~= 1 or not space or not names.is_bucket(name) then
+      return nil, nil, refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
+    end
+    local ctx, b = context.open(space, now_us), { queue = queue, name = name }
+    local len = pcall_redis('LLEN', queue)
+    if is_error(len) then b.wrong, len = call('TYPE', queue).ok, 0 end
+    local stands, dues = places.load(ctx, { name })
+    b.len, b.place, b.due = len, stands[1], dues[1]
+    b.level = tonumber(call('HGET', ctx.k.level, name) or nil)
+    return ctx, b
+  end
+
+  local function decide(ctx, b, p)
+    return bucket.decide(ctx, {}, b.name, b.queue, b.len, b.place, b.due, b.level, p)
+  end
+
+  -- ms: a time between two moments, in whole milliseconds, never below 0.
+  local function ms(us) return max(0, floor(us / 1000)) end
+
+  -- retries_of: how many failed jobs of a bucket wait, how many could leave, and when the first of them can; or its key's type where
+  -- that is none of ours.
+  local function retries_of(ctx, name)
+    local key = ctx.k.retry .. name
+    local waiting = pcall_redis('ZCARD', key)
+    if is_error(waiting) then return { waiting = 0, ended = 0, wrong = call('TYPE', key).ok, key = key } end
+    local r = { waiting = waiting, ended = 0 }
+    if waiting > 0 then
+      r.ended = call('ZCOUNT', key, '-inf', ctx.now_text)
+      r.first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0 -- the index tells of delayed jobs, too
+    end
+    return r
+  end
+
+  -- delayed_of: the same of its delayed jobs.
+  local function delayed_of(ctx, name)
+    local key = ctx.k.delayed .. name
+    local n = pcall_redis('ZCARD', key)
+    if is_error(n) then return { waiting = 0, ended = 0, wrong = call('TYPE', key).ok, key = key } end
+    if n == 0 then return { waiting = 0, ended = 0 } end
+    return { waiting = n, ended = call('ZCOUNT', key, '-inf', ctx.now_text), first = delayed.first_time(ctx, name) }
+  end
+
+  -- in_facts: how jobs that wait for a time stand, as it is told.
+  local function in_facts(ctx, r)
+    return { waiting = r.waiting, ended = r.ended, next_us = r.first and max(0, r.first - ctx.now) }
+  end
+
+  -- paid_of: of a node whose due is still to come what its last job cost, where that was more than one slot, and whether it is `job_rate`
+  -- that it waits for; nil where it is the plain rate.
+  local function paid_of(ctx, p, due, br)
+    local d = br and br.paid
+    if not d or not due or due <= ctx.now then return nil end
+    local by_jobs = p.job ~= nil and d.job_due > d.unit_due
+    return { by_jobs = by_jobs, cost = not by_jobs and not p.ignores_cost and d.cost > 1 and d.cost or nil }
+  end
+
+  -- bare: the name or glob of a node as people write it.
+  local function bare(id) return chain.budget_of(id) or id end
+
+  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why. A slow-down in
+  -- force is listed like a timed setting.
+  local function settings_of(ctx, id, p, br)
+    local list, d = {}, br and br.slow
+    if d and slow.matters(d, p, ctx.now) then
+      list[1] = { key = 'slow-down', text = slow.in_words(d, p), match = bare(id), since = digits(d.begun), till = digits(slow.ends(d, p)),
+        by = d.by, reason = d.reason ~= '' and d.reason or nil }
+    end
+    for key, won in pairs(p.set or {}) do
+      local it = won.setting
+      list[#list + 1] = { key = key, text = it.text, match = bare(won.match), since = it.since, till = it.till, by = it.by, user = it.user,
+        reason = it.reason }
+    end
+    table.sort(list, function(a, b) return a.key < b.key end)
+    return list[1] and list
+  end
+
+  -- level_of: one level of the chain, with what applies there and where that comes from: the place of its entry in the record, and
+  -- what is set. `id` is that of the node, `p` its policy, `place` and `due` as they are stored, `br` its brake.
+  -- (The JSON of Redis writes an empty list as a table, so none is written.)
+  local function level_of(ctx, id, p, place, due, br)
+    local budget_name = chain.budget_of(id)
+    local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
+    local entry = p.entry and entries and entries[p.entry]
+    return {
+      kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = places.word(ctx, place),
+      due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
+      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
+      refused = p.refused, within = p.parent and chain.budget_of(p.parent),
+      slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
+      paid = paid_of(ctx, p, due, br),
+      slow_us = br and br.slow and max(0, br.slow.till - ctx.now) or nil, quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
+      policy = { -- what is forwarded has no lease and is tried once
+        count = not p.ignores_cost and p.count or nil, period_us = not p.ignores_cost and p.period_us or nil,
+        job_count = (p.job_count or 0) > 0 and p.job_count or nil, job_period_us = p.job_period_us, ttl_us = p.ttl_us,
+        dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity, lease_ms = not p.forward and p.lease_ms or nil,
+        attempts = not p.forward and p.attempts or nil, backoff_initial_us = not p.forward and p.backoff_initial_us or nil,
+        backoff_max_us = not p.forward and p.backoff_max_us or nil, overflow = p.overflow, route = p.route,
+        catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
+        concurrency = p.concurrency, ordered = p.ordered,
+      },
+    }
+  end
+
+  -- share_of: whose share a node waits for: how many wait there, and how many of them go before it.
+  local function share_of(ctx, id, place, due)
+    local of = waiting.budget(ctx, place)
+    if not of then return nil end
+    return { of = chain.budget_of(of), waiting = waiting.count(ctx, place), ahead = waiting.ahead(ctx, place, id, due) }
+  end
+
+  -- budget_level: the level of a budget.
+  local function budget_level(ctx, b)
+    local p, has_work = b.p, b.place and b.place ~= ctx.k.rest
+    if not p then return { kind = 'budget', name = chain.budget_of(b.id), place = 'refused', refused = 'no [[budget]] matches it', policy = {} } end
+    local level = level_of(ctx, b.id, p, b.place, (p.count and b.due > 0 or b.went_on > ctx.now) and max(b.due, b.went_on) or nil, b.brake)
+    level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
+    level.share = has_work and share_of(ctx, b.id, b.place, b.at) or nil
+    return level
+  end
+
+  -- chain_of: all levels, from a bucket to its root.
+  local function chain_of(ctx, s)
+    local list = { level_of(ctx, s.bucket, s.p, s.place, s.due, s.brake) }
+    list[1].share = s.place and share_of(ctx, s.bucket, s.place, s.stored_due) or nil
+    if s.p.refused or not s.p.parent then return list end
+    for _, b in ipairs(budget.above(ctx, s.p.parent)) do list[#list + 1] = budget_level(ctx, b) end
+    return list
+  end
+
+  -- route_of: the route of a bucket, as it is told; and of a held bucket how many others have their turns before it.
+  local function route_of(ctx, s, r, workers)
+    local now = routes.now(ctx, s.p.route, r)
+    local is_held = places.is_held(ctx, s.place)
+    return {
+      name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0, workers = workers,
+      oldest_ms = r.oldest and ms(now.age_us) or nil, to = r.to, age_us = now.age_us, window_us = now.window_us, limit = now.limit,
+      is_own_window = (ctx.rec.base or ctx.rec).ready_windows and (ctx.rec.base or ctx.rec).ready_windows[s.p.route] ~= nil or nil,
+      held = now.held, taken = now.taken, over_us = now.over_us,
+      ahead = is_held and waiting.ahead(ctx, s.place, s.bucket, s.stored_due) or nil,
+    }
+  end
+
+  -- workers_of: who takes jobs of a route: name, leases held and ms since it was last heard of, of each. Those that hold most come
+  -- first. The second reply is how many there are. Nobody is listed where a call would have to read very many.
+  local function workers_of(r)
+    local list, reply, there_are = {}, {}, r.group and r.group.consumers or 0
+    if there_are > CONSUMERS_READ then return reply, there_are end
+    for i, flat in ipairs(r.group and call('XINFO', 'CONSUMERS', r.stream, 'workers') or {}) do
+      list[i] = {}
+      for j = 1, #flat, 2 do list[i][flat[j]] = flat[j + 1] end
+    end
+    table.sort(list, function(a, b)
+      if a.pending ~= b.pending then return a.pending > b.pending end
+      return a.name < b.name
+    end)
+    for i = 1, min(#list, CONSUMERS_MOST) do
+      local n = #reply
+      reply[n + 1], reply[n + 2], reply[n + 3] = list[i].name, list[i].pending, list[i].idle
+    end
+    return reply, #list
+  end
+
+  -- drip__explain: everything that says why a bucket waits.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us
+  -- reply  { now_us (a text), the facts (JSON), where the record comes from (JSON, '' = nobody knows),
+  --          { worker, leases held, idle_ms, ... } (at most 100 workers; their names may be any bytes) }
+  -- errors BADBUCKET
+  -- cost   O(gates, workers), the bytes of one job and of where the record comes from
+  function explain.explain(redis_keys, args)
+    local ctx, b, err = look(redis_keys, args[1])
+    if err then return err end
+    local s, wrong = decide(ctx, b), {}
+    local function is_wrong(key, type, wanted, of)
+      if type then wrong[#wrong + 1] = { key = key, type = type, wanted = wanted, of = of } end
+    end
+    is_wrong(b.queue, b.wrong, 'list')
+    local retry, r = retries_of(ctx, b.name), route.look(ctx, s.p.route)
+    local later = delayed_of(ctx, b.name)
+    is_wrong(retry.key, retry.wrong, 'sorted set')
+    is_wrong(later.key, later.wrong, 'sorted set', 'delayed')
+    is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream', 'route')
+    local gates, refused = gate.read(ctx, s)
+    for i, one in ipairs(gates or {}) do
+      gates[i] = { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
+    end
+    local workers, how_many = workers_of(r)
+    local alive = daemons.count(ctx.k.daemons, ctx.now)
+    local facts = {
+      place = places.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
+      has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
+      gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
+      retries = in_facts(ctx, retry), delayed = in_facts(ctx, later),
+      route = route_of(ctx, s, r, how_many),
+    }
+    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
+  end
+
+  -- drip__explain_budget: the same of a budget.
+  -- keys   <prefix>:policy
+  -- args   now_us, its name
+  -- reply  { now_us (a text), the facts (JSON): levels, daemons, has_record, spreading; where the record comes from }
+  -- errors BADARG: the name can be none, or no [[budget]] matches it
+  -- cost   O(levels)
+  function explain.budget(redis_keys, args)
+    local space, name = keys.space_before(redis_keys[1], 'policy'), args[2] or ''
+    if not space or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
+    local ctx = context.open(space, args[1])
+    if not ctx.rec.has_budgets or not record.policy_of(ctx.rec, chain.id_of(name)) then
+      return chain.unknown(name)
+    end
+    local levels = {}
+    for _, b in ipairs(budget.above(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
+    local alive = daemons.count(ctx.k.daemons, ctx.now)
+    local facts = {
+      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil,
+    }
+    return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '' }
+  end
+
+  -- note_limits: what a forecast under a policy cannot know of: it reckons with the pace alone.
+  local function note_limits(met, p)
+    if p.quotas then met.quota = true end
+    if p.concurrency or p.limited then met.slots = true end
+    if p.parent then met.budget = true end
+    if p.job then met['job-rate'] = true end
+  end
+
+  -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends when it ends. `entry` is what
+  -- is set for its name, `till` when something of all that is set ends. A pause that does not end by itself is taken as over.
+  -- Replies a time on the server's clock; `met` gets the word of each such pause and limit on the way.
+  local function run(ctx, s, entry, till, n, met)
+    local last
+    ctx.prev = nil
+    while true do
+      local p, k = s.p, n
+      local is_paused = p.paused and p.set.pause.setting.till
+      if p.paused and not is_paused then met.paused = true end
+      note_limits(met, p)
+      if not is_paused then
+        -- Lateness up to catch_up is made up, more is not, and none of a pause.
+        local due = max(s.due, p.paused and ctx.now or ctx.now - p.catch_up_us)
+        if till then k = rate.before(p, due, n, till) end
+        if k > 0 then
+          last, s.due, n = max(ctx.now, rate.nth(p, due, k)), rate.nth(p, due, k + 1), n - k
+        end
+      end
+      if n == 0 then return last end
+      local level, place, due = s.level, p.paused and ctx.k.paused or ctx.k.schedule, s.due
+      ctx.now, ctx.was = till, { [s.bucket] = p }
+      p, till = record.policy_at(ctx.rec, s.bucket, entry, till)
+      if s.brake then s.brake.pace = nil end -- the due has gone on since
+      bucket.decide(ctx, s, s.bucket, s.queue, n, place, due, level, p)
+    end
+  end
+
+  -- costs_of: what the oldest jobs of a queue cost beyond 1 each: a list whose n-th number is that of the first n together. What was not
+  -- read counts as 1. The second reply says whether that may be too little, or any of them costs more.
+  local function costs_of(ctx, b)
+    local sums, sum, bytes = {}, 0, 0
+    if not ctx.mark or b.len == 0 or pcall_redis('HLEN', ctx.k.jobs .. b.name) == 0 then return sums, false end
+    while #sums < min(b.len, COSTS_READ) and bytes < MIB do
+      local job = call('LINDEX', b.queue, -(#sums + 1))
+      local o = element.read(ctx.mark, job)
+      bytes, sum = bytes + #job, sum + (o and o.cost or 1) - 1
+      sums[#sums + 1] = sum
+    end
+    return sums, sum > 0 or #sums < b.len
+  end
+
+  -- forecast: how many jobs wait, when the last of them leaves, and when no retry and no delayed job waits any more either, both in us from
+  -- now (-1: there is none). It counts the retries in as if each succeeded. `aside` are those and the delayed jobs; `costs` is what the jobs
+  -- before the last cost beyond 1 each. `met` is that of `run`.
+  local function forecast(ctx, s, entry, till, aside, costs, met)
+    local now, retry, later, reply = ctx.now, aside.retry, aside.later, { s.len, -1, -1 }
+    local function leaves(n)
+      local state = {}
+      for key, value in pairs(s) do state[key] = value end
+      state.due = s.due or now
+      -- A wait for its route or for a slot gives no credit. While buckets are held for its route it waits for its turn.
+      if places.is_held(ctx, s.place) or s.place == ctx.k.full then state.due = max(state.due, now) end
+      if ctx.held ~= '' then state.due = max(state.due, now + routes.turn_us(ctx, s)) end
+      local at = run(ctx, state, entry, till, n, met)
+      ctx.now, ctx.was = now, false
+      return min(at - now, FAR)
+    end
+    -- Delayed jobs whose time has come take turns with the queue, one and one.
+    local extra = costs[min(#costs, s.len - 1)] or 0
+    if s.len > 0 then reply[2] = leaves(s.len + extra + retry.ended + min(later.ended, s.len - 1)) end
+    reply[3] = reply[2]
+    if retry.waiting + later.waiting > 0 then
+      reply[3] = leaves(s.len + extra + retry.waiting + later.waiting)
+      for _, key in ipairs({ ctx.k.retry, ctx.k.delayed }) do
+        local last = pcall_redis('ZRANGE', key .. s.bucket, '-1', '-1', 'WITHSCORES')
+        if not last.err and last[2] then reply[3] = max(reply[3], last[2] - now) end
+      end
+    end
+    return reply
+  end
+
+  -- why_not_exact: what the forecast of some jobs cannot know of, a word each; `met` are those of the policies that it met.
+  local function why_not_exact(ctx, s, aside, n, met)
+    local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
+    if aside.retry.waiting > 0 then why[#why + 1] = 'retries' end
+    if aside.later.waiting > 0 then why[#why + 1] = 'delayed' end
+    if s.brake and brake.factor(s.brake, s.p) < 1 then met.slow = true end
+    note_limits(met, s.p)
+    for _, word in ipairs({ 'costs', 'job-rate', 'paused', 'quota', 'slots', 'slow', 'budget' }) do
+      if met[word] then why[#why + 1] = word end
+    end
+    local left = ctx.limits.max_ready - r.ready
+    local is_held = left <= 0 or routes.held(ctx, s.p.route) > 0
+    if r.wrong then why[#why + 1] = 'wrong-type' elseif is_held then why[#why + 1] = 'held' elseif left < n then
+      why[#why + 1] = 'room'
+    end
+    if is_error(alive) or alive == 0 then why[#why + 1] = 'no-daemon' end
+    return why
+  end
+
+  -- change_of: what is set for a bucket after a change, its policy then, and until when; or nil and an error.
+  local function change_of(ctx, b, text)
+    local c, err = change.read(text)
+    if err then return nil, nil, nil, err end
+    local entry, is_newer = settings.of_name(ctx, b.name)
+    if is_newer then return nil, nil, nil, refuse('BADARG', ctx.k.settings .. ' was written by a newer version of dripd; use that one') end
+    entry = entry or setting.fresh()
+    setting.without_over(entry, ctx.now)
+    change.alter(ctx, c, entry, 0)
+    return entry, record.policy_at(ctx.rec, b.name, entry, ctx.now)
+  end
+
+  -- drip__what_if: what a change or a push would do to a bucket, reckoned from how things stand. Nothing is changed.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us, the change (JSON, as drip__set takes it), how many jobs are pushed
+  -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
+  --          { jobs that wait, us until the last leaves, us until nothing waits aside any more } as things stand,
+  --          the same with the change and the push,
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, delayed, costs, job-rate, paused, quota,
+  --          slots, slow, budget, held, room, no-daemon, wrong-type }
+  -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
+  -- cost   O(settings that apply to the bucket), and the bytes of one job; where jobs with options wait, of as many as are read for their costs
+  function explain.what_if(redis_keys, args)
+    local ctx, b, err = look(redis_keys, args[1])
+    if err then return err end
+    if b.wrong then return base.wrong_type(b.queue, 'list') end
+    local n = whole(args[3] or '0')
+    if not n then return refuse('BADARG', 'what-if takes the change as JSON, and a whole number of jobs') end
+    local entry, p, till
+    entry, p, till, err = change_of(ctx, b, args[2])
+    if err then return err end
+    local s, aside = decide(ctx, b), { retry = retries_of(ctx, b.name), later = delayed_of(ctx, b.name) }
+    local costs, may_cost = costs_of(ctx, b)
+    local prev, was, own = ctx.prev, bucket.was(ctx, b.name), settings.of_name(ctx, b.name)
+    local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)
+    local met = { costs = may_cost }
+    local before = forecast(ctx, s, own, own_till, aside, costs, met)
+    ctx.prev, ctx.was = prev, { [b.name] = was }
+    s = decide(ctx, b, p)
+    ctx.was = false
+    local verdict, dropped = {}, 0
+    if n > 0 then
+      local gates
+      gates, err = gate.read(ctx, s)
+      if err then return err end
+      local accepted = push.fits(s, gates, n)
+      if accepted > 0 then
+        push.begins(ctx, s)
+        local level = push.level_of(s)
+        dropped = max(0, s.len + accepted - level)
+        if dropped > 0 then costs = {} end -- those that are dropped are the oldest
+        s.len = s.len + accepted - dropped
+      end
+      verdict = push.verdict(ctx, s, gates, n, accepted)
+    end
+    local after = forecast(ctx, s, entry, till, aside, costs, met)
+    return { verdict, dropped, before, after, why_not_exact(ctx, s, aside, s.len, met) }
+  end
+end

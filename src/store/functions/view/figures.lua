@@ -1,0 +1,102 @@
+-- needs: base, base.call, base.keys, control.daemons, queue.delayed, route, route.forward, route.routes, tree.waiting
+-- Figures: what is measured under a prefix, for monitoring: counters, sizes and ages, in one call that costs the same whatever the number of
+-- buckets. Nothing is written.
+
+local figures = {}
+do
+  local refuse, digits = base.refuse, base.digits
+
+  local HELD_READ = 100 -- held buckets of a route of which it is read since when they are due: those whose turn is next
+
+  local function number(n)
+    return type(n) == 'number' and n or 0
+  end
+
+  -- counters: what was counted since the keys were made, what is not written yet among it.
+  local function counters(ctx)
+    local of = {}
+    local written = pcall_redis('HGETALL', ctx.k.stats)
+    for i = 1, written.err and 0 or #written, 2 do of[written[i]] = tonumber(written[i + 1]) or 0 end
+    for name, n in pairs(ctx.memory.counts) do of[name] = (of[name] or 0) + n end
+    for quarter, n in pairs(ctx.memory.lates) do of['late:' .. quarter] = (of['late:' .. quarter] or 0) + n end
+    local list = {}
+    for name, n in pairs(of) do list[#list + 1], list[#list + 2] = name, digits(n) end
+    return list
+  end
+
+  -- sizes: how many nodes wait in which place.
+  local function sizes(ctx)
+    local held = 0
+    for _, name in ipairs(route.names_of(ctx.held)) do held = held + routes.held(ctx, name) end
+    local function size(key) return number(pcall_redis('ZCARD', key)) end
+    return { 'due', size(ctx.k.schedule), 'share', max(0, number(pcall_redis('HLEN', ctx.k.waiting)) - held), 'slots', size(ctx.k.full),
+      'held', held, 'paused', size(ctx.k.paused), 'refused', size(ctx.k.refused), 'retrying', size(ctx.k.retries) }
+  end
+
+  -- overdue: for how long the first of each place has been due, in us.
+  local function overdue(ctx)
+    local function late(key)
+      local first = pcall_redis('ZRANGE', key, '0', '0', 'WITHSCORES')
+      return not first.err and first[2] and max(0, ctx.now - first[2]) or 0
+    end
+    local held = 0
+    for _, name in ipairs(route.names_of(ctx.held)) do
+      for _, one in ipairs(waiting.front(ctx, waiting.route_key(ctx, name), HELD_READ)) do held = max(held, ctx.now - one.due) end
+    end
+    return { 'due', digits(late(ctx.k.schedule)), 'slots', digits(late(ctx.k.full)), 'held', digits(held),
+      'paused', digits(late(ctx.k.paused)), 'refused', digits(late(ctx.k.refused)) }
+  end
+
+  -- in_stream: of a ready stream how many entries no worker has taken, how many workers hold, how many there are, and for how many ms the
+  -- oldest that nobody has taken has been there.
+  local function in_stream(ctx, name)
+    local found = route.look_at_stream(ctx, name)
+    if found.wrong then return nil end
+    local oldest, group = 0, found.group
+    if found.oldest then oldest = max(0, floor(ctx.now / 1000) - match(found.oldest[1], '^%d+')) end
+    return found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
+  end
+
+  -- of_routes: the same of each route. Of one that forwards the length of its list, and what is left in its stream of before it did.
+  local function of_routes(ctx)
+    local list, n = {}, 0
+    local known, has_stream = routes.names(ctx)
+    for i = 1, #known do
+      local name, ready, pending, entries, oldest = known[i], nil, nil, nil, nil
+      local f = forward.of(ctx.rec, name)
+      if has_stream[name] then ready, pending, entries, oldest = in_stream(ctx, name) end
+      if f then ready = (ready or 0) + route.look(ctx, name).ready end
+      if ready then
+        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = name, ready, pending or 0, entries or 0, oldest or 0
+        n = n + 5
+      end
+    end
+    return list
+  end
+
+  -- set_things: how many names and globs have settings, and how many nodes a slow-down.
+  local function set_things(ctx)
+    local globs = 0
+    for _ in pairs(ctx.rec.globs or {}) do globs = globs + 1 end
+    for _ in pairs(ctx.rec.budget_globs or {}) do globs = globs + 1 end
+    return { 'name', number(pcall_redis('HLEN', ctx.k.settings)), 'glob', globs, 'slow', number(pcall_redis('HLEN', ctx.k.slow)) }
+  end
+
+  -- drip__figures: what is measured.
+  -- keys   <prefix>:policy
+  -- args   now_us
+  -- reply  { now_us (a text), counters, sizes, overdue in us, settings by kind (each of these: name, figure, ...),
+  --          { route, undelivered, with workers, entries, ms of the oldest that is undelivered, ... },
+  --          { name, figure, ... }: rejected and dead (entries of those streams), delayed (jobs), daemons,
+  --          and budgets: how many of the nodes that wait are budgets }
+  -- cost   O(routes, daemons, held routes)
+  function figures.read(redis_keys, args)
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space then return refuse('BADARG', 'figures takes the policy key') end
+    local ctx = context.open(space, args[1])
+    return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), of_routes(ctx),
+      { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
+        'delayed', delayed.in_all(ctx),
+        'daemons', daemons.count(ctx.k.daemons, ctx.now), 'budgets', number(pcall_redis('HLEN', ctx.k.budgets)) } }
+  end
+end

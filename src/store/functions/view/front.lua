@@ -1,0 +1,51 @@
+-- needs: base, base.call, base.keys, base.names, queue.element, view.watch
+-- Front: what a bucket's page shows besides its row: the jobs that leave next, and the dispatches that came last. Nothing is written.
+
+local front = {}
+do
+  local refuse, whole, is_error, wrong_type = base.refuse, base.whole, base.is_error, base.wrong_type
+
+  local JOBS_MOST = 100    -- jobs of a call
+  local BYTES_MOST = 4096  -- bytes of each
+
+  -- drip__front: the first bytes of the jobs that leave a bucket next, in the order of its queue.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us, how many jobs at most (1 to 100), how many bytes of each at most (1 to 4096)
+  -- reply  { jobs that wait, bytes of a job, its first bytes, ... }
+  -- errors BADBUCKET BADARG WRONGTYPE
+  -- cost   O(jobs), and at most 1 MiB of jobs or one job: a list tells nothing of a job without reading it whole
+  function front.jobs(redis_keys, args)
+    local space, name = keys.split_queue(redis_keys[1] or '')
+    if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
+    local most, first = whole(args[2]), whole(args[3])
+    if not most or most < 1 or most > JOBS_MOST or not first or first < 1 or first > BYTES_MOST then
+      return refuse('BADARG', 'front takes how many jobs, 1 to 100, and how many bytes of each, 1 to 4096')
+    end
+    local queue = redis_keys[1]
+    local len = pcall_redis('LLEN', queue)
+    if is_error(len) then return wrong_type(queue, 'list') end
+    local reply, bytes, mark = { len }, 0, call('HGET', keys.of(space).policy, 'mark')
+    for i = 1, min(most, len) do
+      if bytes >= MIB then break end
+      local stored = call('LINDEX', queue, -i)
+      local job = element.body_of(mark, stored)
+      reply[2 * i], reply[2 * i + 1], bytes = #job, sub(job, 1, first), bytes + #stored
+    end
+    return reply
+  end
+
+  -- drip__drips: the last dispatches of a bucket, at most 100. They are remembered as long as somebody asks.
+  -- keys   <prefix>:queue:<bucket>
+  -- args   now_us
+  -- reply  { now_us, jobs that have left since they are remembered, due_us, left_us, ... }, times as texts; { now_us } where those of too
+  --        many other buckets are remembered
+  -- errors BADBUCKET
+  -- cost   O(1)
+  function front.drips(redis_keys, args)
+    local space, name = keys.split_queue(redis_keys[1] or '')
+    if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
+    local ctx = context.open(space, args[1])
+    local drips, n = watch.ask_drips(ctx.memory, name, ctx.now)
+    return drips and { ctx.now_text, n, unpack(drips) } or { ctx.now_text }
+  end
+end

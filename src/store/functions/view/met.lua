@@ -1,0 +1,160 @@
+-- needs: base, base.call, base.glob, base.keys, base.names, policy.chain, policy.record, route, tree.waiting
+-- Met: which buckets that are not idle a name or a glob meets, and how many of their jobs are out already. One of budgets meets the
+-- buckets below those.
+
+local met = {}
+do
+  local refuse, is_error = base.refuse, base.is_error
+  local glance, policy_of = record.glance, record.policy_of
+
+  local PAGE = 1000 -- entries in a call; of names a batch
+
+  -- sets_of: where buckets with work stand.
+  local function sets_of(ctx)
+    local list = { ctx.k.schedule, ctx.k.paused, ctx.k.full, ctx.k.refused }
+    if ctx.has_budgets or ctx.held ~= '' then list[#list + 1] = ctx.k.waiting end
+    return list
+  end
+
+  -- streams_of: the ready streams.
+  local function streams_of(ctx)
+    local routes, list = pcall_redis('SMEMBERS', ctx.k.routes), {}
+    if is_error(routes) then return list end
+    table.sort(routes)
+    for _, name in ipairs(routes) do list[#list + 1] = keys.ready(ctx.space, name) end
+    return list
+  end
+
+  -- page_of: a page of what stands somewhere: ids, and where the next page begins, '0' at the end. Of what cannot be read nothing.
+  local function page_of(ctx, key, cursor)
+    if key == ctx.k.waiting then
+      ctx.page = ctx.limits.batch
+      local ok, ids, _, next_cursor = pcall(waiting.page, ctx, cursor)
+      return ok and ids or {}, ok and next_cursor or '0'
+    end
+    local page, ids = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), {}
+    if is_error(page) then return ids, '0' end
+    for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
+    return ids, page[1]
+  end
+
+  -- in_sets: how many buckets match, from a place and a cursor on: a batch or so, so that few are counted in one step, in which none
+  -- moves. Replies that, and where the next page begins; no place at the end.
+  local function in_sets(ctx, all, at, cursor, meets)
+    local buckets, seen = 0, 0
+    while all[at] and seen < ctx.limits.batch do
+      local ids, next_cursor = page_of(ctx, all[at], cursor)
+      meets.expect(ids)
+      for _, id in ipairs(ids) do
+        if not chain.budget_of(id) and meets.bucket(id) then buckets = buckets + 1 end
+      end
+      seen, cursor = seen + #ids, next_cursor
+      if cursor == '0' then at = at + 1 end
+    end
+    return buckets, at, cursor
+  end
+
+  -- entries_after: entries of a stream from an id on, at most PAGE, and no more once a MiB was read. They are read one by one, then
+  -- two at a time and so on, for nothing tells how large the next one is.
+  local function entries_after(stream, from)
+    local list, bytes, step = {}, 0, 1
+    while #list < PAGE and bytes < MIB do
+      local read = call('XRANGE', stream, from, '+', 'COUNT', min(step, PAGE - #list))
+      local largest = 1
+      for _, entry in ipairs(read) do
+        list[#list + 1] = entry
+        local size = 0
+        for _, text in ipairs(entry[2]) do size = size + #text end
+        bytes, largest, from = bytes + size, max(largest, size), '(' .. entry[1]
+      end
+      if #read < step then break end
+      step = max(1, min(2 * step, floor((MIB - bytes) / largest)))
+    end
+    return list
+  end
+
+  -- distinct: the names in a table, each once.
+  local function distinct(of)
+    local list, seen = {}, {}
+    for _, name in pairs(of) do
+      if not seen[name] then list[#list + 1], seen[name] = name, true end
+    end
+    return list
+  end
+
+  -- in_stream: how many entries of a page of buckets that match are undelivered, and with workers. Replies these and where the next
+  -- page begins, '0' at the end.
+  local function in_stream(stream, cursor, meets)
+    if is_error(pcall_redis('XLEN', stream)) or call('EXISTS', stream) == 0 then return 0, 0, '0' end
+    local group = route.group_of(stream)
+    local entries = group and entries_after(stream, cursor == '0' and '-' or '(' .. cursor) or {}
+    if #entries == 0 then return 0, 0, '0' end
+    local first, last, pending = entries[1][1], entries[#entries][1], {}
+    for _, row in ipairs(call('XPENDING', stream, 'workers', first, last, #entries)) do pending[row[1]] = true end
+    local ready, held, of = 0, 0, {}
+    for _, entry in ipairs(entries) do
+      for i = 1, #entry[2], 2 do
+        if entry[2][i] == 'bucket' then of[entry[1]] = entry[2][i + 1] end
+      end
+    end
+    meets.expect(distinct(of))
+    for entry, name in pairs(of) do
+      local is_met = meets.bucket(name)
+      if is_met and pending[entry] then
+        held = held + 1
+      elseif is_met and names.is_after(entry, group['last-delivered-id']) then
+        ready = ready + 1
+      end
+    end
+    return ready, held, last
+  end
+
+  -- meets_of: whom a name or a glob meets: `bucket(name)` says whether it meets a bucket; `expect(names)`: these are asked for next.
+  -- What is met by one of budgets is found from below, by the budgets above a bucket: nobody keeps lists of what is below one.
+  local function meets_of(ctx, text, is_glob)
+    local budgets = chain.budget_of(text)
+    local pieces = is_glob and glob.compile(budgets or text)
+    local function matches(name)
+      if pieces then return glob.matches(pieces, name) end
+      return name == (budgets or text)
+    end
+    if not budgets then return { bucket = matches, expect = function() end } end
+    local known = {} -- by the id of a budget: whether it matches, or one above it does
+    local function is_met(id, levels)
+      if not id or levels > chain.LEVELS_MOST then return false end -- a circle is no chain
+      if known[id] == nil then
+        local up = policy_of(ctx.rec, id)
+        known[id] = matches(chain.budget_of(id)) or is_met(up and up.parent, levels + 1)
+      end
+      return known[id]
+    end
+    return {
+      bucket = function(name) return names.is_bucket(name) and is_met(glance(ctx.rec, name).parent, 1) end,
+      expect = function(list) record.expect(ctx.rec, list, true) end,
+    }
+  end
+
+  -- drip__met: a page of the count.
+  -- keys   <prefix>:policy
+  -- args   now_us, name or glob (of budgets in braces: their buckets), "1": it is a glob, what: "buckets" | "jobs", cursor ('' = from the
+  --        beginning)
+  -- reply  { the next cursor ('' = that was all), buckets (0 with "jobs"), ready jobs, jobs with workers (0 with "buckets") }, of this page
+  -- cost   O(batch) names; or O(PAGE) entries, at most 1 MiB of jobs or one job
+  function met.count(redis_keys, args)
+    local space = keys.space_before(redis_keys[1], 'policy')
+    if not space or not args[2] then return refuse('BADARG', 'met takes the policy key, and a name or a glob') end
+    local ctx, at, cursor = context.open(space, args[1]), match(args[5] or '', '^(%d+) (%S+)$')
+    local meets, counts_buckets = meets_of(ctx, args[2], args[3] == '1'), args[4] == 'buckets'
+    local all = counts_buckets and sets_of(ctx) or streams_of(ctx)
+    at, cursor = tonumber(at or '1'), cursor or '0'
+    if not all[at] then return { '', 0, 0, 0 } end
+    local buckets, ready, held = 0, 0, 0
+    if counts_buckets then
+      buckets, at, cursor = in_sets(ctx, all, at, cursor, meets)
+    else
+      ready, held, cursor = in_stream(all[at], cursor, meets)
+      if cursor == '0' then at = at + 1 end
+    end
+    return { all[at] and at .. ' ' .. cursor or '', buckets, ready, held }
+  end
+end

@@ -1,0 +1,177 @@
+-- needs: base, base.call, base.keys, base.names, jobs.slots, pace.brake, pace.quota, pace.rate, policy.chain,
+--   policy.record, queue.bucket, queue.delayed, queue.places, queue.rejecting, tree.budget, tree.waiting, view.watch
+-- Rows: how buckets and budgets stand now, a row each, for `dripd top`. A call tells of those that are named, so
+-- what it costs does not depend on how many there are. Nothing is written.
+--
+-- A row of a bucket: its name, where it waits (due, share, full, held, paused, refused; idle: it has no work), its route, depth, capacity,
+-- count and period_us of its rate, us until its next job is due, ms until it is empty, us that its next job is late, and how many of its jobs
+-- were rejected lately. The walk (view/walk) tells the same.
+--
+-- Why one waits, in a word that the program puts into a sentence, and what that is about:
+--   wrong-type   what its key holds             refused      why                     paused   the name or glob
+--   slots        '<taken> of <all>'             slow, quota  '' (until it is due)    slowed   what is left of its rate, in percent
+--   rate         ''                             share        the budget              held     the route
+--   backing-off  '' (only failed jobs wait)     due          ''                      empty    ''
+--   delayed      '' (only delayed jobs wait, the first one before any failed job)
+--   paused-above the budget above it that is paused
+
+local rows = {}
+do
+  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+
+  local MOST = 64  -- rows of a call: about half a millisecond
+  local NAMED = 64 -- budgets that the configuration names
+
+  -- add: a row.
+  function rows.add(list, ctx, p, name, waits, due, len, empty, late, rejected_n)
+    local n = #list
+    list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = name, waits, p.route or '', len, p.capacity or 0
+    list[n + 6], list[n + 7], list[n + 8], list[n + 9] = p.count or 0, p.period_us or 0, max(0, due - ctx.now), empty
+    list[n + 10], list[n + 11] = late, rejected_n
+  end
+
+  -- waits_at: where a bucket waits, in a word.
+  function rows.waits_at(ctx, place)
+    local word = places.word(ctx, place)
+    return (word == 'rest' or word == 'none') and 'idle' or word
+  end
+
+  -- own_time: why a node whose due is still to come waits.
+  local function own_time(ctx, p, br)
+    if br then
+      local till = brake.till(br, p, ctx.now)
+      if till > ctx.now then return br.slow and br.slow.till == till and 'slow' or 'quota', '' end
+      local factor = brake.factor(br, p)
+      if factor < 1 then return 'slowed', digits(floor(factor * 100 + 0.5)) end
+    end
+    return 'rate', ''
+  end
+
+  local function bare(id) return chain.budget_of(id) or id end
+
+  -- stopped: what keeps a node from going besides time, or nil.
+  local function stopped(ctx, id, p)
+    if p.refused then return 'refused', p.refused end
+    if p.paused then return 'paused', bare(p.paused) end
+    if not p.concurrency or not slots.is_full(ctx, id, p) then return nil end
+    local taken = slots.count(ctx, id)
+    if taken < p.concurrency then return 'backing-off', '' end -- it keeps the order of its jobs
+    return 'slots', digits(taken) .. ' of ' .. digits(p.concurrency)
+  end
+
+  -- why: why a bucket waits, the first reason of those that `explain` would tell.
+  local function why(ctx, s, has_work)
+    local word, about = stopped(ctx, s.bucket, s.p)
+    if word == 'refused' or word == 'paused' then return word, about end
+    if not has_work then return 'empty', '' end
+    if word then return word, about end
+    if s.due and s.due > ctx.now then return own_time(ctx, s.p, s.brake) end
+    local of = waiting.budget(ctx, s.place)
+    for _, b in ipairs(of and budget.above(ctx, s.p.parent) or {}) do
+      if b.p and b.p.paused then return 'paused-above', bare(b.id) end
+    end
+    if of then return 'share', bare(of) end
+    if places.is_held(ctx, s.place) then return 'held', s.p.route end
+    return 'due', ''
+  end
+
+  -- stands_now: the row of a bucket, and what there is to say besides: why, what that is about, closed by.
+  local function stands_now(ctx, list, more, name, place, due, level, pair)
+    local queue, queue_type = ctx.k.queues .. name, nil
+    local len = pcall_redis('LLEN', queue)
+    if is_error(len) then len, queue_type = 0, call('TYPE', queue).ok end
+    local s = bucket.decide(ctx, {}, name, queue, len, place, due, level)
+    local next_retry = s.len == 0 and tonumber(call('ZSCORE', ctx.k.retries, name) or nil) or nil
+    local at = max(s.due or ctx.now, ctx.now)
+    local word, about = why(ctx, s, s.len > 0 or next_retry ~= nil)
+    if queue_type then word, about = 'wrong-type', queue_type end
+    if next_retry and next_retry < huge and next_retry > at and (word == 'rate' or word == 'due') then
+      word, about, at = next_retry < delayed.first_time(ctx, name) and 'backing-off' or 'delayed', '', next_retry
+    end
+    local waits = rows.waits_at(ctx, place)
+    rows.add(list, ctx, s.p, name, waits, at, s.len, s.len > 0 and rate.eta_ms(s.p, at, ctx.now, s.len) or 0,
+      waits == 'due' and s.len > 0 and max(0, ctx.now - (s.due or ctx.now)) or 0, pair and rejecting.of(pair, name) or 0)
+    local n = #more
+    more[n + 1], more[n + 2], more[n + 3] = word, about, s.p.closed and bare(s.p.closed) or ''
+  end
+
+  -- drip__rows: how some buckets stand. From now on it is counted what leaves them, as long as somebody asks.
+  -- keys   <prefix>:policy
+  -- args   now_us, bucket ... (at most 64)
+  -- reply  { now_us (a text), rows, { why, about what, the name or glob that closes it ('': it is open), ... }, { jobs that have left it
+  --          since it is counted, ... } }
+  -- errors BADARG
+  -- cost   O(buckets)
+  function rows.buckets(redis_keys, args)
+    local space, list = keys.space_before(redis_keys[1], 'policy'), {}
+    for i = 2, #args do
+      if not names.is_bucket(args[i]) then space = nil end
+      list[i - 1] = args[i]
+    end
+    if not space or #list > MOST then return refuse('BADARG', 'rows takes the policy key and up to 64 names of buckets') end
+    local ctx, found, more = context.open(space, args[1]), {}, {}
+    if list[1] then
+      local stands, dues = places.load(ctx, list)
+      local levels, pair = call('HMGET', ctx.k.level, unpack(list)), rejecting.now_in(ctx)
+      if ctx.rec.version then record.expect(ctx.rec, list, true) end
+      brake.expect(ctx, list)
+      bucket.expect(ctx, list)
+      for i, name in ipairs(list) do stands_now(ctx, found, more, name, stands[i], dues[i], tonumber(levels[i] or nil), pair) end
+    end
+    return { ctx.now_text, found, more, watch.ask(ctx.memory, list, ctx.now) }
+  end
+
+  -- named: the budgets that the configuration names without a glob, but those that are listed already.
+  local function named(ctx, list)
+    local seen = {}
+    for _, id in ipairs(list) do seen[id] = true end
+    for i, entry in ipairs((ctx.rec.base or ctx.rec).budgets or {}) do -- a view of what is set has none of its own
+      local id = i <= NAMED and not find(entry.match, '[*?%[\\]') and chain.id_of(entry.match)
+      if id and not seen[id] and #list < MOST then seen[id], list[#list + 1] = true, id end
+    end
+  end
+
+  -- budget_now: the row of a budget.
+  local function budget_now(ctx, list, b)
+    local p, has_work, n = b.p or {}, b.place and b.place ~= ctx.k.rest, #list
+    local waits = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
+    local due = (p.count and b.due > 0 or b.went_on > ctx.now) and max(b.due, b.went_on) or 0
+    local word, about
+    if b.p then word, about = stopped(ctx, b.id, p) else word, about = 'refused', 'no [[budget]] matches it' end
+    if not word and not has_work then word, about = 'empty', '' end
+    if not word and due > ctx.now then word, about = own_time(ctx, p, b.brake) end
+    local of = waiting.budget(ctx, b.place)
+    if not word and of then word, about = 'share', bare(of) end
+    local used, most = 0, 0
+    for _, q in ipairs(p.quotas and quota.used(b.brake and b.brake.windows, p.quotas, ctx.now) or {}) do
+      if most == 0 or q.used * most > used * q.count then used, most = q.used, q.count end
+    end
+    list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now)
+    list[n + 6], list[n + 7] = p.concurrency and slots.count(ctx, b.id) or 0, p.concurrency or 0
+    list[n + 8], list[n + 9], list[n + 10], list[n + 11] = used, most, word or 'due', about or ''
+    list[n + 12], list[n + 13] = p.parent and bare(p.parent) or '', p.weight or 1
+  end
+
+  -- drip__budget_rows: how some budgets stand, and those that the configuration names without a glob; counted as by drip__rows.
+  -- keys   <prefix>:policy
+  -- args   now_us, budget ... (at most 64)
+  -- reply  { now_us (a text), { budget, how many wait for a share of it, count and period_us of its rate (0: it has none), us until its
+  --          next job is due, slots taken, slots (0: no bound), used of the fullest quota, that quota (0: it has none), why, about what,
+  --          the budget above it ('': none), its weight there, ... }, { jobs that have passed since it is counted, ... } }
+  -- errors BADARG
+  -- cost   O(budgets)
+  function rows.budgets(redis_keys, args)
+    local space, ids, found = keys.space_before(redis_keys[1], 'policy'), {}, {}
+    for i = 2, #args do
+      if not names.is_bucket(args[i]) then space = nil end
+      ids[i - 1] = chain.id_of(args[i])
+    end
+    if not space or #ids > MOST then return refuse('BADARG', 'budget_rows takes the policy key and up to 64 names of budgets') end
+    local ctx = context.open(space, args[1])
+    if not ctx.rec.has_budgets then return { ctx.now_text, {}, {} } end
+    named(ctx, ids)
+    budget.expect(ctx, ids)
+    for _, id in ipairs(ids) do budget_now(ctx, found, budget.get(ctx, id)) end
+    return { ctx.now_text, found, watch.ask(ctx.memory, ids, ctx.now) }
+  end
+end

@@ -1,0 +1,180 @@
+-- needs: base, base.call, base.keys, base.memory, pace.rate, policy.record, queue.bucket, queue.places,
+--   queue.rejecting, tree.waiting, view.rows
+-- The walk: it passes every bucket by, a page a call, for the ranking that `dripd status` and `dripd top` show. One daemon calls, and
+-- rests between two pages; it keeps the first of each order, and what it has kept at the end is left here for whoever asks.
+--
+-- The order   ranks buckets by (and `budgets` the budgets, by how many wait for a share of each)
+--   empty     how long until the bucket is empty, at its rate        depth     how many jobs wait
+--   late      how long its next job has been due                     rejected  how many of its jobs were rejected lately (queue/rejecting)
+-- What is left here stands in the memory of this server: written to Redis, it would grow the append-only file by megabytes a minute.
+--
+-- A row is one of view/rows. Retries are left out of it, and a pause or a full route is taken to end now, as in what the doors say (queue/push).
+-- Of a budget it has the id, where it waits, how many wait for a share of it in place of the depth, and its rate (0: it has none).
+
+local walk = {}
+do
+  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local glance, eta_ms, add, waits_at = record.glance, rate.eta_ms, rows.add, rows.waits_at
+
+  local PAGE_MOST = 1000
+  local PLACES_MOST = 16       -- places that one call looks into
+  local PARTS_MOST = 50        -- of a ranking
+  local PART_BYTES = 131072
+  local KEPT_US = 86400000000  -- a ranking is of no use any more after a day
+
+  local ORDERS = { empty = true, depth = true, late = true, rejected = true, budgets = true }
+
+  -- next_place: the places in their order: paused, full, waits (for a share or held), due, rejected; nil after the last.
+  local function next_place(ctx, at)
+    if at == 'paused' and ctx.may_be_full then return 'full' end
+    if at == 'paused' or at == 'full' then return (ctx.has_budgets or ctx.held ~= '') and 'waits' or 'due' end
+    if at == 'waits' then return 'due' end
+    if at == 'due' then return 'rejected' end
+  end
+
+  -- due_of: when the next job of a bucket may leave, as far as its rate goes, and how late it is.
+  local function due_of(p, waits, due, now)
+    if due > now + p.interval_us then return now + p.interval_us, 0 end -- the clock stepped back: a drain puts it right
+    if due >= now then return due, 0 end
+    if waits == 'due' then return due, now - due end
+    return now, 0
+  end
+
+  -- names_of: the names among names and scores in turns.
+  local function names_of(found)
+    local list = {}
+    for i = 1, #found, 2 do list[#list + 1] = found[i] end
+    return list
+  end
+
+  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, how many names were passed, and
+  -- how many of those are buckets. Of all buckets but few are told of, so what only those need is reckoned after the floors.
+  local function page_of_place(ctx, at, cursor, most, floors, list)
+    local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
+    local page
+    if at == 'waits' then
+      page = pcall_redis('HSCAN', ctx.k.waiting, cursor, 'COUNT', most)
+    else
+      page = pcall_redis('ZSCAN', key, cursor, 'COUNT', most)
+    end
+    if is_error(page) then return '0', 0, 0 end
+    local found, rec, now, queues, pair = page[2], ctx.rec, ctx.now, ctx.k.queues, rejecting.now_in(ctx)
+    local policy, least_depth, least_empty, least_late = rec.plain, floors.depth, floors.empty, floors.late
+    local buckets = #found / 2
+    if rec.version then record.expect(rec, names_of(found), true) end
+    for i = 1, #found, 2 do
+      local name = found[i]
+      local is_budget = byte(name, 1) == 123
+      if is_budget then buckets = buckets - 1 end
+      local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), not is_budget and policy or glance(rec, name)
+      if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
+      local due, late = now, 0
+      if at == 'waits' then waits = waiting.word(found[i + 1]) end
+      if not is_budget then due, late = due_of(p, waits, sub(found[i + 1], 1, 16) + 0, now) end
+      local empty = len > 0 and eta_ms(p, due, now, len) or 0
+      if len > least_depth or late > least_late or len > 0 and empty > least_empty then
+        add(list, ctx, p, name, waits, due, len, empty, late, pair and rejecting.of(pair, name) or 0)
+      elseif is_budget and floors.waiting then
+        local sharing = waiting.count(ctx, waiting.key(ctx, name))
+        if sharing > floors.waiting then add(list, ctx, p or {}, name, waits, now, sharing, 0, 0, 0) end
+      end
+    end
+    return page[1], #found / 2, buckets
+  end
+
+  -- page_of_rejected: a page of the buckets that reject, wherever they wait.
+  local function page_of_rejected(ctx, cursor, most, floors, list)
+    local names, counts, on = rejecting.page(ctx, max(1, whole(cursor) or 1), most, floors.rejected)
+    local stands, dues = places.load(ctx, names)
+    for i, name in ipairs(names) do
+      local waits = waits_at(ctx, stands[i])
+      local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
+      local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
+      add(list, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
+    end
+    return on and digits(on) or '0'
+  end
+
+  -- drip__walk: a page of the walk.
+  -- keys   <prefix>:policy
+  -- args   now_us, place and cursor to go on from ('' '' = from the beginning), how many buckets at most, about, and five
+  --        floors: what does not exceed one is left out: depth, ms until empty, us late, rejected jobs, children that wait for a share
+  --        of a budget (left out: no budget is told of)
+  -- reply  { place and cursor to go on from ('' '' = that was all), now, buckets passed, rows that may rank by depth,
+  --          empty or late, and those of budgets; rows that may rank by rejected }
+  -- cost   O(how many)
+  function walk.page(redis_keys, args)
+    local space = keys.space_before(redis_keys[1], 'policy')
+    local most = whole(args[4])
+    if not space or not most or most < 1 or most > PAGE_MOST then
+      return refuse('BADARG', 'walk takes the policy key, a place, a cursor, how many (1 to 1000), and four floors')
+    end
+    local floors = {
+      depth = tonumber(args[5]) or 0, empty = tonumber(args[6]) or -1, late = tonumber(args[7]) or 0, rejected = tonumber(args[8]) or 0,
+      waiting = tonumber(args[9] or ''),
+    }
+    local ctx, at, cursor = context.open(space, args[1]), args[2], args[3]
+    if at == '' then at, cursor = 'paused', '0' end
+    local passed, buckets, list, rejecting_rows = 0, 0, {}, {}
+    for _ = 1, PLACES_MOST do
+      if not at or passed >= most then break end
+      if at == 'rejected' then
+        cursor = page_of_rejected(ctx, cursor, most, floors, rejecting_rows)
+      else
+        local n, k
+        cursor, n, k = page_of_place(ctx, at, cursor, most, floors, list)
+        passed, buckets = passed + n, buckets + k
+      end
+      if cursor ~= '0' then break end
+      at = next_place(ctx, at)
+    end
+    return { at or '', at and cursor or '', ctx.now_text, buckets, list, rejecting_rows }
+  end
+
+  -- drip__rank: keep a ranking, in place of the last one.
+  -- keys   <prefix>:policy
+  -- args   now_us, when its walk began, how long that took in us, how many buckets it passed, then its parts: order, rows (a text
+  --        that only the daemons read), ...; the parts of an order one after the other
+  -- reply  1
+  -- errors BADARG
+  -- cost   O(bytes)
+  function walk.rank(redis_keys, args)
+    local space = keys.space_before(redis_keys[1], 'policy')
+    local as_of, took, buckets = whole(args[2]), whole(args[3]), whole(args[4])
+    local good, orders = space and as_of and took and buckets and #args % 2 == 0 and #args <= 4 + 2 * PARTS_MOST, {}
+    for i = 5, #args - 1, 2 do
+      good = good and ORDERS[args[i]] and #args[i + 1] <= PART_BYTES
+      local parts = orders[args[i]] or {}
+      orders[args[i]], parts[#parts + 1] = parts, args[i + 1]
+    end
+    if not good then return refuse('BADARG', 'rank takes the policy key, three numbers and parts of orders') end
+    local m = context.open(space, args[1]).memory
+    memory.holds_much(m)
+    m.top = { as_of = as_of, took = took, buckets = buckets, orders = orders }
+    return 1
+  end
+
+  -- drip__top: the ranking that is kept.
+  -- keys   <prefix>:policy
+  -- args   now_us, how many parts of an order at most, order ...
+  -- reply  { when its walk began, its age in us, how long it took in us, buckets passed, { part, ... } of each order }; { } where none is
+  --        kept, or one of before yesterday
+  -- cost   O(bytes)
+  function walk.top(redis_keys, args)
+    local space, most = keys.space_before(redis_keys[1], 'policy'), whole(args[2])
+    if not space or not most then return refuse('BADARG', 'top takes the policy key, how many parts, and orders') end
+    local ctx = context.open(space, args[1])
+    local top = ctx.memory.top
+    if not top or ctx.now - top.as_of > KEPT_US then return {} end
+    local reply = { digits(top.as_of), digits(max(0, ctx.now - top.as_of)), digits(top.took), top.buckets }
+    for i = 3, #args do
+      local parts = {}
+      for n, part in ipairs(top.orders[args[i]] or {}) do
+        if n > most then break end
+        parts[n] = part
+      end
+      reply[#reply + 1] = parts
+    end
+    return reply
+  end
+end

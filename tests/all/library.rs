@@ -1,0 +1,145 @@
+//! The form of the function library: each Lua file names what it needs, and uses nothing else. `build.rs` joins them in that order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::layers::files;
+
+/// What a Lua file reads or writes outside of itself, as Lua's compiler has it: Lua 5.1, which Redis runs, keeps such names as globals.
+fn free_names(lua: &mlua::Lua, source: &str) -> BTreeSet<String> {
+    let chunk = lua.load(source).into_function().expect("it compiles").dump(true);
+    let mut reader = Bytes { bytes: &chunk, at: 12 };
+    let mut names = BTreeSet::new();
+    reader.function(&mut names);
+    names
+}
+
+/// A reader of what Lua 5.1 compiles to, on a machine of 64 bits: after a head of twelve bytes a function, and in it those that it contains.
+struct Bytes<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, n: usize) -> &'a [u8] {
+        self.at += n;
+        &self.bytes[self.at - n..self.at]
+    }
+
+    fn int(&mut self) -> usize {
+        u32::from_le_bytes(self.take(4).try_into().expect("four bytes")) as usize
+    }
+
+    fn text(&mut self) -> String {
+        let length = u64::from_le_bytes(self.take(8).try_into().expect("eight bytes")) as usize;
+        String::from_utf8_lossy(self.take(length)).trim_end_matches('\0').to_owned()
+    }
+
+    /// The globals of a function and of those in it.
+    fn function(&mut self, names: &mut BTreeSet<String>) {
+        const GET_GLOBAL: u32 = 5;
+        const SET_GLOBAL: u32 = 7;
+        self.text();
+        self.take(2 * 4 + 4);
+        let n = self.int();
+        let code: Vec<u32> =
+            self.take(4 * n).chunks(4).map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect();
+        let constants: Vec<String> = (0..self.int())
+            .map(|_| match self.take(1)[0] {
+                1 => String::from_utf8_lossy(self.take(1)).into_owned(),
+                3 => String::from_utf8_lossy(self.take(8)).into_owned(),
+                4 => self.text(),
+                _ => String::new(),
+            })
+            .collect();
+        let globals = code.iter().filter(|word| [GET_GLOBAL, SET_GLOBAL].contains(&(*word & 0x3f)));
+        names.extend(globals.map(|word| constants[(word >> 14) as usize].clone()));
+        for _ in 0..self.int() {
+            self.function(names);
+        }
+        let lines = self.int();
+        self.take(4 * lines);
+        for _ in 0..self.int() {
+            self.text();
+            self.take(8);
+        }
+        for _ in 0..self.int() {
+            self.text();
+        }
+    }
+}
+
+/// The local names that a Lua text declares outside of all blocks.
+fn locals_of(source: &str) -> Vec<&str> {
+    let lines = source.lines().filter_map(|line| line.strip_prefix("local "));
+    let names = lines.flat_map(|line| line.split(['=', '(']).next().unwrap_or_default().split(','));
+    names.map(|name| name.trim().trim_start_matches("function ")).collect()
+}
+
+/// The Lua files: each by its name in needs, as `build.rs` has it, with its source.
+fn sources() -> BTreeMap<String, String> {
+    let folder = Path::new("src/store/functions");
+    let all = files(folder, "lua").into_iter().map(|path| {
+        let source = std::fs::read_to_string(&path).expect("a file");
+        let inside = path.strip_prefix(folder).expect("it is in there").with_extension("");
+        let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let name = if parts.len() == 2 && parts[0] == parts[1] { parts[0].clone() } else { parts.join(".") };
+        (name, source)
+    });
+    all.collect()
+}
+
+/// What the head of a file says that it needs.
+fn needs_of(source: &str) -> BTreeSet<&str> {
+    let mut lines = source.lines();
+    let first = lines.next().and_then(|line| line.strip_prefix("-- needs: ")).unwrap_or_default();
+    let names = std::iter::once(first).chain(lines.map_while(|line| line.strip_prefix("--   ")));
+    names.flat_map(|line| line.split(',')).map(str::trim).filter(|name| !["", "nothing"].contains(name)).collect()
+}
+
+#[test]
+fn free_names_are_those_that_are_no_locals() {
+    let lua = mlua::Lua::new();
+    let found = free_names(&lua, "local a = 1\ndo local b = function(c) return a + c + d.e(f, 'g', 2, true) end h = b end");
+    assert_eq!(found, ["d", "f", "h"].map(str::to_owned).into());
+}
+
+#[test]
+fn each_file_of_the_library_names_what_it_uses_and_nothing_else() {
+    let (lua, sources) = (mlua::Lua::new(), sources());
+    let owner: BTreeMap<&str, &str> = sources
+        .iter()
+        .flat_map(|(file, source)| locals_of(source).into_iter().map(move |name| (name, file.as_str())))
+        .collect();
+    let given = ["bit", "cjson", "math", "redis", "string", "struct", "table"];
+    let functions = ["error", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring", "type", "unpack"];
+    for (file, source) in &sources {
+        let free = free_names(&lua, source);
+        let strange: Vec<_> = free.iter().filter(|name| !owner.contains_key(name.as_str())).collect();
+        let strange: Vec<_> =
+            strange.into_iter().filter(|name| !given.iter().chain(&functions).any(|known| known == name)).collect();
+        assert!(strange.is_empty(), "{file} uses {strange:?}, which nothing declares");
+        let used: BTreeSet<&str> = free.iter().filter_map(|name| owner.get(name.as_str()).copied()).collect();
+        assert_eq!(needs_of(source), used, "{file}: its first lines say what it needs, and that is what it uses");
+    }
+}
+
+#[test]
+fn every_lua_file_is_part_of_the_library() {
+    for (file, source) in sources() {
+        assert!(dripd::store::library::SOURCE.contains(&source), "{file} is not joined in");
+    }
+}
+
+#[test]
+fn each_lua_file_is_a_block_with_one_table_and_the_chunk_keeps_few_names() {
+    assert_eq!(locals_of("local a, b = 1, 2\nlocal function c(x, y)\n  local d\nlocal e\n"), ["a", "b", "c", "e"]);
+    let mut all = 0;
+    for (file, source) in sources() {
+        let locals = locals_of(&source).len();
+        assert!(locals <= 1 || file == "base", "{file} adds {locals} names");
+        assert!(source.contains("\ndo\n"), "{file} is no block");
+        all += locals;
+    }
+    assert!((20..120).contains(&all), "{all} names; Lua allows 200");
+}
