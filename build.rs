@@ -73,7 +73,8 @@ fn in_order(files: &BTreeMap<String, File>) -> Result<Vec<String>, String> {
         }
     }
     while order.len() < files.len() {
-        let is_next = |name: &String| !order.contains(name) && files[name].needs.iter().all(|need| order.contains(need));
+        let is_next =
+            |name: &String| !order.contains(name) && files[name].needs.iter().all(|need| order.contains(need));
         let Some(next) = files.keys().find(|name| is_next(name)) else {
             let left: Vec<&str> = files.keys().filter(|name| !order.contains(name)).map(String::as_str).collect();
             return Err(format!("a circle of needs is among {}", left.join(", ")));

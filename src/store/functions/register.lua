@@ -1,6 +1,6 @@
 -- needs: base, base.partition, control.change, control.copies, control.daemons, control.policy, control.purge, jobs,
 --   jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.drain, queue.push, queue.submit, route.routes,
---   view.audit, view.explain, view.figures, view.front, view.met, view.rows, view.walk
+--   view.audit, view.explain, view.figures, view.front, view.match_count, view.rows, view.walk
 -- The functions by name. A public one takes no clock: its step is told '', the server's. Its twin drip__<name> takes the time
 -- as the first argument, as every internal one does.
 
@@ -77,7 +77,7 @@ do
   internal('explain', explain.explain, { 'no-writes' })
   internal('explain_budget', explain.budget, { 'no-writes' })
   internal('what_if', explain.what_if, { 'no-writes' })
-  internal('met', met.count, { 'no-writes' })
+  internal('met', match_count.count, { 'no-writes' })
   internal('look', push.look, { 'no-writes' })
   internal('beat', daemons.beat)
   internal('daemons', daemons.living, { 'no-writes' })

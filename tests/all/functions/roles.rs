@@ -5,8 +5,8 @@ use std::path::Path;
 
 use dripd::store::acl::Role;
 
-use crate::rig::partition;
 use crate::layers::files;
+use crate::rig::partition;
 use crate::roles::{TRIED, rights};
 
 /// Functions that only the daemon calls, and the audit, which is for tests.

@@ -3,8 +3,8 @@
 --
 -- The context `ctx` of a call:
 --   k          the keys of its space (base/keys)            now, now_text   its time
---   went_on    when a partition that stood still went on, 0 where it did not: what was due by then is due then (queue/drain)
---   id, rec    the record in force; limits: rec.limits                mark  that of submitted jobs (queue/element), or false
+--   resumed_at  when a partition that stood still went on, 0 where it did not: what was due by then is due then (queue/drain)
+--   id, rec    the record in force; limits: rec.limits                mark  that of submitted jobs (queue/envelope), or false
 --   prev       what applied before a change that spreads, or before a setting of a glob ended; spread: what names that change, nil
 --              where nobody has begun to spread it
 --   held       names of the routes that buckets are held for, with a space between
@@ -108,7 +108,7 @@ do
     m.clock = now
     local rec = ctx.rec
     ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', rec.limits, m
-    ctx.mark, ctx.of_brakes = head[6], head[5] -- false: nothing was ever submitted; there are none
+    ctx.magic, ctx.of_brakes = head[6], head[5] -- false: nothing was ever submitted; there are none
     ctx.is_simple, ctx.has_retries = not (rec.has_more or rec.version or ctx.prev or head[5]), nil
     ctx.is_filled = false
     return ctx
@@ -121,7 +121,7 @@ do
     -- What is not there is `false`, for a field that is nil costs the table its place, and the next call a new one.
     ctx.rooms, ctx.notes, ctx.moves, ctx.was, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
     ctx.head_of, ctx.head = false, false
-    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.went_on = false, false, false, false, 0
+    ctx.marks, ctx.reached_of, ctx.swept_over, ctx.only_looks, ctx.resumed_at = false, false, false, false, 0
     local is_simple = ctx.is_simple
     if not is_simple or not ctx.has_no_tree or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.brakes or ctx.braked then
       begin_tree(ctx, ctx.rec, ctx.of_brakes)

@@ -23,7 +23,7 @@
 -- heal      where the pass over the slots stands                          jobs/heal
 -- rejecting how many jobs of which bucket were rejected lately           queue/rejecting
 -- top       the last ranking of the buckets                              view/walk
--- watched   what leaves the nodes that somebody looks at                 view/watch
+-- watched   what leaves the nodes that somebody looks at                 view/trace
 --
 -- All of it is forgotten with the record (but for what `hand_over` keeps), and with the server.
 

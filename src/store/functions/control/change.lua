@@ -23,7 +23,7 @@ do
     local begins = s.retry_ready and (place == nil or place == ctx.k.rest) -- a job that was turned away, or whose end no call has seen
     if begins and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, name) end
     if not rejected.settle(ctx, s) then
-      bucket.stick(ctx, s)
+      bucket.park(ctx, s)
     else
       retries.reorder(ctx, name)
       places.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays

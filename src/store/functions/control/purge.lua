@@ -49,7 +49,7 @@ do
     end
     local gone, aside_gone = takes_retries and waiting or 0, takes_delayed and aside or 0
     throw_away(ctx, s.bucket, takes_retries, takes_delayed)
-    if ctx.mark then
+    if ctx.magic then
       ids.forget_waiting(ctx, s.bucket, { q = takes_queue, r = takes_retries, d = takes_delayed })
       local stays = s.len + waiting - gone + aside - aside_gone
       if stays == 0 then ids.forget_lines(ctx, s.bucket) end

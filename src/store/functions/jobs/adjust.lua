@@ -99,7 +99,7 @@ do
     local due = moved(ctx, br, p, by_rate(ctx, br, p, pace), units, left_us, charged)
     s.due = brake.hold(ctx, br, p, charge(ctx, br, p, due, pace))
     s.retry_ready = retries.has_ended(ctx, name)
-    if not rejected.settle(ctx, s) then bucket.stick(ctx, s) else places.commit(ctx, s, bucket.place(ctx, s)) end
+    if not rejected.settle(ctx, s) then bucket.park(ctx, s) else places.commit(ctx, s, bucket.place(ctx, s)) end
     memory.drop(ctx.memory, name)
   end
 

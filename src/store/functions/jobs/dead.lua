@@ -1,4 +1,4 @@
--- needs: base, base.call, base.events, base.glob, base.keys, base.names, jobs, policy.record, queue.element,
+-- needs: base, base.call, base.events, base.glob, base.keys, base.names, jobs, policy.record, queue.envelope,
 --   queue.places, queue.retries
 -- Dead letters: the stream of jobs that were given up, as operators look at it, put jobs back from it and drop them.
 -- Every call is bounded and says where the next one goes on.
@@ -24,7 +24,7 @@ do
     local space = #redis_keys == 1 and keys.space_before(redis_keys[1], 'dead')
     if not space then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:dead') end
     local after, upto, of_bucket, of_reason, id = args[2] or '', args[3] or '', args[4] or '', args[5] or '', args[6] or ''
-    if id ~= '' and not element.is_id(id) then return nil, nil, refuse('BADARG', 'the id of a job is 1 to 200 bytes of ! to ~') end
+    if id ~= '' and not envelope.is_id(id) then return nil, nil, refuse('BADARG', 'the id of a job is 1 to 200 bytes of ! to ~') end
     for _, one in ipairs({ after, upto }) do
       if one ~= '' and not entry_id(one) then return nil, nil, refuse('BADARG', 'an entry id is <ms>-<seq>') end
     end
@@ -181,7 +181,7 @@ do
   local function put_back(ctx, id, fields, list, rank)
     if is_malformed(fields) then return 'malformed' end
     local name, ends = fields.bucket, ctx.now - rank
-    local o = element.options_of(fields, list, fields.id or id)
+    local o = envelope.options_of(fields, list, fields.id or id)
     o.deadline_us = nil
     local earlier, err = retries.add(ctx, name, {
       entry = id, route = record.policy_of(ctx.rec, name).route, delay_us = 0, attempt = 1, kept = 0, options = o, body = fields.job,

@@ -1,5 +1,5 @@
 -- needs: base, base.call, base.keys, base.memory, base.names, jobs.adjust, jobs.release, jobs.throttle,
---   policy.record, queue.element, queue.ids, queue.places, queue.retries
+--   policy.record, queue.envelope, queue.ids, queue.places, queue.retries
 -- Dispatched jobs: ack and fail, and what they share with the reaper: taking a job back.
 
 local jobs = {}
@@ -31,7 +31,7 @@ do
   -- is_job: whether an entry is a job that can go back into a bucket.
   function jobs.is_job(fields)
     return fields.job and fields.bucket and is_bucket(fields.bucket) and (not fields.attempt or whole(fields.attempt))
-      and (not fields.id or element.is_id(fields.id)) and (not fields.kept or whole(fields.kept))
+      and (not fields.id or envelope.is_id(fields.id)) and (not fields.kept or whole(fields.kept))
   end
 
   -- is_pending: whether a worker holds an entry; nil and the error where the key is none of ours.
@@ -127,9 +127,9 @@ do
       'reason', reason,
     }
     if jobs.is_job(fields) then
-      local o = element.options_of(fields, list)
+      local o = envelope.options_of(fields, list)
       o.deadline_us = nil
-      element.add_fields(entry, o)
+      envelope.add_fields(entry, o)
     end
     if reason == 'malformed' then
       for i = 1, min(#list, 2000), 2 do
@@ -163,14 +163,14 @@ do
     local counts = not how.keep or kept >= FREE_KEEPS
     if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
     local delay_us = how.delay_us or backoff_us(p, attempt)
-    local ends, o = how.first_us or ctx.now + delay_us, element.options_of(fields, list, fields.id or id)
+    local ends, o = how.first_us or ctx.now + delay_us, envelope.options_of(fields, list, fields.id or id)
     if o.deadline_us and ends > o.deadline_us then return bury(ctx, stream, route_name, id, fields, list, 'expired') end
     local earlier, err = retries.add(ctx, name, {
       entry = id, route = route_name, delay_us = delay_us, attempt = counts and attempt + 1 or attempt,
       kept = how.keep and kept + 1 or kept, options = o, body = fields.job, is_throttled = how.first_us ~= nil,
     }, ends)
     if err then return refuse('WRONGTYPE', 'a retry set holds something else than a sorted set: ' .. err) end
-    if ctx.mark and fields.id then ids.retries(ctx, name, fields.id, counts and attempt + 1 or attempt, ends) end
+    if ctx.magic and fields.id then ids.retries(ctx, name, fields.id, counts and attempt + 1 or attempt, ends) end
     finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if how.first_us then count(ctx, 'throttled', 1) end

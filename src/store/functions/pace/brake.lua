@@ -159,13 +159,13 @@ do
       return till
     end
     if not br.pace then return pace end
-    local went_on = min(br.held, now)
+    local resumed_at = min(br.held, now)
     br.pace, br.held = nil, nil
     change(ctx, br)
-    return pace and max(pace, went_on)
+    return pace and max(pace, resumed_at)
   end
 
-  -- hold_budget: a budget whose brake holds it goes on at the end of that, so its `went_on` may be still to come. One that it holds no
+  -- hold_budget: a budget whose brake holds it goes on at the end of that, so its `resumed_at` may be still to come. One that it holds no
   -- more goes on now. Of one without work only an end that is still to come counts: nothing has waited for it, and after any idle time a
   -- budget makes up for its catch-up. (Who read it in a fresh memory would find no more than that either.) Replies whether that is to be
   -- written.
@@ -177,14 +177,14 @@ do
     end
     if br then till = brake.till(br, p, ctx.now) end
     if not b.place or b.place == ctx.k.rest then
-      b.went_on = till > ctx.now and till or 0
+      b.resumed_at = till > ctx.now and till or 0
       return false
     end
-    if b.went_on > ctx.now and till < b.went_on then
-      b.went_on = max(till, ctx.now)
+    if b.resumed_at > ctx.now and till < b.resumed_at then
+      b.resumed_at = max(till, ctx.now)
       return true
     end
-    if till > max(b.went_on, ctx.now) then b.went_on = till end -- one that is over may have ended before anything waited
+    if till > max(b.resumed_at, ctx.now) then b.resumed_at = till end -- one that is over may have ended before anything waited
     return false
   end
 
@@ -284,9 +284,9 @@ do
   end
 
   -- charge: a job of the node has left, of this cost. `more` says whether another one may wait now. Of a budget it is whether the job had waited
-  -- for it, and what waits from then on begins anew (`has_waiting`); `went_on` is when it last went on: what waited by order until then does not count.
+  -- for it, and what waits from then on begins anew (`has_waiting`); `resumed_at` is when it last went on: what waited by order until then does not count.
   -- Replies when the last of its windows ends that are used up by now; 0: none is.
-  function brake.charge(ctx, br, p, more, cost, went_on)
+  function brake.charge(ctx, br, p, more, cost, resumed_at)
     local d, till = br.slow, 0
     if p.quotas then
       br.windows = br.windows or {}
@@ -294,8 +294,8 @@ do
       if not br.changed then change(ctx, br) end
     end
     if not d or d.factor >= 1 then return till end
-    local waits = d.seen > 0 and (more or not went_on)
-    slow.left(d, ctx.now, waits and ctx.now - max(d.seen, went_on or 0) or 0)
+    local waits = d.seen > 0 and (more or not resumed_at)
+    slow.left(d, ctx.now, waits and ctx.now - max(d.seen, resumed_at or 0) or 0)
     d.seen = more and ctx.now or 0
     change(ctx, br)
     return till

@@ -18,7 +18,7 @@ local bucket = {}
 do
   local policy_of = record.policy_of
 
-  local STUCK_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
+  local PARKED_US = 1000000 -- a bucket that cannot go on is looked at again after so long, or its interval
 
   -- levels_of: the levels of some buckets, in their order; where no bucket has one (see `drain`) nothing is read.
   function bucket.levels_of(ctx, names)
@@ -77,7 +77,7 @@ do
     local now = ctx.now
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.place, s.stored_due, s.stored_level = name, queue, p, place, due, level
-    s.fresh, s.spreads, s.retry_ready, s.stuck, s.due_text, s.met, s.ends = false, false, false, false, false, false, false
+    s.fresh, s.spreads, s.retry_ready, s.parked, s.due_text, s.met, s.ends = false, false, false, false, false, false, false
     s.picked, s.turn_ends = false, false
     local keeps = p.capacity
     if level and level > keeps then keeps = level end
@@ -99,7 +99,7 @@ do
     if due and due <= now and place == ctx.k.rest then due = nil end
     if due and due < now and bucket.goes_on(ctx, place, p, name) then due = now end
     if br then due = brake.hold(ctx, br, p, due) end
-    if due and due < ctx.went_on then due = ctx.went_on end
+    if due and due < ctx.resumed_at then due = ctx.resumed_at end
     if len > keeps then s.over, len = len - keeps, keeps else s.over = 0 end
     s.due, s.len = due, len
     s.level = len > p.capacity and len or nil
@@ -133,9 +133,9 @@ do
     return bucket.where(ctx.k, has_work, s.due, ctx.now)
   end
 
-  -- stick: a bucket cannot go on for a reason that nobody reports: it is looked at again later, and the others go on.
-  function bucket.stick(ctx, s)
-    s.due = max(s.due or ctx.now, ctx.now + max(STUCK_US, s.p.interval_us))
+  -- park: a bucket cannot go on for a reason that nobody reports: it is looked at again later, and the others go on.
+  function bucket.park(ctx, s)
+    s.due = max(s.due or ctx.now, ctx.now + max(PARKED_US, s.p.interval_us))
     places.commit(ctx, s, ctx.k.schedule)
   end
 

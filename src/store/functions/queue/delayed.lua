@@ -1,7 +1,7 @@
 -- needs: base
 -- Delayed jobs: submitted jobs that wait aside for their time. Then they take turns with the queue, one and one.
 --
--- <prefix>:delayed:<bucket> is sorted by that time; its members are the moment of the accept in 16 digits and the element (queue/element), so
+-- <prefix>:delayed:<bucket> is sorted by that time; its members are the moment of the accept in 16 digits and the envelope (queue/envelope), so
 -- that of two with the same time the earlier one leaves first. The index of retries (queue/retries) tells when the first one's time has
 -- come.
 -- <prefix>:turns names the buckets in which a job of the queue leaves next, while a delayed one could. <prefix>:delays counts the delayed jobs
@@ -11,7 +11,7 @@
 
 local delayed = {}
 do
-  local STAMP = 16 -- digits before the element
+  local STAMP = 16 -- digits before the envelope
 
   -- count: how many wait. wrong_type: the refusal where the key holds something else, or nil.
   function delayed.count(ctx, name)
@@ -44,7 +44,7 @@ do
   -- begin_count: the sweep begins to go through the index: they are counted anew, if that was never done. Where nothing was ever submitted there is
   -- none.
   function delayed.begin_count(ctx, at)
-    local is_right = not ctx.mark or call('HEXISTS', ctx.k.policy, 'delays') == 1
+    local is_right = not ctx.magic or call('HEXISTS', ctx.k.policy, 'delays') == 1
     at.anew = not is_right and { sum = 0, seen = {} }
   end
 

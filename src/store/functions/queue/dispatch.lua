@@ -1,5 +1,5 @@
--- needs: base, base.memory, jobs.slots, queue.bucket, queue.delayed, queue.element, queue.leave, queue.places,
---   queue.rejected, queue.retries, route.forward, route.room, tree.budget, tree.toll, view.watch
+-- needs: base, base.memory, jobs.slots, queue.bucket, queue.delayed, queue.envelope, queue.leave, queue.places,
+--   queue.rejected, queue.retries, route.forward, route.room, tree.budget, tree.path, view.trace
 -- Dispatch: one bucket's turn. Retries first, then the queue, as many as the rate, the route and the call allow.
 -- This is the path that every job takes: what is not needed for each of them is kept out of it. Most buckets go a shorter way (queue/plain),
 -- which does what `turn` would do.
@@ -7,7 +7,7 @@
 local dispatch = {}
 do
   local digits, room_of, left, refused, may_go = base.digits, room.of, leave.left, leave.refused, leave.may_go
-  local watched_in, watch_note, drips_of, drip = watch.of, watch.note, watch.drips_of, watch.drip
+  local watched_in, watch_note, drips_of, drip = trace.of, trace.note, trace.dispatches_of, trace.dispatched
 
   -- The places of the jobs that leave next, as LINDEX takes them: '-1', '-2', ...
   local from_right = {}
@@ -38,13 +38,13 @@ do
         ctx.now_text, 'lease_ms', s.p.lease, 'id', o.id,
       }
       if job.kept ~= '0' then entry[15], entry[16] = 'kept', job.kept end
-      if not element.is_bare(o) then element.add_fields(entry, o) end
+      if not envelope.is_bare(o) then envelope.add_fields(entry, o) end
       local added = r.forward and forward.send(r, job.body) or pcall_redis('XADD', r.stream, '*', unpack(entry))
       if added.err then -- a text has no such field
         refused(ctx, r, added.err)
         break
       end
-      if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, s.bucket, s.p)) end
+      if s.p.limited then slots.take(ctx, s.p.route, added, path.limited(ctx, s.bucket, s.p)) end
       if drips then drip(drips, s.bucket, s.due_text or digits(s.met or s.due), ctx.now_text) end
       left(ctx, s, r, 0, s.len > 0 or leave.others_wait(ctx, s, 1), cost)
       retries.remove(ctx, s, job)
@@ -65,12 +65,12 @@ do
   -- for nothing tells how large the next one is. Replies what is left of the quota.
   local function from_queue(ctx, s, quota)
     local queue, name, limit, out, len = s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len
-    local now_text, lease, large, drips, mark = ctx.now_text, s.p.lease, false, drips_of(ctx.memory), ctx.mark
+    local now_text, lease, large, drips, magic = ctx.now_text, s.p.lease, false, drips_of(ctx.memory), ctx.magic
     while out < len do
       local r = may_go(ctx, s, quota)
       if not r then break end
       local job = out == 0 and plain_head(ctx, name) or call('LINDEX', queue, from_right[out + 1])
-      local bytes, o = #job, mark and element.read(mark, job)
+      local bytes, o = #job, magic and envelope.read(magic, job)
       if o then
         if not leave.submitted(ctx, s, r, o, bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
       elseif bytes <= limit then
@@ -80,11 +80,11 @@ do
           refused(ctx, r, added.err)
           break
         end
-        if s.p.limited then slots.take(ctx, s.p.route, added, toll.limited(ctx, name, s.p)) end
+        if s.p.limited then slots.take(ctx, s.p.route, added, path.limited(ctx, name, s.p)) end
         if drips then drip(drips, name, s.due_text or digits(s.met or s.due), now_text) end
         left(ctx, s, r, bytes, out + 1 < len or leave.others_wait(ctx, s, 0))
       elseif not rejected.turn_away(ctx, s, job, 'too_large') then
-        s.stuck = true
+        s.parked = true
         break
       end
       large = bytes > 4096
@@ -100,7 +100,7 @@ do
   -- one_delayed: the next delayed job of a bucket leaves, or is gone without a slot. Replies whether.
   local function one_delayed(ctx, s, text, job, more)
     local r = may_go(ctx, s, 1)
-    if not r or not leave.submitted(ctx, s, r, element.read(sub(job, 1, element.MARK_BYTES), job), #job, more) then return false end
+    if not r or not leave.submitted(ctx, s, r, envelope.read(sub(job, 1, envelope.MAGIC_BYTES), job), #job, more) then return false end
     delayed.remove(ctx, s.bucket, text)
     return true
   end
@@ -157,7 +157,7 @@ do
       else
         if announced then rest = from_retries(ctx, s, rest) end
         if not retry_first(ctx, s) then
-          if announced and ctx.mark then
+          if announced and ctx.magic then
             rest = by_turns(ctx, s, rest)
           elseif s.len > 0 then
             rest = from_queue(ctx, s, rest)
@@ -169,10 +169,10 @@ do
       end
       if s.level ~= s.stored_level then bucket.keep_level(ctx, s) end
     else
-      s.stuck = true
+      s.parked = true
     end
-    if s.stuck then
-      bucket.stick(ctx, s)
+    if s.parked then
+      bucket.park(ctx, s)
       return min(rest, quota - 1), false
     end
     local place = place_after(ctx, s)

@@ -76,11 +76,11 @@ do
         note(ctx, 'raised', ctx.k.queues .. name, type(why) == 'table' and why.err or tostring(why))
         work.quota = work.quota - 1
         if chain.budget_of(name) then
-          pcall(serve.stick, ctx, name)
+          pcall(serve.park, ctx, name)
         else
           s.bucket, s.p, s.due, s.stored_due = name, policy_of(ctx.rec, name), ctx.now, nil
           s.place = work.place or work.places[work.at]
-          bucket.stick(ctx, s)
+          bucket.park(ctx, s)
         end
       end
     until whole
@@ -198,7 +198,7 @@ do
   local function open(space, now_us, ago_us)
     local ago = ago_us and ago_us ~= '' and base.whole(ago_us)
     local ctx = context.open(space, now_us)
-    if ago then ctx.went_on = max(0, ctx.now - ago) end
+    if ago then ctx.resumed_at = max(0, ctx.now - ago) end
     return ctx
   end
 

@@ -1,10 +1,10 @@
--- needs: base, base.call, jobs.slots, pace.brake, pace.quota, pace.rate, queue.element, queue.ids, queue.rejected,
---   route.forward, route.room, tree.budget, tree.toll, tree.waiting, view.watch
+-- needs: base, base.call, jobs.slots, pace.brake, pace.quota, pace.rate, queue.envelope, queue.ids, queue.rejected,
+--   route.forward, route.room, tree.budget, tree.path, tree.waiting, view.trace
 -- Leave: what a job needs to leave its bucket, what it pays for that, and what becomes of a submitted one. Dispatch (queue/dispatch) is made of it.
 
 local leave = {}
 do
-  local digits, after, room_of, above, asks, pays = base.digits, rate.after, room.of, budget.above, toll.asks, toll.pays
+  local digits, after, room_of, above, admits, charge = base.digits, rate.after, room.of, budget.above, path.admits, path.charge
   local note = context.note
 
   -- Lateness is counted in quarters of an octave: late:<k> holds those of 2^(k/4) to 2^((k+1)/4) us, less one. Jobs that leave
@@ -38,7 +38,7 @@ do
     r.left, r.sent = r.left - 1, r.sent + 1
     ctx.dispatched, ctx.bytes = ctx.dispatched + 1, ctx.bytes + bytes
     if p.parent then
-      pays(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends, cost)
+      charge(ctx, above(ctx, p.parent), s.bucket, p, s.turn_ends, cost)
       s.turn_ends = nil
     end
     local late = now - (s.met or due)
@@ -75,15 +75,15 @@ do
     if s.p.limited then
       if slots.is_full(ctx, s.bucket, s.p) then return nil end
       if not slots.can_take(ctx) then
-        s.stuck = true
+        s.parked = true
         return nil
       end
     end
     if parent then
       if s.p.refused then return nil end
-      local met, due = asks(ctx, above(ctx, parent), s.due)
-      if not met then return nil end
-      s.met, s.due, s.due_text = met, due, nil
+      local eligible_at, due = admits(ctx, above(ctx, parent), s.due)
+      if not eligible_at then return nil end
+      s.met, s.due, s.due_text = eligible_at, due, nil
     end
     local r = ctx.rooms[s.p.route]
     if not r or r.left <= 0 then
@@ -143,13 +143,13 @@ do
     local name, p = s.bucket, s.p
     if o.is_newer then
       note(ctx, 'newer', s.queue)
-      s.stuck = true
+      s.parked = true
       return false
     end
     local it = ids.of_job(ctx, name, o)
     if ids.is_cancelled(it) or #o.body > ctx.limits.max_job_bytes or o.deadline_us and o.deadline_us < ctx.now then
-      s.stuck = not turned_away(ctx, s, o, bytes, it)
-      return not s.stuck
+      s.parked = not turned_away(ctx, s, o, bytes, it)
+      return not s.parked
     end
     local cost = o.cost > 1 and o.cost or nil
     if cost and not leave.has_room(ctx, s, cost) then return false end
@@ -157,15 +157,15 @@ do
     local entry = {
       'bucket', name, 'job', o.body, 'attempt', '1', 'due_us', due_text, 'at_us', ctx.now_text, 'lease_ms', p.lease, 'id', o.id,
     }
-    element.add_fields(entry, o)
+    envelope.add_fields(entry, o)
     local added = r.forward and forward.send(r, o.body) or pcall_redis('XADD', r.stream, '*', unpack(entry))
     if added.err then -- a text has no such field
       leave.refused(ctx, r, added.err)
       return false
     end
-    if p.limited then slots.take(ctx, p.route, added, toll.limited(ctx, name, p)) end
-    local drips = watch.drips_of(ctx.memory)
-    if drips then watch.drip(drips, name, due_text, ctx.now_text) end
+    if p.limited then slots.take(ctx, p.route, added, path.limited(ctx, name, p)) end
+    local drips = trace.dispatches_of(ctx.memory)
+    if drips then trace.dispatched(drips, name, due_text, ctx.now_text) end
     ids.left(ctx, name, o, it)
     leave.left(ctx, s, r, bytes, more, cost)
     return true

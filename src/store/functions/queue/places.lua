@@ -238,9 +238,9 @@ do
     first = first or places.first_due(ctx)
     if first > ctx.now then return nil, first end
     local list = call('ZRANGE', ctx.k.schedule, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
-    if first < ctx.went_on then
+    if first < ctx.resumed_at then
       for i = 2, #list, 2 do
-        if list[i] + 0 < ctx.went_on then list[i] = digits(ctx.went_on) end
+        if list[i] + 0 < ctx.resumed_at then list[i] = digits(ctx.resumed_at) end
       end
     end
     return list

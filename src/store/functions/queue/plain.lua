@@ -1,5 +1,5 @@
--- needs: base, base.memory, pace.brake, pace.rate, policy.record, queue.bucket, queue.dispatch, queue.element,
---   queue.leave, queue.places, route.room, tree.budget, tree.share, tree.toll, tree.waiting, view.watch
+-- needs: base, base.memory, pace.brake, pace.rate, policy.record, queue.bucket, queue.dispatch, queue.envelope,
+--   queue.leave, queue.places, route.room, tree.budget, tree.path, tree.share, tree.waiting, view.trace
 -- Plain: the short way of most turns. Most buckets that are due are within their capacity, have no retry or delayed job that may leave, and one
 -- job that may, and no change spreads. For them a turn is four calls and little else. Whatever finds no way here has its turn in general
 -- (queue/dispatch).
@@ -9,14 +9,14 @@
 local plain = {}
 do
   local digits, after, policy_of, where, find_quarter = base.digits, rate.after, record.policy_of, bucket.where, leave.find_quarter
-  local room_of, above, asks, asks_open, pays, pays_open = room.of, budget.above, toll.asks, toll.asks_open, toll.pays, toll.pays_open
-  local watched_in, watch_note, drips_of, drip, refused = watch.of, watch.note, watch.drips_of, watch.drip, leave.refused
+  local room_of, above, admits, admits_open, charge, charge_open = room.of, budget.above, path.admits, path.admits_open, path.charge, path.charge_open
+  local watched_in, watch_note, drips_of, drip, refused = trace.of, trace.note, trace.dispatches_of, trace.dispatched, leave.refused
   local from_right, way_of = dispatch.from_right, budget.way_of
 
-  local going, now, now_text, went_on, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
+  local going, now, now_text, resumed_at, now_limit, all_keys, schedule_key, rest_key, queues, m, has_id, slowed
   local bytes, dispatched, latest, counted, late_from, late_to, rest_us, settled, notes_left
   local ways, line, policy, source, is_stopped, weight, capacity, catch_up_from, step, lease, to_route, r, stream, room_left, counted_from
-  local due_before, text_before, watched, drips, mark, mark_byte
+  local due_before, text_before, watched, drips, magic, magic_byte
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest
 
   -- fits: whether the buckets of this call may go the plain way.
@@ -47,7 +47,7 @@ do
     going = false
     count_late()
     write_room()
-    toll.count_tags(ctx)
+    path.count_tags(ctx)
     ctx.bytes, ctx.latest_us, ctx.dispatched = bytes, latest, ctx.dispatched + dispatched
     m.rest_us = rest_us
     memory.noted(m, notes_left)
@@ -56,9 +56,9 @@ do
   -- open: plain turns may follow; close: no more of them. Where they left their buckets is written with all other moves.
   function plain.open(ctx)
     now, now_text, now_limit, m, has_id = ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.memory, ctx.id ~= nil
-    slowed, went_on = ctx.slowed, ctx.went_on -- of the buckets that this call was to expect
+    slowed, resumed_at = ctx.slowed, ctx.resumed_at -- of the buckets that this call was to expect
     watched, drips = m.watched and watched_in(m, now), drips_of(m)
-    mark, mark_byte = ctx.mark, ctx.mark and byte(ctx.mark)
+    magic, magic_byte = ctx.magic, ctx.magic and byte(ctx.magic)
     all_keys, schedule_key, rest_key, queues = ctx.k, ctx.k.schedule, ctx.k.rest, ctx.k.queues
     due_before, going, to_schedule, scheduled, to_rest, rested = nil, false, {}, 0, {}, 0
     from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0
@@ -85,20 +85,20 @@ do
     end
   end
 
-  -- asks_closed: what `asks` replies of a line that is not open all the way; false where the lateness that the bucket may make up for changes
+  -- admits_closed: what `admits` replies of a line that is not open all the way; false where the lateness that the bucket may make up for changes
   -- with each job.
-  local function asks_closed(ctx, p, due)
+  local function admits_closed(ctx, p, due)
     line = above(ctx, p.parent)
     local b = line[1]
     if b.brake and b.brake.paid then return false end
-    return asks(ctx, line, due)
+    return admits(ctx, line, due)
   end
 
   -- paid: a job of so many bytes has left for the due that its bucket met, and the latest one that it met in all. Replies the next
   -- due.
-  local function paid(p, due, size, met)
+  local function paid(p, due, size, eligible_at)
     room_left, bytes, dispatched = room_left - 1, bytes + size, dispatched + 1
-    local late = now - met
+    local late = now - eligible_at
     if late > latest then latest = late end
     if late < late_from or late >= late_to then
       count_late()
@@ -122,9 +122,9 @@ do
     return false
   end
 
-  -- is_marked: whether a job was submitted: then it goes no plain way.
-  local function is_marked(job)
-    return byte(job) == mark_byte and element.read(mark, job) ~= nil
+  -- has_magic: whether a job was submitted: then it goes no plain way.
+  local function has_magic(job)
+    return byte(job) == magic_byte and envelope.read(magic, job) ~= nil
   end
 
   -- put_more: jobs of the same bucket after its first, up to `most` together with that. Replies how many have left, and the next due.
@@ -134,7 +134,7 @@ do
     while out < most and due <= now and room_left > 0 and bytes < MIB do
       local job = call('LINDEX', queue, from_right[out + 1])
       local size = #job
-      if size > now_limit or mark and is_marked(job) or not put(ctx, name, job, digits(due)) then break end
+      if size > now_limit or magic and has_magic(job) or not put(ctx, name, job, digits(due)) then break end
       out, due = out + 1, paid(p, due, size, due)
     end
     return out, due
@@ -189,31 +189,31 @@ do
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped then return 0 end
     if slowed and slowed[name] then return 0 end
-    local met, goes_from, is_open = due, due, false
+    local eligible_at, goes_from, is_open = due, due, false
     if line then
-      met = asks_open(line, due)
-      is_open = met and not watched
-      if not met then
-        met, goes_from = asks_closed(ctx, p, due)
-        if met == false then return 0 end
+      eligible_at = admits_open(line, due)
+      is_open = eligible_at and not watched
+      if not eligible_at then
+        eligible_at, goes_from = admits_closed(ctx, p, due)
+        if eligible_at == false then return 0 end
       end
-      if not met or met > now then
+      if not eligible_at or eligible_at > now then
         come(ctx, name, p, len, place, due_text)
         return 1
       end
-      if met ~= due then due_text = digits(met) end
+      if eligible_at ~= due then due_text = digits(eligible_at) end
       due = goes_from
     end
     local job = call('LINDEX', queue, '-1')
     local size = #job
-    if size > now_limit or mark and is_marked(job) then
+    if size > now_limit or magic and has_magic(job) then
       ctx.head_of, ctx.head = name, job
       return 0
     end
     if not put(ctx, name, job, due_text) then return 0 end
-    if is_open then pays_open(ctx, line, name, weight) elseif line then pays(ctx, line, name, p) end
+    if is_open then charge_open(ctx, line, name, weight) elseif line then charge(ctx, line, name, p) end
     local out = 1
-    due = paid(p, due, size, met)
+    due = paid(p, due, size, eligible_at)
     if len > 1 and due <= now and not line then
       out, due = put_more(ctx, name, p, queue, len, due, most)
     end
@@ -240,17 +240,17 @@ do
     if type(len) ~= 'number' or len == 0 or len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or not line then
       return false
     end
-    local due = one.due < went_on and went_on or one.due
-    local met = asks_open(line, due)
-    local is_open = met and not watched
-    if not met then met, due = asks_closed(ctx, p, due) end
-    if not met or met > now then return false end
+    local due = one.due < resumed_at and resumed_at or one.due
+    local eligible_at = admits_open(line, due)
+    local is_open = eligible_at and not watched
+    if not eligible_at then eligible_at, due = admits_closed(ctx, p, due) end
+    if not eligible_at or eligible_at > now then return false end
     local job = call('LINDEX', queue, '-1')
     local size = #job
-    if size > now_limit or mark and is_marked(job) or not put(ctx, name, job, digits(met)) then return false end
-    if is_open then pays_open(ctx, line, name, weight, one.ends) else pays(ctx, line, name, p, one.ends) end
+    if size > now_limit or magic and has_magic(job) or not put(ctx, name, job, digits(eligible_at)) then return false end
+    if is_open then charge_open(ctx, line, name, weight, one.ends) else charge(ctx, line, name, p, one.ends) end
     if watched then watch_note(watched, name, 1) end
-    due = paid(p, due, size, met)
+    due = paid(p, due, size, eligible_at)
     if size <= 4096 then call('RPOP', queue) else call('LTRIM', queue, '0', '-2') end
     if len > 1 and due <= now then
       local up, ends = line[1], one.ends -- that end is its tag now

@@ -1,4 +1,4 @@
--- needs: base, base.call, queue.bucket, queue.element, queue.ids, queue.rejecting
+-- needs: base, base.call, queue.bucket, queue.envelope, queue.ids, queue.rejecting
 -- Rejected: what did not fit, was dropped or is too large: the stream that keeps it, and the cut that feeds it.
 
 local rejected = {}
@@ -48,7 +48,7 @@ do
     while shown < most and ctx.bytes < MIB do
       local stored = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
       local job, o = stored, nil
-      if ctx.mark then job, o = element.body_of(ctx.mark, stored) end
+      if ctx.magic then job, o = envelope.body_of(ctx.magic, stored) end
       if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
       shown, ctx.bytes = shown + 1, ctx.bytes + #stored
       if o then gone[#gone + 1] = o end

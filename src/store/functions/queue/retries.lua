@@ -1,5 +1,5 @@
 -- needs: base, base.call, base.names, jobs.slots, pace.brake, policy.record, queue.bucket, queue.delayed,
---   queue.element, queue.ids, queue.places, queue.rejected, tree.budget
+--   queue.envelope, queue.ids, queue.places, queue.rejected, tree.budget
 -- Retries: failed jobs that wait out their back-off, and how they are stored.
 --
 -- A stored job opens with the version of its format, and what a newer version wrote is left alone:
@@ -7,7 +7,7 @@
 --   4 <order> <entry> <route> <delay_us> <attempt> <kept> <options><job>
 --     entry     the entry that failed; it makes the member unique         route  of that entry
 --     delay_us  the length of the back-off                                attempt, kept, id  as its next entry carries them
--- 4 is a submitted job, with its options as queue/element has them, and each job that a slow-down turned away. Of one that was, `order` is the id
+-- 4 is a submitted job, with its options as queue/envelope has them, and each job that a slow-down turned away. Of one that was, `order` is the id
 -- of its first dispatch, or where the job has an id of its own that of the dispatch that was turned away, both halves with zeros in
 -- front: so that of those that are due at the same moment the one that was dispatched first leaves first. All of one slow-down are. Else
 -- `order` is `-`.
@@ -31,7 +31,7 @@ do
   -- pack: a failed job as it is stored.
   local function pack(job)
     local o, order = job.options, '-'
-    if not job.is_throttled and element.is_bare(o) then
+    if not job.is_throttled and envelope.is_bare(o) then
       return table.concat({ '2', job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), o.id, job.body }, ' ')
     end
     if job.is_throttled then
@@ -40,7 +40,7 @@ do
       order = sub('00000000000000000000' .. ms, -20) .. '-' .. sub('00000000000000000000' .. n, -20)
     end
     return table.concat({ '4', order, job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept),
-      element.options_text(o) .. job.body }, ' ')
+      envelope.options_text(o) .. job.body }, ' ')
   end
 
   local function good(entry, delay_us, attempt, kept, options, at)
@@ -57,7 +57,7 @@ do
     if at then return good(entry, delay_us, attempt, kept, { id = id, cost = 1, headers = {} }, at) end
     _, entry, _, delay_us, attempt, kept, at = match(text, VERSION_4)
     local o
-    if at then o, at = element.options_at(text, at) end
+    if at then o, at = envelope.options_at(text, at) end
     if o then return good(entry, delay_us, attempt, kept, o, at) end
     local ms, n
     ms, n, entry, _, delay_us, attempt, kept, at = match(text, VERSION_3)
@@ -104,7 +104,7 @@ do
       local queue = ctx.k.queues .. name
       local level = tonumber(call('HGET', ctx.k.level, name) or nil)
       bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
-      if not rejected.settle(ctx, s) then return bucket.stick(ctx, s) end
+      if not rejected.settle(ctx, s) then return bucket.park(ctx, s) end
     else
       local br = brake.of(ctx, name, p)
       local latest = ctx.now + (br and brake.reach_us(br, p) or p.interval_us) -- further ahead the clock stepped back
@@ -171,7 +171,7 @@ do
   end
 
   -- given_up: a submitted job whose turn has come and that was cancelled is gone, and one whose deadline is over is dead, both without a
-  -- slot. Replies whether it was given up; s.stuck: it cannot be buried.
+  -- slot. Replies whether it was given up; s.parked: it cannot be buried.
   local function given_up(ctx, s, key, job)
     local o = job.options
     local it = ids.of_job(ctx, s.bucket, o)
@@ -179,11 +179,11 @@ do
       count(ctx, 'cancelled', 1)
     elseif o.deadline_us and o.deadline_us < ctx.now then
       local entry = { 'bucket', s.bucket, 'job', job.body, 'attempt', max(1, job.attempt - 1), 'id', o.id, 'reason', 'expired' }
-      element.add_fields(entry, o)
+      envelope.add_fields(entry, o)
       local buried = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
       if base.is_error(buried) then
         note(ctx, 'refused', ctx.k.dead, base.is_error(buried))
-        s.stuck = true
+        s.parked = true
         return true
       end
       count(ctx, 'dead', 1)
@@ -208,8 +208,8 @@ do
       if job.format == 'good' then
         job.text, job.body = text, sub(text, job.body_at)
         ctx.bytes = ctx.bytes + #text
-        if not ctx.mark or not given_up(ctx, s, key, job) then return job end
-        if s.stuck then return nil end
+        if not ctx.magic or not given_up(ctx, s, key, job) then return job end
+        if s.parked then return nil end
       elseif job.format == 'newer' then
         note(ctx, 'newer', key)
         call('ZADD', key, digits(ctx.now + LOOK_AGAIN_US), text)
@@ -230,7 +230,7 @@ do
   -- remove: a job has left.
   function retries.remove(ctx, s, job)
     call('ZREM', ctx.k.retry .. s.bucket, job.text)
-    if ctx.mark then ids.left(ctx, s.bucket, job.options, ids.of_job(ctx, s.bucket, job.options)) end
+    if ctx.magic then ids.left(ctx, s.bucket, job.options, ids.of_job(ctx, s.bucket, job.options)) end
     count(ctx, 'retried', 1)
   end
 

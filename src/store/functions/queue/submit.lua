@@ -1,4 +1,4 @@
--- needs: base, base.call, base.names, pace.rate, policy.chain, policy.record, queue.delayed, queue.element,
+-- needs: base, base.call, base.names, pace.rate, policy.chain, policy.record, queue.delayed, queue.envelope,
 --   queue.gate, queue.ids, queue.places, queue.push, queue.rejected, queue.retries, route.routes, tree.budget,
 --   tree.waiting
 -- The door with options: submit, and what can be asked and done about a submitted job by its id: find and cancel.
@@ -42,7 +42,7 @@ do
   -- What each option takes: its values are put into `o`; the reply is why that cannot be, or nil.
   local OPTIONS = {
     ID = function(o, text)
-      if not text or not element.is_id(text) then return 'ID needs 1 to 200 bytes of ! to ~' end
+      if not text or not envelope.is_id(text) then return 'ID needs 1 to 200 bytes of ! to ~' end
       o.id = text
     end,
     DELAY = function(o, text)
@@ -189,13 +189,13 @@ do
 
   -- stored: a job with its options as it is stored, under an id.
   local function stored(ctx, o, at, job)
-    if not ctx.mark then
-      ctx.mark = element.make_mark(ctx.id, ctx.now_text)
-      call('HSET', ctx.k.policy, 'mark', ctx.mark)
+    if not ctx.magic then
+      ctx.magic = envelope.make_magic(ctx.id, ctx.now_text)
+      call('HSET', ctx.k.policy, 'mark', ctx.magic)
     end
     o.is_given, o.id, o.accepted_us = o.id ~= nil, o.id or ctx.now_text .. '-' .. digits(ctx.calls), ctx.now
     o.deadline_us = o.ttl_ms and (at or ctx.now) + o.ttl_ms * 1000 or nil
-    return element.pack(ctx.mark, o, job)
+    return envelope.pack(ctx.magic, o, job)
   end
 
   -- queue_up: a job goes into the queue.
@@ -300,7 +300,7 @@ do
   -- read_one: the state of the bucket and the id that a call is about, or nil and the error.
   local function read_one(redis_keys, args, now_us)
     local id = args[1]
-    if #args ~= 1 or not element.is_id(id) then return nil, nil, refuse('BADARG', 'one id is needed: 1 to 200 bytes of ! to ~') end
+    if #args ~= 1 or not envelope.is_id(id) then return nil, nil, refuse('BADARG', 'one id is needed: 1 to 200 bytes of ! to ~') end
     local ctx, s, err = push.read(redis_keys, now_us)
     if not err then err = ids.wrong_type(ctx, s.bucket) end
     return ctx, s, err

@@ -1,7 +1,7 @@
 -- needs: base, base.memory, jobs.slots, pace.brake, pace.rate, policy.chain, policy.record, queue.bucket, tree.share,
 --   tree.waiting
 -- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. What is true of one, what keeps a job from
--- leaving through a chain of them. Where they stand is in tree/stand, what a job that leaves costs each in tree/toll.
+-- leaving through a chain of them. Where they stand is in tree/stand, what a job that leaves costs each in tree/path.
 --
 -- A budget has work while something waits for a share of it. Then it stands in one place, as a bucket does:
 --   k.schedule             it waits for its own due, or may go now
@@ -12,13 +12,13 @@
 -- and without work:
 --   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
 -- At rest its score says when that is, so its due is that less its catch-up; Redis may have a later time, by up to a second (`passed`,
--- tree/stand). Of one that has work <prefix>:budgets keeps "<due> <went_on> <now> <at> <place>", the place without its prefix:
+-- tree/stand). Of one that has work <prefix>:budgets keeps "<due> <resumed_at> <now> <at> <place>", the place without its prefix:
 --   due       when its next job may leave
---   went_on   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
+--   resumed_at   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
 --             it (pace/brake) that is when it will go on
 --   now       of its waiting set (tree/share)
 --
--- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, went_on, now, place, at (its score
+-- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, resumed_at, now, place, at (its score
 -- there; at rest the real end of that, as of when it was last written: see share.rest_ends), stands, stands_at (the set in which Redis has it,
 -- waiting sets aside, and the score there: it may move more than once in a call), brake (pace/brake; nil: none), shares and tags (tree/share: the tags
 -- of its children), serving (its turn has come: what waits for it is no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to
@@ -39,13 +39,13 @@ do
   local function decode(ctx, id, text, rests_till)
     -- All fields that most budgets ever have are sixteen at most: with one more the table has room for 32.
     local b = {
-      id = id, p = policy_of(ctx.rec, id), due = 0, went_on = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
+      id = id, p = policy_of(ctx.rec, id), due = 0, resumed_at = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
       tags = nil, call = ctx.calls, changed = false, is_open = nil, covered = 0,
     }
-    local due, went_on, now, at, place
-    if text then due, went_on, now, at, place = match(text, STATE) end
+    local due, resumed_at, now, at, place
+    if text then due, resumed_at, now, at, place = match(text, STATE) end
     if due then
-      b.due, b.went_on, b.now, b.at, b.place = due + 0, went_on + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. place
+      b.due, b.resumed_at, b.now, b.at, b.place = due + 0, resumed_at + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. place
       b.is_stored = true
     elseif rests_till then
       b.at, b.place = rests_till + 0, ctx.k.rest
@@ -59,7 +59,7 @@ do
   end
 
   function budget.encode(ctx, b)
-    return table.concat({ digits(b.due), digits(b.went_on), base.exact(b.now), digits(b.at), sub(b.place, #ctx.k.prefix + 2) }, ' ')
+    return table.concat({ digits(b.due), digits(b.resumed_at), base.exact(b.now), digits(b.at), sub(b.place, #ctx.k.prefix + 2) }, ' ')
   end
 
   -- change: something of a budget is to be written at the end of the call.
@@ -100,13 +100,13 @@ do
 
   -- hold: what its brake makes of a budget.
   local function hold(ctx, b)
-    if not b.brake and b.went_on <= ctx.now and not (b.p and b.p.quotas) then return end
+    if not b.brake and b.resumed_at <= ctx.now and not (b.p and b.p.quotas) then return end
     b.is_open = nil
     if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
   end
 
   -- stood_still: the partition of a budget went on after the due of it: that wait is no lateness of it.
-  local function stood_still(ctx, b) if b.due > 0 then b.due = ctx.went_on end end
+  local function stood_still(ctx, b) if b.due > 0 then b.due = ctx.resumed_at end end
 
   -- known: the budgets that are remembered. While a change spreads, after a call that only read or that raised, and under another record,
   -- nothing is believed; nor after a while without a drain (base/call).
@@ -143,7 +143,7 @@ do
       if b.brake and b.brake.changed then change(ctx, b) end
       put_right(ctx, b)
       hold(ctx, b)
-      if b.due < ctx.went_on then stood_still(ctx, b) end
+      if b.due < ctx.resumed_at then stood_still(ctx, b) end
     end
   end
 
@@ -152,7 +152,7 @@ do
   local function begin(ctx, b)
     local p = b.p
     b.call = ctx.calls
-    if b.due < ctx.went_on then stood_still(ctx, b) end
+    if b.due < ctx.resumed_at then stood_still(ctx, b) end
     if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then return end
     b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
     if b.brake and brake.put_right(ctx, b.brake) then change(ctx, b) end
@@ -237,7 +237,7 @@ do
   -- trusted: the lines that a call may believe as they are where all budgets of one are open: nothing has happened that `begin` looks for but
   -- the time. It is a table from the policy of a bucket to the line above it; nil where none may be believed.
   function budget.trusted(ctx)
-    if not ctx.has_budgets or ctx.rec.version or ctx.was or ctx.went_on > 0 then return nil end
+    if not ctx.has_budgets or ctx.rec.version or ctx.was or ctx.resumed_at > 0 then return nil end
     return known(ctx).ways
   end
 
@@ -270,7 +270,7 @@ do
   function budget.is_open(ctx, b)
     if b.is_open ~= nil then return b.is_open end
     local p, place = b.p, b.place
-    local is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.brake) and b.went_on == 0
+    local is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.brake) and b.resumed_at == 0
       and (not place or place == ctx.k.rest or b.serving)
     b.is_open = is_open and terms_of(p)
     if is_open then budget.cover(ctx, b) end
@@ -309,10 +309,10 @@ do
   -- up for no more than its catch-up, and one without a rate for nothing.
   local function met_by(ctx, list, i)
     local b = list[i]
-    local due = max(b.due, b.went_on)
+    local due = max(b.due, b.resumed_at)
     for k = i + 1, #list do
-      local went_on = list[k].went_on
-      if went_on > due then due = max(due, min(went_on, ctx.now)) end -- what is still to come is the place of that one
+      local resumed_at = list[k].resumed_at
+      if resumed_at > due then due = max(due, min(resumed_at, ctx.now)) end -- what is still to come is the place of that one
     end
     return max(due, b.p.count and ctx.now - brake.catch_up_us(b.p, b.brake, list[i + 1], ctx.now) or ctx.now)
   end

@@ -80,12 +80,12 @@ do
     return min(left, quota - 1)
   end
 
-  -- stick: the turn of a budget raised. The bucket that it had picked is looked at again later, and the others go on.
-  function serve.stick(ctx, id)
+  -- park: the turn of a budget raised. The bucket that it had picked is looked at again later, and the others go on.
+  function serve.park(ctx, id)
     local one = ctx.picked
     if one then
       local s = { bucket = one.id, p = policy_of(ctx.rec, one.id), place = ctx.picked_key, stored_due = one.due }
-      bucket.stick(ctx, s)
+      bucket.park(ctx, s)
       ctx.picked = nil
     end
     for _, b in pairs(ctx.memory.budgets.of) do

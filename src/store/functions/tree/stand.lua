@@ -65,7 +65,7 @@ do
   -- of its next job either.
   local function rest(ctx, b)
     local now, p, rested, place, at = ctx.now, b.p, ctx.k.rest, nil, 0
-    if b.went_on ~= 0 and b.went_on <= now then b.due, b.went_on = max(b.due, b.went_on), 0 end
+    if b.resumed_at ~= 0 and b.resumed_at <= now then b.due, b.resumed_at = max(b.due, b.resumed_at), 0 end
     if p and p.count and b.due + p.catch_up_us > now then place, at = rested, b.due + p.catch_up_us end
     if b.place and b.place ~= rested then return move(ctx, b, place, at) end
     b.place, b.at = place, at
@@ -98,7 +98,7 @@ do
   function budget.go_on(ctx, id)
     local b = budget.get(ctx, id)
     if b.place ~= ctx.k.full or b.p and slots.is_full(ctx, id, b.p) then return false end
-    b.went_on, b.is_open = max(b.went_on, ctx.now), nil
+    b.resumed_at, b.is_open = max(b.resumed_at, ctx.now), nil
     budget.settle(ctx, b)
     return true
   end
@@ -117,7 +117,7 @@ do
     if not b.place or b.place == ctx.k.rest then return change(ctx, b) end
     local was_stopped = b.place == ctx.k.paused or b.place == ctx.k.full or b.place == ctx.k.refused
     if was_stopped and b.p and not b.p.paused and not b.p.refused and not slots.is_full(ctx, id, b.p) then
-      b.went_on, b.is_open = max(b.went_on, ctx.now), nil
+      b.resumed_at, b.is_open = max(b.resumed_at, ctx.now), nil
     end
     local parent = b.p and not b.p.refused and b.p.parent
     local stays = parent and b.place == key_of(ctx, parent) and budget.may_go_by_itself(ctx, b)

@@ -1,6 +1,6 @@
 -- needs: base, base.call, base.keys, base.names, control.change, control.daemons, jobs.slots, pace.brake, pace.quota,
 --   pace.rate, pace.slow, policy.chain, policy.record, policy.setting, policy.settings, queue.bucket, queue.delayed,
---   queue.element, queue.gate, queue.places, queue.push, route, route.routes, tree.budget, tree.waiting
+--   queue.envelope, queue.gate, queue.places, queue.push, route, route.routes, tree.budget, tree.waiting
 -- Explain: why a bucket waits, and what a change or a push would do to it. Both only read, and both reckon with the steps that do
 -- the thing itself: `bucket.decide`, the push, the rates. The words are made by the program (src/explain).
 
@@ -133,7 +133,7 @@ do
   local function budget_level(ctx, b)
     local p, has_work = b.p, b.place and b.place ~= ctx.k.rest
     if not p then return { kind = 'budget', name = chain.budget_of(b.id), place = 'refused', refused = 'no [[budget]] matches it', policy = {} } end
-    local level = level_of(ctx, b.id, p, b.place, (p.count and b.due > 0 or b.went_on > ctx.now) and max(b.due, b.went_on) or nil, b.brake)
+    local level = level_of(ctx, b.id, p, b.place, (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil, b.brake)
     level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
     level.share = has_work and share_of(ctx, b.id, b.place, b.at) or nil
     return level
@@ -279,10 +279,10 @@ do
   -- read counts as 1. The second reply says whether that may be too little, or any of them costs more.
   local function costs_of(ctx, b)
     local sums, sum, bytes = {}, 0, 0
-    if not ctx.mark or b.len == 0 or pcall_redis('HLEN', ctx.k.jobs .. b.name) == 0 then return sums, false end
+    if not ctx.magic or b.len == 0 or pcall_redis('HLEN', ctx.k.jobs .. b.name) == 0 then return sums, false end
     while #sums < min(b.len, COSTS_READ) and bytes < MIB do
       local job = call('LINDEX', b.queue, -(#sums + 1))
-      local o = element.read(ctx.mark, job)
+      local o = envelope.read(ctx.magic, job)
       bytes, sum = bytes + #job, sum + (o and o.cost or 1) - 1
       sums[#sums + 1] = sum
     end

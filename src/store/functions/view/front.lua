@@ -1,4 +1,4 @@
--- needs: base, base.call, base.keys, base.names, queue.element, view.watch
+-- needs: base, base.call, base.keys, base.names, queue.envelope, view.trace
 -- Front: what a bucket's page shows besides its row: the jobs that leave next, and the dispatches that came last. Nothing is written.
 
 local front = {}
@@ -28,7 +28,7 @@ do
     for i = 1, min(most, len) do
       if bytes >= MIB then break end
       local stored = call('LINDEX', queue, -i)
-      local job = element.body_of(mark, stored)
+      local job = envelope.body_of(mark, stored)
       reply[2 * i], reply[2 * i + 1], bytes = #job, sub(job, 1, first), bytes + #stored
     end
     return reply
@@ -45,7 +45,7 @@ do
     local space, name = keys.split_queue(redis_keys[1] or '')
     if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
     local ctx = context.open(space, args[1])
-    local drips, n = watch.ask_drips(ctx.memory, name, ctx.now)
+    local drips, n = trace.ask_dispatches(ctx.memory, name, ctx.now)
     return drips and { ctx.now_text, n, unpack(drips) } or { ctx.now_text }
   end
 end

@@ -1,5 +1,5 @@
 -- needs: base, base.call, base.keys, base.names, jobs.slots, pace.brake, pace.quota, pace.rate, policy.chain,
---   policy.record, queue.bucket, queue.delayed, queue.places, queue.rejecting, tree.budget, tree.waiting, view.watch
+--   policy.record, queue.bucket, queue.delayed, queue.places, queue.rejecting, tree.budget, tree.waiting, view.trace
 -- Rows: how buckets and budgets stand now, a row each, for `dripd top`. A call tells of those that are named, so
 -- what it costs does not depend on how many there are. Nothing is written.
 --
@@ -118,7 +118,7 @@ do
       bucket.expect(ctx, list)
       for i, name in ipairs(list) do stands_now(ctx, found, more, name, stands[i], dues[i], tonumber(levels[i] or nil), pair) end
     end
-    return { ctx.now_text, found, more, watch.ask(ctx.memory, list, ctx.now) }
+    return { ctx.now_text, found, more, trace.ask(ctx.memory, list, ctx.now) }
   end
 
   -- named: the budgets that the configuration names without a glob, but those that are listed already.
@@ -135,7 +135,7 @@ do
   local function budget_now(ctx, list, b)
     local p, has_work, n = b.p or {}, b.place and b.place ~= ctx.k.rest, #list
     local waits = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
-    local due = (p.count and b.due > 0 or b.went_on > ctx.now) and max(b.due, b.went_on) or 0
+    local due = (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or 0
     local word, about
     if b.p then word, about = stopped(ctx, b.id, p) else word, about = 'refused', 'no [[budget]] matches it' end
     if not word and not has_work then word, about = 'empty', '' end
@@ -172,6 +172,6 @@ do
     named(ctx, ids)
     budget.expect(ctx, ids)
     for _, id in ipairs(ids) do budget_now(ctx, found, budget.get(ctx, id)) end
-    return { ctx.now_text, found, watch.ask(ctx.memory, ids, ctx.now) }
+    return { ctx.now_text, found, trace.ask(ctx.memory, ids, ctx.now) }
   end
 end

@@ -1,8 +1,8 @@
 -- needs: base, base.call, base.glob, base.keys, base.names, policy.chain, policy.record, route, tree.waiting
--- Met: which buckets that are not idle a name or a glob meets, and how many of their jobs are out already. One of budgets meets the
--- buckets below those.
+-- Match counts: which buckets that are not idle a name or a glob matches, and how many of their jobs are out already. One of budgets matches
+-- the buckets below those.
 
-local met = {}
+local match_count = {}
 do
   local refuse, is_error = base.refuse, base.is_error
   local glance, policy_of = record.glance, record.policy_of
@@ -140,7 +140,7 @@ do
   --        beginning)
   -- reply  { the next cursor ('' = that was all), buckets (0 with "jobs"), ready jobs, jobs with workers (0 with "buckets") }, of this page
   -- cost   O(batch) names; or O(PAGE) entries, at most 1 MiB of jobs or one job
-  function met.count(redis_keys, args)
+  function match_count.count(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
     if not space or not args[2] then return refuse('BADARG', 'met takes the policy key, and a name or a glob') end
     local ctx, at, cursor = context.open(space, args[1]), match(args[5] or '', '^(%d+) (%S+)$')

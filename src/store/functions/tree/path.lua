@@ -1,48 +1,48 @@
--- needs: base, jobs.slots, pace.brake, pace.paid, pace.rate, tree.budget, tree.share, view.watch
--- Tolls: what a job asks of the budgets above its bucket before it leaves, and what it pays each of them when it has.
+-- needs: base, jobs.slots, pace.brake, pace.paid, pace.rate, tree.budget, tree.share, view.trace
+-- The path of a job: whether the budgets above its bucket admit it, and what each of them is charged when it has left.
 --
 -- A *line* is the budgets above a node, the nearest first (`budget.above`). Most are open (`budget.is_open`), and all that is asked of one
 -- that is open is its due. This is the path of every job inside a budget: what is not needed for each of them is kept out of it.
 
-local toll = {}
+local path = {}
 do
   local after, is_open, change, AHEAD_US = rate.after, budget.is_open, budget.change, budget.AHEAD_US
 
-  -- asks_each: `asks` of a line that is not open.
-  local function asks_each(ctx, line, due)
-    local now, rested, went_on, met = ctx.now, ctx.k.rest, 0, due
+  -- admits_each: `admits` of a line that is not open.
+  local function admits_each(ctx, line, due)
+    local now, rested, resumed_at, eligible_at = ctx.now, ctx.k.rest, 0, due
     for i = #line, 1, -1 do
       local b = line[i]
       local p, d = b.p, b.due
       if not p or p.paused or b.place and b.place ~= rested and not b.serving then return nil end
       if p.concurrency and slots.is_full(ctx, b.id, p) then return nil end
-      if b.went_on > went_on then went_on = b.went_on end
-      if d < went_on then d = went_on end
+      if b.resumed_at > resumed_at then resumed_at = b.resumed_at end
+      if d < resumed_at then d = resumed_at end
       if d > now then return nil end
-      if d > met then met = d end
+      if d > eligible_at then eligible_at = d end
     end
-    if due < went_on then due = went_on end
-    return met, due
+    if due < resumed_at then due = resumed_at end
+    return eligible_at, due
   end
 
-  -- asks: whether a job of a bucket that is due may leave through a line: the latest due of its chain, and its bucket's own, which may be
+  -- admits: whether a job of a bucket that is due may leave through a line: the latest due of its chain, and its bucket's own, which may be
   -- later by now; nil where something keeps it.
-  function toll.asks(ctx, line, due)
-    local now, met = ctx.now, due
+  function path.admits(ctx, line, due)
+    local now, eligible_at = ctx.now, due
     for i = 1, #line do
       local b = line[i]
-      if not b.is_open and not is_open(ctx, b) then return asks_each(ctx, line, due) end
+      if not b.is_open and not is_open(ctx, b) then return admits_each(ctx, line, due) end
       local d = b.due
-      if d > met then
+      if d > eligible_at then
         if d > now then return nil end
-        met = d
+        eligible_at = d
       end
     end
-    return met, due
+    return eligible_at, due
   end
 
-  -- asks_open: the latest due of a line that is known to be open, and of a bucket, which may be still to come; nil where it is not known.
-  function toll.asks_open(line, due)
+  -- admits_open: the latest due of a line that is known to be open, and of a bucket, which may be still to come; nil where it is not known.
+  function path.admits_open(line, due)
     for i = 1, #line do
       local b = line[i]
       if not b.is_open then return nil end
@@ -54,11 +54,11 @@ do
 
   -- go_on: what waited by order was not late: the dues of a line that is not open, before they are charged.
   local function go_on(line)
-    local went_on = 0
+    local resumed_at = 0
     for i = #line, 1, -1 do
       local b = line[i]
-      if b.went_on > went_on then went_on = b.went_on end
-      if b.due < went_on and b.p.count then b.due = went_on end
+      if b.resumed_at > resumed_at then resumed_at = b.resumed_at end
+      if b.due < resumed_at and b.p.count then b.due = resumed_at end
     end
   end
 
@@ -71,7 +71,7 @@ do
       br = brake.fresh(b.id)
       b.brake, b.is_open = br, nil
     end
-    if br then b.went_on = max(b.went_on, brake.charge(ctx, br, p, b.serving or false, cost, b.went_on)) end
+    if br then b.resumed_at = max(b.resumed_at, brake.charge(ctx, br, p, b.serving or false, cost, b.resumed_at)) end
     if not p.count then return end
     if b.due < from then b.due = from end
     b.due = br and brake.pay(ctx, br, p, b.due, pays_for, from) or after(p, b.due)
@@ -85,7 +85,7 @@ do
     return ends + more
   end
 
-  -- pays_each: `pays` of a line that is not open, or for a job that costs more than 1.
+  -- pays_each: `charge` of a line that is not open, or for a job that costs more than 1.
   local function pays_each(ctx, line, id, p, ends, cost)
     local shares = ctx.memory.budgets.shares
     go_on(line)
@@ -102,17 +102,17 @@ do
     end
   end
 
-  local new_tags = 0 -- those that `pays_open` made, and nobody has counted yet
+  local new_tags = 0 -- those that `charge_open` made, and nobody has counted yet
 
   -- count_tags: the children that became known since the last time are counted, for too many are not remembered.
-  function toll.count_tags(ctx)
+  function path.count_tags(ctx)
     if new_tags == 0 then return end
     local shares = ctx.memory.budgets.shares
     shares.tag_count, new_tags = shares.tag_count + new_tags, 0
   end
 
-  -- pays_open: `pays` of a line that is open, for a job of cost 1, where nobody looks at what passes through its budgets.
-  local function pays_open(ctx, line, id, weight, ends)
+  -- charge_open: `charge` of a line that is open, for a job of cost 1, where nobody looks at what passes through its budgets.
+  local function charge_open(ctx, line, id, weight, ends)
     local n, at = #line, ctx.now
     for i = 1, n do
       local b = line[i]
@@ -138,24 +138,24 @@ do
       if i < n then id, weight, ends = b.id, terms.weight, b.ends end
     end
   end
-  toll.pays_open = pays_open
+  path.charge_open = charge_open
 
-  -- pays: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
+  -- charge: a job of a node with this policy has left through a line that it has asked: the dues of the line, and the tag of each child in it
   -- (tree/share). `ends` is the end with which the node was picked; nil: it was not. `cost` is nil for a job of cost 1.
-  function toll.pays(ctx, line, id, p, ends, cost)
+  function path.charge(ctx, line, id, p, ends, cost)
     local watched = ctx.memory.watched
     if watched then
-      for i = 1, #line do watch.note(watched.counts, line[i].id, 1) end
+      for i = 1, #line do trace.note(watched.counts, line[i].id, 1) end
     end
     for i = 1, #line do
       if cost or not line[i].is_open then return pays_each(ctx, line, id, p, ends, cost) end
     end
-    pays_open(ctx, line, id, p.weight, ends)
-    toll.count_tags(ctx)
+    charge_open(ctx, line, id, p.weight, ends)
+    path.count_tags(ctx)
   end
 
   -- limited: the nodes of a bucket's chain of which a job that leaves takes a slot.
-  function toll.limited(ctx, name, p)
+  function path.limited(ctx, name, p)
     local ids = {}
     if p.concurrency then ids[1] = name end
     for _, b in ipairs(p.parent and budget.above(ctx, p.parent) or {}) do

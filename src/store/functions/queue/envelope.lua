@@ -1,41 +1,41 @@
 -- needs: base
--- Elements: how a submitted job is stored. Nothing here calls Redis.
+-- Envelopes: how a submitted job is stored. Nothing here calls Redis.
 --
--- A plain job is stored as it is. A submitted one is an element: the mark of its prefix, then
+-- A plain job is stored as it is. A submitted one is an envelope: the magic of its prefix, then
 --   <version> <options><body>
--- The mark is 16 random bytes, and stands in the field `mark` of the policy key: so a plain job cannot be taken for a submitted one, save
+-- The magic is 16 random bytes, and stands in the field `mark` of the policy key: so a plain job cannot be taken for a submitted one, save
 -- by somebody who can read dripd's own keys. The options are text:
 --   <cost> <deadline_us, 0: none> <accepted_us, 0: not known> <id> LF, then "<name>:<value>" LF of each header, then LF
 -- Retries (queue/retries) keep the same options.
 
-local element = {}
+local envelope = {}
 do
   local digits, whole = base.digits, base.whole
 
-  local MARK_BYTES = 16
+  local MAGIC_BYTES = 16
   local VERSION = '1'
 
-  element.MARK_BYTES = MARK_BYTES
+  envelope.MAGIC_BYTES = MAGIC_BYTES
 
   local char
   at_first_call[#at_first_call + 1] = function() char = string.char end
 
-  -- make_mark: a new mark. Functions have no source of randomness, so it is made of what nobody outside of the server can know in full: the
+  -- make_magic: a new magic. Functions have no source of randomness, so it is made of what nobody outside of the server can know in full: the
   -- random id of the record, where a table lies in the memory of the server, and the time.
-  function element.make_mark(id, now_text)
+  function envelope.make_magic(id, now_text)
     local hex = redis.sha1hex(table.concat({ id or '', now_text, tostring({}), tostring({}) }, ' '))
-    local mark = gsub(sub(hex, 1, 2 * MARK_BYTES), '%x%x', function(two) return char(tonumber(two, 16)) end)
-    return mark
+    local magic = gsub(sub(hex, 1, 2 * MAGIC_BYTES), '%x%x', function(two) return char(tonumber(two, 16)) end)
+    return magic
   end
 
   -- is_id: whether a text can be the id of a job: 1 to 200 bytes of ! to ~.
-  function element.is_id(text)
+  function envelope.is_id(text)
     return #text >= 1 and #text <= 200 and not find(text, '[^!-~]')
   end
 
   -- options_text: options as they are stored: { id, cost, deadline_us, accepted_us (nil: none), headers { name, value,
   -- ... } }.
-  function element.options_text(o)
+  function envelope.options_text(o)
     local lines = { digits(o.cost) .. ' ' .. digits(o.deadline_us or 0) .. ' ' .. digits(o.accepted_us or 0) .. ' ' .. o.id }
     for i = 1, #o.headers, 2 do lines[#lines + 1] = o.headers[i] .. ':' .. o.headers[i + 1] end
     lines[#lines + 1] = '\n'
@@ -43,7 +43,7 @@ do
   end
 
   -- options_at: the options that begin at a place of a text, and the place of what follows them; nil where there are none.
-  function element.options_at(text, at)
+  function envelope.options_at(text, at)
     local cost, deadline, accepted, id, on = match(text, '^(%d+) (%d+) (%d+) (%S+)\n()', at)
     if not on then return nil end
     local o = { id = id, cost = whole(cost) or 1, deadline_us = whole(deadline), accepted_us = whole(accepted), headers = {} }
@@ -60,30 +60,30 @@ do
   end
 
   -- pack: a submitted job as it is stored.
-  function element.pack(mark, o, body)
-    return table.concat({ mark, VERSION, ' ', element.options_text(o), body })
+  function envelope.pack(magic, o, body)
+    return table.concat({ magic, VERSION, ' ', envelope.options_text(o), body })
   end
 
   -- read: the options of a stored job with `body` added, nil for a plain one; { is_newer = true } for one that a newer version wrote. What
-  -- begins with the mark and follows no format of ours is a plain job.
-  function element.read(mark, text)
-    if not mark or sub(text, 1, MARK_BYTES) ~= mark then return nil end
-    local version, at = match(text, '^(%d+) ()', MARK_BYTES + 1)
+  -- begins with the magic and follows no format of ours is a plain job.
+  function envelope.read(magic, text)
+    if not magic or sub(text, 1, MAGIC_BYTES) ~= magic then return nil end
+    local version, at = match(text, '^(%d+) ()', MAGIC_BYTES + 1)
     if version ~= VERSION then return version and { is_newer = true } or nil end
-    local o, on = element.options_at(text, at)
+    local o, on = envelope.options_at(text, at)
     if o then o.body = sub(text, on) end
     return o
   end
 
   -- body_of: the job itself, as the producer gave it, and its options, if it was submitted.
-  function element.body_of(mark, text)
-    local o = element.read(mark, text)
+  function envelope.body_of(magic, text)
+    local o = envelope.read(magic, text)
     if not o or o.is_newer then return text, nil end
     return o.body, o
   end
 
   -- add_fields: what an entry of a stream says of the options of a job, its id aside.
-  function element.add_fields(entry, o)
+  function envelope.add_fields(entry, o)
     local n = #entry
     if o.cost ~= 1 then
       entry[n + 1], entry[n + 2] = 'cost', digits(o.cost)
@@ -100,7 +100,7 @@ do
   end
 
   -- options_of: the options that the fields of an entry tell; `list` is the same fields in their order.
-  function element.options_of(fields, list, id)
+  function envelope.options_of(fields, list, id)
     local o = { id = id, cost = whole(fields.cost or '') or 1, deadline_us = whole(fields.deadline_us or ''), headers = {} }
     for i = 1, #list, 2 do
       local name = sub(list[i], 1, 2) == 'h:' and match(list[i], '^h:([a-z0-9-]+)$')
@@ -113,7 +113,7 @@ do
   end
 
   -- is_bare: whether options say nothing but an id.
-  function element.is_bare(o)
+  function envelope.is_bare(o)
     return o.cost == 1 and not o.deadline_us and not o.headers[1]
   end
 end

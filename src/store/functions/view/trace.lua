@@ -1,10 +1,10 @@
 -- needs: base
--- Watch: how many jobs have left the buckets, or passed through the budgets, that somebody looks at just now (`dripd top`). Only what is
+-- Trace: how many jobs have left the buckets, or passed through the budgets, that somebody looks at just now (`dripd top`). Only what is
 -- asked for is counted, in the memory of this server alone. Where nobody looks it costs a dispatch one comparison.
 --
 -- Of a bucket whose page is open (the dashboard) the last dispatches are remembered too: when each job was due, and when it left.
 
-local watch = {}
+local trace = {}
 do
   local KEPT_US = 150000000 -- what nobody has asked for this long is counted no more; Prometheus asks once a minute unless told otherwise
   local DRIPS_KEPT_US = 30000000
@@ -13,7 +13,7 @@ do
   local DRIPS = 100        -- dispatches of each
 
   -- of: what is counted now, node -> jobs; nil where nobody looks.
-  function watch.of(m, now)
+  function trace.of(m, now)
     local w = m.watched
     if not w then return nil end
     if now > w.asked_us + KEPT_US or now < w.asked_us - KEPT_US then m.watched = nil end
@@ -22,18 +22,18 @@ do
   end
 
   -- note: so many jobs have left a node.
-  function watch.note(counts, id, n)
+  function trace.note(counts, id, n)
     if counts[id] then counts[id] = counts[id] + n end
   end
 
   -- drips_of: the dispatches that are remembered, bucket -> its own; nil where nobody wants any.
-  function watch.drips_of(m)
+  function trace.dispatches_of(m)
     local w = m.watched
     return w and w.drips
   end
 
   -- drip: a job has left a bucket. The oldest of those remembered makes room.
-  function watch.drip(drips, name, due, now)
+  function trace.dispatched(drips, name, due, now)
     local d = drips[name]
     if not d then return end
     local at = 2 * (d.n % DRIPS)
@@ -54,7 +54,7 @@ do
 
   -- watched: what is counted now, from now on at least.
   local function watched(m, now)
-    watch.of(m, now)
+    trace.of(m, now)
     local w = m.watched
     if not w then
       w = { counts = {}, by = {}, size = 0, dripping = 0, asked_us = now, drips_asked_us = now, tidied_us = now }
@@ -66,7 +66,7 @@ do
   end
 
   -- ask: how many jobs have left some nodes since they are counted, in their order. From now on they are.
-  function watch.ask(m, ids, now)
+  function trace.ask(m, ids, now)
     local w, counts = watched(m, now), {}
     for i, id in ipairs(ids) do
       if not w.counts[id] and w.size < MOST then w.counts[id], w.size = 0, w.size + 1 end
@@ -78,7 +78,7 @@ do
 
   -- ask_drips: the dispatches of a bucket that are remembered, the oldest first: due and left in turns, and how many jobs have left since
   -- they are remembered. From now on they are; nil where those of too many others are.
-  function watch.ask_drips(m, name, now)
+  function trace.ask_dispatches(m, name, now)
     local w = watched(m, now)
     w.drips = w.drips or {}
     local d, list = w.drips[name], {}
