@@ -136,7 +136,8 @@ do
   -- turns_at: the turns of the buckets that are held for a route: of as many as it takes, and at most `share`, the one first whose last job left
   -- longest ago. While others stay behind the route takes nobody else's jobs.
   local function turns_at(ctx, name, share)
-    local r, key = room.for_held(ctx, name), waiting.route_key(ctx, name)
+    local key = waiting.route_key(ctx, name)
+    local r = room.for_held(ctx, name, waiting.count(ctx, key) > 0)
     local most = min(r.left, share)
     local front = most > 0 and waiting.front(ctx, key, most) or {}
     if front[1] then held_turns(ctx, r, key, front) end

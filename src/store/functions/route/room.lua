@@ -22,8 +22,8 @@
 --   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before that
 --   marks                  of a list: how many jobs had been sent when (`mark`)
 --   is_shared              of a list: others push into it too, and it was not empty since
---   lefts, turned_us       when the buckets that are held again and again had their last turn (`turn_of`), and when any had; it is forgotten where
---                          none had for a second
+--   lefts, turned_us       when the buckets that are held again and again had their last turn (`turn_of`), and when any was held; it is forgotten where
+--                          none was for a second
 --   samples                how many jobs its workers had taken when, for their pace (`taken_by`)
 -- It is believed for as long as its numbers prove that nothing is over a bound, for 100 ms at most, and never from before another server may
 -- have been at work (`trusted_us`, base/memory). Otherwise the route is looked at.
@@ -268,12 +268,14 @@ do
     return r
   end
 
-  -- for_held: the same for the buckets that are held. Afterwards, where any are left (`close`), it takes no others in this call.
-  function room.for_held(ctx, name)
+  -- for_held: the same for the buckets that are held, if any is. Afterwards, where any are left (`close`), it takes no others in this call.
+  function room.for_held(ctx, name, is_any_held)
     local r = of_memory(ctx, name, forward.of(ctx.rec, name))
     ctx.rooms[name], r.call = r, ctx.calls
-    if ctx.now - r.turned_us > ANEW_US then r.lefts, r.left_count = nil, 0 end
-    r.turned_us = ctx.now
+    if is_any_held then
+      if ctx.now - r.turned_us > ANEW_US then r.lefts, r.left_count = nil, 0 end
+      r.turned_us = ctx.now
+    end
     look(ctx, name, r, length_of(r), true)
     return r
   end
