@@ -269,7 +269,6 @@ impl Model {
             let Some(retries) = self.retries.get_mut(bucket) else { break };
             let Some(retry) = retries.first().filter(|retry| retry.ends <= now).cloned() else { break };
             retries.remove(&retry);
-            *most -= 1;
             let line = self.lines.get(bucket).and_then(|lines| lines.get(&retry.options.id));
             let is_cancelled = line.is_some_and(|line| line.state == 'R');
             if line.is_some_and(|line| "rR".contains(line.state)) {
@@ -284,6 +283,7 @@ impl Model {
                 self.bury(bucket, retry.body, attempt, "expired", retry.options);
                 continue;
             }
+            *most -= 1; // one that is given up takes no turn
             let job = Job { body: retry.body, options: Some(retry.options) };
             self.dispatch(now, bucket, p, due, job, (retry.attempt, retry.kept));
         }
