@@ -5,7 +5,7 @@ use redis::Value;
 use super::reply::unexpected;
 use super::{Store, StoreError};
 
-/// The Lua source: all files of `functions`, each after those that it needs (`build.rs`).
+/// The Lua source: all files of `functions`, each after those that it needs (`functions/join.rs`).
 pub const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/library.lua"));
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).

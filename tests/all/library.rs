@@ -1,4 +1,4 @@
-//! The form of the function library: each Lua file names what it needs, and uses nothing else. `build.rs` joins them in that order.
+//! The form of the function library: each Lua file names what it needs, and uses nothing else. `functions/join.rs` joins them in that order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -76,7 +76,7 @@ fn locals_of(source: &str) -> Vec<&str> {
     names.map(|name| name.trim().trim_start_matches("function ")).collect()
 }
 
-/// The Lua files: each by its name in needs, as `build.rs` has it, with its source.
+/// The Lua files: each by its name in needs, as `functions/join.rs` has it, with its source.
 fn sources() -> BTreeMap<String, String> {
     let folder = Path::new("src/store/functions");
     let all = files(folder, "lua").into_iter().map(|path| {

@@ -83,6 +83,7 @@ fn a_listener_that_others_reach_without_a_token_is_refused_at_the_start() {
         shell.file(name, &format!("{name}-secret\n"));
     }
     let daemon = Daemon::start(shell.home());
+    eventually("it says where it listens", || daemon.log().contains("0.0.0.0:"));
     let log = daemon.log();
     let port = log.split("0.0.0.0:").nth(1).expect("it says where").split('"').next().expect("a port");
     let port: u16 = port.trim().parse().expect("a port");

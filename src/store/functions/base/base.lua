@@ -1,8 +1,9 @@
 -- needs: nothing
 -- dripd: per-key leaky buckets as queues, the atomic steps.
 --
--- All files of these folders are joined into one library, each after those that it needs: its first lines name them (`build.rs` joins them, and a
--- test compares what a file names with what it uses). All pacing state is in Redis and all pacing arithmetic is here: a daemon only asks "what is due?" and sleeps for as long as it is told. The public functions
+-- All files of these folders are joined into one library, each after those that it needs: its first lines name them
+-- (`join.rs` joins them, and a test compares what a file names with what it uses). All pacing state is in Redis and all
+-- pacing arithmetic is here: a daemon only asks "what is due?" and sleeps for as long as it is told. The public functions
 -- are drip_push, drip_peek, drip_ack, drip_fail and the limiters. What begins with drip__ is for the daemon and for tests,
 -- and takes the time in microseconds as its first argument ("" means the server's clock).
 --
