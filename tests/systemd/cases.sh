@@ -102,7 +102,7 @@ starts_with_nothing() {
   start
   is "the state" "$(show ActiveState)" active
   is "the reply to a push" "$(own lpush drip:queue:x job)" 1
-  eventually 2 "the job in drip:ready" answers 1 own xlen drip:ready
+  eventually 10 "the job in drip:ready" answers 1 own xlen drip:ready
   is "the number of restarts" "$(show NRestarts)" 0
 }
 
@@ -141,7 +141,7 @@ built_in_redis_may_be_in_opt() {
 
 status_is_live() {
   start
-  eventually 5 "a first status" shows StatusText 'serving *'
+  eventually 20 "a first status" shows StatusText 'serving *'
   own lpush drip:queue:x a b c
   eventually 15 "three jobs in the status" shows StatusText '*[^0-9]3 jobs dispatched*'
 }
@@ -167,11 +167,11 @@ a_bad_reload_changes_nothing() {
   pid=$(show MainPID)
   configure '[defaults]' 'capacity = 78' 'rate = "fast"'
   ! systemctl reload $UNIT 2> /dev/null || fail "the reload succeeded"
-  eventually 5 "the problem in the log" logged 'defaults.rate'
+  eventually 20 "the problem in the log" logged 'defaults.rate'
   is "the capacity" "$(own fcall_ro drip_peek 1 drip:queue:x | sed -n 3p)" 77
   is "the state" "$(show ActiveState) $(show MainPID)" "active $pid"
   own lpush drip:queue:x job
-  eventually 2 "the job in drip:ready" answers 1 own xlen drip:ready
+  eventually 10 "the job in drip:ready" answers 1 own xlen drip:ready
 }
 
 # More often than the default start limit allows, too.
@@ -193,7 +193,7 @@ killed_it_comes_back_with_its_jobs() {
   configure '[defaults]' 'rate = "1/h"'
   start
   own lpush drip:queue:x 1 2 3 4 5
-  eventually 5 "the first job in drip:ready" answers 1 own xlen drip:ready
+  eventually 20 "the first job in drip:ready" answers 1 own xlen drip:ready
   local redis
   redis=$(own_pid)
   kill -KILL "$(show MainPID)"
@@ -208,9 +208,9 @@ stuck_it_is_restarted() {
   start
   kill -STOP "$(show MainPID)"
   eventually 15 "the restart" restarted
-  eventually 5 "the watchdog in the log" logged 'Watchdog timeout'
+  eventually 20 "the watchdog in the log" logged 'Watchdog timeout'
   own lpush drip:queue:x job
-  eventually 2 "the job in drip:ready" answers 1 own xlen drip:ready
+  eventually 10 "the job in drip:ready" answers 1 own xlen drip:ready
 }
 
 # It has 3 s by the unit, asks for more, and Redis comes after 5.
@@ -218,7 +218,7 @@ redis_may_come_late() {
   configure '[redis]' "url = \"redis://127.0.0.1:$OUTSIDE\""
   drop_in $UNIT TimeoutStartSec=3s
   systemctl start --no-block $UNIT
-  eventually 3 "the wait in the status" shows StatusText 'waiting for redis*'
+  eventually 15 "the wait in the status" shows StatusText 'waiting for redis*'
   local until=$(($(micros) + 5000000))
   while [ "$(micros)" -lt $until ]; do
     is "the state without a Redis" "$(show ActiveState)" activating
@@ -227,7 +227,7 @@ redis_may_come_late() {
   outside_redis $OUTSIDE outside
   outside lpush drip:queue:x job
   eventually 10 "READY" shows ActiveState active
-  eventually 2 "the job in drip:ready" answers 1 outside xlen drip:ready
+  eventually 10 "the job in drip:ready" answers 1 outside xlen drip:ready
   is "the number of restarts" "$(show NRestarts)" 0
 }
 
@@ -238,7 +238,7 @@ the_password_is_a_credential() {
   (umask 077; mkdir -p /etc/credstore; echo swordfish > /etc/credstore/redis-password)
   start
   outside --no-auth-warning -a swordfish lpush drip:queue:x job
-  eventually 2 "the job in drip:ready" answers 1 outside --no-auth-warning -a swordfish xlen drip:ready
+  eventually 10 "the job in drip:ready" answers 1 outside --no-auth-warning -a swordfish xlen drip:ready
   ! logged swordfish || fail "the password is in the log"
 }
 
@@ -251,7 +251,7 @@ what_tls_needs_is_a_credential() {
   outside_redis $OUTSIDE outside --tls-port $tls --tls-cert-file /t/server.pem --tls-key-file /t/server.key --tls-ca-cert-file /t/ca.pem
   start
   outside lpush drip:queue:x job
-  eventually 2 "the job in drip:ready" answers 1 outside xlen drip:ready
+  eventually 10 "the job in drip:ready" answers 1 outside xlen drip:ready
 }
 
 # A request through curl: the status, then the body on the next lines.
@@ -274,7 +274,7 @@ the_socket_of_systemd_outlives_a_restart() {
   systemctl start $UNIT.socket
   is "the socket" "$(stat -c '%a %U %G' $SOCKET)" "660 root root"
   start
-  eventually 5 "the socket in the log" logged 'from systemd'
+  eventually 20 "the socket in the log" logged 'from systemd'
   is "a push" "$(http --unix-socket $SOCKET -d job http://localhost/v1/buckets/x/jobs)" 202
   ! http http://127.0.0.1:7380/healthz > /dev/null || fail "it listens at a port as well"
   rm -f /run/statuses /run/stop
@@ -315,7 +315,7 @@ without_a_network_it_serves_by_unix_sockets() {
   systemctl start $UNIT.socket
   start
   is "a push" "$(http --unix-socket $SOCKET -d job http://localhost/v1/buckets/x/jobs)" 202
-  eventually 2 "the job in drip:ready" answers 1 outside xlen drip:ready
+  eventually 10 "the job in drip:ready" answers 1 outside xlen drip:ready
   is "its interfaces" "$(nsenter -t "$(show MainPID)" -n ip -o link | awk -F': ' '{ print $2 }' | xargs)" lo
 }
 
@@ -323,13 +323,13 @@ without_a_network_it_serves_by_unix_sockets() {
 the_journal_has_fields_and_priorities() {
   configure '[defaults]' 'rate = "5/s"'
   start
-  eventually 5 "a record by its field" in_journal 'starting version=.* config=' DRIPD_CONFIG=/etc/dripd/config.toml
+  eventually 20 "a record by its field" in_journal 'starting version=.* config=' DRIPD_CONFIG=/etc/dripd/config.toml
   is "the priority of a start" "$(journal -o json DRIPD_VERSION="$(dripd_version)" | sed -n 's/.*"PRIORITY":"\(.\)".*/\1/p' | head -n 1)" 6
   ! in_journal . -p warning || fail "a good start is no warning: $(journal -p warning | head -n 3)"
   systemctl stop $UNIT
   configure '[defaults]' 'rate = "fast"' 'capacity = -1'
   systemctl start $UNIT && fail "it starts with a bad configuration"
-  eventually 5 "the failure among the errors" in_journal 'defaults.capacity: -1' -p err
+  eventually 20 "the failure among the errors" in_journal 'defaults.capacity: -1' -p err
   is "the lines of it" "$(journal -p err | grep -c 'defaults\.')" 2
 }
 journal() { journalctl -q -o cat _SYSTEMD_INVOCATION_ID="$(show InvocationID)" "$@"; } # of the last start
@@ -340,7 +340,7 @@ dripd_version() { /usr/local/bin/dripd --version | cut -d' ' -f 2; }
 a_format_that_was_asked_for_is_kept() {
   drop_in $UNIT 'ExecStart=' 'ExecStart=/usr/local/bin/dripd run --log-format json'
   start
-  eventually 5 "a record as JSON" logged '^{"timestamp":.*"message":"starting"'
+  eventually 20 "a record as JSON" logged '^{"timestamp":.*"message":"starting"'
 }
 
 stops_cleanly() {
