@@ -197,12 +197,20 @@ pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
         let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
-        load_library(&mut server.connect());
+        load(&mut server.connect());
         server
     })
 }
 
+/// Load the library into a server of one's own. What the functions remember between calls is forgotten, and the tests that share
+/// `server()` rely on it.
 pub fn load_library(connection: &mut Connection) {
+    let (_, port): (String, u16) = redis::cmd("CONFIG").arg("GET").arg("port").query(connection).expect("its port");
+    assert_ne!(port, server().port, "the server of all tests");
+    load(connection);
+}
+
+fn load(connection: &mut Connection) {
     let mut load = redis::cmd("FUNCTION");
     load.arg("LOAD").arg("REPLACE").arg(dripd::store::library::SOURCE);
     load.query::<String>(connection).expect("the library loads");

@@ -4,7 +4,7 @@
 use dripd::store::change::Change;
 
 use super::settings_table::{change, take_back};
-use crate::rig::{Case, MS, S, T0, load_library};
+use crate::rig::{Case, MS, S, Server, T0, load_library};
 
 const DAY: u64 = 86_400 * S;
 
@@ -74,7 +74,8 @@ fn fail_first(case: &mut Case, now: u64) {
 
 #[test]
 fn a_spread_that_was_cut_off_goes_on_with_whoever_comes_and_moves_each_bucket_once() {
-    let mut case = Case::with("[defaults]\nrate = '1/d'\n[limits]\nbatch = 10\n");
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\nrate = '1/d'\n[limits]\nbatch = 10\n");
     busy(&mut case, (0..300).map(|n| format!("a{n}")));
     set(&mut case, T0 + S, "a*", &["rate=1/h"]);
     for calls in [1, 5, 20] {
@@ -366,7 +367,8 @@ fn the_glob_that_won_before_a_timed_setting_of_another_wins_after_it() {
 
 #[test]
 fn an_end_that_a_newer_version_wrote_keeps_nobody_awake() {
-    let mut case = Case::with("[defaults]\nrate = '1/d'\n");
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\nrate = '1/d'\n");
     set(&mut case, T0, "b", &["capacity=4"]);
     let (settings, ends) = (case.key("settings"), case.key("ends"));
     let _: i64 = case.cmd(&["HSET", &settings, "a", r#"{"v":2,"odd":{}}"#]);
@@ -395,7 +397,8 @@ fn a_setting_that_a_push_found_over_leaves_nothing() {
 
 #[test]
 fn a_hundred_names_that_end_together_with_the_clock_set_back_are_put_right_once() {
-    let mut case = Case::with("[defaults]\nrate = '1/d'\n[limits]\nbatch = 10\n");
+    let server = Server::start(&[]);
+    let mut case = Case::on(&server, "[defaults]\nrate = '1/d'\n[limits]\nbatch = 10\n");
     busy(&mut case, (0..100).map(|n| format!("a{n}")));
     for n in 0..100 {
         set_for(&mut case, T0 + S, &format!("a{n}"), &["rate=1/h"], 10 * S);
