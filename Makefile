@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers chaos
+.PHONY: help demo test check audit build share install uninstall deb dist test-packages setup bench bench-peers chaos explore
 
 # Where `install` puts things; DESTDIR stands before all of it, for those who make packages.
 PREFIX ?= /usr/local
@@ -23,6 +23,9 @@ chaos: setup ## make every fault some times under load, and judge what happened 
 	@mkdir -p target
 	@{ cargo test --quiet --test all -- chaos::every_fault --ignored --nocapture; echo $$? > target/chaos.rc; } | tee target/chaos.md
 	@sed -n 's/^| \(.*\) | SKIPPED: \(.*\) |$$/SKIPPED: \1: \2/p' target/chaos.md; exit $$(cat target/chaos.rc)
+
+explore: setup ## try every sequence of events over small worlds against the reference model, as deep as an hour reaches
+	@DRIPD_EXPLORE=$${DRIPD_EXPLORE:-3600} cargo test --quiet --test all -- explore::every_sequence --nocapture
 
 bench: setup ## measure speed and accuracy next to the theoretical limit (half an hour); figures and plots in target/bench
 	@mkdir -p target/bench

@@ -7,14 +7,14 @@
 //! |---|---|---|
 //! | [`cli`] | the commands, a file for each family | everything |
 //! | [`daemon`] | what runs together: start list, supervision, reload | everything but `cli` |
-//! | [`http`] | the HTTP door: what the commands can do, for whoever speaks HTTP, in a thread of its own | what is below |
-//! | [`operate`] | what operators do and ask, whichever door they come through | what is below |
+//! | [`http`] | the HTTP server: the commands, the dashboard and metrics, in a thread of its own | what is below |
+//! | [`operate`] | operators' commands: a request, an outcome and one way to run it, for the command line and HTTP | what is below |
 //! | [`loops`], [`worker`] | the loops of a daemon, and the ready-made worker; no loop imports another | what is below |
-//! | [`explain`] | what binds a bucket, in words: used by whoever is asked | store, config, words |
-//! | [`system`] | the built-in Redis, signals, systemd, a precise timer, the control socket | store, config, words |
-//! | [`store`] | the only place that names a key, a function or the redis crate; the Lua library lives here | config, words |
-//! | [`config`] | what the operator wrote, and what it means | words |
-//! | [`words`] | names, rates, durations, policies, limiters: parse, print, bounds | std and serde; no I/O, no clock |
+//! | [`explain`] | what binds a bucket, in words: used by whoever is asked | store, config, model |
+//! | [`system`] | the built-in Redis, signals, systemd, a precise timer, the control socket | store, config, model |
+//! | [`store`] | the only place that names a key, a function or the redis crate; the Lua library lives here | config, model |
+//! | [`config`] | what the operator wrote, and what it means | model |
+//! | [`model`] | names, rates, durations, policies, limiters: parse, print, bounds | std and serde; no I/O, no clock |
 //!
 //! The main paths: a plain `LPUSH` is [`store::wake`] → [`loops::pacer`] → `Store::drain` → `FCALL`; the clock is
 //! [`loops::pacer`] → `Store::drain` → `FCALL`; a worker's slot is [`worker`] → `Store::take` → run → `Store::ack` or
@@ -28,8 +28,8 @@ pub mod daemon;
 pub mod explain;
 pub mod http;
 pub mod loops;
+pub mod model;
 pub mod operate;
 pub mod store;
 pub mod system;
-pub mod words;
 pub mod worker;

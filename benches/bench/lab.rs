@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use dripd::config::connection::Place;
 use dripd::config::{Fsync, RedisSettings};
+use dripd::model::partitioning::Partitioning;
 use dripd::store::{Layout, Partition};
 use dripd::system::built_in_redis;
-use dripd::words::cut::Cut;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -124,7 +124,7 @@ impl Server {
             tls: None,
             file_holds_password: false,
             prefix: "drip".to_owned(),
-            cut: Cut::default(),
+            partitioning: Partitioning::default(),
             data_dir: home.clone(),
             port,
             fsync: Fsync::EverySecond,
@@ -332,7 +332,7 @@ pub(super) fn wait_for_quiet(wire: &mut Wire) -> io::Result<()> {
 
 /// The keys that the bench uses, as any producer and worker would.
 pub(super) fn keys() -> Partition {
-    Layout::new("drip", Cut::default()).authority()
+    Layout::new("drip", Partitioning::default()).authority()
 }
 
 /// The queue of a bucket.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use crate::words::duration;
+use crate::model::duration;
 
 /// A whole number within bounds.
 pub(super) fn whole<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> + Clone {

@@ -1,5 +1,4 @@
-//! What the commands that change something at run time share: which buckets are meant, who asks, and how long a change may wait
-//! for another one that still spreads.
+//! Arguments that the commands share which change something at run time, the question before a change, and the name of who asks.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -7,114 +6,56 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Exit, Failure};
-use crate::operate;
-use crate::store::Whole;
-use crate::store::change::{Author, Change, Told};
-use crate::words::bucket::BucketName;
-use crate::words::duration;
-use crate::words::glob;
-use crate::words::shown::line;
-use crate::words::subject::Subject;
+use crate::model::escape::line;
+use crate::model::subject::Subject;
+use crate::operate::bounds;
+use crate::operate::target::Target;
 
-/// What each of these commands takes.
+/// The arguments that say what a command acts on, and why.
 #[derive(Debug, Args)]
-pub(super) struct Target {
+pub(super) struct TargetArgs {
     /// The name of a bucket, or a glob such as 'sms:*' (\ makes the next byte plain)
     #[arg(value_name = "NAME|GLOB")]
     pattern: String,
     /// Why, for whoever reads `dripd settings` later
-    #[arg(long, value_name = "TEXT", value_parser = reason)]
-    reason: Option<String>,
+    #[arg(long, value_name = "TEXT", value_parser = bounds::reason)]
+    pub(super) reason: Option<String>,
     /// Do not ask whether a glob for all buckets is meant
     #[arg(long)]
     yes: bool,
-    #[arg(skip)]
-    is_budget: bool,
 }
 
 /// Which of these commands are for budgets too.
 #[derive(Debug, Args)]
-pub(super) struct Kind {
+pub(super) struct KindArgs {
     /// The name or glob means budgets, not buckets
     #[arg(long)]
     pub(super) budget: bool,
 }
 
-/// A reason, short enough to be kept.
-fn reason(text: &str) -> Result<String, &'static str> {
-    if text.len() <= 1_000 { Ok(text.to_owned()) } else { Err("at most 1,000 bytes") }
-}
-
 /// For how long a change holds.
 #[derive(Debug, Args)]
-pub(super) struct For {
+pub(super) struct TimeArgs {
     /// It ends by itself after so long: 10m, 2h
-    #[arg(long = "for", value_name = "DURATION", value_parser = positive)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = bounds::time)]
     pub(super) lasts: Option<Duration>,
 }
 
-pub(super) fn positive(text: &str) -> Result<Duration, String> {
-    let year = Duration::from_secs(366 * 86_400);
-    let fits = |lasts: &Duration| (Duration::from_millis(1)..=year).contains(lasts);
-    duration::parse(text)
-        .filter(fits)
-        .ok_or_else(|| "write a whole number and a unit (ms s m h d), as in 10m: 1ms to 366d".to_owned())
-}
-
-impl For {
-    pub(super) fn micros(&self) -> Option<u64> {
-        self.lasts.map(|lasts| u64::try_from(lasts.as_micros()).expect("at most 366 days"))
-    }
-}
-
-impl Target {
-    /// One bucket or budget, whatever its name looks like.
-    pub(super) fn of_name(subject: &Subject) -> Self {
-        Self { pattern: glob::of_name(subject.pattern), reason: None, yes: false, is_budget: subject.is_budget }
+impl TargetArgs {
+    /// The name or the glob, as it was written.
+    pub(super) fn subject(&self, is_budget: bool) -> Subject<'_> {
+        Subject { is_budget, pattern: &self.pattern }
     }
 
-    /// The same of buckets or of budgets.
-    pub(super) fn of(self, kind: &Kind) -> Self {
-        Self { is_budget: kind.budget, ..self }
-    }
-
-    /// How people call what is meant.
-    pub(super) fn named(&self, kind: &Kind) -> String {
-        Subject { is_budget: kind.budget, pattern: &self.pattern }.to_string()
-    }
-
-    /// Which buckets or budgets are meant.
-    pub(super) fn subject(&self) -> Subject<'_> {
-        Subject { is_budget: self.is_budget, pattern: &self.pattern }
-    }
-
-    /// Whether it is a glob; a name must be one that a bucket or a budget can have.
-    pub(super) fn is_glob(&self) -> Result<bool, Failure> {
-        if glob::is_glob(&self.pattern) {
-            return Ok(true);
+    /// What the command acts on. A glob for every bucket, or every budget, is asked about; `question` follows its name.
+    pub(super) fn confirmed(&self, is_budget: bool, question: &str) -> Result<Target, Failure> {
+        let kind = self.subject(is_budget).kind();
+        let no_name = |why| Failure::new(Exit::Usage, format!("{:?} can be no {kind}: {why}", self.pattern));
+        let target = Target::parse(is_budget, &self.pattern).map_err(no_name)?;
+        if target.is_everything() {
+            confirm(&format!("{:?} {question}", self.pattern), self.yes)?;
         }
-        let kind = self.subject().kind();
-        let why = |why| Failure::new(Exit::Usage, format!("{:?} can be no {kind}: {why}", self.pattern));
-        BucketName::parse(self.pattern.as_bytes()).map(|_| false).map_err(why)
-    }
-
-    /// A glob that means every bucket, or every budget, is asked about.
-    pub(super) fn confirm(&self, question: &str) -> Result<(), Failure> {
-        if glob::has_plain_byte(&self.pattern) { Ok(()) } else { confirm(question, self.yes) }
-    }
-
-    /// A change of what is set for it, by whoever runs this.
-    pub(super) async fn change(&self, store: &mut Whole, what: &'static str) -> Result<Change, Failure> {
-        let (pattern, reason) = (self.subject().stored(), self.reason.clone());
-        Ok(Change {
-            what,
-            pattern,
-            is_glob: self.is_glob()?,
-            by: by(),
-            user: store.whoami().await,
-            reason,
-            ..Change::default()
-        })
+        Ok(target)
     }
 }
 
@@ -143,14 +84,4 @@ pub(super) fn by() -> String {
     let user = std::env::var("SUDO_USER").ok().filter(|name| !name.is_empty()).or_else(|| whoami::username().ok());
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
-}
-
-/// The same with who Redis says that this is.
-pub(super) async fn author(store: &mut Whole) -> Author {
-    Author { by: by(), user: store.whoami().await }
-}
-
-/// Make a change; where another one still spreads, when that is over.
-pub(super) async fn make(store: &mut Whole, change: &Change) -> Result<Told, Failure> {
-    Ok(operate::change::make(store, change).await?)
 }

@@ -7,11 +7,12 @@ use clap::Args;
 use super::{Exit, Failure, say_all};
 use crate::config::connection::Place;
 use crate::config::{Config, Environment};
+use crate::model::duration;
+use crate::model::forward::Forward;
+use crate::model::node::{Budget, Node, Slow};
+use crate::model::policy::{Overflow, Policy, Record};
+use crate::model::route::Route;
 use crate::store::Address;
-use crate::words::duration;
-use crate::words::forward::Forward;
-use crate::words::node::{Budget, Node, Slow};
-use crate::words::policy::{Overflow, Policy, Record, Route};
 
 /// `dripd check [config]`.
 #[derive(Debug, Args)]
@@ -29,9 +30,9 @@ impl Check {
             Place::BuiltIn => {
                 format!("built in, 127.0.0.1:{}, data in {}", config.redis.port, config.redis.data_dir.display())
             }
-            Place::Url(_) | Place::Sentinels(_) | Place::Cluster(_) => address.shown().to_owned(),
+            Place::Url(_) | Place::Sentinels(_) | Place::Cluster(_) => address.redacted().to_owned(),
         };
-        let cut = match config.redis.cut.partitions {
+        let cut = match config.redis.partitioning.partitions {
             1 => String::new(),
             n => format!(", {n} partitions"),
         };

@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::words::shown::{alone, line as one_line};
+use crate::model::escape::{alone, line as one_line};
 
 /// How many columns a terminal has at least.
 pub(super) const COLUMNS: usize = 80;

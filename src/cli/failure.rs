@@ -4,11 +4,11 @@
 use super::Exit;
 use crate::daemon::DaemonError;
 use crate::http::BadListener;
+use crate::model::escape;
 use crate::operate::change::ChangeError;
 use crate::store::StoreError;
 use crate::store::acl::Role;
 use crate::system::built_in_redis::BuiltInRedisError;
-use crate::words::shown;
 
 /// An error as the user sees it: a line, and an exit code.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ enum OfCall {
 
 impl Failure {
     pub(super) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        let message = shown::line(&message.into()).into_owned();
+        let message = escape::line(&message.into()).into_owned();
         Self { exit, message, of_call: None }
     }
 
@@ -40,19 +40,19 @@ impl Failure {
         Self { exit, message, of_call: None }
     }
 
-    /// The same with more behind it.
+    /// The failure with more behind its message.
     pub(super) fn adding(self, more: &str) -> Self {
         Self { message: self.message + more, ..self }
     }
 
     /// For the user, who tried something as a role: `set rate=5/s for acme`, as an operator.
-    pub(super) fn said(&self, tried: &str, role: Role) -> String {
-        let (message, tried) = (&self.message, shown::line(tried));
+    pub(super) fn said(&self, action: &str, role: Role) -> String {
+        let (message, action) = (&self.message, escape::line(action));
         match &self.of_call {
             None => message.clone(),
-            Some(OfCall::Refused { .. }) => format!("cannot {tried}: {message}"),
-            Some(OfCall::Lost { .. }) => format!("trying to {tried}: {message}; it may have been done or not"),
-            Some(OfCall::NotAllowed(why)) => format!("cannot {tried}: {}{message}", why.in_words(role)),
+            Some(OfCall::Refused { .. }) => format!("cannot {action}: {message}"),
+            Some(OfCall::Lost { .. }) => format!("trying to {action}: {message}; it may have been done or not"),
+            Some(OfCall::NotAllowed(why)) => format!("cannot {action}: {}{message}", why.in_words(role)),
         }
     }
 
@@ -83,11 +83,11 @@ impl From<ChangeError> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(why: StoreError) -> Self {
-        let exit = if let StoreError::OtherCut { .. } = why {
+        let exit = if let StoreError::PartitioningMismatch { .. } = why {
             Exit::BadConfig
         } else if why.is_unusable() || why.code() == Some("WRONGTYPE") {
             Exit::Unavailable
-        } else if why.stands_still() {
+        } else if why.is_retryable() {
             Exit::Rejected
         } else {
             Exit::Failed
@@ -97,7 +97,7 @@ impl From<StoreError> for Failure {
             StoreError::Loading { .. }
             | StoreError::Unusable { .. }
             | StoreError::Away { .. }
-            | StoreError::OtherCut { .. } => (message, None), // it says what was tried, on which server
+            | StoreError::PartitioningMismatch { .. } => (message, None), // it says what was tried, on which server
             StoreError::Lost { .. } => (message, Some(OfCall::Lost { record })),
             _ if why.is_not_allowed() => (String::new(), Some(OfCall::NotAllowed(why))),
             _ => (message, Some(OfCall::Refused { record })),
@@ -120,7 +120,7 @@ impl From<DaemonError> for Failure {
         match why {
             DaemonError::Config(why) => why.into(),
             DaemonError::BuiltInRedis(why) => why.into(),
-            DaemonError::Store(why @ StoreError::OtherCut { .. }) => why.into(),
+            DaemonError::Store(why @ StoreError::PartitioningMismatch { .. }) => why.into(),
             DaemonError::Store(why) => Self { exit: Exit::Unavailable, ..why.into() },
             // Starting again mends it as little as a bad file.
             why @ DaemonError::Http(BadListener::OpenToAll(_)) => Self::new(Exit::BadConfig, why.to_string()),

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::model::escape::{is_visible, line};
+use crate::model::glob::{self, Glob};
+use crate::model::subject::Subject;
 use crate::operate::moment::of_micros;
 use crate::store::settings::{Settings, Stands};
-use crate::words::glob::{self, Glob};
-use crate::words::shown::{is_seen, line};
-use crate::words::subject::Subject;
 
 const HEAD: &str = "\
 # What is set at run time. Put these entries before the others of their kind: of all that match a name the first one counts.
@@ -148,7 +148,7 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
 
 /// The same value of TOML in characters that are seen. What is no TOML stays as it is: the line that it stands in is a line all the same.
 fn seen(text: &str) -> String {
-    if text.chars().all(is_seen) {
+    if text.chars().all(is_visible) {
         return text.to_owned();
     }
     let value = format!("value = {text}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
@@ -159,7 +159,7 @@ fn seen(text: &str) -> String {
 fn as_text(value: &toml::Value) -> String {
     let usual = value.to_string();
     match value {
-        _ if usual.chars().all(is_seen) => usual,
+        _ if usual.chars().all(is_visible) => usual,
         toml::Value::String(text) => basic(text),
         toml::Value::Array(list) => format!("[{}]", list.iter().map(as_text).collect::<Vec<_>>().join(", ")),
         toml::Value::Table(table) => {
@@ -173,7 +173,7 @@ fn as_text(value: &toml::Value) -> String {
 fn basic(text: &str) -> String {
     let piece = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
-        c if is_seen(c) => c.to_string(),
+        c if is_visible(c) => c.to_string(),
         c => format!("\\U{:08X}", u32::from(c)),
     };
     format!("\"{}\"", text.chars().map(piece).collect::<String>())

@@ -2,23 +2,24 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::change::{author, confirm};
+use super::change::{by, confirm};
 use super::{Exit, Failure, connect, say, say_json};
 use crate::config::Config;
-use crate::store::purge::What as Purged;
+use crate::model::bucket::BucketName;
+use crate::model::escape::escaped;
+use crate::operate::purge::PurgeRequest;
+use crate::store::purge::What as Purge;
 use crate::store::submit::Cancelled;
-use crate::words::bucket::BucketName;
-use crate::words::shown::shown;
 
 /// Look at a submitted job, or take it back.
 #[derive(Debug, Args)]
 pub(super) struct Job {
     #[command(subcommand)]
-    what: What,
+    command: JobCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum JobCommand {
     /// Say whether it waits, and when it can leave
     Find(Find),
     /// Have it dropped when its turn comes, or drop all delayed jobs of a bucket
@@ -54,26 +55,26 @@ struct Cancel {
 }
 
 impl Job {
-    pub(super) fn tried(&self) -> String {
-        match &self.what {
-            What::Find(Find { bucket, id, .. }) => format!("find job {} of {bucket}", shown(id.as_bytes())),
-            What::Cancel(Cancel { bucket, id: Some(id), .. }) => {
-                format!("cancel job {} of {bucket}", shown(id.as_bytes()))
+    pub(super) fn action(&self) -> String {
+        match &self.command {
+            JobCommand::Find(Find { bucket, id, .. }) => format!("find job {} of {bucket}", escaped(id.as_bytes())),
+            JobCommand::Cancel(Cancel { bucket, id: Some(id), .. }) => {
+                format!("cancel job {} of {bucket}", escaped(id.as_bytes()))
             }
-            What::Cancel(Cancel { bucket, .. }) => format!("cancel the delayed jobs of {bucket}"),
+            JobCommand::Cancel(Cancel { bucket, .. }) => format!("cancel the delayed jobs of {bucket}"),
         }
     }
 
     /// Whether it changes nothing.
     pub(super) fn only_looks(&self) -> bool {
-        matches!(self.what, What::Find(_))
+        matches!(self.command, JobCommand::Find(_))
     }
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        match self.what {
-            What::Find(find) => find.run(config).await,
-            What::Cancel(Cancel { bucket, id: Some(id), .. }) => cancel(config, &bucket, &id).await,
-            What::Cancel(Cancel { bucket, yes, .. }) => cancel_delayed(config, &bucket, yes).await,
+        match self.command {
+            JobCommand::Find(find) => find.run(config).await,
+            JobCommand::Cancel(Cancel { bucket, id: Some(id), .. }) => cancel(config, &bucket, &id).await,
+            JobCommand::Cancel(Cancel { bucket, yes, .. }) => cancel_delayed(config, bucket, yes).await,
         }
     }
 }
@@ -90,7 +91,7 @@ impl Find {
             say_json(&json);
         } else {
             let when = eta_ms.map_or_else(String::new, |ms| format!(", attempt {}, due in {ms} ms", found.attempt));
-            say(&format!("{}: {}{when}", shown(self.id.as_bytes()), found.state));
+            say(&format!("{}: {}{when}", escaped(self.id.as_bytes()), found.state));
         }
         Ok(if found.state == "unknown" { Exit::Failed } else { Exit::Done })
     }
@@ -99,7 +100,7 @@ impl Find {
 async fn cancel(config: &Config, bucket: &BucketName, id: &str) -> Result<Exit, Failure> {
     let store = connect(config).await?;
     let outcome = store.of(bucket).cancel_job(bucket, id).await?;
-    let id = shown(id.as_bytes());
+    let id = escaped(id.as_bytes());
     match outcome {
         Cancelled::Yes => {
             say(&format!("{id}: cancelled; it is dropped when its turn comes"));
@@ -113,11 +114,10 @@ async fn cancel(config: &Config, bucket: &BucketName, id: &str) -> Result<Exit, 
     }
 }
 
-async fn cancel_delayed(config: &Config, bucket: &BucketName, yes: bool) -> Result<Exit, Failure> {
+async fn cancel_delayed(config: &Config, bucket: BucketName, yes: bool) -> Result<Exit, Failure> {
     confirm(&format!("Drop all delayed jobs of {bucket} for good?"), yes)?;
-    let mut store = connect(config).await?;
-    let author = author(&mut store).await;
-    let gone = store.of(bucket).purge(bucket, Purged::DelayedAlone, &author).await?;
-    say(&format!("{bucket}: {} delayed jobs dropped", gone.delayed));
+    let request = PurgeRequest { bucket, what: Purge::DelayedAlone };
+    let gone = request.run(&mut connect(config).await?, &by()).await?;
+    say(&request.describe(&gone));
     Ok(Exit::Done)
 }

@@ -9,11 +9,11 @@ use clap::Args;
 use super::args::whole;
 use super::{Exit, Failure, connect, say, say_json};
 use crate::config::{BadConfig, Config};
-use crate::operate::limit::{Asked, as_json, is_closed, never_passes};
+use crate::model::duration::count_per_period;
+use crate::model::limiter::Kind;
+use crate::operate::limit::{LimitRequest, LimiterVerdict, describe, never_passes};
 use crate::store::acl::Role;
-use crate::store::reply::Verdict;
-use crate::words::duration::{self, count_per_period};
-use crate::words::limiter::Kind;
+use crate::store::jobs::limit::Verdict;
 
 /// Ask a limiter whether something may be done now; needs no daemon.
 #[derive(Debug, Args)]
@@ -55,12 +55,12 @@ fn rate(text: &str) -> Result<(u32, Duration), &'static str> {
 }
 
 impl Limit {
-    pub(super) fn tried(&self) -> String {
+    pub(super) fn action(&self) -> String {
         format!("ask the {} {}", self.limiter, String::from_utf8_lossy(self.key.as_bytes()))
     }
 
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
-        let asked = Asked {
+        let request = LimitRequest {
             kind: self.limiter,
             rate: self.rate,
             quantity: self.quantity,
@@ -68,7 +68,7 @@ impl Limit {
             burst: self.burst,
             aligned: self.aligned,
         };
-        let limiter = asked.limiter().map_err(|why| Failure::new(Exit::Usage, why))?;
+        let limiter = request.limiter().map_err(|why| Failure::new(Exit::Usage, why))?;
         let key = self.key.as_bytes().to_vec();
         let config = load()?;
         loop {
@@ -98,28 +98,13 @@ impl Limit {
     /// Say the verdict, and by the exit code too. What will never pass is an error, not a matter of trying later.
     fn say(&self, verdict: &Verdict, never: bool) -> Result<Exit, Failure> {
         if self.json {
-            say_json(&as_json(verdict, self.quantity));
+            say_json(&LimiterVerdict::of(verdict, self.quantity));
         } else if !never {
-            say(&in_words(verdict, self.quantity));
+            say(&describe(verdict, self.quantity));
         }
         if never {
             return Err(Failure::new(Exit::Failed, never_passes(verdict, self.quantity)));
         }
         Ok(if verdict.limited { Exit::Rejected } else { Exit::Done })
     }
-}
-
-fn in_words(verdict: &Verdict, quantity: u32) -> String {
-    let (left, limit) = (verdict.remaining, verdict.limit);
-    let again = match (verdict.retry_after, verdict.reset_after) {
-        (Some(retry), _) => format!(", try again in {}", duration::show(retry)),
-        (None, Duration::ZERO) => String::new(),
-        (None, reset) => format!(", all again in {}", duration::show(reset)),
-    };
-    let word = match (verdict.limited, is_closed(verdict, quantity)) {
-        (true, _) => "refused",
-        (false, true) => "nothing left",
-        (false, false) => "allowed",
-    };
-    format!("{word}: {left} of {limit} left{again}")
 }

@@ -18,6 +18,7 @@ mod limit;
 mod log;
 mod manual;
 mod partition;
+mod pause;
 mod purge;
 mod push;
 mod reload;
@@ -27,7 +28,6 @@ mod set;
 mod settings;
 mod slow;
 mod status;
-mod stop;
 mod top;
 mod work;
 
@@ -44,10 +44,11 @@ use failure::Failure;
 use help::Notes;
 
 use crate::config::{Config, Environment};
+use crate::model::escape;
+use crate::model::partitioning::ranges;
+use crate::operate::pause::Direction;
 use crate::store::acl::Role;
-use crate::store::{Address, Layout, StoreError, Whole};
-use crate::words::cut::ranges;
-use crate::words::shown;
+use crate::store::{Address, Layout, Partitions, StoreError};
 
 /// How long a command tries to reach Redis.
 const TRY_FOR: Duration = Duration::from_secs(5);
@@ -92,21 +93,21 @@ enum Command {
     /// Take keys that were set back to what the file says
     Unset(set::Unset),
     /// Let nothing leave a bucket; it takes jobs until it is full
-    Pause(stop::Pause),
+    Pause(pause::Pause),
     /// Let a paused bucket go on
-    Resume(stop::Resume),
+    Resume(pause::Resume),
     /// Slow down a bucket or a budget for a while, as its other side asks, or end that
     Slow(slow::Slow),
     /// Take nothing into a bucket; what is there goes on
-    Close(stop::Stop),
+    Close(pause::Close),
     /// Take jobs into a closed bucket again
-    Open(stop::Go),
+    Open(pause::Open),
     /// List what is set, paused or closed at run time: since when, until when, by whom, why
     Settings(settings::List),
     /// Say why a bucket waits, and where each number comes from
     Explain(explain::Explain),
     /// Say what a change or a push would do to the jobs that wait
-    WhatIf(explain::Ask),
+    WhatIf(explain::WhatIf),
     /// Have a running daemon read its configuration again
     Reload,
     /// Check a configuration and say what it means
@@ -160,68 +161,38 @@ impl From<Exit> for ExitCode {
 }
 
 impl Command {
-    /// What it tries, in the words of whoever asks for it: what follows `cannot`.
-    fn tried(&self) -> String {
+    /// The action in the words of the user, which follows `cannot` in a message, and the role in Redis that may do it.
+    fn action(&self) -> (String, Role) {
         match self {
-            Self::Push(push) => push.tried(),
-            Self::Work(work) => work.tried(),
-            Self::Status(show) => show.tried(),
-            Self::Job(job) => job.tried(),
-            Self::Purge(purge) => purge.tried(),
-            Self::Dead(dead) => dead.tried().to_owned(),
-            Self::Limit(limit) => limit.tried(),
-            Self::Set(set) => set.tried(),
-            Self::Unset(unset) => unset.tried(),
-            Self::Pause(pause) => pause.tried(),
-            Self::Resume(resume) => resume.tried(),
-            Self::Slow(slow) => slow.tried(),
-            Self::Close(stop) => stop.tried(stop::Way::In),
-            Self::Open(go) => go.tried(stop::Way::In),
-            Self::Settings(_) => "list what is set".to_owned(),
-            Self::Explain(explain) => explain.tried(),
-            Self::Top(_) => "show the buckets".to_owned(),
-            Self::WhatIf(ask) => ask.tried(),
-            Self::Run(_) => run::TRIED.to_owned(),
-            Self::Reload => "reload".to_owned(),
-            Self::Demo(_) => "show it".to_owned(),
+            Self::Push(push) => (push.action(), Role::Submitter),
+            Self::Work(work) => (work.action(), Role::Worker),
+            Self::Status(show) => (show.action(), Role::Observer),
+            Self::Job(job) => (job.action(), if job.only_looks() { Role::Observer } else { Role::Operator }),
+            Self::Purge(purge) => (purge.action(), Role::Operator),
+            Self::Dead(dead) => {
+                (dead.action().to_owned(), if dead.only_looks() { Role::Observer } else { Role::Operator })
+            }
+            Self::Limit(limit) => (limit.action(), Role::Submitter),
+            Self::Set(set) => (set.action(), Role::Operator),
+            Self::Unset(unset) => (unset.action(), Role::Operator),
+            Self::Pause(pause) => (format!("pause {}", pause.target.subject(pause.kind.budget)), Role::Operator),
+            Self::Resume(resume) => (format!("resume {}", resume.target.subject(resume.kind.budget)), Role::Operator),
+            Self::Slow(slow) => (slow.action(), Role::Operator),
+            Self::Close(close) => (format!("close {}", close.target.subject(false)), Role::Operator),
+            Self::Open(open) => (format!("open {}", open.target.subject(false)), Role::Operator),
+            Self::Settings(_) => ("list what is set".to_owned(), Role::Observer),
+            Self::Explain(explain) => (explain.action(), Role::Observer),
+            Self::Top(_) => ("show the buckets".to_owned(), Role::Observer),
+            Self::WhatIf(what_if) => (what_if.action(), Role::Observer),
+            Self::Run(_) => (run::ACTION.to_owned(), Role::Daemon),
+            Self::Reload => ("reload".to_owned(), Role::Operator),
+            Self::Demo(_) => ("show it".to_owned(), Role::Operator),
             Self::Check(_)
             | Self::Functions
             | Self::Acl(_)
             | Self::Partition(_)
             | Self::Completions(_)
-            | Self::Man(_) => "print it".to_owned(),
-        }
-    }
-}
-
-impl Command {
-    /// Who may do it, of the users of Redis.
-    fn role(&self) -> Role {
-        match self {
-            Self::Push(_) | Self::Limit(_) => Role::Submitter,
-            Self::Work(_) => Role::Worker,
-            Self::Status(_) | Self::Top(_) | Self::Settings(_) | Self::Explain(_) | Self::WhatIf(_) => Role::Observer,
-            Self::Dead(dead) if dead.only_looks() => Role::Observer,
-            Self::Job(job) if job.only_looks() => Role::Observer,
-            Self::Run(_) => Role::Daemon,
-            Self::Set(_)
-            | Self::Unset(_)
-            | Self::Pause(_)
-            | Self::Resume(_)
-            | Self::Slow(_)
-            | Self::Close(_)
-            | Self::Open(_)
-            | Self::Purge(_)
-            | Self::Job(_)
-            | Self::Dead(_)
-            | Self::Reload
-            | Self::Check(_)
-            | Self::Functions
-            | Self::Acl(_)
-            | Self::Partition(_)
-            | Self::Completions(_)
-            | Self::Man(_)
-            | Self::Demo(_) => Role::Operator,
+            | Self::Man(_) => ("print it".to_owned(), Role::Operator),
         }
     }
 }
@@ -255,11 +226,11 @@ pub fn main() -> ExitCode {
             return Exit::Failed.into();
         }
     };
-    let (tried, role) = (cli.command.tried(), cli.command.role());
+    let (action, role) = cli.command.action();
     let exit = match runtime.block_on(dispatch(cli)) {
         Ok(exit) => with_missed(&name, exit, role),
         Err(failure) => {
-            say_err(&format!("dripd {name}: {}", failure.said(&tried, role)));
+            say_err(&format!("dripd {name}: {}", failure.said(&action, role)));
             failure.exit
         }
     };
@@ -282,14 +253,20 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Command::Limit(limit) => limit.run(load).await,
         Command::Set(set) => set.run(&load()?).await,
         Command::Unset(unset) => unset.run(&load()?).await,
-        Command::Pause(pause) => pause.run(&load()?).await,
+        Command::Pause(pause::Pause { target, lasts, kind }) => {
+            pause::stop(&load()?, Direction::Out, target, kind.budget, lasts).await
+        }
         Command::Slow(slow) => slow.run(&load()?).await,
-        Command::Resume(resume) => resume.run(&load()?).await,
-        Command::Close(stop) => stop.run(&load()?, stop::Way::In).await,
-        Command::Open(go) => go.run(&load()?, stop::Way::In).await,
+        Command::Resume(pause::Resume { target, kind }) => {
+            pause::resume(&load()?, Direction::Out, target, kind.budget).await
+        }
+        Command::Close(pause::Close { target, lasts }) => {
+            pause::stop(&load()?, Direction::In, target, false, lasts).await
+        }
+        Command::Open(pause::Open { target }) => pause::resume(&load()?, Direction::In, target, false).await,
         Command::Settings(list) => list.run(&load()?).await,
         Command::Explain(explain) => explain.run(&load()?).await,
-        Command::WhatIf(ask) => ask.run(&load()?).await,
+        Command::WhatIf(what_if) => what_if.run(&load()?).await,
         Command::Reload => reload::run(&load()?).await,
         Command::Check(check) => check.run(cli.config.as_deref(), &environment),
         Command::Functions => functions::run(),
@@ -302,11 +279,11 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
 }
 
 /// What a command asks, once it has connected: it knows which partitions were passed over.
-static CONNECTED: OnceLock<Whole> = OnceLock::new();
+static CONNECTED: OnceLock<Partitions> = OnceLock::new();
 
 /// Name the partitions of a cluster that could not be reached, of a command that went over all of them. What it told and did is of the others.
 fn with_missed(name: &str, exit: Exit, role: Role) -> Exit {
-    let missed = CONNECTED.get().map(Whole::missed).unwrap_or_default();
+    let missed = CONNECTED.get().map(Partitions::skipped).unwrap_or_default();
     let mut told = BTreeMap::<String, Vec<u8>>::new();
     for (number, why) in &missed {
         match why {
@@ -322,17 +299,17 @@ fn with_missed(name: &str, exit: Exit, role: Role) -> Exit {
 }
 
 /// Connect as every command but `run` does: for at most five seconds, and a partition of a cluster that is away is waited for as long.
-async fn connect(config: &Config) -> Result<Whole, Failure> {
+async fn connect(config: &Config) -> Result<Partitions, Failure> {
     let until = Instant::now() + TRY_FOR;
     Ok(connect_now(config).await?.patient(until))
 }
 
-/// The same for a command that goes over all: what is away now is named, and not waited for.
-async fn connect_now(config: &Config) -> Result<Whole, Failure> {
+/// Connect for a command that goes over all partitions: one that is away is named, and not waited for.
+async fn connect_now(config: &Config) -> Result<Partitions, Failure> {
     let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
     let since = Instant::now();
     loop {
-        match Whole::connect(&address, &layout).await {
+        match Partitions::connect(&address, &layout).await {
             Ok(whole) => {
                 let _ = CONNECTED.set(whole.clone());
                 return Ok(whole);
@@ -345,32 +322,37 @@ async fn connect_now(config: &Config) -> Result<Whole, Failure> {
 
 /// A line of standard output, whatever it was made of. One that nobody reads changes nothing: what was done is done.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", shown::line(line));
+    let _ = writeln!(std::io::stdout(), "{}", escape::line(line));
 }
 
-/// The same of several lines.
+/// Lines of standard output.
 fn say_all(lines: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", shown::lines(lines));
+    let _ = writeln!(std::io::stdout(), "{}", escape::lines(lines));
+}
+
+/// A value as JSON, or as text for people.
+fn show(as_json: bool, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
+    if as_json { say_json(value) } else { say_all(text().trim_end()) }
 }
 
 /// A value as JSON, on a line of standard output.
 fn say_json(value: &impl serde::Serialize) {
     let json = serde_json::to_string(value).expect("it is text and numbers");
-    let _ = writeln!(std::io::stdout(), "{}", shown::shown_json(&json));
+    let _ = writeln!(std::io::stdout(), "{}", escape::escaped_json(&json));
 }
 
-/// Lines of standard error, likewise.
+/// Lines of standard error.
 fn say_err(lines: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", shown::lines(lines));
+    let _ = writeln!(std::io::stderr(), "{}", escape::lines(lines));
 }
 
 /// End as a wrong command line does. Where something in it is not seen, the same is said of the words as they can be shown.
 fn refuse(why: clap::Error) -> ! {
     let args = || std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
-    if args().all(|arg| arg.chars().all(shown::is_seen)) {
+    if args().all(|arg| arg.chars().all(escape::is_visible)) {
         why.exit(); // in its colours
     }
-    let safe = command().try_get_matches_from(args().map(|arg| shown::line(&arg).into_owned()));
+    let safe = command().try_get_matches_from(args().map(|arg| escape::line(&arg).into_owned()));
     let why = safe.err().unwrap_or(why);
     say_err(why.render().to_string().trim_end());
     std::process::exit(why.exit_code());

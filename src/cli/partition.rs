@@ -6,9 +6,9 @@ use clap::Args;
 
 use super::{Exit, print, say};
 use crate::config::Config;
+use crate::model::bucket::BucketName;
+use crate::model::partitioning;
 use crate::store::Layout;
-use crate::words::bucket::BucketName;
-use crate::words::cut;
 
 /// Say in which partition a bucket lives.
 #[derive(Debug, Args)]
@@ -28,8 +28,8 @@ impl Show {
     pub(super) fn run(&self, config: &Config) -> Exit {
         let layout = Layout::of(&config.redis);
         let Some(bucket) = &self.bucket else {
-            for number in 0..layout.cut().partitions {
-                say(&format!("{number} {}", cut::slot(number.to_string().as_bytes())));
+            for number in 0..layout.partitioning().partitions {
+                say(&format!("{number} {}", partitioning::slot(number.to_string().as_bytes())));
             }
             return Exit::Done;
         };

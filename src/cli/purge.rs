@@ -2,46 +2,34 @@
 
 use clap::Args;
 
-use super::change::{author, confirm};
+use super::change::{by, confirm};
 use super::{Exit, Failure, connect, say};
 use crate::config::Config;
-use crate::store::purge::What;
-use crate::words::bucket::BucketName;
-use crate::words::shown::shown;
+use crate::model::bucket::BucketName;
+use crate::model::escape::escaped;
+use crate::operate::purge::{PurgeOptions, PurgeRequest, count_jobs, count_retries};
 
 /// Throw away what waits in a bucket.
 #[derive(Debug, Args)]
 pub(super) struct Purge {
     /// Which one
     bucket: BucketName,
-    /// Jobs that failed and wait for another try, too
-    #[arg(long)]
-    retries: bool,
-    /// Jobs that wait for their time, too
-    #[arg(long)]
-    delayed: bool,
+    #[command(flatten)]
+    options: PurgeOptions,
     /// Do not ask
     #[arg(long)]
     yes: bool,
 }
 
-fn jobs(n: u64) -> String {
-    if n == 1 { "1 job".to_owned() } else { format!("{n} jobs") }
-}
-
-fn retries(n: u64) -> String {
-    if n == 1 { "1 retry".to_owned() } else { format!("{n} retries") }
-}
-
 impl Purge {
-    pub(super) fn tried(&self) -> String {
+    pub(super) fn action(&self) -> String {
         format!("purge {}", self.bucket)
     }
 
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
-        let (mut store, name) = (connect(config).await?, shown(self.bucket.as_str().as_bytes()));
+        let (mut store, name) = (connect(config).await?, escaped(self.bucket.as_str().as_bytes()));
         let found = store.of(&self.bucket).bucket_status(&self.bucket).await?;
-        if found.depth == 0 && (found.retries == 0 || !self.retries) && !self.delayed {
+        if found.depth == 0 && (found.retries == 0 || !self.options.retries) && !self.options.delayed {
             let rest = match found.retries {
                 0 => String::new(),
                 1 => "; 1 retry waits for its next try (--retries purges it)".to_owned(),
@@ -50,32 +38,17 @@ impl Purge {
             say(&format!("{name}: no job waits{rest}"));
             return Ok(Exit::Done);
         }
-        let what = if self.retries {
-            format!("{} and {}", jobs(found.depth), retries(found.retries))
-        } else {
-            jobs(found.depth)
-        };
-        let and_delayed = if self.delayed { ", besides its delayed jobs" } else { "" };
-        confirm(&format!("{name} holds {what}{and_delayed}. Throw them away for good?"), self.yes)?;
+        let and_retries =
+            if self.options.retries { format!(" and {}", count_retries(found.retries)) } else { String::new() };
+        let and_delayed = if self.options.delayed { ", besides its delayed jobs" } else { "" };
+        let held = count_jobs(found.depth);
+        confirm(&format!("{name} holds {held}{and_retries}{and_delayed}. Throw them away for good?"), self.yes)?;
         if !self.yes {
             store = connect(config).await?; // the question may have outlived the connection
         }
-        let author = author(&mut store).await;
-        let asked = What::Queue { retries: self.retries, delayed: self.delayed };
-        let gone = store.of(&self.bucket).purge(&self.bucket, asked, &author).await?;
-        let mut what = if self.retries {
-            format!("{} and {} thrown away", jobs(gone.jobs), retries(gone.retries))
-        } else {
-            format!("{} thrown away", jobs(gone.jobs))
-        };
-        if self.delayed {
-            what = format!("{what}, {} delayed", gone.delayed);
-        }
-        let cut = match gone.cut {
-            0 => String::new(),
-            n => format!("; {} had come over its capacity and are counted as rejected", jobs(n)),
-        };
-        say(&format!("{name}: {what}, 0 jobs and {} left{cut}", retries(gone.retries_left)));
+        let request = PurgeRequest { bucket: self.bucket, what: self.options.into() };
+        let gone = request.run(&mut store, &by()).await?;
+        say(&request.describe(&gone));
         Ok(Exit::Done)
     }
 }

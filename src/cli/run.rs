@@ -11,7 +11,7 @@ use crate::daemon::Daemon;
 use crate::store::acl::Role;
 
 /// What this command tries, in words.
-pub(super) const TRIED: &str = "run";
+pub(super) const ACTION: &str = "run";
 
 /// Run the daemon.
 #[derive(Debug, Args)]
@@ -35,6 +35,6 @@ impl Run {
             tracing::info!("stopped");
             Ok(Exit::Done)
         };
-        log.end(TRIED, Role::Daemon, serve.await)
+        log.end(ACTION, Role::Daemon, serve.await)
     }
 }

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use super::{Exit, Failure, connect, into_file, say, say_all, say_json};
 use crate::config::Config;
+use crate::model::duration;
+use crate::model::escape::{escaped, line};
+use crate::model::glob::Glob;
 use crate::operate::moment::of_micros;
-use crate::operate::settings::{Row, as_json, rows};
+use crate::operate::settings::{Row, SetValue, is_matched, rows};
 use crate::store::settings::Settings;
-use crate::words::duration;
-use crate::words::glob::Glob;
-use crate::words::shown::{line, shown};
-use crate::words::subject::Subject;
 use clap::Args;
 
 /// List what is set at run time.
@@ -32,9 +31,7 @@ impl List {
         let mut store = connect(config).await?;
         let (now, mut all) = store.settings().await?;
         let glob = self.glob.as_deref().map(Glob::parse);
-        let is_asked = |one: &Settings| {
-            glob.as_ref().is_none_or(|glob| glob.matches(Subject::of_stored(&one.pattern).pattern.as_bytes()))
-        };
+        let is_asked = |one: &Settings| is_matched(glob.as_ref(), &one.pattern);
         if self.toml {
             say_all(into_file::as_toml(&all, is_asked).trim_end());
             return Ok(Exit::Done);
@@ -42,7 +39,7 @@ impl List {
         all.retain(is_asked);
         let rows: Vec<Row> = all.iter().flat_map(rows).collect();
         if self.json {
-            say_json(&as_json(&rows));
+            say_json(&rows.into_iter().map(SetValue::from).collect::<Vec<_>>());
         } else if rows.is_empty() {
             say("nothing is set: the file and its defaults hold");
         } else {
@@ -63,20 +60,20 @@ fn as_text(row: &Row, now: u64) -> String {
         key => format!("{key} = {}", row.stands.text),
     };
     // Foreign words: none of them may look like a line of this list.
-    let shown = |text: &str| shown(text.as_bytes());
+    let escaped = |text: &str| escaped(text.as_bytes());
     let mut text = line(&format!("{}: {what}", row.subject)).into_owned();
     if let Some(till) = &row.stands.till {
         let left = till.parse::<u64>().unwrap_or(0).saturating_sub(now) / 1_000_000;
         let left =
             if left == 0 { "now".to_owned() } else { format!("in {}", duration::about(Duration::from_secs(left))) };
-        text += &format!("\n  until {} ({left})", shown(&of_micros(till)));
+        text += &format!("\n  until {} ({left})", escaped(&of_micros(till)));
     }
-    text += &format!("\n  since {} by {}", shown(&of_micros(&row.stands.since)), shown(&row.stands.by));
+    text += &format!("\n  since {} by {}", escaped(&of_micros(&row.stands.since)), escaped(&row.stands.by));
     if !row.stands.user.is_empty() {
-        text += &format!(" as Redis user {}", shown(&row.stands.user));
+        text += &format!(" as Redis user {}", escaped(&row.stands.user));
     }
     if let Some(reason) = &row.stands.reason {
-        text += &format!("\n  because {}", shown(reason));
+        text += &format!("\n  because {}", escaped(reason));
     }
     text
 }
@@ -118,7 +115,8 @@ mod tests {
             "budget twilio: weight = 2",
         ];
         assert_eq!(text, expected.map(|line| line.to_owned() + since));
-        let json = as_json(&rows);
+        let values: Vec<SetValue> = rows.into_iter().map(SetValue::from).collect();
+        let json = serde_json::json!(values);
         let of = |n: usize| (json[n]["match"].as_str(), json[n]["budget"].as_bool(), json[n]["glob"].as_bool());
         assert_eq!((of(0), of(2)), ((Some("sms:*"), Some(true), Some(true)), (Some("acme"), Some(false), Some(false))));
         let toml = into_file::as_toml(&all, |_| true);

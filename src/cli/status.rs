@@ -10,15 +10,15 @@ use super::columns::{self, COLUMNS, labelled};
 use super::{Exit, Failure, connect_now, print};
 use crate::config::Config;
 use crate::explain::count;
+use crate::model::bucket::BucketName;
+use crate::model::duration;
+use crate::model::escape::{escaped_json, line as one_line, lines, shell};
 use crate::operate::moment;
-use crate::store::beat::WakeUp;
+use crate::store::heartbeat::{DaemonStatus, WakeUp};
 use crate::store::routes::{RouteStatus, say_pace};
-use crate::store::status::{AwayPartition, DaemonStatus, Status, StatusTop};
+use crate::store::status::{AwayPartition, Status, StatusTop};
 use crate::store::top::Row;
 use crate::store::view::BucketStatus;
-use crate::words::bucket::BucketName;
-use crate::words::duration;
-use crate::words::shown::{line as one_line, lines, shell, shown_json};
 
 /// Say how things stand.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn tried(&self) -> String {
+    pub(super) fn action(&self) -> String {
         self.bucket
             .as_ref()
             .map_or_else(|| "say how all stands".to_owned(), |bucket| format!("say how {bucket} stands"))
@@ -47,7 +47,7 @@ impl Show {
             (serde_json::to_string(&status), describe(&status, config))
         };
         let json = json.expect("a status is text and numbers") + "\n";
-        print(if self.json { shown_json(&json) } else { lines(&text).into_owned() }.as_bytes())
+        print(if self.json { escaped_json(&json) } else { lines(&text).into_owned() }.as_bytes())
     }
 }
 

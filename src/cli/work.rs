@@ -14,12 +14,12 @@ use super::args::{http_url, time, whole};
 use super::log::Log;
 use super::{Exit, Failure, connect};
 use crate::config::{BadConfig, Config};
+use crate::model::bucket::BucketName;
+use crate::model::partitioning;
+use crate::model::route::Route;
 use crate::store::acl::Role;
 use crate::store::{Address, Layout};
 use crate::system::signals::{Signal, Signals};
-use crate::words::bucket::BucketName;
-use crate::words::cut;
-use crate::words::policy::Route;
 use crate::worker::{Exec, Http, Print, Runner, Signer, Worker, header};
 
 /// How long a POST may take unless `--timeout` says otherwise.
@@ -72,7 +72,7 @@ pub(super) struct Work {
 
 fn partitions(text: &str) -> Result<RangeInclusive<u8>, &'static str> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| text.parse().ok().filter(|number| *number < cut::MOST);
+    let number = |text: &str| text.parse().ok().filter(|number| *number < partitioning::MAX_PARTITIONS);
     let range = number(first).zip(number(last)).filter(|(first, last)| first <= last);
     range.map(|(first, last)| first..=last).ok_or("write two numbers of partitions, as in 0-7, or one")
 }
@@ -82,14 +82,14 @@ fn budget(text: &str) -> Result<BucketName, String> {
 }
 
 impl Work {
-    pub(super) fn tried(&self) -> String {
+    pub(super) fn action(&self) -> String {
         format!("take jobs of route {}", self.route.as_str())
     }
 
     pub(super) async fn run(self, load: impl FnOnce() -> Result<Config, BadConfig>) -> Result<Exit, Failure> {
-        let (log, tried) = (self.log.start(), self.tried());
+        let (log, action) = (self.log.start(), self.action());
         let done = async { self.work(&load()?).await };
-        log.end(&tried, Role::Worker, done.await)
+        log.end(&action, Role::Worker, done.await)
     }
 
     async fn work(self, config: &Config) -> Result<Exit, Failure> {
@@ -110,7 +110,7 @@ impl Work {
             (None, None) => Runner::Print(Print::new(closed.clone())),
         };
         let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
-        let cut = layout.cut();
+        let cut = layout.partitioning();
         if let Some(last) = self.partitions.as_ref().map(RangeInclusive::end).filter(|last| **last >= cut.partitions) {
             let why = format!("there is no partition {last}: the last one is {}", cut.partitions - 1);
             return Err(Failure::new(Exit::Usage, why));

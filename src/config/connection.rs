@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use rustls::pki_types::ServerName;
 
-use super::Environment;
+use super::environment::Environment;
 use super::keys::{self, Key, URL_HINT};
 use super::section::{Problems, Section};
 

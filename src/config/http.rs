@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::Environment;
+use super::environment::Environment;
 use super::keys;
 use super::section::{Problems, Section};
 

@@ -1,67 +1,21 @@
 //! Every key of the configuration: its default, what it may be and what it is for. The parser reads by these tables, and the
 //! tables of `docs/configuration.md` are made from them, so neither can know of a key that the other does not.
 
+mod key;
 mod of_redis;
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::words::duration;
-use crate::words::parent::Parent;
-use crate::words::policy::Route;
-use crate::words::quota::Quota;
-use crate::words::rate::Rate;
-use crate::words::ready_window::ReadyWindow;
+use crate::model::parent::Parent;
+use crate::model::quota::Quota;
+use crate::model::rate::Rate;
+use crate::model::ready_window::ReadyWindow;
+use crate::model::route::Route;
 
+pub use key::{Allowed, Key};
+use key::{key, text};
 pub(super) use of_redis::URL_HINT;
 pub use of_redis::{REDIS, REDIS_SENTINEL, REDIS_TLS};
-
-/// A key of a section.
-#[derive(Debug)]
-pub struct Key {
-    /// As it is written.
-    pub name: &'static str,
-    /// What holds where it is not written, as TOML; empty where there is no default.
-    pub default: &'static str,
-    /// What may be written.
-    pub allowed: Allowed,
-    /// What it is for, in a sentence or two.
-    pub about: &'static str,
-}
-
-/// What may be written for a key.
-#[derive(Debug)]
-pub enum Allowed {
-    /// A whole number within bounds.
-    Number(u64, u64),
-    /// A duration within bounds.
-    Duration(Duration, Duration),
-    /// Something that a sentence describes.
-    Words(&'static str),
-    /// A table with keys of its own.
-    Table(&'static [Key]),
-}
-
-/// What would be right, as error messages say it.
-impl fmt::Display for Allowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(least, most) => write!(f, "write a whole number, {least} to {most}"),
-            Self::Duration(least, most) => write!(
-                f,
-                "write a whole number and a unit (us ms s m h d), as in \"20ms\": {} to {}",
-                duration::show(*least),
-                duration::show(*most)
-            ),
-            Self::Words(words) => f.write_str(words),
-            Self::Table(_) => f.write_str("write a table"),
-        }
-    }
-}
-
-const fn key(name: &'static str, default: &'static str, allowed: Allowed, about: &'static str) -> Key {
-    Key { name, default, allowed, about }
-}
 
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
@@ -243,7 +197,7 @@ pub const POLICY: &[Key] = &[
 /// A budget, beside `match`.
 pub const BUDGET: &[Key] = &[
     key("within", "\"\"", Allowed::Words(Parent::HINT), "The budget above this one."),
-    key("rate", "", Allowed::Words(Rate::HINT), "How fast jobs leave all that is below it together, evenly spaced."),
+    text("rate", Rate::HINT, "How fast jobs leave all that is below it together, evenly spaced."),
     key(
         "quota",
         "[]",
@@ -257,10 +211,9 @@ pub const BUDGET: &[Key] = &[
         "At most so many jobs of all that is below it that have left and are not finished.",
     ),
     key("weight", "1", Allowed::Number(1, 1_000), "Its share of the budget above while others wait for that too."),
-    key(
+    text(
         "catch_up",
-        "",
-        Allowed::Words(CATCH_UP_HINT),
+        CATCH_UP_HINT,
         "The most lateness that is made up. Not written: 20ms, or as much as its rate inside the budget above needs.",
     ),
     key(
@@ -278,18 +231,16 @@ pub const BUDGET: &[Key] = &[
 ];
 
 /// What `[[budget]]` has beside those keys.
-pub const BUDGET_MATCH: &[Key] = &[key(
+pub const BUDGET_MATCH: &[Key] = &[text(
     "match",
-    "",
-    Allowed::Words("write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces"),
+    "write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces",
     "Which budgets the entry is for: a name, or a glob for one budget of each name that a `within` comes to. It must be there.",
 )];
 
 /// What `[[bucket]]` has beside the keys of a policy.
-pub const BUCKET: &[Key] = &[key(
+pub const BUCKET: &[Key] = &[text(
     "match",
-    "",
-    Allowed::Words("write a glob such as \"sms:*\""),
+    "write a glob such as \"sms:*\"",
     "Which buckets the entry is for: a name (`acme`), a plain prefix (`sms:*`), or any glob as in Redis `KEYS`. It must be there.",
 )];
 
@@ -350,22 +301,15 @@ pub const HTTP: &[Key] = &[
 
 /// `[[http.token]]`.
 pub const HTTP_TOKEN: &[Key] = &[
-    key(
-        "name",
-        "",
-        Allowed::Words("write a name, at most 100 bytes"),
-        "Who that is, in logs and events. It must be there.",
-    ),
-    key(
+    text("name", "write a name, at most 100 bytes", "Who that is, in logs and events. It must be there."),
+    text(
         "file",
-        "",
-        Allowed::Words("write the path of a file whose first line is the token"),
+        "write the path of a file whose first line is the token",
         "The file whose first line is the token. A relative path may be the name of a credential that systemd passes. It must be there.",
     ),
-    key(
+    text(
         "may",
-        "",
-        Allowed::Words("write push, read or operate"),
+        "write push, read or operate",
         "`push`: pushes, and their verdict. `read`: every GET. `operate`: all. It must be there.",
     ),
     key(
@@ -378,13 +322,8 @@ pub const HTTP_TOKEN: &[Key] = &[
 
 /// The table `register` of a route.
 pub const ROUTE_REGISTER: &[Key] = &[
-    key("set", "", Allowed::Words(KEY_HINT), "The set that names the lists. It must be there."),
-    key(
-        "member",
-        "",
-        Allowed::Words(KEY_HINT),
-        "What is added to it, as the other system spells this list. It must be there.",
-    ),
+    text("set", KEY_HINT, "The set that names the lists. It must be there."),
+    text("member", KEY_HINT, "What is added to it, as the other system spells this list. It must be there."),
 ];
 
 /// What a key of another system looks like.
@@ -392,11 +331,10 @@ const KEY_HINT: &str = "write 1 to 500 bytes without control characters";
 
 /// `[[route]]`.
 pub const ROUTE: &[Key] = &[
-    key("name", "", Allowed::Words(Route::HINT), "The route, as `route` of a policy names it. It must be there."),
-    key(
+    text("name", Route::HINT, "The route, as `route` of a policy names it. It must be there."),
+    text(
         "to",
-        "",
-        Allowed::Words(KEY_HINT),
+        KEY_HINT,
         "The key of the list that the jobs go into, in the same Redis. With `redis.partitions` it holds `{p}`, which stands for the tag of each \
          partition. Without it the route has a ready stream, and only `ready_window` may be written.",
     ),
@@ -412,16 +350,14 @@ pub const ROUTE: &[Key] = &[
         Allowed::Table(ROUTE_REGISTER),
         "A set in which the other system looks for its lists. The list is added whenever a job finds it empty.",
     ),
-    key(
+    text(
         "notify",
-        "",
-        Allowed::Words(KEY_HINT),
+        KEY_HINT,
         "Another list, which gets a `1` for each job, for workers that wait there. Laravel's do where `block_for` is set.",
     ),
-    key(
+    text(
         "ready_window",
-        "",
-        Allowed::Words(ReadyWindow::HINT),
+        ReadyWindow::HINT,
         "How old jobs of this route that no worker has taken may become. Not written: as `[limits]` says.",
     ),
 ];

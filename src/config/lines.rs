@@ -5,7 +5,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::words::source::{Part, Source};
+use crate::model::source::{Part, Source};
 
 /// Where the parts of a configuration stand in its text, which is known to be TOML.
 pub fn source_of(text: &str, path: Option<&Path>, host: &str) -> Source {

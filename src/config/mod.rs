@@ -28,10 +28,10 @@ use section::{Problems, Section};
 use server::redis_settings;
 pub use server::{Fsync, RedisSettings};
 
-use crate::words::glob::{self, Kind};
-use crate::words::policy::{Matched, Policy, Record};
-use crate::words::shown;
-use crate::words::source::Source;
+use crate::model::escape;
+use crate::model::glob::{self, Kind};
+use crate::model::policy::{Matched, Policy, Record};
+use crate::model::source::Source;
 
 /// How many globs that are neither a name nor a plain prefix are allowed.
 const MOST_PATTERNS: usize = 100;
@@ -84,8 +84,8 @@ impl BadConfig {
 impl fmt::Display for BadConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.problems.len();
-        write!(f, "{}: {n} problem{}", shown::line(&self.source), if n == 1 { "" } else { "s" })?;
-        self.problems.iter().try_for_each(|problem| write!(f, "\n  {}", shown::lines(problem)))
+        write!(f, "{}: {n} problem{}", escape::line(&self.source), if n == 1 { "" } else { "s" })?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {}", escape::lines(problem)))
     }
 }
 
@@ -158,8 +158,15 @@ impl Config {
         root.finish(&mut problems);
         check_patterns("bucket", &buckets, &mut problems);
         check_patterns("budget", &budgets, &mut problems);
-        let record =
-            Record { defaults: default_policy, buckets, budgets, routes, ready_windows, limits, cut: redis.cut };
+        let record = Record {
+            defaults: default_policy,
+            buckets,
+            budgets,
+            routes,
+            ready_windows,
+            limits,
+            partitioning: redis.partitioning,
+        };
         if all_budgets && all_buckets {
             tree::check_partitions(&record, &mut problems);
             tree::check(&record, &mut problems); // where each entry can be told by its place
@@ -221,8 +228,8 @@ impl Config {
             ("redis.user", old.user != changed.user),
             ("redis.password_file", old.password_file != changed.password_file),
             ("redis.prefix", old.prefix != changed.prefix),
-            ("redis.partitions", old.cut.partitions != changed.cut.partitions),
-            ("redis.partition_by", old.cut.by != changed.cut.by),
+            ("redis.partitions", old.partitioning.partitions != changed.partitioning.partitions),
+            ("redis.partition_by", old.partitioning.by != changed.partitioning.by),
             ("redis.data_dir", old.data_dir != changed.data_dir),
             ("redis.port", old.port != changed.port),
             ("redis.fsync", old.fsync != changed.fsync),

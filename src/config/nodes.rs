@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use super::keys;
-use super::policies::{read_catch_up, refuse_ready_window};
 use super::section::{Problems, Section};
-use crate::words::bucket::BucketName;
-use crate::words::duration;
-use crate::words::glob::is_glob;
-use crate::words::node::{Budget, Node, Slow};
-use crate::words::parent::Parent;
-use crate::words::policy::Policy;
-use crate::words::quota::Quota;
-use crate::words::rate::Rate;
+use crate::model::bucket::BucketName;
+use crate::model::duration;
+use crate::model::glob::is_glob;
+use crate::model::node::{Budget, Node, Slow};
+use crate::model::parent::Parent;
+use crate::model::policy::Policy;
+use crate::model::quota::Quota;
+use crate::model::rate::Rate;
 
 /// A place in a tree: what a section says, key by key, over `base`.
 pub fn read_node(section: &mut Section, base: &Node, problems: &mut Problems) -> Node {
@@ -79,6 +78,22 @@ fn read_slow(section: &mut Section, base: Slow, problems: &mut Problems) -> Slow
         return base; // named once, not in each entry
     }
     read
+}
+
+/// The lateness that may be made up, at most `longest`.
+pub fn read_catch_up(section: &mut Section, longest: Duration, problems: &mut Problems) -> Option<Duration> {
+    section.read("catch_up", |v| duration::parse(v.as_str()?).filter(|time| *time <= longest), problems)
+}
+
+/// Refuse `ready_window` in `[defaults]`, `[[bucket]]` and `[[budget]]`: only `[limits]` and `[[route]]` have it.
+pub fn refuse_ready_window(section: &mut Section, problems: &mut Problems) {
+    if section.take("ready_window") {
+        problems.add(format!(
+            "{}: it belongs to a route, whose workers are behind or are not; write it in [limits], for all routes, or in [[route]] with the \
+             name of one",
+            section.full("ready_window")
+        ));
+    }
 }
 
 /// What a budget says, beside its `match`. Nothing of `[defaults]` is for budgets. `longest` is the longest `catch_up` where no rate is

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::keys::{self, MOST_GATES};
-use super::nodes::read_node;
+use super::nodes::{read_catch_up, read_node, refuse_ready_window};
 use super::section::{Problems, Section};
-use crate::words::duration;
-use crate::words::limiter::{Kind, Limiter};
-use crate::words::policy::{Limits, Overflow, Policy, Route};
-use crate::words::rate::Rate;
-use crate::words::ready_window::ReadyWindow;
+use crate::model::duration;
+use crate::model::limiter::{Kind, Limiter};
+use crate::model::policy::{Limits, Overflow, Policy};
+use crate::model::rate::Rate;
+use crate::model::ready_window::ReadyWindow;
+use crate::model::route::Route;
 
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
@@ -85,11 +86,6 @@ pub fn check_order(name: &str, policy: &mut Policy, problems: &mut Problems) {
     policy.ordered = false; // named once, not in each entry
 }
 
-/// The lateness that may be made up, at most `longest`.
-pub fn read_catch_up(section: &mut Section, longest: Duration, problems: &mut Problems) -> Option<Duration> {
-    section.read("catch_up", |v| duration::parse(v.as_str()?).filter(|time| *time <= longest), problems)
-}
-
 /// The gates of a policy, `admit`: one table or a list of them; an empty list takes away those of `[defaults]`.
 fn read_gates(section: &mut Section, problems: &mut Problems) -> Option<Vec<Limiter>> {
     let gates = section.one_or_more("admit", problems)?;
@@ -134,17 +130,6 @@ fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
 /// The ready window, of `[limits]` or of a route.
 pub fn read_ready_window(section: &mut Section, problems: &mut Problems) -> Option<ReadyWindow> {
     section.read("ready_window", |v| ReadyWindow::parse(v.as_str()?), problems)
-}
-
-/// Refuse `ready_window` in `[defaults]`, `[[bucket]]` and `[[budget]]`: only `[limits]` and `[[route]]` have it.
-pub fn refuse_ready_window(section: &mut Section, problems: &mut Problems) {
-    if section.take("ready_window") {
-        problems.add(format!(
-            "{}: it belongs to a route, whose workers are behind or are not; write it in [limits], for all routes, or in [[route]] with the \
-             name of one",
-            section.full("ready_window")
-        ));
-    }
 }
 
 /// The `[limits]` section.

@@ -6,13 +6,14 @@ use super::keys;
 use super::policies::read_ready_window;
 use super::section::{Problems, Section};
 use super::server::RedisSettings;
-use crate::words::duration;
-use crate::words::forward::{End, Forward, Register, TAG};
-use crate::words::policy::{Policy, Record, Route};
-use crate::words::ready_window::ReadyWindow;
+use crate::model::duration;
+use crate::model::forward::{End, Forward, Register, TAG};
+use crate::model::policy::{Policy, Record};
+use crate::model::ready_window::ReadyWindow;
+use crate::model::route::Route;
 
 /// The longest key.
-const KEY_LONGEST: usize = 500;
+const MAX_KEY_BYTES: usize = 500;
 
 /// What applies only to jobs that dripd's own workers take.
 const UNFIT: [&str; 5] = ["attempts", "backoff", "lease", "concurrency", "ordered"];
@@ -51,7 +52,7 @@ fn forwards(entries: &[Entry]) -> impl Iterator<Item = (&str, &Forward)> {
 }
 
 fn key_text(v: &toml::Value) -> Option<String> {
-    let is_key = |text: &&str| (1..=KEY_LONGEST).contains(&text.len()) && !text.contains(char::is_control);
+    let is_key = |text: &&str| (1..=MAX_KEY_BYTES).contains(&text.len()) && !text.contains(char::is_control);
     v.as_str().filter(is_key).map(str::to_owned)
 }
 
@@ -111,7 +112,7 @@ fn check_keys(at: &str, route: &Forward, redis: &RedisSettings, problems: &mut P
     let set = route.register.as_ref().map(|register| ("register.set", &register.set));
     let member = route.register.as_ref().map(|register| ("register.member", &register.member));
     let keys = [Some(("to", &route.to)), set, route.notify.as_ref().map(|key| ("notify", key))];
-    let is_whole = redis.cut.is_whole();
+    let is_whole = redis.partitioning.is_single();
     for (name, key) in keys.into_iter().flatten() {
         if key.strip_prefix(redis.prefix.as_str()).is_some_and(|rest| rest.starts_with(':')) {
             problems.add(format!(
@@ -192,6 +193,7 @@ pub fn warnings(record: &Record) -> Vec<String> {
     );
     let named = record.routes.iter().map(|forward| &forward.name).chain(record.ready_windows.keys());
     let mut unused: Vec<_> = named.filter(|name| policies.iter().all(|(_, policy)| policy.route != **name)).collect();
+    unused.sort_unstable();
     unused.dedup();
     let unused = unused.into_iter().map(|name| {
         let name = name.as_str();
@@ -210,9 +212,9 @@ const MANY_INTERVALS: u128 = 10;
 /// Warn of a ready window that is long for a rate: when workers are back they may get all of its jobs at once.
 fn long_window(at: &str, policy: &Policy, record: &Record) -> Option<String> {
     let window = record.ready_window(&policy.route).duration()?;
-    let interval = policy.rate.period().as_nanos() / u128::from(policy.rate.count());
-    let lasts = |time: std::time::Duration| time.as_nanos() / interval;
-    (lasts(window) > MANY_INTERVALS).then(|| {
+    let (period, count) = (policy.rate.period().as_nanos(), u128::from(policy.rate.count()));
+    let lasts = |time: std::time::Duration| time.as_nanos() * count / period;
+    (window.as_nanos() * count > MANY_INTERVALS * period).then(|| {
         let burst = 2 + lasts(window + policy.catch_up) + lasts(policy.catch_up);
         let (rate, route, window) = (policy.rate, policy.route.as_str(), duration::show(window));
         format!(

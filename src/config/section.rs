@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::keys::{Allowed, Key};
-use crate::words::duration;
+use crate::model::duration;
 
 /// What is wrong with a file, in the order found.
 #[derive(Debug, Default)]

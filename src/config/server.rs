@@ -2,20 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::Environment;
 use super::connection::{Connection, Place, TlsSettings};
+use super::environment::Environment;
 use super::section::{Problems, Section};
-use crate::words::cut::{self, Cut};
-
-/// What a prefix looks like, for error messages.
-pub(super) const PREFIX_HINT: &str = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
-
-/// What a number of partitions looks like, and what a name is cut by.
-pub(super) const PARTITIONS_HINT: &str = "write a power of two, 1 to 64";
-pub(super) const PARTITION_BY_HINT: &str = "write how many parts, 1 to 8";
+use crate::model::partitioning::{self, Partitioning};
 
 /// How many parts of a name may say where it lives.
-const PARTS_MOST: u8 = 8;
+const MAX_PARTS: u8 = 8;
 
 /// Where the built-in Redis listens unless `redis.port` says otherwise.
 pub const BUILT_IN_PORT: u16 = 7379;
@@ -35,8 +28,8 @@ pub struct RedisSettings {
     pub file_holds_password: bool,
     /// What every key begins with.
     pub prefix: String,
-    /// Into how many partitions the keys are cut.
-    pub cut: Cut,
+    /// Into how many partitions the keys are divided.
+    pub partitioning: Partitioning,
     /// Where the built-in Redis keeps its data.
     pub data_dir: PathBuf,
     /// The loopback port of the built-in Redis.
@@ -74,8 +67,8 @@ pub(super) fn redis_settings(
     let text = |v: &toml::Value| v.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let connection = Connection::read(section, environment, problems);
     let prefix = section.read("prefix", |v| text(v).filter(|prefix| is_prefix(prefix)), problems);
-    let cut = cut(section, problems);
-    if matches!(connection.place, Place::Cluster(_)) && cut.is_whole() {
+    let partitioning = partitioning(section, problems);
+    if matches!(connection.place, Place::Cluster(_)) && partitioning.is_single() {
         let hint = "two to four times the primaries that you will ever have";
         problems.add(format!("redis.cluster: a cluster needs redis.partitions, 2 to 64; write {hint}"));
     }
@@ -98,7 +91,7 @@ pub(super) fn redis_settings(
         tls: connection.tls,
         file_holds_password: connection.file_holds_password,
         prefix: prefix.unwrap_or_else(|| "drip".to_owned()),
-        cut,
+        partitioning,
         data_dir: std::path::absolute(&data_dir).unwrap_or(data_dir),
         port: port.unwrap_or(BUILT_IN_PORT),
         fsync: fsync.unwrap_or(Fsync::EverySecond),
@@ -106,17 +99,17 @@ pub(super) fn redis_settings(
 }
 
 /// Into how many partitions, and by what.
-fn cut(section: &mut Section, problems: &mut Problems) -> Cut {
+fn partitioning(section: &mut Section, problems: &mut Problems) -> Partitioning {
     let small = |v: &toml::Value| v.as_integer().and_then(|n| u8::try_from(n).ok());
-    let is_cut = section.has("partitions");
-    let partitions = |v: &toml::Value| small(v).filter(|n| n.is_power_of_two() && *n <= cut::MOST);
+    let is_partitioned = section.has("partitions");
+    let partitions = |v: &toml::Value| small(v).filter(|n| n.is_power_of_two() && *n <= partitioning::MAX_PARTITIONS);
     let partitions = section.read("partitions", partitions, problems).unwrap_or(1);
-    let by = section.read("partition_by", |v| small(v).filter(|n| (1..=PARTS_MOST).contains(n)), problems);
-    if by.is_some() && !is_cut {
+    let by = section.read("partition_by", |v| small(v).filter(|n| (1..=MAX_PARTS).contains(n)), problems);
+    if by.is_some() && !is_partitioned {
         problems.add("redis.partition_by: there is one partition; write redis.partitions too".to_owned());
     }
     // With one partition nothing depends on it: the keys, and the record, are those of a system that never heard of it.
-    Cut { partitions, by: by.filter(|_| partitions > 1).unwrap_or(0) }
+    Partitioning { partitions, by: by.filter(|_| partitions > 1).unwrap_or(0) }
 }
 
 fn is_prefix(prefix: &str) -> bool {

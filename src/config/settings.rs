@@ -1,4 +1,4 @@
-//! What an operator sets at run time: `key=value` words, checked by the same code as the file.
+//! What an operator sets at run time: `key=value` words or a table, checked by the same code as the file.
 
 use serde_json::{Map, Value as Json};
 
@@ -6,10 +6,10 @@ use super::nodes::read_budget;
 use super::policies::{check_order, read_policy};
 use super::section::{Problems, Section};
 use super::{BadConfig, keys as tables, tree};
-use crate::words::node::Budget;
-use crate::words::policy::Policy;
-use crate::words::rate::Rate;
-use crate::words::subject::Subject;
+use crate::model::node::Budget;
+use crate::model::policy::Policy;
+use crate::model::rate::Rate;
+use crate::model::subject::Subject;
 
 /// A key, and the fields of a stored policy that it stands for.
 const KEYS: &[(&str, &[&str])] = &[
@@ -72,6 +72,19 @@ pub fn parse(words: &[String], subject: &Subject) -> Result<Vec<Setting>, BadCon
             problems.add(format!("{key} is given twice"));
         }
     }
+    check(table, problems, subject)
+}
+
+/// Read keys and values about a bucket or a budget.
+///
+/// # Errors
+///
+/// Every problem at once: keys that do not exist, values that are not allowed.
+pub fn of_table(table: toml::Table, subject: &Subject) -> Result<Vec<Setting>, BadConfig> {
+    check(table, Problems::default(), subject)
+}
+
+fn check(table: toml::Table, mut problems: Problems, subject: &Subject) -> Result<Vec<Setting>, BadConfig> {
     let given = table.clone();
     let policy = if subject.is_budget { of_budget(table, &mut problems) } else { of_bucket(table, &mut problems) };
     let missing = policy.node.within.as_ref().and_then(|parent| tree::stars_missing(parent, Some(subject.pattern)));

@@ -5,21 +5,21 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::section::Problems;
-use crate::words::cut::Cut;
-use crate::words::glob::{Glob, Table};
-use crate::words::node::{Budget, Node};
-use crate::words::parent::Parent;
-use crate::words::policy::{Matched, Record};
-use crate::words::rate::Rate;
+use crate::model::glob::{Glob, Table};
+use crate::model::node::{Budget, Node};
+use crate::model::parent::Parent;
+use crate::model::partitioning::Partitioning;
+use crate::model::policy::{Matched, Record};
+use crate::model::rate::Rate;
 
 /// How many levels a tree may have, with the bucket.
-const LEVELS: usize = 4;
+const MAX_LEVELS: usize = 4;
 
 /// From how far a name that no budget has is told which one may be meant.
 const NEAR: usize = 2;
 
 /// Among how many of them one is looked for.
-const LOOKED_AT: usize = 1_000;
+const MAX_EXAMINED: usize = 1_000;
 
 /// The entries of `[[budget]]`, and what each `within` may come to.
 struct Tree<'a> {
@@ -89,7 +89,7 @@ impl<'a> Tree<'a> {
             );
         }
         let distance = |entry: &&Matched<Budget>| strsim::damerau_levenshtein(&entry.glob, parent.as_str());
-        let near = self.budgets.iter().take(LOOKED_AT).min_by_key(distance).filter(|entry| distance(entry) <= NEAR);
+        let near = self.budgets.iter().take(MAX_EXAMINED).min_by_key(distance).filter(|entry| distance(entry) <= NEAR);
         let way = near.map_or_else(|| "add one for it".to_owned(), |entry| format!("did you mean {:?}?", entry.glob));
         format!("{:?} names no budget: no [[budget]] entry matches it; {way}", parent.as_str())
     }
@@ -161,10 +161,10 @@ pub(super) fn check(record: &Record, problems: &mut Problems) {
         problems.add(format!("{} closes a circle: {way}; one of them must be within nothing", tree.within(first)));
     }
     // A bucket is one level. What lies even deeper is so because of one of these.
-    for at in (0..above.len()).filter(|at| depths[*at] == Some(LEVELS)) {
+    for at in (0..above.len()).filter(|at| depths[*at] == Some(MAX_LEVELS)) {
         let way = tree.way(&chain(at, &above, &depths));
         problems.add(format!(
-            "{} is too deep: {way} leaves no level for a bucket; a tree has at most {LEVELS} levels with the bucket",
+            "{} is too deep: {way} leaves no level for a bucket; a tree has at most {MAX_LEVELS} levels with the bucket",
             tree.within(at)
         ));
     }
@@ -180,24 +180,24 @@ pub(super) fn check(record: &Record, problems: &mut Problems) {
 
 /// What can be seen to lie in another partition than its budget: a bucket and all that is above it live in one.
 pub(super) fn check_partitions(record: &Record, problems: &mut Problems) {
-    let cut = record.cut;
-    if cut.is_whole() {
+    let partitioning = record.partitioning;
+    if partitioning.is_single() {
         return;
     }
     let mut look = |name: String, glob: &str, node: &Node| {
         let Some(parent) = &node.within else { return };
-        if cut.by == 0 {
+        if partitioning.by == 0 {
             problems.add(format!(
                 "{name}.within: with redis.partitions it needs redis.partition_by, for a bucket and its budgets live in one partition: \
                  write how many parts of their names, split at :, they share"
             ));
-        } else if lives_elsewhere(cut, glob, parent.as_str()) {
+        } else if lives_elsewhere(partitioning, glob, parent.as_str()) {
             problems.add(format!(
                 "{name}.within: {:?} lives in another partition than what {glob:?} matches: with redis.partition_by = {} the first {} of \
                  both names must be the same",
                 parent.as_str(),
-                cut.by,
-                if cut.by == 1 { "part".to_owned() } else { format!("{} parts", cut.by) }
+                partitioning.by,
+                if partitioning.by == 1 { "part".to_owned() } else { format!("{} parts", partitioning.by) }
             ));
         }
     };
@@ -213,12 +213,12 @@ pub(super) fn check_partitions(record: &Record, problems: &mut Problems) {
 }
 
 /// Whether no name that a glob matches can have the tag of a parent, as far as both begin with plain text.
-fn lives_elsewhere(cut: Cut, glob: &str, parent: &str) -> bool {
+fn lives_elsewhere(partitioning: Partitioning, glob: &str, parent: &str) -> bool {
     // The tag, or only its beginning where what follows is not known.
     let tag = |text: &str, opens: &[char]| {
         let known = &text[..text.find(opens).unwrap_or(text.len())];
-        let is_whole = known.len() == text.len() || known.matches(':').count() >= usize::from(cut.by);
-        (if is_whole { cut.tag(known).to_owned() } else { known.to_owned() }, is_whole)
+        let is_whole = known.len() == text.len() || known.matches(':').count() >= usize::from(partitioning.by);
+        (if is_whole { partitioning.tag(known).to_owned() } else { known.to_owned() }, is_whole)
     };
     match (tag(glob, &['*', '?', '[', '\\']), tag(parent, &['{'])) {
         ((a, true), (b, true)) => a != b,

@@ -1,11 +1,15 @@
-//! The daemon: the only part that knows all others. It finds Redis, makes it ready (`ready`), runs the loops, reads its
-//! configuration again when told to (`reload`), and when the connection is lost drops everything and begins again. All
-//! state is in Redis, so there is nothing to mend.
+//! The daemon: the only part that knows all others. It runs from the start of the process to its end, and serves Redis in sessions.
+//!
+//! A session lasts from a connection to its loss. All state is in Redis, so the next session begins from nothing. `session` has its
+//! course, `start` the list of loops, `primaries` the servers of a cluster, `reload` the reading of the configuration, `stop` the end.
 
 mod door;
+mod inbox;
 mod primaries;
 mod ready;
 mod reload;
+mod said;
+mod session;
 mod start;
 mod stop;
 
@@ -13,54 +17,45 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 
 use crate::config::connection::Place;
 use crate::config::{BadConfig, Config, Environment};
-use crate::http::{self, BadListener};
+use crate::http::{BadListener, HttpServer};
 use crate::loops::heartbeat::Identity;
-use crate::loops::progress::{Progress, Reader};
+use crate::loops::progress::Progress;
 use crate::store::acl::Role;
-use crate::store::server::Server;
-use crate::store::wake::Reports;
-use crate::store::{Address, Layout, StoreError, Whole};
+use crate::store::{Address, Layout, StoreError};
 use crate::system::built_in_redis::{BuiltInRedis, BuiltInRedisError};
-use crate::system::control::{Control, Request};
-use crate::system::signals::{Signal, Signals};
 use crate::system::systemd;
 
+use inbox::{Command, Inbox};
 use primaries::Primaries;
-use ready::{Made, settle_record};
+use ready::{Connection, PreparedServer};
 use reload::Reloads;
-use stop::{Ending, LOOPS_WITHIN};
+use said::Said;
+use stop::Ending;
 
 /// How long Redis may be of no use at the start before the daemon gives up.
 const FIRST_USE_WITHIN: Duration = Duration::from_secs(30);
 
-/// The wait between two attempts: at the start, and at most.
+/// The wait between two attempts to connect: at the start, and at most.
 const RETRY_AT_START: Duration = Duration::from_secs(1);
 const RETRY_AT_MOST: Duration = Duration::from_secs(2);
 
 /// The first wait after a connection that served was lost; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// The wait while Redis loads its data: it says when it is done only to who asks.
+/// The wait while Redis loads its data: a server tells only who asks that it is done.
 const LOADING_POLL: Duration = Duration::from_millis(50);
 
 /// A session shorter than this does not count as a success: what ended it may end the next one as soon.
 const SERVED_WELL: Duration = Duration::from_secs(5);
 
 /// How often the watchdog is told that a daemon without Redis is not stuck.
-const BEAT: Duration = Duration::from_millis(500);
-
-/// How often the log says why there is no Redis while the reason stays the same.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
-
-/// How often the status line is told to systemd.
-const STATUS_EVERY: Duration = Duration::from_secs(5);
+const WATCHDOG_EVERY: Duration = Duration::from_millis(500);
 
 /// Why the daemon ended on its own.
 #[derive(Debug, thiserror::Error)]
@@ -80,31 +75,11 @@ pub enum DaemonError {
     /// The system does not give what every daemon needs.
     #[error("cannot {what}: {why}")]
     System {
-        /// What was tried.
+        /// The action, as the end of "cannot".
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         why: std::io::Error,
     },
-}
-
-/// What a task of a session ended with.
-enum Ended {
-    /// A loop was stopped, or failed: one of a server of a cluster, by the number of its connection, or of the whole.
-    Loop(&'static str, Option<u64>, Result<(), StoreError>),
-    /// A server of a cluster was made ready, or could not be.
-    Ready { line: u64, made: Result<Box<Made>, StoreError> },
-    /// It is time to try again those that could not be served.
-    Again,
-    /// The record in force was compared with that of a configuration, which was this daemon's own then.
-    Record(Box<Config>, Result<bool, StoreError>),
-    /// A reload came to its end.
-    Reload(Result<(), StoreError>),
-}
-
-/// What a session ended with.
-enum End {
-    Stop,
-    Lost(StoreError),
 }
 
 /// Whether a daemon serves anything: in this session, or in one before it.
@@ -115,32 +90,61 @@ enum Serves {
     Now,
 }
 
-/// A daemon and what it needs to begin again.
+/// A daemon, and all that outlives its connections to Redis.
 pub struct Daemon {
+    /// The configuration file that the command line names.
     named: Option<PathBuf>,
     environment: Environment,
+    /// The configuration as it was last read.
     config: Config,
     address: Address,
     layout: Layout,
-    reports: Arc<Reports>,
-    progress: Arc<Progress>,
-    built_in: Option<BuiltInRedis>,
     identity: Identity,
-    signals: Signals,
-    control: Option<Control>,
+    /// The built-in Redis, where this daemon uses it.
+    built_in: Option<BuiltInRedis>,
+    inbox: Inbox,
     /// The HTTP door, if there is one.
-    door: Option<http::Open>,
-    /// The record must replace the one in force: at the start, and while a reload is not through.
-    must_put: bool,
-    reloads: Reloads,
+    door: Option<HttpServer>,
+    progress: Arc<Progress>,
+    said: Said,
     serves: Serves,
-    warned: Vec<String>,
-    /// Whether the log says that another daemon's record is in force.
-    obeys_another: bool,
-    /// Why there is no Redis, and when that was last said.
-    waited_for: Option<(String, Instant)>,
-    /// It was told to stop.
+    /// The record is to replace the one in force: at the start, and while a reload is not through.
+    must_store_record: bool,
+    /// Set once the daemon was told to stop.
     ending: Option<Ending>,
+}
+
+/// The end of a task of a session.
+enum Ended {
+    /// A loop was stopped, or failed. It belongs to one server of a cluster, by the number of its connection, or to all partitions.
+    Loop(&'static str, Option<u64>, Result<(), StoreError>),
+    /// A server of a cluster was made ready, or could not be.
+    Ready { connection_id: u64, prepared: Result<Box<PreparedServer>, StoreError> },
+    /// Servers that could not be served are to be tried again now.
+    Again,
+    /// The record in force was compared with that of a configuration, which was this daemon's own then.
+    Record(Box<Config>, Result<bool, StoreError>),
+    /// A reload came to its end.
+    Reload(Result<(), StoreError>),
+}
+
+/// The end of a session.
+enum End {
+    Stop,
+    Lost(StoreError),
+}
+
+/// A session of a daemon, and all that ends with its connection to Redis.
+struct Session<'d> {
+    daemon: &'d mut Daemon,
+    connection: Connection,
+    /// The loops, and whatever else runs beside them.
+    tasks: JoinSet<Ended>,
+    /// Stops all loops.
+    stop: CancellationToken,
+    /// The servers of a cluster.
+    primaries: Primaries,
+    reloads: Reloads,
 }
 
 impl Daemon {
@@ -148,14 +152,9 @@ impl Daemon {
     ///
     /// # Errors
     ///
-    /// When it could not begin to serve; once it has served it ends only when told to.
+    /// When the daemon could not begin to serve. Once it has served it ends only when told to.
     pub async fn run(named: Option<PathBuf>, environment: Environment, config: Config) -> Result<(), DaemonError> {
-        let signals = Signals::listen().map_err(|why| DaemonError::System { what: "listen for signals", why })?;
-        let control = Control::listen()
-            .inspect_err(
-                |why| warn!(%why, "there is no control socket: `dripd reload` cannot reach this daemon, HUP can"),
-            )
-            .ok();
+        let inbox = Inbox::open()?;
         let is_built_in = config.redis.place == Place::BuiltIn;
         let built_in = if is_built_in { Some(BuiltInRedis::open(&config.redis)?) } else { None };
         let address = match &built_in {
@@ -165,27 +164,20 @@ impl Daemon {
         warn_of(&config);
         let progress = Arc::new(Progress::default());
         let door = door::open(&config, &address, &progress, &environment)?;
-        let layout = Layout::of(&config.redis);
-        let reports = Arc::new(Reports::new(layout.clone()));
         let mut daemon = Self {
             named,
             environment,
+            layout: Layout::of(&config.redis),
             config,
             address,
-            layout,
-            reports,
-            progress,
-            built_in,
             identity: Identity::of_this_process(),
-            signals,
-            control,
+            built_in,
+            inbox,
             door,
-            must_put: true,
-            reloads: Reloads::default(),
+            progress,
+            said: Said::default(),
             serves: Serves::NotYet,
-            warned: Vec::new(),
-            obeys_another: false,
-            waited_for: None,
+            must_store_record: true,
             ending: None,
         };
         let ended = daemon.serve_until_stopped().await;
@@ -193,6 +185,7 @@ impl Daemon {
         ended
     }
 
+    /// One session after the other, with a growing pause in between.
     async fn serve_until_stopped(&mut self) -> Result<(), DaemonError> {
         match self.ensure_built_in().await {
             Some(ensured) => ensured?,
@@ -212,11 +205,10 @@ impl Daemon {
                 }
                 Err(why) => why,
             };
-            if let StoreError::OtherCut { .. } = why {
+            if let StoreError::PartitioningMismatch { .. } = why {
                 return Err(why.into()); // waiting does not mend it
             }
-            self.progress.waiting_for_redis();
-            self.say_that_it_waits(&why);
+            self.waits_for_redis(&why);
             let is_loading = matches!(why, StoreError::Loading { .. });
             let wait = match (is_loading, self.has_served()) {
                 (true, _) => LOADING_POLL,
@@ -242,55 +234,55 @@ impl Daemon {
         }
     }
 
-    /// Say why there is no Redis: in the status always, in the log when it is new or was said a minute ago. That it loads its
-    /// data is no fault.
-    fn say_that_it_waits(&mut self, why: &StoreError) {
-        let text = why.on_record(Role::Daemon);
-        systemd::status(&format!("waiting for redis: {text}"));
-        let said = self.waited_for.as_ref();
-        if said.is_none_or(|(said, at)| *said != text || at.elapsed() >= SAY_AGAIN) {
-            if matches!(why, StoreError::Loading { .. }) {
-                info!(redis = self.address.shown(), "redis is loading its data, waiting for it");
-            } else {
-                warn!(why = text, "redis cannot be used, trying again");
-            }
-            self.waited_for = Some((text, Instant::now()));
-        }
-    }
-
     /// Connect, make ready, serve.
     async fn session(&mut self) -> Result<End, StoreError> {
-        self.reports = Arc::new(Reports::new(self.layout.clone()));
         if self.serves == Serves::Now {
             self.serves = Serves::Before;
         }
-        let Some((whole, made)) = self.make_ready().await? else { return Ok(End::Stop) };
-        let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        let tracking = made.as_ref().and_then(|made| made.server.as_ref()).is_none_or(|server| server.tracking);
-        self.start(&mut tasks, &whole, tracking, &stop);
-        if let Some(made) = made {
-            for store in made.primary.each() {
-                self.start_partition(&mut tasks, store, None, &stop)?;
-            }
-            self.start_reconciler(&mut tasks, made.primary, None, tracking, &stop);
-            self.has_begun_to_serve(&whole, made.server.as_ref(), tracking);
+        match Session::open(self).await? {
+            Some((session, prepared)) => session.run(prepared).await,
+            None => Ok(End::Stop),
         }
-        let mut primaries = Primaries::default();
-        let end = self.watch(&mut primaries, &mut tasks, &whole, &stop).await;
-        self.must_put |= primaries.put();
-        stop.cancel();
-        let finish = async { while tasks.join_next().await.is_some() {} };
-        let until = self.ending.map_or_else(|| Instant::now() + LOOPS_WITHIN, Ending::of_loops).into();
-        if tokio::time::timeout_at(until, finish).await.is_err() {
-            warn!("a call in hand did not finish in time");
-        }
-        self.cut_off_reloads(matches!(end, End::Stop)).await;
-        Ok(end)
     }
 
-    /// Whether it has served once.
+    /// There is no Redis: the status always says why, and the log when the reason is new or was said a minute ago.
+    fn waits_for_redis(&mut self, why: &StoreError) {
+        self.progress.waiting_for_redis();
+        let text = why.on_record(Role::Daemon);
+        systemd::status(&format!("waiting for redis: {text}"));
+        self.said.waits_for_redis(why, &text, &self.address);
+    }
+
+    /// Whether this daemon has served once.
     fn has_served(&self) -> bool {
         self.serves != Serves::NotYet
+    }
+
+    /// Note whose record is in force. The log says when that changes.
+    fn obeys_own_record(&mut self, is_own: bool) {
+        self.progress.set_obeys_own_record(is_own);
+        self.said.whose_record(is_own);
+    }
+
+    /// Do something that may take long while Redis is away: commands are heard, and systemd is told that nothing is stuck.
+    /// `None` when told to stop meanwhile.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let mut beat = tokio::time::interval(WATCHDOG_EVERY);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return Some(done),
+                _ = beat.tick() => self.tell_that_it_waits(),
+                command = self.inbox.next() => match command {
+                    Command::Stop => {
+                        self.begin_to_end();
+                        return None;
+                    }
+                    Command::Status => info!(redis = self.address.redacted(), "waiting for redis"),
+                    Command::Reload(request) => self.reload_while_away(request).await,
+                },
+            }
+        }
     }
 
     /// Redis is away, or being made ready: nothing is stuck, and a start may take longer.
@@ -301,144 +293,18 @@ impl Daemon {
         }
     }
 
-    /// Serve until a loop fails, the connection ends, or a signal stops the daemon.
-    async fn watch(
-        &mut self,
-        primaries: &mut Primaries,
-        tasks: &mut JoinSet<Ended>,
-        whole: &Whole,
-        stop: &CancellationToken,
-    ) -> End {
-        let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
-        let watchdog = systemd::watchdog_every();
-        let mut beat = tokio::time::interval(watchdog.unwrap_or(STATUS_EVERY).min(STATUS_EVERY));
-        let (mut told, mut places) = (Instant::now().checked_sub(STATUS_EVERY), whole.changes_of_place());
-        if whole.is_cluster() {
-            self.follow(primaries, tasks, whole, stop);
-        }
-        loop {
-            tokio::select! {
-                ended = tasks.join_next() => match ended {
-                    Some(Ok(Ended::Loop(name, Some(line), Err(why)))) => {
-                        debug!(name, %why, "a loop of a server ended");
-                        if let Some(end) = self.primary_failed(primaries, line, why, tasks, whole) { return end }
-                    }
-                    Some(Ok(Ended::Ready { line, made })) => {
-                        let ended = self.primary_ready(primaries, (line, made), tasks, whole, stop);
-                        if let Some(end) = ended { return end }
-                    }
-                    Some(Ok(Ended::Again)) => self.follow(primaries, tasks, whole, stop),
-                    Some(Ok(Ended::Loop(name, None, Err(why)))) => { warn!(name, %why, "a loop ended"); return End::Lost(why) }
-                    Some(Ok(Ended::Loop(..))) | None => {}
-                    Some(Ok(Ended::Reload(ended))) => if let Some(end) = self.end_reload(ended, tasks, whole).await { return end },
-                    Some(Ok(Ended::Record(_, Err(why)))) if whole.goes_on_without(&why) => debug!(%why, "the authority is away"),
-                    Some(Ok(Ended::Record(_, Err(why)))) => return End::Lost(why),
-                    Some(Ok(Ended::Record(compared, Ok(is_own)))) => {
-                        // A reload that came meanwhile says itself what it came to.
-                        if !self.reloads.is_busy() && compared.record == self.config.record {
-                            self.say_whose_record(is_own);
-                        }
-                    }
-                    // Only where a panic unwinds, as in tests: a release aborts at once.
-                    Some(Err(broken)) => std::panic::resume_unwind(broken.into_panic()),
-                },
-                () = another_place(places.as_mut()) => self.follow(primaries, tasks, whole, stop),
-                () = reports.disconnected.notified() => {
-                    let (address, why) = (self.address.shown().to_owned(), "the connection was closed".to_owned());
-                    return End::Lost(StoreError::Lost { address, call: "serving", why });
-                }
-                () = progress.record_changed.notified() => {
-                    let (whole, config) = (whole.clone(), Box::new(self.config.clone()));
-                    let is_built_in = self.built_in.is_some();
-                    tasks.spawn(async move {
-                        let settled = settle_record(whole, &config, is_built_in).await;
-                        Ended::Record(config, settled)
-                    });
-                }
-                signal = self.signals.next() => match signal {
-                    Signal::Stop => return self.begin_to_end(),
-                    Signal::Status => self.log_status(),
-                    Signal::Reload => self.reload(None, tasks, whole).await,
-                },
-                request = next_request(self.control.as_mut()) => self.reload(Some(request), tasks, whole).await,
-                _ = beat.tick() => {
-                    if watchdog.is_some() && !self.progress.is_stuck() {
-                        systemd::watchdog();
-                    }
-                    self.answer_overdue().await;
-                    if told.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
-                        told = Some(Instant::now());
-                        systemd::status(&self.status_line());
-                    }
-                }
-            }
-        }
-    }
-
-    fn status_line(&self) -> String {
-        let figures = self.progress.figures(Reader::StatusLine);
-        format!(
-            "serving {}: {} jobs dispatched, {} rejected, latest {:.1} ms late",
-            self.address.shown(),
-            figures.dispatched,
-            figures.rejected,
-            figures.latest.as_secs_f64() * 1e3
-        )
-    }
-
-    fn log_status(&self) {
-        let figures = self.progress.figures(Reader::Log);
-        let (dispatched, rejected, calls) = (figures.dispatched, figures.rejected, figures.calls);
-        let (latest, bad_names) = (figures.latest, self.reports.bad_names());
-        info!(redis = self.address.shown(), dispatched, rejected, calls, ?latest, bad_names, "status");
-    }
-
-    /// Say when another daemon's record came into force, and when this one's own is in force again.
-    fn say_whose_record(&mut self, is_own: bool) {
-        self.progress.set_obeys_own_record(is_own);
-        if is_own && self.obeys_another {
-            info!("the policies of this daemon's own file are in force again");
-        }
-        if !is_own && !self.obeys_another {
-            warn!("another daemon's policies are in force: this daemon obeys them; its own file differs");
-        }
-        self.obeys_another = !is_own;
-    }
-
-    /// Say once what the server lacks.
-    fn warn_about(&mut self, server: &Server) {
-        for warning in &server.warnings {
-            self.warn_once(warning);
-        }
-    }
-
-    fn warn_once(&mut self, warning: &str) {
-        if !self.warned.iter().any(|said| said == warning) {
-            warn!(redis = self.address.shown(), "{warning}");
-            self.warned.push(warning.to_owned());
-        }
+    /// See that the built-in Redis runs, where this daemon uses it. `None` when told to stop meanwhile.
+    async fn ensure_built_in(&mut self) -> Option<Result<(), BuiltInRedisError>> {
+        let Some(mut built_in) = self.built_in.take() else { return Some(Ok(())) };
+        let ensured = self.meanwhile(built_in.ensure()).await;
+        self.built_in = Some(built_in);
+        ensured
     }
 }
 
-/// The next change of where partitions are, or never, where there is one server.
-async fn another_place(places: Option<&mut watch::Receiver<u64>>) {
-    match places {
-        Some(places) => places.changed().await.expect("the whole keeps the other end"),
-        None => std::future::pending().await,
-    }
-}
-
-/// Say what in a configuration is allowed, and hardly meant.
+/// Warn of settings that are allowed and hardly meant.
 fn warn_of(config: &Config) {
     for warning in config.warnings() {
         warn!("{warning}");
-    }
-}
-
-/// The next request, or never, where there is no control socket.
-async fn next_request(control: Option<&mut Control>) -> Request {
-    match control {
-        Some(control) => control.next().await,
-        None => std::future::pending().await,
     }
 }

@@ -1,45 +1,42 @@
 //! Reading the configuration again, and answering whoever asked for it.
 //!
-//! The file is read, and refused, at once. What is good is put into force one at a time: while one runs the next ones wait,
-//! and one put of the newest file stands for all of them, so the last one asked for wins. Until a file is in force `must_put`
-//! is set, and the next connection makes up for what a lost one cut off.
+//! The file is read, and refused, at once. Good files are put into force one at a time: while one reload runs the next ones wait,
+//! and one reload of the newest file stands for all of them, so the last one asked for wins. Until a file is in force
+//! `must_store_record` is set, and the next session makes up for what a lost connection cut off.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use super::ready::{look_at_all, put};
-use super::{Daemon, End, Ended};
+use super::ready::Connection;
+use super::{Daemon, End, Ended, Session};
 use crate::config::Config;
-use crate::http::Keys;
-use crate::loops::progress::Progress;
+use crate::http::AccessPolicy;
+use crate::store::StoreError;
 use crate::store::acl::Role;
-use crate::store::wake::Reports;
-use crate::store::{StoreError, Whole};
 use crate::system::control::{Answer, Request};
 use crate::system::systemd;
 
-/// How long a reload may take before whoever asked is told how far it is; it goes on.
+/// How long a reload may take before whoever asked is told how far it is; the reload continues.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(50);
 
-/// One that was asked for: by HUP, or by a request that waits for its answer.
+/// A reload that was asked for: by HUP, or by a request that waits for its answer.
 struct Asked {
     request: Option<Request>,
     at: Instant,
 }
 
-/// The one that runs, with all it stands for.
+/// The reload that runs, with all those that it stands for.
 struct Running {
     asked: Vec<Asked>,
-    /// Whether the record is stored: from then on it only spreads.
+    /// Whether the record is stored: from then on the change only spreads.
     stored: Arc<AtomicBool>,
 }
 
-/// The reloads of a daemon that were asked for and are not over.
+/// The reloads of a session that were asked for and are not over.
 #[derive(Default)]
 pub(super) struct Reloads {
     running: Option<Running>,
@@ -51,122 +48,46 @@ impl Reloads {
     pub(super) fn is_busy(&self) -> bool {
         self.running.is_some()
     }
-}
 
-impl Daemon {
-    /// Read the configuration again, whole or not at all. Replies the refusal.
-    fn read_again(&mut self, request: Option<&Request>) -> Result<(), Answer> {
-        let read = Config::load(self.named.as_deref(), &self.environment);
-        if let Some(request) = request {
-            let source = read.as_ref().map_or_else(|_| self.config.source(), Config::source);
-            if request.reload.source != source && request.reload.source != self.config.source() {
-                return Err(Answer::NotMine { pid: std::process::id(), source });
-            }
-        }
-        let new = read.map_err(|why| Answer::Refused { why: why.to_string() })?;
-        if let Some(why) = self.config.needs_restart(&new) {
-            return Err(Answer::Refused { why: why.to_string() });
-        }
-        let keys = Keys::read(&new.http, &new.source()).map_err(|why| Answer::Refused { why: why.to_string() })?;
-        if let Some(door) = &self.door {
-            door.may_reload(&keys, &new.source()).map_err(|why| Answer::Refused { why: why.to_string() })?;
-        }
-        super::warn_of(&new);
-        if let Some(door) = &self.door {
-            door.reload(new.clone(), keys);
-        }
-        self.config = new;
-        self.must_put = true;
-        self.warned.clear();
-        Ok(())
+    fn is_stored(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.stored.load(Ordering::Relaxed))
     }
 
-    /// Reload while serving: put into force as soon as those before it are, and answered when it has spread.
-    pub(super) async fn reload(&mut self, request: Option<Request>, tasks: &mut JoinSet<Ended>, whole: &Whole) {
-        if let Err(answer) = self.read_again(request.as_ref()) {
-            return finish(request, answer).await;
-        }
-        systemd::reloading();
-        self.reloads.waiting.push(Asked { request, at: Instant::now() });
-        self.start_reload(tasks, whole);
-    }
-
-    /// Start the next one, if one waits and none runs.
-    fn start_reload(&mut self, tasks: &mut JoinSet<Ended>, whole: &Whole) {
-        if self.reloads.running.is_some() || self.reloads.waiting.is_empty() {
-            return;
-        }
-        let stored = Arc::new(AtomicBool::new(false));
-        let asked = std::mem::take(&mut self.reloads.waiting);
-        self.reloads.running = Some(Running { asked, stored: Arc::clone(&stored) });
-        let (whole, config) = (whole.clone(), self.config.clone());
-        let (reports, progress) = (Arc::clone(&self.reports), Arc::clone(&self.progress));
-        tasks.spawn(async move { Ended::Reload(put_into_force(whole, config, &stored, &reports, &progress).await) });
-    }
-
-    /// The one that ran came to its end; those that waited go on. Replies the end of the session where the connection is lost.
-    pub(super) async fn end_reload(
-        &mut self,
-        ended: Result<(), StoreError>,
-        tasks: &mut JoinSet<Ended>,
-        whole: &Whole,
-    ) -> Option<End> {
-        match ended {
-            Ok(()) => {
-                self.must_put = !self.reloads.waiting.is_empty();
-                self.answer_running(&Answer::Live).await;
-                if !self.must_put {
-                    self.say_whose_record(true);
-                }
-            }
-            Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => {
-                self.answer_running(&Answer::Failed { why: why.to_string() }).await;
-            }
-            Err(why) if whole.is_cluster() => {
-                // The next session with the authority makes up for it.
-                let why = format!("it will be live when partition 0 is back: {}", why.in_words(Role::Daemon));
-                self.answer_running(&Answer::Waits { why }).await;
-            }
-            Err(why) => return Some(End::Lost(why)), // answered when the session ends
-        }
-        self.start_reload(tasks, whole);
-        if !self.reloads.is_busy() {
-            systemd::ready();
-        }
-        None
+    /// The reload that ran is over: its requests are replied.
+    fn take_running(&mut self) -> Vec<Asked> {
+        self.running.take().map(|running| running.asked).unwrap_or_default()
     }
 
     async fn answer_running(&mut self, answer: &Answer) {
-        for asked in self.reloads.running.take().map(|running| running.asked).unwrap_or_default() {
+        for asked in self.take_running() {
             finish(asked.request, answer.clone()).await;
         }
     }
 
-    /// Tell those who have waited for long how far it is. Nothing is given up.
+    /// Tell those who have waited for long how far their reload is. No reload is given up.
     pub(super) async fn answer_overdue(&mut self) {
-        let stored = self.reloads.running.as_ref().is_some_and(|running| running.stored.load(Ordering::Relaxed));
-        let overdue =
-            |asked: &mut Asked| if asked.at.elapsed() < ANSWERED_WITHIN { None } else { asked.request.take() };
-        let running = self.reloads.running.iter_mut().flat_map(|running| &mut running.asked).filter_map(overdue);
-        let running: Vec<Request> = running.collect();
-        let waiting: Vec<Request> = self.reloads.waiting.iter_mut().filter_map(overdue).collect();
-        let how_far = if stored {
+        let how_far = if self.is_stored() {
             "the change is stored and still spreads"
         } else {
-            "the change is not stored yet: the queues are looked at by the old policies first; it goes on"
+            "the change is not stored yet: the queues are looked at by the old policies first; the reload continues"
         };
+        let overdue =
+            |asked: &mut Asked| if asked.at.elapsed() < ANSWERED_WITHIN { None } else { asked.request.take() };
+        let running = self.running.iter_mut().flat_map(|running| &mut running.asked).filter_map(overdue);
+        let running: Vec<Request> = running.collect();
+        let waiting: Vec<Request> = self.waiting.iter_mut().filter_map(overdue).collect();
         for request in running {
             finish(Some(request), Answer::Failed { why: how_far.to_owned() }).await;
         }
         for request in waiting {
-            let why = "the change is not stored yet: an earlier one still spreads; it goes on".to_owned();
+            let why = "the change is not stored yet: an earlier one still spreads; the reload continues".to_owned();
             finish(Some(request), Answer::Failed { why }).await;
         }
     }
 
-    /// The session is over. What was cut off is made up for with the next connection, if there is one.
-    pub(super) async fn cut_off_reloads(&mut self, stops: bool) {
-        let stored = self.reloads.running.as_ref().is_some_and(|running| running.stored.load(Ordering::Relaxed));
+    /// The session is over. The next session makes up for what was cut off, if there is one.
+    pub(super) async fn cut_off(&mut self, stops: bool) {
+        let stored = self.is_stored();
         let why = match (stops, stored) {
             (true, false) => "the daemon stops; the configuration is good and will be live with its next start",
             (_, true) => "the change is stored and still spreads",
@@ -174,13 +95,65 @@ impl Daemon {
         };
         let why = why.to_owned();
         let answer = if stops || stored { Answer::Failed { why } } else { Answer::Waits { why } };
-        let waiting = std::mem::take(&mut self.reloads.waiting);
-        let running = self.reloads.running.take().map(|running| running.asked).unwrap_or_default();
-        // Side by side: they may take no longer together than one of them, for a stop has only so much time.
-        join_all(running.into_iter().chain(waiting).map(|asked| finish(asked.request, answer.clone()))).await;
+        let asked = self.take_running().into_iter().chain(std::mem::take(&mut self.waiting));
+        // Side by side: all answers together take no longer than one of them, for a stop has only so much time.
+        join_all(asked.map(|asked| finish(asked.request, answer.clone()))).await;
+    }
+}
+
+impl Session<'_> {
+    /// Reload while serving. The file is put into force as soon as those before it are, and answered when it has spread.
+    pub(super) async fn reload(&mut self, request: Option<Request>) {
+        if let Err(answer) = self.daemon.read_again(request.as_ref()) {
+            return finish(request, answer).await;
+        }
+        systemd::reloading();
+        self.reloads.waiting.push(Asked { request, at: Instant::now() });
+        self.start_reload();
     }
 
-    /// Reload while Redis is away: checked now, stored with the next connection.
+    /// Start the reload that stands for all that wait, if none runs.
+    fn start_reload(&mut self) {
+        if self.reloads.is_busy() || self.reloads.waiting.is_empty() {
+            return;
+        }
+        let stored = Arc::new(AtomicBool::new(false));
+        let asked = std::mem::take(&mut self.reloads.waiting);
+        self.reloads.running = Some(Running { asked, stored: Arc::clone(&stored) });
+        let (connection, config) = (self.connection.clone(), self.daemon.config.clone());
+        self.tasks.spawn(async move { Ended::Reload(put_into_force(connection, config, &stored).await) });
+    }
+
+    /// The reload that ran is over; the next one starts. Replies the end of the session where the connection is lost.
+    pub(super) async fn end_reload(&mut self, ended: Result<(), StoreError>) -> Option<End> {
+        match ended {
+            Ok(()) => {
+                self.daemon.must_store_record = !self.reloads.waiting.is_empty();
+                self.reloads.answer_running(&Answer::Live).await;
+                if !self.daemon.must_store_record {
+                    self.daemon.obeys_own_record(true);
+                }
+            }
+            Err(why @ (StoreError::Refused { .. } | StoreError::Reply { .. })) => {
+                self.reloads.answer_running(&Answer::Failed { why: why.to_string() }).await;
+            }
+            Err(why) if self.connection.partitions.is_cluster() => {
+                // The record is stored when the authority is served again.
+                let why = format!("it will be live when partition 0 is back: {}", why.in_words(Role::Daemon));
+                self.reloads.answer_running(&Answer::Waits { why }).await;
+            }
+            Err(why) => return Some(End::Lost(why)), // answered when the session ends
+        }
+        self.start_reload();
+        if !self.reloads.is_busy() {
+            systemd::ready();
+        }
+        None
+    }
+}
+
+impl Daemon {
+    /// Reload while Redis is away: the file is checked now, and stored with the next connection.
     pub(super) async fn reload_while_away(&mut self, request: Option<Request>) {
         let answer = match self.read_again(request.as_ref()) {
             Err(answer) => answer,
@@ -190,24 +163,47 @@ impl Daemon {
         };
         finish(request, answer).await;
     }
+
+    /// Read the configuration again, whole or not at all. Replies the refusal.
+    fn read_again(&mut self, request: Option<&Request>) -> Result<(), Answer> {
+        let refused = |why: &dyn std::fmt::Display| Answer::Refused { why: why.to_string() };
+        let read = Config::load(self.named.as_deref(), &self.environment);
+        if let Some(request) = request {
+            let source = read.as_ref().map_or_else(|_| self.config.source(), Config::source);
+            if request.reload.source != source && request.reload.source != self.config.source() {
+                return Err(Answer::NotMine { pid: std::process::id(), source });
+            }
+        }
+        let new = read.map_err(|why| refused(&why))?;
+        if let Some(why) = self.config.needs_restart(&new) {
+            return Err(refused(&why));
+        }
+        let keys = AccessPolicy::read(&new.http, &new.source()).map_err(|why| refused(&why))?;
+        if let Some(door) = &self.door {
+            door.may_reload(&keys, &new.source()).map_err(|why| refused(&why))?;
+        }
+        super::warn_of(&new);
+        if let Some(door) = &self.door {
+            door.reload(new.clone(), keys);
+        }
+        self.config = new;
+        self.must_store_record = true;
+        self.said.forget_warnings();
+        Ok(())
+    }
 }
 
-/// Store a record, and drain until it has reached every bucket. What was pushed before is judged by what held then.
-async fn put_into_force(
-    mut whole: Whole,
-    config: Config,
-    stored: &AtomicBool,
-    reports: &Reports,
-    progress: &Progress,
-) -> Result<(), StoreError> {
-    look_at_all(&mut whole, progress).await?;
-    put(&mut whole, &config, progress).await?;
+/// Store a record, and drain until it has reached every bucket. Jobs that were pushed before are judged by the old record.
+async fn put_into_force(mut connection: Connection, config: Config, stored: &AtomicBool) -> Result<(), StoreError> {
+    connection.look_at_all().await?;
+    connection.store_record(&config).await?;
     stored.store(true, Ordering::Relaxed);
-    for mut store in whole.each() {
-        reports.of(store.keys().number()).dues.notify_one();
+    let Connection { partitions, invalidations, progress } = connection;
+    for mut store in partitions.each() {
+        invalidations.of(store.keys().number()).wake_pacer.notify_one();
         loop {
             let drained = match store.drain(&[]).await {
-                Err(why) if whole.goes_on_without(&why) => break, // it is brought there when it is back
+                Err(why) if partitions.tolerates(&why) => break, // the replicator brings it when the partition is back
                 drained => drained?,
             };
             progress.count(&drained);
@@ -219,6 +215,7 @@ async fn put_into_force(
     Ok(())
 }
 
+/// Say in the log how a reload went, and answer its request.
 async fn finish(request: Option<Request>, answer: Answer) {
     match &answer {
         Answer::Live => info!("the configuration was reloaded and is live"),

@@ -1,77 +1,107 @@
-//! The start list: which loops run for a partition, for a server, and for the whole.
+//! The start list: which loops run for a partition, for a server, and for all partitions.
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
-use super::{Daemon, Ended};
+use super::ready::{Connection, PreparedServer};
+use super::{Ended, Serves, Session};
 use crate::loops::changes::Changes;
-use crate::loops::copies::Copies;
-use crate::loops::heartbeat::Heartbeat;
+use crate::loops::heartbeat::HeartbeatLoop;
 use crate::loops::pacer::Pacer;
 use crate::loops::reaper::Reaper;
 use crate::loops::reconciler::Reconciler;
+use crate::loops::replicator::SettingsReplicator;
 use crate::loops::walk::Walk;
 use crate::store::primary::Primary;
-use crate::store::{Store, StoreError, Whole};
+use crate::store::server::Server;
+use crate::store::{Store, StoreError};
+use crate::system::systemd;
 
-impl Daemon {
-    /// The start list of a partition: they end in any order, none feeds another. `line` is the connection, where the server is one of several.
-    pub(super) fn start_partition(
-        &self,
-        tasks: &mut JoinSet<Ended>,
-        store: Store,
-        line: Option<u64>,
-        stop: &CancellationToken,
-    ) -> Result<(), StoreError> {
-        let hints = self.reports.of(store.keys().number());
-        hints.start_over();
-        let pacer = Pacer::new(store.clone(), Arc::clone(hints), Arc::clone(&self.progress)).map_err(|why| {
-            StoreError::Unusable { address: self.address.shown().to_owned(), why: format!("no timer: {why}") }
-        })?;
-        let reaper = Reaper::new(store, Arc::clone(hints), Arc::clone(&self.progress));
-        spawn(tasks, "pacer", line, Box::pin(pacer.run(stop.clone())));
-        spawn(tasks, "reaper", line, Box::pin(reaper.run(stop.clone())));
+impl Session<'_> {
+    /// Start the loops of all partitions, and those of the server where there is one. The loops of a cluster's servers start as each
+    /// server is made ready.
+    pub(super) fn start(&mut self, prepared: Option<PreparedServer>) -> Result<(), StoreError> {
+        let Some(PreparedServer { primary, server, .. }) = prepared else {
+            self.start_shared(true);
+            return Ok(());
+        };
+        let (tracking, stop) = (server.as_ref().is_none_or(|server| server.tracking), self.stop.clone());
+        self.start_shared(tracking);
+        for store in primary.each() {
+            self.start_partition(store, None, &stop)?;
+        }
+        self.start_reconciler(primary, None, tracking, &stop);
+        self.has_begun_to_serve(server.as_ref(), tracking);
         Ok(())
     }
 
-    /// That of a server.
+    /// The loops of all partitions. `tracking`: Redis reports changed queues.
+    fn start_shared(&mut self, tracking: bool) {
+        let Connection { partitions, invalidations, progress } = self.connection.clone();
+        let (stop, identity) = (self.stop.clone(), self.daemon.identity.clone());
+        let (address, layout) = (self.daemon.address.clone(), self.daemon.layout.clone());
+        let heartbeat = HeartbeatLoop::new(partitions.clone(), identity, Arc::clone(&progress), tracking);
+        let changes = Changes::new(partitions.clone(), Arc::clone(&invalidations), Arc::clone(&progress));
+        let replicator = SettingsReplicator::new(partitions, Arc::clone(&progress));
+        let walk = Walk::new(address, layout, invalidations, progress);
+        self.spawn("heartbeat", None, heartbeat.run(stop.clone()));
+        self.spawn("changes", None, changes.run(stop.clone()));
+        self.spawn("walk", None, walk.run(stop.clone()));
+        self.spawn("copies", None, replicator.run(stop));
+    }
+
+    /// The loops of a partition. They end in any order, none feeds another. `connection_id` is that of the server in a cluster.
+    pub(super) fn start_partition(
+        &mut self,
+        store: Store,
+        connection_id: Option<u64>,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        let wake_queue = Arc::clone(self.connection.invalidations.of(store.keys().number()));
+        wake_queue.reset();
+        let progress = || Arc::clone(&self.connection.progress);
+        let pacer = Pacer::new(store.clone(), Arc::clone(&wake_queue), progress()).map_err(|why| {
+            let address = self.daemon.address.redacted().to_owned();
+            StoreError::Unusable { address, why: format!("no timer: {why}") }
+        })?;
+        let reaper = Reaper::new(store, wake_queue, progress());
+        self.spawn("pacer", connection_id, pacer.run(stop.clone()));
+        self.spawn("reaper", connection_id, reaper.run(stop.clone()));
+        Ok(())
+    }
+
+    /// The loop of a server.
     pub(super) fn start_reconciler(
-        &self,
-        tasks: &mut JoinSet<Ended>,
+        &mut self,
         primary: Primary,
-        line: Option<u64>,
+        connection_id: Option<u64>,
         tracking: bool,
         stop: &CancellationToken,
     ) {
-        let reconciler = Reconciler::new(primary, Arc::clone(&self.reports), tracking);
-        spawn(tasks, "reconciler", line, Box::pin(reconciler.run(stop.clone())));
+        let reconciler = Reconciler::new(primary, Arc::clone(&self.connection.invalidations), tracking);
+        self.spawn("reconciler", connection_id, reconciler.run(stop.clone()));
     }
 
-    /// And that of the whole.
-    pub(super) fn start(&self, tasks: &mut JoinSet<Ended>, whole: &Whole, tracking: bool, stop: &CancellationToken) {
-        let shared = || (whole.clone(), Arc::clone(&self.reports), Arc::clone(&self.progress));
-        let (all, _, progress) = shared();
-        let heartbeat = Heartbeat::new(all, self.identity.clone(), progress, tracking);
-        let (all, reports, progress) = shared();
-        let changes = Changes::new(all, reports, progress);
-        let (all, reports, progress) = shared();
-        let walk = Walk::new(self.address.clone(), self.layout.clone(), reports, progress);
-        spawn(tasks, "heartbeat", None, Box::pin(heartbeat.run(stop.clone())));
-        spawn(tasks, "changes", None, Box::pin(changes.run(stop.clone())));
-        spawn(tasks, "walk", None, Box::pin(walk.run(stop.clone())));
-        spawn(tasks, "copies", None, Box::pin(Copies::new(all, Arc::clone(&self.progress)).run(stop.clone())));
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        connection_id: Option<u64>,
+        run: impl Future<Output = Result<(), StoreError>> + Send + 'static,
+    ) {
+        self.tasks.spawn(async move { Ended::Loop(name, connection_id, run.await) });
     }
-}
 
-/// A task of a session.
-fn spawn(
-    tasks: &mut JoinSet<Ended>,
-    name: &'static str,
-    line: Option<u64>,
-    run: BoxFuture<'static, Result<(), StoreError>>,
-) {
-    tasks.spawn(async move { Ended::Loop(name, line, run.await) });
+    /// A server is served: say so the first time, and when none was served before it.
+    pub(super) fn has_begun_to_serve(&mut self, server: Option<&Server>, tracking: bool) {
+        if std::mem::replace(&mut self.daemon.serves, Serves::Now) == Serves::Now {
+            return;
+        }
+        let version = server.map_or("", |server| &server.version);
+        self.connection.progress.serving();
+        self.daemon.said.serves();
+        info!(redis = self.connection.partitions.redacted(), version, tracking, "serving");
+        systemd::ready();
+    }
 }

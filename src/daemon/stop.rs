@@ -1,23 +1,23 @@
-//! The end of a daemon: five seconds from the word to stop, of which all parts know how many are left to them. The loops finish first, then
-//! the HTTP door closes, and the built-in Redis is stopped last: a part of the time is kept for it.
+//! The end of a session and of the daemon. A daemon ends within five seconds of the command to stop, and each part knows how many of them
+//! are left to it: the loops finish first, then the HTTP door closes, and the built-in Redis is stopped last, in a time kept for it.
 
 use std::time::{Duration, Instant};
 
-use tracing::info;
+use tracing::{info, warn};
 
-use super::{Daemon, End};
+use super::{Daemon, End, Session};
 use crate::system::systemd;
 
-/// How long all of it may take. Five seconds are promised; the rest of them is for what the system itself takes to end a process.
+/// How long the end of a daemon may take. Five seconds are promised; the system itself takes the rest of them to end the process.
 const ALL_WITHIN: Duration = Duration::from_millis(4_600);
 
 /// How long the loops may take to finish the calls in hand.
-pub(super) const LOOPS_WITHIN: Duration = Duration::from_secs(1);
+const LOOPS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What is kept for the built-in Redis: it writes down what it has, and exits.
+/// The time kept for the built-in Redis, which writes its data to disk and exits.
 const KEPT_FOR_REDIS: Duration = Duration::from_secs(2);
 
-/// When a daemon was told to stop, and what follows from it.
+/// When a daemon was told to stop, and by when each part of it must have ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ending {
     began: Instant,
@@ -29,11 +29,11 @@ impl Ending {
     }
 
     /// Until when the loops may finish.
-    pub(super) fn of_loops(self) -> Instant {
+    fn of_loops(self) -> Instant {
         self.began + LOOPS_WITHIN
     }
 
-    /// Until when requests over HTTP may.
+    /// Until when requests over HTTP may finish.
     fn of_door(self, has_redis: bool) -> Instant {
         self.began + if has_redis { ALL_WITHIN.saturating_sub(KEPT_FOR_REDIS) } else { ALL_WITHIN }
     }
@@ -43,15 +43,29 @@ impl Ending {
     }
 }
 
+impl Session<'_> {
+    /// End the loops, and answer the reloads that were not finished. The next session does what was cut off, if there is one.
+    pub(super) async fn close(mut self, end: &End) {
+        self.daemon.must_store_record |= self.primaries.stores_record();
+        self.stop.cancel();
+        let until = self.daemon.ending.map_or_else(|| Instant::now() + LOOPS_WITHIN, Ending::of_loops).into();
+        let finish = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout_at(until, finish).await.is_err() {
+            warn!("a call in hand did not finish in time");
+        }
+        self.reloads.cut_off(matches!(end, End::Stop)).await;
+    }
+}
+
 impl Daemon {
-    /// It was told to stop: from now on the time runs.
+    /// The daemon was told to stop: the five seconds begin.
     pub(super) fn begin_to_end(&mut self) -> End {
         info!("stopping");
         self.ending.get_or_insert_with(Ending::now);
         End::Stop
     }
 
-    /// Close what is open, after the loops.
+    /// Close the HTTP door and stop the built-in Redis, after the loops.
     pub(super) async fn close(self) {
         systemd::stopping();
         let ending = self.ending.unwrap_or_else(Ending::now);

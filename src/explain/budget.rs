@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::above::{above, called, full, its_time_is_for, latest, stopped};
-use super::binds::Binding;
-use super::moment::Wall;
+use super::ancestors::{called, full, its_time_is_for, latest, stopped, waiting_for};
+use super::binding::Binding;
+use super::local_time::LocalTime;
 use super::{Link, chain_text, count, values_text};
+use crate::model::duration::say;
+use crate::model::escape::line;
 use crate::store::explain::BudgetFacts;
-use crate::words::duration::say;
-use crate::words::shown::line;
 
 /// How a budget stands. Its JSON is what `dripd explain --budget --json` prints; `docs/explain.md` says what each field means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -29,17 +29,17 @@ pub struct BudgetSaid {
 impl BudgetSaid {
     /// Say what some facts mean to somebody who looks at this clock.
     #[must_use]
-    pub fn of(facts: &BudgetFacts, wall: &Wall) -> Self {
+    pub fn of(facts: &BudgetFacts, local_time: &LocalTime) -> Self {
         let level = facts.levels.first().expect("a chain begins with what is asked about");
         let waiting = level.waiting.unwrap_or(0);
-        let (binds, says) = what_binds(facts, waiting, wall);
+        let (binds, says) = what_binds(facts, waiting, local_time);
         Self {
             budget: level.name.clone(),
             binds,
             says,
             waiting,
             due_in_us: level.due_us,
-            chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, wall)).collect(),
+            chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, local_time)).collect(),
             daemons: facts.daemons,
             spreading: facts.spreading,
         }
@@ -63,9 +63,9 @@ impl BudgetSaid {
     }
 }
 
-fn what_binds(facts: &BudgetFacts, waiting: u64, wall: &Wall) -> (Binding, String) {
+fn what_binds(facts: &BudgetFacts, waiting: u64, local_time: &LocalTime) -> (Binding, String) {
     let level = &facts.levels[0];
-    let stopped = stopped(&facts.levels, wall).or_else(|| full(level));
+    let stopped = stopped(&facts.levels, local_time).or_else(|| full(level));
     let (name, waits) = (called(level), count(waiting, "waits for a share of it", "wait for a share of it"));
     if let Some(said) = stopped {
         return (said.binding, format!("{}; {waits}", said.words));
@@ -79,10 +79,10 @@ fn what_binds(facts: &BudgetFacts, waiting: u64, wall: &Wall) -> (Binding, Strin
     let above_us = latest(&facts.levels[1..]).map_or(0, |(us, _)| us);
     if let Some(due) = level.due_us.filter(|us| *us > 0 && *us >= above_us) {
         let due = say(Duration::from_micros(due));
-        let (binding, because) = its_time_is_for(level, wall);
+        let (binding, because) = its_time_is_for(level, local_time);
         return (binding, format!("the next job leaves in {due}: {name} {because}; {waits}"));
     }
-    match above(&facts.levels, wall) {
+    match waiting_for(&facts.levels, local_time) {
         Some(said) => (said.binding, format!("{}; {waits}", said.words)),
         None => (Binding::Due, format!("the next job leaves now: nothing holds {name} back; {waits}")),
     }

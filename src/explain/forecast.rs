@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::count;
+use crate::model::duration::say;
 use crate::store::what_if::{Forecast, Verdict, WhatIf};
-use crate::words::duration::say;
 
 /// What a change or a push would do. Its JSON is what `dripd what-if --json` prints; `docs/explain.md` says what each field means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

@@ -1,28 +1,29 @@
 //! What binds a bucket, in words, and what a change would do: the same for the command line and for whoever else asks. What is
 //! true comes from the functions (`store::explain`); here it is only said.
 
-mod above;
-mod binds;
+mod ancestors;
+mod binding;
+mod blocking;
 mod budget;
 mod forecast;
-mod moment;
-mod origin;
+mod local_time;
+mod provenance;
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-pub use binds::Binding;
-use binds::{Question, what_binds};
+pub use binding::Binding;
+use blocking::{Question, what_binds};
 pub use budget::BudgetSaid;
 pub use forecast::WhatIfSaid;
-pub use moment::Wall;
-pub use origin::Origin;
+pub use local_time::LocalTime;
+pub use provenance::Origin;
 
+use crate::model::duration::{say, show};
+use crate::model::escape::{escaped, line as one_line, shell};
 use crate::store::explain::{self as facts, Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
 use crate::store::routes::say_pace;
-use crate::words::duration::{say, show};
-use crate::words::shown::{line as one_line, shell, shown};
 
 /// How wide a terminal is at least, and in it the labels and the values.
 const WIDTH: usize = 80;
@@ -30,7 +31,7 @@ const LABEL: usize = 10;
 const VALUE: usize = 10;
 
 /// How many workers a person is shown.
-const WORKERS: usize = 10;
+const MAX_WORKERS: usize = 10;
 
 /// The configuration at hand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -97,8 +98,8 @@ struct Link {
     waiting: Option<u64>,
     slow_us: u64,
     quotas: Vec<QuotaUsed>,
-    paused: Option<origin::Hand>,
-    closed: Option<origin::Hand>,
+    paused: Option<provenance::Hand>,
+    closed: Option<provenance::Hand>,
     policy: Vec<Row>,
 }
 
@@ -148,7 +149,7 @@ struct Worker {
 
 /// A text from outside as it may be shown on a terminal.
 fn plain(text: &str) -> String {
-    shown(text.as_bytes())
+    escaped(text.as_bytes())
 }
 
 /// `1 job is ready`, `3 jobs are ready`.
@@ -167,9 +168,9 @@ fn row(name: &str, value: &str, said: &str) -> String {
 impl Explanation {
     /// Say what some facts mean to somebody who has `file` at hand and looks at this clock.
     #[must_use]
-    pub fn of(facts: &Facts, file: File, wall: &Wall) -> Self {
+    pub fn of(facts: &Facts, file: File, local_time: &LocalTime) -> Self {
         let bucket = facts.levels.first().expect("a chain begins with its bucket");
-        let found = what_binds(&Question { facts, file: &file, wall });
+        let found = what_binds(&Question { facts, file: &file, local_time });
         let (first, others) = found.split_first().expect("something always binds");
         let says = others.iter().rev().chain([first]).map(|said| said.words.clone()).filter(|words| !words.is_empty());
         let worker = |worker: &crate::store::explain::Worker| Worker {
@@ -190,8 +191,8 @@ impl Explanation {
             keeps: facts.keeps,
             due_in_us: bucket.due_us,
             overdue_ms: bucket.late_ms.unwrap_or(0),
-            chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, wall)).collect(),
-            limits: limits(facts, wall),
+            chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, local_time)).collect(),
+            limits: limits(facts, local_time),
             retries: Retries::of(&facts.retries),
             delayed: Retries::of(&facts.delayed),
             route: Route {
@@ -214,7 +215,7 @@ impl Explanation {
             file,
             spreading: facts.spreading,
             wrong_keys: facts.wrong.clone(),
-            due: due(bucket, wall),
+            due: due(bucket, local_time),
         }
     }
 
@@ -242,15 +243,15 @@ impl Explanation {
             line("delayed", self.delayed.text("job waits for its time", "jobs wait for their time"));
         }
         line("ready", self.route.text());
-        for worker in self.workers.iter().take(WORKERS) {
+        for worker in self.workers.iter().take(MAX_WORKERS) {
             let idle = say(Duration::from_millis(worker.idle_ms));
             let leases = count(worker.leases, "lease", "leases");
             line("worker", format!("{}: {leases}, last heard of {idle} ago", plain(&worker.name)));
         }
         if self.workers.is_empty() && self.route.workers > 0 {
             line("workers", format!("{}, too many to list", self.route.workers));
-        } else if self.route.workers > WORKERS as u64 {
-            line("", format!("and {} more workers", self.route.workers - WORKERS as u64));
+        } else if self.route.workers > MAX_WORKERS as u64 {
+            line("", format!("and {} more workers", self.route.workers - MAX_WORKERS as u64));
         }
         for gate in &self.gates {
             let wait = if gate.wait_ms > 0 {
@@ -267,13 +268,13 @@ impl Explanation {
 }
 
 /// When the next job of a bucket may leave. One that waits by order is not late (what it waits for is the last line of all).
-fn due(bucket: &Level, wall: &Wall) -> Option<String> {
+fn due(bucket: &Level, local_time: &LocalTime) -> Option<String> {
     let due = bucket.due_us?;
     if due > 0 {
         return Some(format!("in {}", say(Duration::from_micros(due))));
     }
     if bucket.paused.is_some() {
-        let since = origin::Hand::of_key(bucket, "pause").map_or_else(String::new, |hand| hand.since(wall));
+        let since = provenance::Hand::of_key(bucket, "pause").map_or_else(String::new, |hand| hand.since(local_time));
         return Some(format!("now, but it is paused since {since}"));
     }
     let waits = match (bucket.place, &bucket.share) {
@@ -291,9 +292,9 @@ fn due(bucket: &Level, wall: &Wall) -> Option<String> {
 }
 
 /// The limits that hold for all buckets. The line of a route's own window is not known.
-fn limits(facts: &Facts, wall: &Wall) -> Vec<Row> {
+fn limits(facts: &Facts, local_time: &LocalTime) -> Vec<Row> {
     let route = &facts.route;
-    let row = |key, value| Row::new(key, value, Origin::of_limit(facts.into(), key), wall);
+    let row = |key, value| Row::new(key, value, Origin::of_limit(facts.into(), key), local_time);
     let window = route.window_us.map_or_else(|| "off".to_owned(), |us| show(Duration::from_micros(us)));
     let mut rows = vec![row("max_ready", route.max_ready.to_string())];
     if !route.is_own_window {
@@ -331,15 +332,15 @@ impl At {
 }
 
 impl Row {
-    fn new(key: &'static str, value: String, from: Origin, wall: &Wall) -> Self {
-        Self { key, value, said: from.say(wall), from }
+    fn new(key: &'static str, value: String, from: Origin, local_time: &LocalTime) -> Self {
+        Self { key, value, said: from.say(local_time), from }
     }
 }
 
 impl Link {
-    fn of(known: origin::Known<'_>, level: &Level, wall: &Wall) -> Self {
-        let value = |(key, value)| Row::new(key, value, Origin::of(known, level, key), wall);
-        let hand = |stops: &Option<String>, key| stops.as_ref().and_then(|_| origin::Hand::of_key(level, key));
+    fn of(known: provenance::Known<'_>, level: &Level, local_time: &LocalTime) -> Self {
+        let value = |(key, value)| Row::new(key, value, Origin::of(known, level, key), local_time);
+        let hand = |stops: &Option<String>, key| stops.as_ref().and_then(|_| provenance::Hand::of_key(level, key));
         Self {
             kind: level.kind.clone(),
             name: level.name.clone(),

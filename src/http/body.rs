@@ -1,5 +1,6 @@
 //! Bodies: read whole, up to a limit and within a time, and what of a request they and its query say.
 
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,21 +8,22 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::FromRequestParts;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use serde::de::DeserializeOwned;
 
-use super::connection::{InHand, State};
+use super::connection::{ConnectionState, InFlight};
 use super::problem::Problem;
 
 /// How long a body may take.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// How many bytes a body may have that says what to do, and is no job.
-const WORDS_MOST: usize = 64 * 1_024;
+const JSON_MOST: usize = 64 * 1_024;
 
 /// Read a body whole. One that is too large is not read on.
 pub(super) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
@@ -46,17 +48,33 @@ pub(super) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
 
 /// Read a body of JSON; nothing at all counts as an empty object.
 pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
-    let bytes = read(body, WORDS_MOST).await?;
+    let bytes = read(body, JSON_MOST).await?;
     let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
     serde_json::from_slice(text)
         .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
 }
 
 /// Read a body whose members have names. The reader of a type would also take them from a list, by their order, and let half of them be missing.
-pub(super) async fn read_words<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
+pub(super) async fn read_members<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
     let members: serde_json::Map<String, serde_json::Value> = read_json(body).await?;
     T::deserialize(serde_json::Value::Object(members))
         .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
+}
+
+/// A query as it was read: whoever may not ask is refused before anything is said of it.
+pub(super) type QueryResult<T> = Result<Query<T>, QueryRejection>;
+
+/// The members of a query, or what is wrong with them.
+pub(super) fn query<T>(read: QueryResult<T>) -> Result<T, Problem> {
+    read.map(|Query(read)| read).map_err(|why| Problem::bad_request(why.body_text()))
+}
+
+/// A number of a query, which is at least 1.
+pub(super) fn at_most<T: Copy + PartialOrd + Display + From<u8>>(name: &str, given: T, most: T) -> Result<T, Problem> {
+    if given >= T::from(1) && given <= most {
+        return Ok(given);
+    }
+    Err(Problem::bad_request(format!("{name}={given} is not allowed; write 1 to {most}")))
 }
 
 /// That a request has no query: what it says is in its body, and a word that nobody reads might be one that holds something back.
@@ -75,20 +93,20 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
-/// A body of an answer, which keeps its request in hand until it is through.
-pub(super) struct Answering {
+/// The body of a response, which keeps its request in flight until it is through.
+pub(super) struct ResponseBody {
     body: Body,
-    in_hand: Option<InHand>,
+    in_flight: Option<InFlight>,
 }
 
-impl Answering {
-    pub(super) fn new(body: Body, in_hand: InHand) -> Self {
-        let in_hand = (!body.is_end_stream()).then_some(in_hand);
-        Self { body, in_hand }
+impl ResponseBody {
+    pub(super) fn new(body: Body, in_flight: InFlight) -> Self {
+        let in_flight = (!body.is_end_stream()).then_some(in_flight);
+        Self { body, in_flight }
     }
 }
 
-impl HttpBody for Answering {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -98,7 +116,7 @@ impl HttpBody for Answering {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
-            self.in_hand = None;
+            self.in_flight = None;
         }
         polled
     }
@@ -113,19 +131,19 @@ impl HttpBody for Answering {
 }
 
 /// A body of a request, which notes whether it was read to its end.
-pub(super) struct Arriving {
+pub(super) struct RequestBody {
     body: Incoming,
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
 }
 
-impl Arriving {
-    pub(super) fn new(body: Incoming, state: Arc<State>) -> Self {
+impl RequestBody {
+    pub(super) fn new(body: Incoming, state: Arc<ConnectionState>) -> Self {
         state.is_unread.store(!body.is_end_stream(), Ordering::Relaxed);
         Self { body, state }
     }
 }
 
-impl HttpBody for Arriving {
+impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 

@@ -1,60 +1,30 @@
 //! What there is to know of buckets: the top of all, and one with its explanation.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
-use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::Door;
-use super::at::At;
+use super::body::{QueryResult, at_most, query};
+use super::context::Context;
 use super::document::shapes;
 use super::problem::Problem;
-use super::who::Caller;
-use crate::explain::{Explanation, File, Wall};
-use crate::store::StoreError;
-use crate::store::rows::{BucketNow, MOST, Why};
+use super::resource_path::ResourcePath;
+use crate::explain::Explanation;
+use crate::model::glob::Glob;
+use crate::operate::explain::explain_bucket;
+use crate::operate::moment::rfc3339;
+use crate::store::snapshots::{BucketSnapshot, MAX_SNAPSHOTS, Why};
 use crate::store::top::{By, KEPT, Row};
 use crate::store::view::BucketStatus;
-use crate::words::bucket::{BadBucketName, BucketName};
-use crate::words::glob::Glob;
+use crate::store::{Partitions, StoreError};
 
 /// How many buckets are shown unless `limit` says otherwise.
 const SHOWN: usize = 100;
 
-/// A name that none can be.
-pub(super) fn bad_name(why: &BadBucketName) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, "bad-name", why.to_string())
-}
-
-/// The name of a bucket or a budget.
-pub(super) fn name(text: &str) -> Result<BucketName, Problem> {
-    BucketName::parse(text.as_bytes()).map_err(|why| bad_name(&why))
-}
-
-/// The one that a path names.
-pub(super) fn named(at: At) -> Result<BucketName, Problem> {
-    at.named.ok_or_else(|| Problem::bad_request("the path names none"))
-}
-
-/// The words of a query, or what is wrong with them.
-pub(super) fn query<T>(read: Result<Query<T>, QueryRejection>) -> Result<T, Problem> {
-    read.map(|Query(read)| read).map_err(|why| Problem::bad_request(why.body_text()))
-}
-
-/// Text and numbers, of which JSON can be made.
-pub(super) fn value(of: &impl serde::Serialize) -> Json<Value> {
-    Json(serde_json::to_value(of).unwrap_or_default())
-}
-
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct TopQuery {
     /// Only buckets whose names this glob matches
     #[serde(rename = "match")]
     only: Option<String>,
@@ -118,6 +88,31 @@ pub(super) struct WhyItWaits {
     about: String,
 }
 
+impl WhyItWaits {
+    /// The word for a reason.
+    pub(super) fn of(why: &Why) -> Self {
+        let (word, about) = match why {
+            Why::WrongType(about) => ("wrong-type", about.as_str()),
+            Why::Refused(about) => ("refused", about.as_str()),
+            Why::Paused(about) => ("paused", about.as_str()),
+            Why::PausedAbove(about) => ("paused-above", about.as_str()),
+            Why::Slots(about) => ("slots", about.as_str()),
+            Why::Slow => ("slow", ""),
+            Why::Slowed(about) => ("slowed", about.as_str()),
+            Why::Quota => ("quota", ""),
+            Why::Rate => ("rate", ""),
+            Why::Share(about) => ("share", about.as_str()),
+            Why::Held(about) => ("held", about.as_str()),
+            Why::BackingOff => ("backing-off", ""),
+            Why::Delayed => ("delayed", ""),
+            Why::Due => ("due", ""),
+            Why::Empty => ("empty", ""),
+            Why::Other(word) => (word.as_str(), ""),
+        };
+        Self { word: word.to_owned(), about: about.to_owned() }
+    }
+}
+
 /// How a bucket stands, and why it waits.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OneBucket {
@@ -127,58 +122,32 @@ pub(super) struct OneBucket {
     explanation: Explanation,
 }
 
-/// A word for why something waits, and what that is about.
-pub(super) fn why_said(why: &Why) -> WhyItWaits {
-    let (word, about) = match why {
-        Why::WrongType(about) => ("wrong-type", about.as_str()),
-        Why::Refused(about) => ("refused", about.as_str()),
-        Why::Paused(about) => ("paused", about.as_str()),
-        Why::PausedAbove(about) => ("paused-above", about.as_str()),
-        Why::Slots(about) => ("slots", about.as_str()),
-        Why::Slow => ("slow", ""),
-        Why::Slowed(about) => ("slowed", about.as_str()),
-        Why::Quota => ("quota", ""),
-        Why::Rate => ("rate", ""),
-        Why::Share(about) => ("share", about.as_str()),
-        Why::Held(about) => ("held", about.as_str()),
-        Why::BackingOff => ("backing-off", ""),
-        Why::Delayed => ("delayed", ""),
-        Why::Due => ("due", ""),
-        Why::Empty => ("empty", ""),
-        Why::Other(word) => (word.as_str(), ""),
-    };
-    WhyItWaits { word: word.to_owned(), about: about.to_owned() }
-}
-
-/// A row as it stands now.
-fn now_said(now: BucketNow) -> TopRow {
-    let why = why_said(&now.why);
-    TopRow { row: now.row, why: Some(why), closed_by: Some(now.closed_by), left: Some(now.left) }
+impl From<BucketSnapshot> for TopRow {
+    fn from(now: BucketSnapshot) -> Self {
+        let why = WhyItWaits::of(&now.why);
+        Self { row: now.row, why: Some(why), closed_by: Some(now.closed_by), left: Some(now.left) }
+    }
 }
 
 /// The first buckets by an order, as the last walk over all of them found them, with how old that is.
 pub(super) async fn top(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    which: Result<Query<Which>, QueryRejection>,
+    Context { state, caller }: Context,
+    read: QueryResult<TopQuery>,
 ) -> Result<Json<TopBuckets>, Problem> {
     caller.may_read(None)?;
-    let which = query(which)?;
+    let which = query(read)?;
     let by = which.by.as_deref().unwrap_or("empty");
     let by: By = by.parse().map_err(|why| Problem::bad_request(format!("by={by:?} is not known; {why}")))?;
-    let limit = which.limit.unwrap_or(SHOWN);
-    if !(1..=KEPT).contains(&limit) {
-        return Err(Problem::bad_request(format!("limit={limit} is not allowed; write 1 to {KEPT}")));
-    }
+    let limit = at_most("limit", which.limit.unwrap_or(SHOWN), KEPT)?;
     let only = which.only.as_deref().map(Glob::parse);
-    let look = async |mut store: crate::store::Whole| {
+    let look = async |mut store: Partitions| {
         let top = store.top(by, only.as_ref(), limit).await?;
-        let rows = top.iter().flat_map(|top| &top.rows).take(if which.now { MOST } else { 0 });
+        let rows = top.iter().flat_map(|top| &top.rows).take(if which.now { MAX_SNAPSHOTS } else { 0 });
         let names: Vec<String> = rows.map(|row| row.bucket.clone()).collect();
-        let now = if names.is_empty() { Vec::new() } else { store.rows_now(&names).await?.rows };
+        let now = if names.is_empty() { Vec::new() } else { store.bucket_snapshots(&names).await?.rows };
         Ok::<_, StoreError>((top, now))
     };
-    let (top, now) = door.ask(look).await?;
+    let (top, now) = state.query(look).await?;
     let by = by.as_str();
     Ok(Json(match top {
         None => {
@@ -188,36 +157,26 @@ pub(super) async fn top(
             let later =
                 top.rows.into_iter().skip(now.len()).map(|row| TopRow { row, why: None, closed_by: None, left: None });
             TopBuckets {
-                as_of: crate::operate::moment::rfc3339(top.as_of_us / 1_000),
+                as_of: rfc3339(top.as_of_us / 1_000),
                 as_of_us: Some(top.as_of_us),
                 age_ms: Some(top.age_ms),
                 took_ms: Some(top.took_ms),
                 by,
                 buckets: top.buckets,
-                rows: now.into_iter().map(now_said).chain(later).collect(),
+                rows: now.into_iter().map(TopRow::from).chain(later).collect(),
             }
         }
     }))
 }
 
 /// A bucket: how it stands, and why it waits.
-pub(super) async fn bucket(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-) -> Result<Json<OneBucket>, Problem> {
-    let bucket = named(at)?;
+pub(super) async fn bucket(Context { state, caller }: Context, path: ResourcePath) -> Result<Json<OneBucket>, Problem> {
+    let bucket = path.into_name()?;
     caller.may_read(Some(bucket.as_str()))?;
-    let config = door.config();
-    let call = async |store: crate::store::Whole| {
-        let (status, facts) =
-            (store.of(&bucket).bucket_status(&bucket).await?, store.of(&bucket).explain(&bucket).await?);
-        let is_in_force =
-            if config.path.is_some() { store.authority().has_record(&config.record).await? } else { None };
-        Ok::<_, StoreError>((status, facts, is_in_force))
+    let config = state.config();
+    let call = async |store: Partitions| {
+        let status = store.of(&bucket).bucket_status(&bucket).await?;
+        Ok::<_, StoreError>(OneBucket { status, explanation: explain_bucket(&store, &bucket, &config).await? })
     };
-    let (status, facts, is_in_force) = door.ask(call).await?;
-    let file = File { name: config.source(), is_in_force };
-    let explanation = Explanation::of(&facts, file, &Wall::here(facts.now_us));
-    Ok(Json(OneBucket { status, explanation }))
+    Ok(Json(state.query(call).await?))
 }

@@ -1,48 +1,26 @@
 //! Budgets: as they stand now, and one with its explanation.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use axum::Json;
-use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::Door;
-use super::at::At;
-use super::buckets::{WhyItWaits, named, why_said};
+use super::buckets::WhyItWaits;
+use super::context::Context;
 use super::problem::Problem;
-use super::who::Caller;
-use crate::explain::{BudgetSaid, Wall};
+use super::resource_path::ResourcePath;
+use crate::explain::BudgetSaid;
+use crate::model::subject::Subject;
+use crate::operate::explain::explain_budget;
 use crate::operate::moment::rfc3339;
-use crate::operate::pace::{A_SECOND, Paces};
 use crate::store::explain::Slots;
-use crate::store::rows::{BudgetNow, MOST, Now};
+use crate::store::snapshots::{BudgetSnapshot, MAX_SNAPSHOTS};
 use crate::store::top::{By, Top};
-use crate::store::{StoreError, Whole};
-use crate::words::subject::Subject;
-
-/// How fast jobs pass through budgets: from the looks of all who ask, at whatever they ask for.
-#[derive(Default)]
-pub(super) struct Passing(Mutex<Paces>);
-
-impl Passing {
-    /// How many jobs pass through each of these in a second, as far as that is known by now.
-    pub(super) fn per_second(&self, now: &Now<BudgetNow>) -> Vec<Option<f64>> {
-        let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        paces.forget(now.at_us);
-        let pace = |row: &BudgetNow| {
-            let rate = row.rate.unwrap_or(A_SECOND);
-            paces.note(&row.budget, now.at_us, row.passed, rate);
-            paces.per_second(&row.budget, rate)
-        };
-        now.rows.iter().map(pace).collect()
-    }
-}
+use crate::store::{Partitions, StoreError};
 
 /// The budgets for whose shares most wait, as the last walk found them, by their names.
-pub(super) async fn ranked(store: &mut Whole) -> Result<(Option<Top>, Vec<String>), StoreError> {
-    let top = store.top(By::Budgets, None, MOST).await?;
+pub(super) async fn ranked(store: &mut Partitions) -> Result<(Option<Top>, Vec<String>), StoreError> {
+    let top = store.top(By::Budgets, None, MAX_SNAPSHOTS).await?;
     let name = |stored: &str| Subject::of_stored(stored).pattern.to_owned();
     let names = top.iter().flat_map(|top| &top.rows).map(|row| name(&row.bucket)).collect();
     Ok((top, names))
@@ -100,7 +78,7 @@ struct QuotaNow {
 }
 
 impl BudgetRow {
-    fn of(row: &BudgetNow, per_s: Option<f64>) -> Self {
+    fn of(row: &BudgetSnapshot, per_s: Option<f64>) -> Self {
         let round = |x: f64| (x * 1_000.0).round() / 1_000.0;
         Self {
             budget: row.budget.clone(),
@@ -114,55 +92,47 @@ impl BudgetRow {
             quota: row.quota.map(|(used, of)| QuotaNow { used, of }),
             per_s: per_s.map(round),
             utilization: row.used(per_s).map(round),
-            why: why_said(&row.why),
+            why: WhyItWaits::of(&row.why),
         }
     }
 }
 
 /// `GET /v1/budgets`: those for whose shares most wait, those that the configuration names, and those above them, as they stand now.
-pub(super) async fn all(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<Json<Budgets>, Problem> {
+pub(super) async fn all(Context { state, caller }: Context) -> Result<Json<Budgets>, Problem> {
     caller.may_read(None)?;
-    let look = async |mut store: Whole| {
+    let look = async |mut store: Partitions| {
         let (top, mut names) = ranked(&mut store).await?;
-        let mut now = store.budgets_now(&names).await?;
+        let mut now = store.budget_snapshots(&names).await?;
         // A budget with a glob has expansions; one that stands above a ranked one may be none of the ranked.
         let known = |name: &String| now.rows.iter().any(|row| row.budget == *name);
         let mut above: Vec<String> =
             now.rows.iter().filter_map(|row| row.parent.clone()).filter(|name| !known(name)).collect();
         above.sort();
         above.dedup();
-        above.truncate(MOST);
+        above.truncate(MAX_SNAPSHOTS);
         if !above.is_empty() {
-            let more = store.budgets_now(&above).await?;
+            let more = store.budget_snapshots(&above).await?;
             names = now.rows.iter().map(|row| row.budget.clone()).collect();
             now.rows.extend(more.rows.into_iter().filter(|row| !names.contains(&row.budget)));
         }
         Ok::<_, StoreError>((top.map(|top| (top.as_of_us, top.age_ms)), now))
     };
-    let (ranking, now) = door.ask(look).await?;
-    let per_s = door.passing.per_second(&now);
+    let (ranking, now) = state.query(look).await?;
+    let per_s = state.throughput.per_second(&now);
     let rows = now.rows.iter().zip(per_s).map(|(row, per_s)| BudgetRow::of(row, per_s)).collect();
     let as_of = ranking.and_then(|(as_of, _)| rfc3339(as_of / 1_000));
     Ok(Json(Budgets { as_of, age_ms: ranking.map(|(_, age)| age), at_us: now.at_us, rows }))
 }
 
 /// A budget: what it allows, what waits for it, and what of it is used.
-pub(super) async fn one(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-) -> Result<Json<BudgetSaid>, Problem> {
-    let budget = named(at)?;
+pub(super) async fn one(Context { state, caller }: Context, path: ResourcePath) -> Result<Json<BudgetSaid>, Problem> {
+    let budget = path.into_name()?;
     caller.may_read(None)?;
-    let facts = match door.call(async |whole| whole.of(&budget).explain_budget(&budget).await).await {
+    match state.call(async |store| explain_budget(&store, &budget).await).await {
         // The name is a good one, so that no other argument can be wrong.
         Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
-            return Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message));
+            Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message))
         }
-        answer => answer.map_err(Problem::of_question)?,
-    };
-    Ok(Json(BudgetSaid::of(&facts, &Wall::here(facts.now_us))))
+        answer => answer.map(Json).map_err(Problem::of_question),
+    }
 }

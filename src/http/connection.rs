@@ -30,7 +30,7 @@ const IDLE_AT_MOST: Duration = Duration::from_secs(75);
 /// How long an answer may wait for a client that takes nothing of it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// The same where there is no room for others.
+/// How long an answer may wait for such a client where there is no room for other connections.
 const STALLED_IN_THE_WAY: Duration = Duration::from_secs(1);
 
 /// How often overdue connections are looked for.
@@ -38,14 +38,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How much, and for how long, is read of a request that was answered before it was read. A socket that is closed with something unread
 /// in it resets the connection, and the client may lose the answer.
-const LEFT_OVER_MOST: usize = 16 * 1_048_576;
-const LEFT_OVER_WITHIN: Duration = Duration::from_secs(2);
+const UNREAD_MOST: usize = 16 * 1_048_576;
+const UNREAD_WITHIN: Duration = Duration::from_secs(2);
 
 /// The first of it is read at once. Of what follows all connections together read one piece after the other, so that bodies without end
 /// cost the pacer no time.
-const LEFT_OVER_AT_ONCE: usize = 1_048_576;
-const LEFT_OVER_PIECE: usize = 32 * 1_024;
-const LEFT_OVER_EVERY: Duration = Duration::from_millis(1);
+const UNREAD_AT_ONCE: usize = 1_048_576;
+const UNREAD_PIECE: usize = 32 * 1_024;
+const UNREAD_EVERY: Duration = Duration::from_millis(1);
 
 /// Since when a connection is how it is.
 struct Since {
@@ -57,8 +57,8 @@ struct Since {
     stalled: Option<Instant>,
 }
 
-/// What is known of a connection.
-pub(super) struct State {
+/// The state of a connection.
+pub(super) struct ConnectionState {
     requests: AtomicUsize,
     since: Mutex<Since>,
     /// A request's body was not read to its end.
@@ -71,10 +71,10 @@ pub(super) struct State {
 
 /// The connection that a request came by, for one whose answer does not end by itself.
 #[derive(Clone)]
-pub(super) struct Connection(Arc<State>);
+pub(super) struct Connection(Arc<ConnectionState>);
 
 impl Connection {
-    pub(super) fn of(state: &Arc<State>) -> Self {
+    pub(super) fn of(state: &Arc<ConnectionState>) -> Self {
         Self(Arc::clone(state))
     }
 
@@ -84,7 +84,7 @@ impl Connection {
     }
 }
 
-impl State {
+impl ConnectionState {
     fn since(&self) -> MutexGuard<'_, Since> {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,18 +133,18 @@ impl State {
     }
 }
 
-/// A request in hand.
-pub(super) struct InHand(Arc<State>);
+/// A request in flight, until it is dropped.
+pub(super) struct InFlight(Arc<ConnectionState>);
 
-impl InHand {
-    pub(super) fn new(state: &Arc<State>) -> Self {
+impl InFlight {
+    pub(super) fn new(state: &Arc<ConnectionState>) -> Self {
         state.requests.fetch_add(1, Ordering::Relaxed);
         state.since().head = None;
         Self(Arc::clone(state))
     }
 }
 
-impl Drop for InHand {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.since().idle = Instant::now();
         self.0.requests.fetch_sub(1, Ordering::Relaxed);
@@ -155,8 +155,8 @@ impl Drop for InHand {
 /// The connections that there are, by number.
 #[derive(Default)]
 struct All {
-    states: HashMap<u64, Arc<State>>,
-    /// Those that had no request in hand when this was last filled, the idlest first, each with the time since when. What became idle
+    states: HashMap<u64, Arc<ConnectionState>>,
+    /// Those that had no request in flight when this was last filled, the idlest first, each with the time since when. What became idle
     /// later is less idle than all of these.
     idlest: VecDeque<(Instant, u64)>,
 }
@@ -164,7 +164,7 @@ struct All {
 impl All {
     /// The connection that has been without a request for longest. A look at all of them for each call would help an attacker, so one
     /// look makes a list, and the next calls take from it. Only where no connection is idle does each call look at all.
-    fn idlest(&mut self) -> Option<&Arc<State>> {
+    fn idlest(&mut self) -> Option<&Arc<ConnectionState>> {
         if self.first_of_idlest().is_none() {
             let idle = self.states.iter().filter(|(_, state)| !state.has_request());
             let mut idle: Vec<_> = idle.map(|(number, state)| (state.since().idle, *number)).collect();
@@ -191,21 +191,21 @@ impl All {
 pub(super) struct Connections {
     all: Mutex<All>,
     most: usize,
-    /// When the next piece of a left-over may be read.
-    left_overs: tokio::sync::Mutex<Interval>,
-    /// One came or ended, or has no request in hand any more.
+    /// When the next piece of an unread body may be read.
+    unread: tokio::sync::Mutex<Interval>,
+    /// One came or ended, or has no request in flight any more.
     changed: Arc<Notify>,
     number: AtomicU64,
 }
 
-/// A connection; it is one less when this goes.
-pub(super) struct Kept {
+/// A connection that counts until it is dropped.
+pub(super) struct ConnectionGuard {
     number: u64,
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<ConnectionState>,
     connections: Arc<Connections>,
 }
 
-impl Drop for Kept {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.all().states.remove(&self.number);
         self.connections.changed.notify_waiters();
@@ -217,12 +217,12 @@ impl Connections {
     pub(super) fn new() -> Self {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_LEFT)).unwrap_or(usize::MAX);
-        let mut left_overs = tokio::time::interval(LEFT_OVER_EVERY);
-        left_overs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut unread = tokio::time::interval(UNREAD_EVERY);
+        unread.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             all: Mutex::default(),
             most: CONNECTIONS.min(room).max(1),
-            left_overs: tokio::sync::Mutex::new(left_overs),
+            unread: tokio::sync::Mutex::new(unread),
             changed: Arc::default(),
             number: AtomicU64::new(0),
         }
@@ -232,9 +232,9 @@ impl Connections {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(self: &Arc<Self>) -> Kept {
+    pub(super) fn add(self: &Arc<Self>) -> ConnectionGuard {
         let (number, now) = (self.number.fetch_add(1, Ordering::Relaxed), Instant::now());
-        let state = Arc::new(State {
+        let state = Arc::new(ConnectionState {
             requests: AtomicUsize::new(0),
             since: Mutex::new(Since { head: Some(now), idle: now, stalled: None }),
             is_unread: AtomicBool::new(false),
@@ -244,7 +244,7 @@ impl Connections {
         });
         self.all().states.insert(number, Arc::clone(&state));
         self.changed.notify_waiters();
-        Kept { number, state, connections: Arc::clone(self) }
+        ConnectionGuard { number, state, connections: Arc::clone(self) }
     }
 
     /// Wait until there may be one more. Where there are as many as may be, one is closed that does least.
@@ -255,7 +255,7 @@ impl Connections {
                 return;
             }
             self.close_one();
-            // Whoever floods the door is to wait, and not what shares a core with this thread: the pacer, and Redis.
+            // Whoever floods the server is to wait, and not what shares a core with this thread: the pacer, and Redis.
             rustix::thread::sched_yield();
             // With time, too, there may be one that can be closed.
             let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
@@ -302,42 +302,42 @@ impl Connections {
     }
 }
 
-impl Kept {
+impl ConnectionGuard {
     /// Wait until another piece of what a client still sends may be read.
-    async fn left_over(&self) {
-        self.connections.left_overs.lock().await.tick().await;
+    async fn unread(&self) {
+        self.connections.unread.lock().await.tick().await;
     }
 }
 
-/// A stream that says what happens on it.
-pub(super) struct Watched<S> {
+/// A stream that notes when bytes come and go.
+pub(super) struct MonitoredStream<S> {
     stream: S,
-    state: Arc<State>,
+    state: Arc<ConnectionState>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
-    pub(super) fn new(stream: S, state: Arc<State>) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> MonitoredStream<S> {
+    pub(super) fn new(stream: S, state: Arc<ConnectionState>) -> Self {
         Self { stream, state }
     }
 
     /// Say that nothing more follows, and read what the client still sends, so that it finds the answer.
-    pub(super) async fn end(mut self, kept: &Kept) {
+    pub(super) async fn end(mut self, guard: &ConnectionGuard) {
         let read_on = async {
             self.stream.shutdown().await?;
-            let (mut read, mut paid, mut buffer) = (0, LEFT_OVER_AT_ONCE, vec![0; LEFT_OVER_PIECE]);
-            while read < LEFT_OVER_MOST {
+            let (mut read, mut paid, mut buffer) = (0, UNREAD_AT_ONCE, vec![0; UNREAD_PIECE]);
+            while read < UNREAD_MOST {
                 match self.stream.read(&mut buffer).await? {
                     0 => break,
                     n => read += n,
                 }
                 if read > paid {
-                    kept.left_over().await;
-                    paid += LEFT_OVER_PIECE;
+                    guard.unread().await;
+                    paid += UNREAD_PIECE;
                 }
             }
             std::io::Result::Ok(())
         };
-        let _ = tokio::time::timeout(LEFT_OVER_WITHIN, read_on).await;
+        let _ = tokio::time::timeout(UNREAD_WITHIN, read_on).await;
     }
 
     fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {
@@ -349,7 +349,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for MonitoredStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -364,7 +364,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MonitoredStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
         let wrote = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.wrote(wrote)
@@ -401,28 +401,31 @@ mod tests {
     #[tokio::test]
     async fn the_idlest_makes_room_and_what_asked_meanwhile_or_has_a_request_is_not_the_idlest() {
         let connections = Arc::new(Connections::new());
-        let mut kept: Vec<Option<Kept>> = (0..5).map(|_| Some(connections.add())).collect();
-        let state = |kept: &[Option<Kept>], n: usize| Arc::clone(&kept[n].as_ref().expect("it is there").state);
-        let busy = InHand::new(&state(&kept, 3));
+        let mut guard: Vec<Option<ConnectionGuard>> = (0..5).map(|_| Some(connections.add())).collect();
+        let state =
+            |guard: &[Option<ConnectionGuard>], n: usize| Arc::clone(&guard[n].as_ref().expect("it is there").state);
+        let busy = InFlight::new(&state(&guard, 3));
         let mut made_room = Vec::new();
         for round in 0..4 {
             connections.close_one();
             // Twice: what was told to close is told again, and no other one is closed in its place.
             connections.close_one();
-            let told: Vec<usize> = (0..kept.len())
-                .filter(|n| kept[*n].as_ref().is_some_and(|kept| kept.state.close.notified().now_or_never().is_some()))
+            let told: Vec<usize> = (0..guard.len())
+                .filter(|n| {
+                    guard[*n].as_ref().is_some_and(|guard| guard.state.close.notified().now_or_never().is_some())
+                })
                 .collect();
             assert_eq!(told.len(), 1, "{told:?}");
             made_room.push(told[0]);
-            kept[told[0]] = None;
+            guard[told[0]] = None;
             if round == 0 {
                 // It asks for something, and is idle since then only.
-                drop(InHand::new(&state(&kept, 1)));
+                drop(InFlight::new(&state(&guard, 1)));
             }
         }
         assert_eq!(made_room, [0, 2, 4, 1]);
         connections.close_one();
-        assert!(state(&kept, 3).close.notified().now_or_never().is_none(), "it has a request in hand");
+        assert!(state(&guard, 3).close.notified().now_or_never().is_none(), "it has a request in flight");
         drop(busy);
     }
 }

@@ -1,14 +1,14 @@
 //! `/openapi.json`: what the table of routes says, as `OpenAPI` 3.1.
 
+pub(super) mod bodies;
 pub(super) mod keys;
 mod pattern;
 pub(super) mod shapes;
-pub(super) mod words;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 
-use axum::extract::State;
+use axum::Extension;
 use axum::http::header;
 use axum::response::IntoResponse;
 use utoipa::openapi::path::{Operation, OperationBuilder, ParameterBuilder, ParameterIn};
@@ -23,11 +23,11 @@ use utoipa::{PartialSchema as _, ToSchema as _};
 
 use shapes::{JobId, Name};
 
+use super::context::Context;
 use super::problem::{Problem, ProblemBody};
 use super::push::NDJSON;
-use super::routes::{Answer, Body, Route, all};
-use super::{Door, who};
-use crate::words::limiter::Kind;
+use super::route::{Answer, Body, Route};
+use crate::model::limiter::Kind;
 
 impl Route {
     /// A name for the operation, from its method and path.
@@ -84,7 +84,7 @@ impl Route {
         operation.build()
     }
 
-    /// What a name in braces stands for.
+    /// The schema of a name in braces in the path.
     fn in_path(&self, name: &str) -> RefOr<Schema> {
         match name {
             "bucket" | "budget" => Ref::from_schema_name(Name::name()).into(),
@@ -97,7 +97,7 @@ impl Route {
         }
     }
 
-    /// What it may be answered where it comes to nothing. Any request may be a wrong one, or not be allowed.
+    /// The statuses of refusals. Any request may be a wrong one, or not be allowed.
     fn refusals(&self) -> BTreeSet<u16> {
         let reads_body = !matches!(self.body, Body::None);
         let asks_redis = self.path.starts_with("/v1/") || self.path.starts_with("/metrics");
@@ -115,7 +115,7 @@ impl Body {
         Some(match self {
             Self::None => return None,
             Self::Job => ("application/octet-stream", string(), true),
-            Self::Words { words, required } => ("application/json", (*words.schema).clone(), *required),
+            Self::Schema { schema, required } => ("application/json", (*schema.schema).clone(), *required),
         })
     }
 }
@@ -132,7 +132,7 @@ fn any() -> RefOr<Schema> {
     RefOr::T(ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).build().into())
 }
 
-/// What a refusal says, by its status.
+/// The response of a refusal, by its status.
 fn problem(status: u16) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
     let about = match status {
@@ -167,18 +167,19 @@ fn problem(status: u16) -> Response {
     .build()
 }
 
-fn openapi() -> OpenApi {
+/// The document of these routes.
+pub(super) fn openapi(routes: Vec<Route>) -> OpenApi {
     let mut paths = PathsBuilder::new();
     let mut components = ComponentsBuilder::new().schema("Problem", ProblemBody::schema());
     components = components.schemas_from_iter(shapes::all());
-    for route in all() {
+    for route in routes {
         let operation = route.operation();
         paths = paths.path(route.path, PathItem::new(route.method, operation));
-        let words = if let Body::Words { words, .. } = route.body { words.parts } else { Vec::new() };
+        let body = if let Body::Schema { schema, .. } = route.body { schema.parts } else { Vec::new() };
         let answers = route.answers.into_iter();
         let answers =
             answers.flat_map(|(_, answer)| if let Answer::Json(typed, _) = answer { typed.parts } else { Vec::new() });
-        components = components.schemas_from_iter(words.into_iter().chain(answers));
+        components = components.schemas_from_iter(body.into_iter().chain(answers));
     }
     components = components.security_scheme("token", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
     let info = InfoBuilder::new().title("dripd").version(env!("CARGO_PKG_VERSION")).description(Some(
@@ -193,101 +194,29 @@ fn openapi() -> OpenApi {
         .build()
 }
 
-/// `GET /openapi.json`: always the same, so that it is made once.
-pub(super) async fn document(
-    State(_): State<Arc<Door>>,
-    axum::Extension(caller): axum::Extension<who::Caller>,
-) -> Result<impl IntoResponse, Problem> {
-    static TEXT: LazyLock<String> = LazyLock::new(|| serde_json::to_string(&openapi()).unwrap_or_default());
-    caller.may_read(None)?;
-    Ok(([(header::CACHE_CONTROL, "no-cache"), (header::CONTENT_TYPE, "application/json")], TEXT.as_str()))
+/// The document as text. It is always the same, so that it is made once, when it is first asked for.
+pub(super) struct Document {
+    routes: fn() -> Vec<Route>,
+    text: OnceLock<String>,
 }
 
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-
-    use super::*;
-    use crate::http::routes::names_like_words;
-
-    /// Whether a path is one that a documented path, with names in braces, stands for.
-    fn is_one_of(path: &str, documented: &str) -> bool {
-        let (parts, of): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), documented.split('/').collect());
-        parts.len() == of.len() && parts.iter().zip(of).all(|(part, of)| *part == of || of.starts_with('{'))
+impl Document {
+    /// The document of these routes.
+    pub(super) fn of(routes: fn() -> Vec<Route>) -> Self {
+        Self { routes, text: OnceLock::new() }
     }
 
-    #[test]
-    fn the_push_says_which_headers_it_takes_and_what_it_answers_to_them() {
-        let document = serde_json::to_value(openapi()).expect("JSON");
-        let push = &document["paths"]["/v1/buckets/{bucket}/jobs"]["post"];
-        let parameters = push["parameters"].as_array().expect("a list").iter();
-        let headers: Vec<_> = parameters.filter(|one| one["in"] == "header").map(|one| &one["name"]).collect();
-        assert_eq!(headers, ["Drip-Id", "Drip-Delay", "Drip-Ttl", "Drip-Cost", "traceparent"]);
-        for status in ["200", "202"] {
-            let schema = &push["responses"][status]["content"]["application/json"]["schema"]["anyOf"][1];
-            assert_eq!(schema["$ref"], "#/components/schemas/SubmittedJob", "{status}");
-        }
-        assert!(push["responses"]["429"]["description"].as_str().is_some_and(|says| says.contains("`late`")));
+    fn text(&self) -> &str {
+        self.text.get_or_init(|| serde_json::to_string(&openapi((self.routes)())).unwrap_or_default())
     }
+}
 
-    /// Every `$ref` in it, and every schema without a word about what it is.
-    fn look<'a>(of: &'a Value, refs: &mut BTreeSet<&'a str>) {
-        if let Some(to) = of.get("$ref").and_then(Value::as_str) {
-            refs.insert(to.strip_prefix("#/components/schemas/").expect("a component"));
-        }
-        match of {
-            Value::Object(all) => all.values().for_each(|one| look(one, refs)),
-            Value::Array(all) => all.iter().for_each(|one| look(one, refs)),
-            _ => {}
-        }
-    }
-
-    #[test]
-    fn every_schema_that_is_named_is_there_and_no_two_have_one_name() {
-        let document = serde_json::to_value(openapi()).expect("JSON");
-        let mut refs = BTreeSet::new();
-        look(&document, &mut refs);
-        let components = document["components"]["schemas"].as_object().expect("schemas");
-        let there: BTreeSet<&str> = components.keys().map(String::as_str).collect();
-        assert_eq!(refs.difference(&there).collect::<Vec<_>>(), [&""; 0]);
-        assert!(refs.len() > 70, "{refs:?}");
-        for route in all() {
-            let answers = route.answers.into_iter().map(|(_, answer)| answer);
-            let answers =
-                answers.flat_map(|answer| if let Answer::Json(typed, _) = answer { typed.parts } else { vec![] });
-            let words = if let Body::Words { words, .. } = route.body { words.parts } else { vec![] };
-            for (name, schema) in answers.chain(words) {
-                assert_eq!(serde_json::to_value(&schema).expect("JSON"), components[&name], "{name} of {}", route.path);
-            }
-        }
-    }
-
-    #[test]
-    fn every_route_is_in_the_document_and_answers_with_its_method() {
-        let document = serde_json::to_value(openapi()).expect("JSON");
-        let paths = document["paths"].as_object().expect("paths");
-        let method = |method: &HttpMethod| serde_json::to_value(method).expect("a word");
-        let has = |of: &HttpMethod, path: &str| {
-            let mut found = paths.iter().filter(|(documented, _)| is_one_of(path, documented));
-            found.any(|(_, item)| !item[method(of).as_str().expect("a word")].is_null())
-        };
-        let table = all();
-        assert!(table.len() > 40);
-        for route in table {
-            assert!(!paths[&route.path][method(&route.method).as_str().expect("a word")].is_null(), "{}", route.path);
-        }
-        for (of, path, _) in names_like_words() {
-            assert!(has(&of, &path), "{path}");
-        }
-        assert!(!has(&HttpMethod::Post, "/v1/status") && !has(&HttpMethod::Get, "/v1/no/such/path"));
-        let mut ids: Vec<&str> = paths
-            .values()
-            .flat_map(|item| item.as_object().expect("methods").values())
-            .filter_map(|of| of["operationId"].as_str())
-            .collect();
-        let many = ids.len();
-        ids.sort_unstable();
-        ids.dedup();
-        assert_eq!(ids.len(), many, "each has an id of its own");
-    }
+/// `GET /openapi.json`.
+pub(super) async fn document(
+    Extension(document): Extension<Arc<Document>>,
+    Context { caller, .. }: Context,
+) -> Result<impl IntoResponse, Problem> {
+    caller.may_read(None)?;
+    let headers = [(header::CACHE_CONTROL, "no-cache"), (header::CONTENT_TYPE, "application/json")];
+    Ok((headers, document.text().to_owned()))
 }

@@ -1,42 +1,39 @@
 //! `GET /v1/events`: what is going on, as it happens, as server-sent events.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Extension, State};
+use axum::extract::Extension;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::Door;
 use super::connection::Connection;
-use super::feed::{Feed, Seat};
+use super::context::Context;
+use super::feed::Subscription;
 use super::problem::Problem;
-use super::who::Caller;
 
 /// After so much silence a comment is sent, so that whoever stands between does not take the connection for a dead one.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// `GET /v1/events`.
 pub(super) async fn events(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
+    Context { state, caller }: Context,
     Extension(connection): Extension<Connection>,
 ) -> Result<Response, Problem> {
     caller.may_read(None)?;
-    let Some(seat) = Feed::listen(&door, connection) else {
+    let Some(subscription) = state.feed.subscribe(connection) else {
         let why = "as many streams of events as may be are open";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", why).retry_after_ms(5_000));
     };
     // The token may mean something else after a reload: whoever listens comes back with it.
-    let stop = door.ends_with_reload();
-    let body = unfold((seat, stop), |(mut seat, stop)| async move {
-        let text = next(&mut seat, &stop).await?;
-        Some((Ok::<_, Infallible>(text), (seat, stop)))
+    let stop = state.until_reload();
+    let body = unfold((subscription, stop), |(mut subscription, stop)| async move {
+        let text = next(&mut subscription, &stop).await?;
+        Some((Ok::<_, Infallible>(text), (subscription, stop)))
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -46,15 +43,15 @@ pub(super) async fn events(
     Ok((headers, Body::from_stream(body)).into_response())
 }
 
-/// What is sent next; `None`: the stream ends. One who fell behind comes back and is told all that is remembered.
-async fn next(seat: &mut Seat, stop: &CancellationToken) -> Option<Bytes> {
-    if let Some(first) = seat.first.pop_front() {
+/// The next piece of a stream; `None`: the stream ends. A client that fell behind comes back and is told all that is remembered.
+async fn next(subscription: &mut Subscription, stop: &CancellationToken) -> Option<Bytes> {
+    if let Some(first) = subscription.first.pop_front() {
         return Some(Bytes::copy_from_slice(first.as_bytes()));
     }
     tokio::select! {
         biased;
         () = stop.cancelled() => None,
-        news = tokio::time::timeout(HEARTBEAT, seat.news.recv()) => match news {
+        news = tokio::time::timeout(HEARTBEAT, subscription.news.recv()) => match news {
             Ok(Ok(news)) => Some(Bytes::copy_from_slice(news.as_bytes())),
             Ok(Err(RecvError::Lagged(_) | RecvError::Closed)) => None,
             Err(_) => Some(Bytes::from_static(b": nothing new\n\n")),

@@ -10,13 +10,13 @@ use tokio::sync::broadcast::{self, Receiver, Sender};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::Door;
 use super::connection::Connection;
+use crate::model::subject::Subject;
 use crate::store::change::{Event, EventsAt};
 use crate::store::figures::Figures;
+use crate::store::link::Link;
 use crate::store::status::{Lateness, Lates};
-use crate::store::{StoreError, Whole};
-use crate::words::subject::Subject;
+use crate::store::{Partitions, StoreError};
 
 /// How often it is asked, also while nobody listens: one short call, so that charts begin with what was before.
 const EVERY: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const LISTENERS: usize = 64;
 /// How much one who does not read may fall behind before its stream ends.
 const BEHIND: usize = 64;
 
-/// How long streams may take to end by themselves when the door closes.
+/// How long streams may take to end by themselves when the server stops.
 const END_WITHIN: Duration = Duration::from_millis(300);
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ struct Past {
     told: Option<EventsAt>,
     /// Why Redis does not answer.
     lost: Option<String>,
-    /// Those who listen, each with a number.
+    /// The subscriptions, each with a number.
     listeners: Vec<(u64, Connection)>,
     number: u64,
 }
@@ -57,7 +57,7 @@ pub(super) struct Feed {
     news: Sender<Arc<str>>,
 }
 
-/// What happened between two looks.
+/// The figures of the time between two looks.
 #[derive(Debug, Clone, PartialEq)]
 struct Second {
     at_ms: u64,
@@ -141,18 +141,18 @@ fn redis_event(lost: Option<&String>) -> Arc<str> {
     event("redis", &json!({ "up": lost.is_none(), "why": lost }))
 }
 
-/// A place among those who listen; it is free again when this goes.
-pub(super) struct Seat {
-    door: Arc<Door>,
+/// A place among those who listen, until it is dropped.
+pub(super) struct Subscription {
+    feed: Arc<Feed>,
     number: u64,
-    /// What is sent first.
+    /// The events that are sent first.
     pub(super) first: VecDeque<Arc<str>>,
     pub(super) news: Receiver<Arc<str>>,
 }
 
-impl Drop for Seat {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        self.door.feed.past().listeners.retain(|(number, _)| *number != self.number);
+        self.feed.past().listeners.retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -166,8 +166,8 @@ impl Feed {
     }
 
     /// Listen, with all that is remembered first. `None`: as many as may do.
-    pub(super) fn listen(door: &Arc<Door>, connection: Connection) -> Option<Seat> {
-        let mut past = door.feed.past();
+    pub(super) fn subscribe(self: &Arc<Self>, connection: Connection) -> Option<Subscription> {
+        let mut past = self.past();
         if past.listeners.len() >= LISTENERS {
             return None;
         }
@@ -181,7 +181,7 @@ impl Feed {
         past.number += 1;
         let number = past.number;
         past.listeners.push((number, connection));
-        Some(Seat { door: Arc::clone(door), number, first, news: door.feed.news.subscribe() })
+        Some(Subscription { feed: Arc::clone(self), number, first, news: self.news.subscribe() })
     }
 
     /// Whoever listens is told; the lock sees to it that one who comes now hears it once.
@@ -211,7 +211,7 @@ impl Feed {
     }
 
     /// The changes since the last look, where somebody listens.
-    async fn changes(&self, store: &mut Whole) -> Result<(), StoreError> {
+    async fn changes(&self, store: &mut Partitions) -> Result<(), StoreError> {
         let told = {
             let mut past = self.past();
             if past.listeners.is_empty() {
@@ -234,44 +234,43 @@ impl Feed {
         past.changes.drain(..too_many);
         Ok(())
     }
-}
 
-/// Ask once a second, until stopped.
-pub(super) async fn run(door: Arc<Door>, stop: CancellationToken) {
-    let mut tick = tokio::time::interval(EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before: Option<Figures> = None;
-    let looks = async {
-        loop {
-            tick.tick().await;
-            let feed = &door.feed;
-            let look = async |mut store: Whole| {
-                let now = store.figures().await?;
-                feed.changes(&mut store).await?;
-                Ok::<_, StoreError>(now)
-            };
-            match door.call(look).await {
-                Ok(now) => {
-                    feed.answered(before.as_ref().map(|before| Second::between(before, &now)), &now);
-                    before = Some(now);
-                }
-                Err(why) => {
-                    feed.lost(&why);
-                    before = None;
+    /// Ask once a second, until stopped.
+    pub(super) async fn run(&self, link: &Link, stop: &CancellationToken) {
+        let mut tick = tokio::time::interval(EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before: Option<Figures> = None;
+        let looks = async {
+            loop {
+                tick.tick().await;
+                let look = async |mut store: Partitions| {
+                    let now = store.figures().await?;
+                    self.changes(&mut store).await?;
+                    Ok::<_, StoreError>(now)
+                };
+                match link.once(look).await {
+                    Ok(now) => {
+                        self.answered(before.as_ref().map(|before| Second::between(before, &now)), &now);
+                        before = Some(now);
+                    }
+                    Err(why) => {
+                        self.lost(&why);
+                        before = None;
+                    }
                 }
             }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = looks => {}
         }
-    };
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = looks => {}
+        let since = Instant::now();
+        while !self.past().listeners.is_empty() && since.elapsed() < END_WITHIN {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Those who read nothing.
+        self.past().listeners.iter().for_each(|(_, connection)| connection.cut());
     }
-    let since = Instant::now();
-    while !door.feed.past().listeners.is_empty() && since.elapsed() < END_WITHIN {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // Those who read nothing.
-    door.feed.past().listeners.iter().for_each(|(_, connection)| connection.cut());
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::Door;
 use super::problem::Problem;
+use super::state::AppState;
 
 /// Whether a path is one that anybody may ask.
 pub(super) fn is_health(path: &str) -> bool {
@@ -14,8 +14,8 @@ pub(super) fn is_health(path: &str) -> bool {
 }
 
 /// `GET /healthz`: the loops turn. A daemon that waits for Redis is well: to start it again would not help.
-pub(super) async fn healthz(State(door): State<Arc<Door>>) -> Result<&'static str, Problem> {
-    if door.progress.is_stuck() {
+pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<&'static str, Problem> {
+    if state.progress.is_stuck() {
         return Err(Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "stuck",
@@ -26,8 +26,8 @@ pub(super) async fn healthz(State(door): State<Arc<Door>>) -> Result<&'static st
 }
 
 /// `GET /readyz`: this daemon serves its Redis.
-pub(super) async fn readyz(State(door): State<Arc<Door>>) -> Result<&'static str, Problem> {
-    if door.progress.is_serving() {
+pub(super) async fn readyz(State(state): State<Arc<AppState>>) -> Result<&'static str, Problem> {
+    if state.progress.is_serving() {
         return Ok("ok\n");
     }
     let detail = "this daemon serves no Redis now; its log says why";

@@ -1,22 +1,17 @@
 //! The jobs of a bucket: those that leave next, and when the last ones left.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::Door;
-use super::at::At;
-use super::buckets::{named, query};
+use super::body::{QueryResult, query};
+use super::context::Context;
 use super::problem::Problem;
-use super::who::Caller;
-use crate::store::front::{BYTES_MOST, JOBS_MOST, WaitingJob};
-use crate::words::shown::shown;
+use super::resource_path::ResourcePath;
+use crate::model::escape::escaped;
+use crate::store::bucket_page::{BYTES_MOST, JOBS_MOST, WaitingJob};
 
 /// How many jobs are shown unless `limit` says otherwise, and how many bytes of each.
 const JOBS: usize = 20;
@@ -25,7 +20,7 @@ const BYTES: usize = 256;
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct HowMany {
+pub(super) struct WaitingJobsQuery {
     /// How many jobs at most, 1 to 100; 20 if nothing is said
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
@@ -73,19 +68,18 @@ pub(super) struct LastDrips {
 
 /// `GET /v1/buckets/<b>/jobs`.
 pub(super) async fn waiting(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-    how_many: Result<Query<HowMany>, QueryRejection>,
+    Context { state, caller }: Context,
+    path: ResourcePath,
+    how_many: QueryResult<WaitingJobsQuery>,
 ) -> Result<Json<WaitingJobs>, Problem> {
-    let bucket = named(at)?;
+    let bucket = path.into_name()?;
     caller.may_see_jobs(Some(bucket.as_str()))?;
-    let HowMany { limit, bytes } = query(how_many)?;
+    let WaitingJobsQuery { limit, bytes } = query(how_many)?;
     let (limit, bytes) = (limit.unwrap_or(JOBS), bytes.unwrap_or(BYTES));
     if !(1..=JOBS_MOST).contains(&limit) || !(1..=BYTES_MOST).contains(&bytes) {
         return Err(Problem::bad_request(format!("write a limit of 1 to {JOBS_MOST}, and bytes of 1 to {BYTES_MOST}")));
     }
-    let front = door.ask(async |whole| whole.of(&bucket).front(&bucket, limit, bytes).await).await?;
+    let front = state.query(async |whole| whole.of(&bucket).bucket_page(&bucket, limit, bytes).await).await?;
     let jobs = front.jobs.iter().map(FirstBytes::of).collect();
     Ok(Json(WaitingJobs { bucket: bucket.to_string(), depth: front.depth, jobs }))
 }
@@ -101,21 +95,17 @@ impl FirstBytes {
         Self {
             bytes: job.bytes,
             cut: is_cut,
-            first: shown(job.first.get(..whole).unwrap_or_default()),
+            first: escaped(job.first.get(..whole).unwrap_or_default()),
             first_base64: BASE64_STANDARD.encode(&job.first),
         }
     }
 }
 
 /// `GET /v1/buckets/<b>/drips`.
-pub(super) async fn drips(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-) -> Result<Json<LastDrips>, Problem> {
-    let bucket = named(at)?;
+pub(super) async fn drips(Context { state, caller }: Context, path: ResourcePath) -> Result<Json<LastDrips>, Problem> {
+    let bucket = path.into_name()?;
     caller.may_read(Some(bucket.as_str()))?;
-    let said = door.ask(async |whole| whole.of(&bucket).drips(&bucket).await).await?;
+    let said = state.query(async |whole| whole.of(&bucket).recent_dispatches(&bucket).await).await?;
     let drips = said.drips.iter().map(|drip| [drip.due_us, drip.left_us]).collect();
     Ok(Json(LastDrips { bucket: bucket.to_string(), at_us: said.at_us, left: said.left, drips }))
 }

@@ -1,4 +1,4 @@
-//! Sockets: where the door listens, and what becomes of them at the end.
+//! Sockets: where the server listens, and what becomes of them at the end.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::config::http::{HttpSettings, Listen, is_loopback, open_to_all};
 
-/// Why the door cannot be opened.
+/// Why the server cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BadListener {
     /// The address is taken, or the system does not give it.
@@ -54,7 +54,7 @@ impl Drop for Made {
     }
 }
 
-/// The sockets of the door.
+/// The sockets of the server.
 pub struct Listeners {
     all: Vec<Listener>,
     /// A socket that is removed in the end: systemd's own are not.
@@ -69,7 +69,7 @@ impl fmt::Display for Listeners {
 }
 
 impl Listeners {
-    /// The sockets that systemd passes, else what the configuration names; `None` where there is no door.
+    /// The sockets that systemd passes, else what the configuration names; `None` where there is no server.
     ///
     /// # Errors
     ///

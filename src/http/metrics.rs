@@ -2,33 +2,33 @@
 //!
 //! What is counted in Redis is the same from every daemon; what is of this process says so in its help.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Door;
-use super::buckets::query;
+use super::body::{QueryResult, at_most, query};
+use super::budgets::ranked;
+use super::context::Context;
 use super::document::shapes;
 use super::families::Families;
+use super::last_scrape::Counters;
 use super::problem::Problem;
-use super::who::Caller;
+use super::resource_path::name;
+use super::state::AppState;
 use crate::config::Config;
+use crate::model::bucket::BucketName;
+use crate::model::glob::{self, Glob};
 use crate::store::StoreError;
 use crate::store::figures::Figures;
 use crate::store::routes::RouteStatus;
-use crate::store::rows::BudgetNow;
+use crate::store::snapshots::BudgetSnapshot;
 use crate::store::status::AwayPartition;
 use crate::store::timing::{self, BOUNDS};
 use crate::store::top::{By, KEPT};
-use crate::words::bucket::BucketName;
-use crate::words::glob::{self, Glob};
 
 /// The type of the text.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -42,35 +42,22 @@ const QUARTERS: std::ops::RangeInclusive<u32> = 22..=94;
 /// How many buckets `/metrics/buckets` tells of unless `top` says otherwise.
 const SHOWN: usize = 100;
 
-/// What the last scrape told: a counter never goes back.
-#[derive(Default)]
-pub(super) struct Before(Mutex<Told>);
-
-#[derive(Default)]
-struct Told {
-    acked: u64,
-    dispatched: u64,
-}
-
 /// `GET /metrics`.
-pub(super) async fn all(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoResponse, Problem> {
     caller.may_read(None)?;
     let mut families = Families::default();
-    let read = async |mut store: crate::store::Whole| {
+    let read = async |mut store: crate::store::Partitions| {
         let figures = store.figures().await?;
-        let (_, names) = super::budgets::ranked(&mut store).await?;
+        let (_, names) = ranked(&mut store).await?;
         let budgets =
-            if door.config().record.budgets.is_empty() { None } else { Some(store.budgets_now(&names).await?) };
+            if state.config().record.budgets.is_empty() { None } else { Some(store.budget_snapshots(&names).await?) };
         Ok::<_, StoreError>((figures, store.routes().await?, budgets, store.lacking().await?))
     };
-    let (read, config) = (door.call(read).await, door.config());
-    of_process(&mut families, &door, read.is_ok());
+    let (read, config) = (state.call(read).await, state.config());
+    of_process(&mut families, &state, read.is_ok());
     if let Ok((figures, routes, budgets, lacks)) = read {
         if figures.away.is_empty() {
-            of_jobs(&mut families, &figures, &mut door.before.0.lock().unwrap_or_else(PoisonError::into_inner));
+            of_jobs(&mut families, &figures, &mut state.last_scrape.counters());
         }
         for AwayPartition { partition, node, .. } in &figures.away {
             // What the others counted is no total: as a counter it would step back, and then jump.
@@ -83,7 +70,7 @@ pub(super) async fn all(
         of_places(&mut families, &figures);
         of_routes(&mut families, &routes);
         if let Some(budgets) = budgets {
-            of_budgets(&mut families, &config, &budgets.rows, &door.passing.per_second(&budgets));
+            of_budgets(&mut families, &config, &budgets.rows, &state.throughput.per_second(&budgets));
         }
         for (what, lacks) in lacks {
             let help = "1: Redis lacks this to keep every promise.";
@@ -93,9 +80,9 @@ pub(super) async fn all(
     Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
 }
 
-/// What is of this process.
-fn of_process(families: &mut Families, door: &Door, is_up: bool) {
-    let progress = &door.progress;
+/// Families of this process.
+fn of_process(families: &mut Families, state: &AppState, is_up: bool) {
+    let progress = &state.progress;
     let one = |yes: bool| f64::from(u8::from(yes));
     families.gauge(
         "dripd_build_info",
@@ -104,7 +91,7 @@ fn of_process(families: &mut Families, door: &Door, is_up: bool) {
         1.0,
     );
     families.gauge("dripd_redis_up", "1: Redis answered the question behind this scrape.", &[], one(is_up));
-    let (served, all) = (progress.served(), usize::from(door.config().redis.cut.partitions));
+    let (served, all) = (progress.served(), usize::from(state.config().redis.partitioning.partitions));
     for (state, n) in [("served", served), ("waiting", all.saturating_sub(served))] {
         let help = "Partitions of this daemon: served, or waiting for their Redis.";
         families.gauge("dripd_partitions", help, &[("state", state)], n as f64);
@@ -126,7 +113,7 @@ fn of_process(families: &mut Families, door: &Door, is_up: bool) {
 }
 
 /// What became of jobs, and how late they left.
-fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Told) {
+fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
     let count = |name: &str| figures.counter(name);
     let help =
         "Jobs of atomic pushes: by the function, dripd push or HTTP. Plain pushes run no code and are not counted.";
@@ -180,7 +167,7 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Told) {
 /// How many jobs were acknowledged. Nothing of dripd's runs at a plain XACK, so it is what left, is in no stream any more, and did not go
 /// another way. (What others put into a stream never left a bucket, and is not counted as dead when it is buried.) A counter never goes
 /// back, but for keys that begin anew.
-fn acked(figures: &Figures, told: &mut Told) -> u64 {
+fn acked(figures: &Figures, told: &mut Counters) -> u64 {
     let dispatched = figures.counter("dispatched");
     let in_streams: u64 = figures.routes.iter().map(|route| route.entries).sum();
     let others: u64 = ["failed", "kept", "dead", "forwarded"].into_iter().map(|name| figures.counter(name)).sum();
@@ -245,8 +232,11 @@ fn of_places(families: &mut Families, figures: &Figures) {
 
 /// How routes stand: how far their workers are behind.
 fn of_routes(families: &mut Families, routes: &[RouteStatus]) {
+    // A route that forwards may have a row more, of its ready stream before that: a series has one value.
+    let mut seen = HashSet::new();
+    let routes: Vec<&RouteStatus> = routes.iter().filter(|route| seen.insert(&route.route)).collect();
     let mut gauge = |name: &str, help: &str, value: fn(&RouteStatus) -> f64| {
-        for route in routes {
+        for route in &routes {
             families.gauge(name, help, &[("route", &route.route)], value(route));
         }
     };
@@ -259,7 +249,7 @@ fn of_routes(families: &mut Families, routes: &[RouteStatus]) {
     let help = "Buckets that are due and held until workers take more.";
     gauge("dripd_route_held_buckets", help, |route| route.held as f64);
     gauge("dripd_route_in_flight", "Jobs that workers hold.", |route| route.pending as f64);
-    for route in routes {
+    for route in &routes {
         let help = "Jobs that workers have taken.";
         families.counter("dripd_route_taken_total", help, &[("route", &route.route)], route.taken as f64);
     }
@@ -267,7 +257,7 @@ fn of_routes(families: &mut Families, routes: &[RouteStatus]) {
 
 /// What waits for budgets, and how much of them is used: of the expansions of an entry that have most waiting, and of those that are named
 /// without a glob. `per_s`: how many jobs pass through each in a second.
-fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetNow], per_s: &[Option<f64>]) {
+fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetSnapshot], per_s: &[Option<f64>]) {
     let globs: Vec<(&str, Glob)> =
         config.record.budgets.iter().map(|entry| (entry.glob.as_str(), Glob::parse(&entry.glob))).collect();
     let (mut waiting, mut used): (BTreeMap<&str, u64>, BTreeMap<&str, f64>) = (BTreeMap::new(), BTreeMap::new());
@@ -294,7 +284,7 @@ fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetNow], per_
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct MetricsQuery {
     /// Only buckets whose names this glob matches
     #[serde(rename = "match")]
     #[param(value_type = Option<shapes::NameOrGlob>)]
@@ -307,24 +297,20 @@ pub(super) struct Which {
 /// `GET /metrics/buckets`: the same of buckets that come first, or of one that is named. Here a label is the name of a bucket, so it is asked for
 /// by itself.
 pub(super) async fn buckets(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    which: Result<Query<Which>, QueryRejection>,
+    Context { state, caller }: Context,
+    read: QueryResult<MetricsQuery>,
 ) -> Result<impl IntoResponse, Problem> {
-    let which = query(which)?;
-    let most = which.top.unwrap_or(SHOWN);
-    if !(1..=KEPT).contains(&most) {
-        return Err(Problem::bad_request(format!("top={most} is not allowed; write 1 to {KEPT}")));
-    }
-    let named = which.only.as_deref().filter(|only| !glob::is_glob(only)).map(super::buckets::name).transpose()?;
+    let which = query(read)?;
+    let most = at_most("top", which.top.unwrap_or(SHOWN), KEPT)?;
+    let named = which.only.as_deref().filter(|only| !glob::is_glob(only)).map(name).transpose()?;
     caller.may_read(named.as_ref().map(BucketName::as_str))?;
     let rows = if let Some(bucket) = &named {
         let only = [bucket.as_str().to_owned()];
-        let now = door.ask(async |mut store| store.rows_now(&only).await).await?;
+        let now = state.query(async |mut store| store.bucket_snapshots(&only).await).await?;
         now.rows.into_iter().map(|now| now.row).collect()
     } else {
         let only = which.only.as_deref().map(Glob::parse);
-        let top = door.ask(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
+        let top = state.query(async |mut store| store.top(By::Depth, only.as_ref(), most).await).await?;
         top.map(|top| top.rows).unwrap_or_default()
     };
     let mut families = Families::default();

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 
-use super::ask;
+use super::fallback::not_found;
 
 /// Below which all but the page itself stand.
 const ASSETS: &str = "/assets/";
@@ -65,7 +65,7 @@ pub(super) fn is_page(path: &str) -> bool {
     path == "/" || path.strip_prefix(ASSETS).is_some_and(|name| file(name).is_some())
 }
 
-/// What a file is known by: as long as it is the same, a browser need not load it again.
+/// The tag of a file: as long as it is the same, a browser need not load it again.
 fn tag(file: &File) -> HeaderValue {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
     let known_as = |file: &File| digest(&SHA256, file.2).as_ref().iter().take(12).copied().collect::<Vec<u8>>();
@@ -106,7 +106,7 @@ pub(super) async fn page(asked: HeaderMap) -> Response {
 pub(super) async fn asset(Path(name): Path<String>, uri: Uri, asked: HeaderMap) -> Response {
     match file(&name) {
         Some(file) => served(file, &asked),
-        None => ask::nothing(uri).await.into_response(),
+        None => not_found(uri).await.into_response(),
     }
 }
 

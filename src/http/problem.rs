@@ -118,7 +118,7 @@ impl From<StoreError> for Problem {
             StoreError::Loading { .. }
             | StoreError::Unusable { .. }
             | StoreError::Away { .. }
-            | StoreError::OtherCut { .. } => {
+            | StoreError::PartitioningMismatch { .. } => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-redis", why.to_string()).retry_after_ms(1_000)
             }
             StoreError::Lost { .. } => {
@@ -143,7 +143,7 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    /// The same of a call that changes nothing.
+    /// The problem of a call that changes nothing: a lost answer leaves nothing unsure.
     pub(super) fn of_question(why: StoreError) -> Self {
         match why {
             StoreError::Lost { .. } => {

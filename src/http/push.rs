@@ -1,24 +1,20 @@
 //! `POST /v1/buckets/<bucket>/jobs`: the body is the job, or each of its lines is one.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Extension, Query, Request, State};
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::at::At;
-use super::body::read;
-use super::buckets::named;
+use super::body::{QueryResult, query, read};
+use super::context::Context;
 use super::document::shapes;
 use super::problem::Problem;
-use super::who::Caller;
-use super::{Door, submit};
-use crate::store::reply::Pushed;
+use super::resource_path::ResourcePath;
+use super::submit::{self, ms};
+use crate::store::jobs::push::Pushed;
 use crate::store::submit::Posted;
 
 /// How many jobs, and how many bytes, one request may bring as lines.
@@ -31,7 +27,7 @@ pub(super) const NDJSON: &str = "application/x-ndjson";
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct How {
+pub(super) struct PushQuery {
     /// `lines`: each line of an `application/x-ndjson` body is a job.
     #[param(value_type = Option<shapes::Split>)]
     split: Option<String>,
@@ -66,27 +62,21 @@ pub(super) struct SomeAccepted {
     eta_ms: i64,
 }
 
-/// A time in milliseconds; -1 for none.
-pub(super) fn ms(time: Option<Duration>) -> i64 {
-    time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
-}
-
 /// Push a job: the body, as it is.
 ///
-/// It is never repeated by the door: after a 504 it may have gone in. With `split=lines` each line of the body is a job; the first
+/// It is never repeated by the server: after a 504 it may have gone in. With `split=lines` each line of the body is a job; the first
 /// lines go in, empty ones are skipped.
 pub(super) async fn push(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-    how: Result<Query<How>, axum::extract::rejection::QueryRejection>,
+    Context { state, caller }: Context,
+    path: ResourcePath,
+    how: QueryResult<PushQuery>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let bucket = named(at)?;
+    let bucket = path.into_name()?;
     let (head, body) = request.into_parts();
     caller.may_push(bucket.as_str())?;
-    let Query(how) = how.map_err(|why| Problem::bad_request(why.body_text()))?;
-    let job_most = usize::try_from(door.config().record.limits.max_job_bytes).unwrap_or(usize::MAX);
+    let how = query(how)?;
+    let job_most = usize::try_from(state.config().record.limits.max_job_bytes).unwrap_or(usize::MAX);
     let is_split = match how.split.as_deref() {
         None => false,
         Some("lines") => true,
@@ -102,17 +92,17 @@ pub(super) async fn push(
         if submit::options(&head.headers)?.is_any() {
             return Err(Problem::bad_request("the headers of a job are for a single one; leave split=lines out"));
         }
-        let pushed = door.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
+        let pushed = state.call(async |whole| whole.of(&bucket).push(&bucket, &jobs).await).await?;
         return Ok(answer(pushed, true));
     }
     let job = read(body, job_most).await?.to_vec();
     let options = submit::options(&head.headers)?;
     if options.is_any() {
-        let submitted = door.call(async |whole| whole.of(&bucket).submit(&bucket, &job, &options).await).await?;
+        let submitted = state.call(async |whole| whole.of(&bucket).submit(&bucket, &job, &options).await).await?;
         return Ok(submit::answer(submitted));
     }
     // A bucket may have a `ttl`, from the file or set by an operator: then a single job has a deadline as one with options.
-    Ok(match door.call(async |whole| whole.of(&bucket).post(&bucket, &job).await).await? {
+    Ok(match state.call(async |whole| whole.of(&bucket).post(&bucket, &job).await).await? {
         Posted::Pushed(pushed) => answer(pushed, false),
         Posted::Submitted(submitted) => submit::answer(submitted),
     })

@@ -1,143 +1,32 @@
-//! The requests that the door answers: one table, of which both the router and `/openapi.json` are made.
+//! The requests that are answered: one table, of which both the router and `/openapi.json` are made.
 
 use std::sync::Arc;
 
-use axum::routing::{MethodRouter, delete, get, patch, post};
-use axum::{Router, middleware};
-use utoipa::openapi::path::{Parameter, ParameterIn};
-use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Schema};
-use utoipa::openapi::{HttpMethod, Ref, RefOr, Required};
-use utoipa::{IntoParams, ToSchema};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{delete, get, patch, post};
+use axum::{Extension, Router, middleware};
+use utoipa::openapi::{HttpMethod, Required};
 
-use super::at::SETTINGS;
-use super::changed::{Changed, Purged, Slowed};
-use super::document::document;
+use super::auth::Exposure;
+use super::document::bodies::{Chosen, GoOn, SlowBucket, SlowBudget};
 use super::document::keys::{BucketKeys, BucketValue, BudgetKeys, BudgetValue};
-use super::document::words::{Chosen, GoOn, SlowBucket, SlowBudget};
-use super::{Door, act, ask, buckets, budgets, dead, events, health, jobs, metrics, pages, push, submit, who};
+use super::document::{Document, document};
+use super::resource_path::SETTINGS;
+use super::route::{Answer, Body, Handler, Route, Typed};
+use super::state::AppState;
+use super::{buckets, budgets, dead, events, fallback, health, jobs, metrics, mutations, pages, push, queries, submit};
 use crate::explain::{BudgetSaid, WhatIfSaid};
-use crate::operate::{self, limit, settings};
+use crate::operate::changed::Changed;
+use crate::operate::dead::{DeadChanged, DeadCounted};
+use crate::operate::limit::LimiterVerdict;
+use crate::operate::purge::PurgeOptions;
+use crate::operate::settings::SetValue;
+use crate::operate::slow::Slowed;
+use crate::store::purge::Purged;
 use crate::store::routes::RouteStatus;
 use crate::store::status::Status;
-
-type Handler = MethodRouter<Arc<Door>>;
-
-/// A type as the document knows it: by its name, with all that it is made of.
-pub(super) struct Typed {
-    pub(super) schema: Box<RefOr<Schema>>,
-    /// The same among the components, and what it is made of.
-    pub(super) parts: Vec<(String, RefOr<Schema>)>,
-}
-
-impl Typed {
-    fn of<T: ToSchema>() -> Self {
-        let mut parts = vec![(T::name().into_owned(), T::schema())];
-        T::schemas(&mut parts);
-        Self { schema: Box::new(Ref::from_schema_name(T::name()).into()), parts }
-    }
-
-    /// A list of them.
-    fn list_of<T: ToSchema>() -> Self {
-        let Self { schema, parts } = Self::of::<T>();
-        Self { schema: RefOr::T(ArrayBuilder::new().items(*schema).build().into()).into(), parts }
-    }
-
-    /// One or the other.
-    fn or<T: ToSchema>(self) -> Self {
-        let other = Self::of::<T>();
-        let any = AnyOfBuilder::new().item(*self.schema).item(*other.schema);
-        Self {
-            schema: Box::new(RefOr::T(any.build().into())),
-            parts: self.parts.into_iter().chain(other.parts).collect(),
-        }
-    }
-}
-
-/// What a body is.
-pub(super) enum Body {
-    None,
-    /// Any bytes.
-    Job,
-    /// JSON; it may be left out where that means an empty object that is allowed.
-    Words {
-        words: Typed,
-        required: bool,
-    },
-}
-
-impl Body {
-    /// JSON that must be there.
-    fn of<T: ToSchema>() -> Self {
-        Self::Words { words: Typed::of::<T>(), required: true }
-    }
-
-    /// JSON that may be left out.
-    fn if_any<T: ToSchema>() -> Self {
-        Self::Words { words: Typed::of::<T>(), required: false }
-    }
-}
-
-/// What an answer that is a success is.
-pub(super) enum Answer {
-    Text,
-    /// Something else, of this media type.
-    Kind(&'static str, &'static str),
-    /// JSON, and what it is about.
-    Json(Typed, &'static str),
-    /// JSON that has a schema of its own elsewhere.
-    Any(&'static str),
-}
-
-impl Answer {
-    fn of<T: ToSchema>(about: &'static str) -> Self {
-        Self::Json(Typed::of::<T>(), about)
-    }
-}
-
-/// A request.
-pub(super) struct Route {
-    pub(super) method: HttpMethod,
-    pub(super) path: String,
-    pub(super) says: String,
-    handler: Handler,
-    /// What it takes in the query, and in headers of its own.
-    pub(super) query: Vec<Parameter>,
-    pub(super) body: Body,
-    pub(super) answers: Vec<(u16, Answer)>,
-    /// Other answers than those that any request may get.
-    pub(super) problems: &'static [u16],
-}
-
-impl Route {
-    fn new(
-        method: HttpMethod,
-        path: impl Into<String>,
-        says: impl Into<String>,
-        handler: Handler,
-        answer: Answer,
-    ) -> Self {
-        let (path, says, answers) = (path.into(), says.into(), vec![(200, answer)]);
-        Self { method, path, says, handler, query: Vec::new(), body: Body::None, answers, problems: &[] }
-    }
-
-    fn query<T: IntoParams>(mut self) -> Self {
-        self.query = T::into_params(|| Some(ParameterIn::Query));
-        self
-    }
-
-    fn headers(mut self, headers: impl IntoIterator<Item = Parameter>) -> Self {
-        self.query.extend(headers);
-        self
-    }
-
-    fn body(self, body: Body) -> Self {
-        Self { body, ..self }
-    }
-
-    fn problems(self, problems: &'static [u16]) -> Self {
-        Self { problems, ..self }
-    }
-}
 
 const MAY_WAIT: &str = "What was changed, with each key before and after";
 
@@ -153,7 +42,7 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
             // What is taken back, or goes on, does so from now on.
             let ends =
                 route.method == HttpMethod::Delete || ["/resume", "/open"].iter().any(|end| route.path.ends_with(end));
-            let mut route = route.query::<act::Words>();
+            let mut route = route.query::<mutations::MutationQuery>();
             // A glob must be given where the path names nothing, and must not where it does.
             route.query.retain(|parameter| is_glob || parameter.name != "match");
             route.query.retain(|parameter| !ends || parameter.name != "for");
@@ -167,7 +56,7 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
                 HttpMethod::Patch,
                 &settings,
                 format!("Set keys of the policy of {of}"),
-                patch(act::set_route),
+                patch(mutations::set),
                 Answer::of::<Changed>(MAY_WAIT),
             )
             .body(if is_budget { Body::of::<BudgetKeys>() } else { Body::of::<BucketKeys>() }),
@@ -177,14 +66,14 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
                 HttpMethod::Patch,
                 format!("{settings}/{{key}}"),
                 format!("Set a key of {of}"),
-                patch(act::set_route),
+                patch(mutations::set),
                 Answer::of::<Changed>(MAY_WAIT),
             )
             .body(if is_budget { Body::of::<BudgetValue>() } else { Body::of::<BucketValue>() }),
         ));
         let back = format!("Take what is set of {of} back to the file");
         let unset = |path: String, says: String| {
-            with(Route::new(HttpMethod::Delete, path, says, delete(act::unset_route), Answer::of::<Changed>(MAY_WAIT)))
+            with(Route::new(HttpMethod::Delete, path, says, delete(mutations::unset), Answer::of::<Changed>(MAY_WAIT)))
         };
         routes.push(unset(settings.clone(), back));
         routes.push(unset(format!("{settings}/{{key}}"), format!("Take a key of {of} back to the file")));
@@ -199,17 +88,21 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
                 HttpMethod::Post,
                 format!("{base}/{verb}"),
                 says,
-                post(act::stop_route),
+                post(mutations::pause),
                 Answer::of::<Changed>(MAY_WAIT),
             );
             let stops = matches!(*verb, "pause" | "close");
-            routes.push(with(route.body(if stops { Body::if_any::<act::Stop>() } else { Body::if_any::<GoOn>() })));
+            routes.push(with(route.body(if stops {
+                Body::if_any::<mutations::PauseBody>()
+            } else {
+                Body::if_any::<GoOn>()
+            })));
         }
         if !is_glob {
             let says = format!("Slow down {of} for a while, or end that");
             let answer = Answer::of::<Slowed>("When it goes on");
             routes.push(
-                Route::new(HttpMethod::Post, format!("{base}/slow"), says, post(act::slow_route), answer)
+                Route::new(HttpMethod::Post, format!("{base}/slow"), says, post(mutations::slow), answer)
                     .body(if is_budget { Body::of::<SlowBudget>() } else { Body::of::<SlowBucket>() }),
             );
         }
@@ -219,14 +112,11 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
 
 /// What was done with dead letters, or, with `dry_run`, would be.
 fn dead_changed() -> Answer {
-    Answer::Json(
-        Typed::of::<operate::dead::Said>().or::<dead::DeadCounted>(),
-        "How many; with `dry_run`, how many there would be",
-    )
+    Answer::Json(Typed::of::<DeadChanged>().or::<DeadCounted>(), "How many; with `dry_run`, how many there would be")
 }
 
 /// All requests.
-pub(super) fn all() -> Vec<Route> {
+fn all() -> Vec<Route> {
     let get_of = |path: &str, says: &str, handler: Handler, answer: Answer| {
         Route::new(HttpMethod::Get, path, says, handler, answer)
     };
@@ -244,7 +134,7 @@ pub(super) fn all() -> Vec<Route> {
                 Answer::Text,
             )
         }
-        .query::<push::How>()
+        .query::<push::PushQuery>()
         .headers(submit::parameters())
         .body(Body::Job)
         .problems(&[415, 429]),
@@ -253,19 +143,19 @@ pub(super) fn all() -> Vec<Route> {
         Route::new(HttpMethod::Delete, "/v1/buckets/{bucket}/jobs/{id}", "Have a job dropped when its turn comes", delete(submit::cancel), Answer::of::<submit::CancelledJob>("It will be dropped"))
             .problems(&[404, 409]),
         get_of("/v1/buckets", "The first buckets by an order, as the last walk found them", get(buckets::top), Answer::of::<buckets::TopBuckets>("The rows, and how old they are"))
-            .query::<buckets::Which>(),
+            .query::<buckets::TopQuery>(),
         get_of("/v1/buckets/{bucket}", "How a bucket stands, and why it waits", get(buckets::bucket), Answer::of::<buckets::OneBucket>("How it stands, and why")),
         get_of("/v1/buckets/{bucket}/jobs", "The first bytes of the jobs that leave a bucket next", get(jobs::waiting), Answer::of::<jobs::WaitingJobs>("The jobs, the next one first"))
-            .query::<jobs::HowMany>(),
+            .query::<jobs::WaitingJobsQuery>(),
         get_of("/v1/buckets/{bucket}/drips", "The last dispatches of a bucket: when each job was due, and when it left. They are remembered for half a minute after each request", get(jobs::drips), Answer::of::<jobs::LastDrips>("When each was due, and when it left")),
         get_of("/v1/budgets", "The budgets for whose shares most wait, and those that the configuration names, as they stand now", get(budgets::all), Answer::of::<budgets::Budgets>("The rows")),
         get_of("/v1/budgets/{budget}", "What a budget allows, what waits for it, what of it is used", get(budgets::one), Answer::of::<BudgetSaid>("As `dripd explain --budget --json`")).problems(&[404]),
-        Route::new(HttpMethod::Post, "/v1/buckets/{bucket}/purge", "Throw away what waits in a bucket", post(act::purge_route), Answer::of::<Purged>("How many there were"))
-            .body(Body::if_any::<act::Purge>()),
-        get_of("/v1/dead", "Dead letters, the oldest first", get(dead::list), Answer::of::<dead::DeadLetters>("The letters")).query::<dead::Listed>(),
+        Route::new(HttpMethod::Post, "/v1/buckets/{bucket}/purge", "Throw away what waits in a bucket", post(mutations::purge), Answer::of::<Purged>("How many there were"))
+            .body(Body::if_any::<PurgeOptions>()),
+        get_of("/v1/dead", "Dead letters, the oldest first", get(dead::list), Answer::of::<dead::DeadLetters>("The letters")).query::<dead::DeadListQuery>(),
         Route::new(HttpMethod::Post, "/v1/dead/retry", "Put dead letters back through their buckets", post(dead::retry), dead_changed())
             .body(Body::of::<Chosen>()),
-        Route::new(HttpMethod::Post, "/v1/dead/drop", "Delete dead letters for good", post(dead::drop_route), dead_changed())
+        Route::new(HttpMethod::Post, "/v1/dead/drop", "Delete dead letters for good", post(dead::drop_letters), dead_changed())
             .body(Body::of::<Chosen>()),
         Route::new(
             HttpMethod::Get,
@@ -277,24 +167,24 @@ pub(super) fn all() -> Vec<Route> {
         Route::new(HttpMethod::Get, "/", "The dashboard", get(pages::page), Answer::Kind("text/html", "A page")),
         Route::new(HttpMethod::Get, "/assets/{file}", "What belongs to the dashboard", get(pages::asset), Answer::Kind("*/*", "A file"))
             .problems(&[404]),
-        get_of("/v1/status", "How things stand", get(ask::status), Answer::of::<Status>("As `dripd status --json`")),
+        get_of("/v1/status", "How things stand", get(queries::status), Answer::of::<Status>("As `dripd status --json`")),
         get_of(
             "/v1/routes",
             "How the routes stand: what no worker has taken yet, how old that is, how fast they take, and which buckets are held",
-            get(ask::routes),
+            get(queries::routes),
             Answer::Json(Typed::list_of::<RouteStatus>(), "As `routes` of `dripd status --json`"),
         ),
-        get_of("/v1/settings", "What is set at run time", get(ask::all_settings), Answer::Json(Typed::list_of::<settings::Said>(), "As `dripd settings --json`")).query::<ask::Which>(),
-        Route::new(HttpMethod::Post, "/v1/what-if", "What a change or a push would do; it changes nothing", post(ask::what_if), Answer::of::<WhatIfSaid>("As `dripd what-if --json`"))
-            .body(Body::of::<ask::WhatIf>()),
-        Route::new(HttpMethod::Post, "/v1/limit/{limiter}/{key}", "Ask a limiter at a key, and charge it if it allows", post(ask::limit), Answer::of::<limit::Said>("The verdict"))
-            .body(Body::of::<ask::Limit>())
+        get_of("/v1/settings", "What is set at run time", get(queries::all_settings), Answer::Json(Typed::list_of::<SetValue>(), "As `dripd settings --json`")).query::<queries::SettingsQuery>(),
+        Route::new(HttpMethod::Post, "/v1/what-if", "What a change or a push would do; it changes nothing", post(queries::what_if), Answer::of::<WhatIfSaid>("As `dripd what-if --json`"))
+            .body(Body::of::<queries::WhatIfBody>()),
+        Route::new(HttpMethod::Post, "/v1/limit/{limiter}/{key}", "Ask a limiter at a key, and charge it if it allows", post(queries::limit), Answer::of::<LimiterVerdict>("The verdict"))
+            .body(Body::of::<queries::LimitBody>())
             .problems(&[404, 429]),
         Route::new(HttpMethod::Get, "/healthz", "Whether the loops of this daemon turn", get(health::healthz), Answer::Text).problems(&[503]),
         Route::new(HttpMethod::Get, "/readyz", "Whether this daemon serves its Redis", get(health::readyz), Answer::Text).problems(&[503]),
         Route::new(HttpMethod::Get, "/metrics", "What is measured, for Prometheus", get(metrics::all), Answer::Text),
         Route::new(HttpMethod::Get, "/metrics/buckets", "The same of the buckets that come first, or of one", get(metrics::buckets), Answer::Text)
-            .query::<metrics::Which>(),
+            .query::<metrics::MetricsQuery>(),
         get_of("/openapi.json", "This document", get(document), Answer::Any("OpenAPI 3.1")),
     ];
     routes.extend(changes("buckets", "bucket", &["pause", "resume", "close", "open"]));
@@ -315,34 +205,52 @@ pub(super) fn all() -> Vec<Route> {
 }
 
 /// The routes, and behind them what every answer has.
-pub(super) fn router(door: &Arc<Door>) -> Router {
+pub(super) fn router(state: &Arc<AppState>) -> Router {
     let of_table = all().into_iter().map(|route| (route.path, route.handler));
     let of_words = names_like_words().into_iter().map(|(_, path, handler)| (path, handler));
     let router = of_table.chain(of_words).fold(Router::new(), |router, (path, handler)| router.route(&path, handler));
     router
-        .fallback(ask::nothing)
-        .method_not_allowed_fallback(ask::wrong_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(door), who::know))
-        .with_state(Arc::clone(door))
+        .fallback(fallback::not_found)
+        .method_not_allowed_fallback(fallback::method_not_allowed)
+        .layer(Extension(Arc::new(Document::of(all))))
+        .layer(middleware::from_fn_with_state(Arc::clone(state), authenticate))
+        .with_state(Arc::clone(state))
+}
+
+/// Find out who asks, before anything else of a request is looked at.
+async fn authenticate(State(state): State<Arc<AppState>>, mut request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let exposure = match path {
+        _ if pages::is_page(path) => Exposure::Page,
+        _ if health::is_health(path) => Exposure::Health,
+        _ => Exposure::Private,
+    };
+    match state.access().authenticate(&request, exposure) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
 }
 
 /// A bucket may be called like a word that stands where a name may stand: `/v1/buckets/settings/jobs` takes jobs for one called
 /// `settings`. In the document it is a name like all others.
-pub(super) fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
+fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
     let mut routes: Vec<(HttpMethod, String, Handler)> = Vec::new();
     let mut add = |method, path: String, handler: Handler| routes.push((method, path, handler));
     for (kind, verbs) in [("buckets", &["pause", "resume", "close", "open"][..]), ("budgets", &["pause", "resume"])] {
         let named = format!("/v1/{kind}/{SETTINGS}");
         for verb in verbs {
-            add(HttpMethod::Post, format!("{named}/{verb}"), post(act::stop_route));
+            add(HttpMethod::Post, format!("{named}/{verb}"), post(mutations::pause));
         }
-        add(HttpMethod::Post, format!("{named}/slow"), post(act::slow_route));
+        add(HttpMethod::Post, format!("{named}/slow"), post(mutations::slow));
         // It is the name of a key as well: of all that a glob matches.
-        add(HttpMethod::Patch, format!("{named}/slow"), patch(act::set_route));
-        add(HttpMethod::Delete, format!("{named}/slow"), delete(act::unset_route));
+        add(HttpMethod::Patch, format!("{named}/slow"), patch(mutations::set));
+        add(HttpMethod::Delete, format!("{named}/slow"), delete(mutations::unset));
         for path in [format!("{named}/{SETTINGS}"), format!("{named}/{SETTINGS}/{{key}}")] {
-            add(HttpMethod::Patch, path.clone(), patch(act::set_route));
-            add(HttpMethod::Delete, path, delete(act::unset_route));
+            add(HttpMethod::Patch, path.clone(), patch(mutations::set));
+            add(HttpMethod::Delete, path, delete(mutations::unset));
         }
     }
     add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/jobs"), post(push::push));
@@ -350,6 +258,97 @@ pub(super) fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
     add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/drips"), get(jobs::drips));
     add(HttpMethod::Get, format!("/v1/buckets/{SETTINGS}/jobs/{{id}}"), get(submit::find));
     add(HttpMethod::Delete, format!("/v1/buckets/{SETTINGS}/jobs/{{id}}"), delete(submit::cancel));
-    add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(act::purge_route));
+    add(HttpMethod::Post, format!("/v1/buckets/{SETTINGS}/purge"), post(mutations::purge));
     routes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::http::document::openapi;
+
+    /// Whether a path is one that a documented path, with names in braces, stands for.
+    fn is_one_of(path: &str, documented: &str) -> bool {
+        let (parts, of): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), documented.split('/').collect());
+        parts.len() == of.len() && parts.iter().zip(of).all(|(part, of)| *part == of || of.starts_with('{'))
+    }
+
+    #[test]
+    fn the_push_says_which_headers_it_takes_and_what_it_answers_to_them() {
+        let document = serde_json::to_value(openapi(all())).expect("JSON");
+        let push = &document["paths"]["/v1/buckets/{bucket}/jobs"]["post"];
+        let parameters = push["parameters"].as_array().expect("a list").iter();
+        let headers: Vec<_> = parameters.filter(|one| one["in"] == "header").map(|one| &one["name"]).collect();
+        assert_eq!(headers, ["Drip-Id", "Drip-Delay", "Drip-Ttl", "Drip-Cost", "traceparent"]);
+        for status in ["200", "202"] {
+            let schema = &push["responses"][status]["content"]["application/json"]["schema"]["anyOf"][1];
+            assert_eq!(schema["$ref"], "#/components/schemas/SubmittedJob", "{status}");
+        }
+        assert!(push["responses"]["429"]["description"].as_str().is_some_and(|says| says.contains("`late`")));
+    }
+
+    /// Every `$ref` in it, and every schema without a word about what it is.
+    fn look<'a>(of: &'a Value, refs: &mut BTreeSet<&'a str>) {
+        if let Some(to) = of.get("$ref").and_then(Value::as_str) {
+            refs.insert(to.strip_prefix("#/components/schemas/").expect("a component"));
+        }
+        match of {
+            Value::Object(all) => all.values().for_each(|one| look(one, refs)),
+            Value::Array(all) => all.iter().for_each(|one| look(one, refs)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_schema_that_is_named_is_there_and_no_two_have_one_name() {
+        let document = serde_json::to_value(openapi(all())).expect("JSON");
+        let mut refs = BTreeSet::new();
+        look(&document, &mut refs);
+        let components = document["components"]["schemas"].as_object().expect("schemas");
+        let there: BTreeSet<&str> = components.keys().map(String::as_str).collect();
+        assert_eq!(refs.difference(&there).collect::<Vec<_>>(), [&""; 0]);
+        assert!(refs.len() > 70, "{refs:?}");
+        for route in all() {
+            let answers = route.answers.into_iter().map(|(_, answer)| answer);
+            let answers =
+                answers.flat_map(|answer| if let Answer::Json(typed, _) = answer { typed.parts } else { vec![] });
+            let words = if let Body::Schema { schema, .. } = route.body { schema.parts } else { vec![] };
+            for (name, schema) in answers.chain(words) {
+                assert_eq!(serde_json::to_value(&schema).expect("JSON"), components[&name], "{name} of {}", route.path);
+            }
+        }
+    }
+
+    #[test]
+    fn every_route_is_in_the_document_and_answers_with_its_method() {
+        let document = serde_json::to_value(openapi(all())).expect("JSON");
+        let paths = document["paths"].as_object().expect("paths");
+        let method = |method: &HttpMethod| serde_json::to_value(method).expect("a word");
+        let has = |of: &HttpMethod, path: &str| {
+            let mut found = paths.iter().filter(|(documented, _)| is_one_of(path, documented));
+            found.any(|(_, item)| !item[method(of).as_str().expect("a word")].is_null())
+        };
+        let table = all();
+        assert!(table.len() > 40);
+        for route in table {
+            assert!(!paths[&route.path][method(&route.method).as_str().expect("a word")].is_null(), "{}", route.path);
+        }
+        for (of, path, _) in names_like_words() {
+            assert!(has(&of, &path), "{path}");
+        }
+        assert!(!has(&HttpMethod::Post, "/v1/status") && !has(&HttpMethod::Get, "/v1/no/such/path"));
+        let mut ids: Vec<&str> = paths
+            .values()
+            .flat_map(|item| item.as_object().expect("methods").values())
+            .filter_map(|of| of["operationId"].as_str())
+            .collect();
+        let many = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), many, "each has an id of its own");
+    }
 }

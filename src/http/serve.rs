@@ -1,4 +1,4 @@
-//! Taking connections and serving them, until the door closes.
+//! Taking connections and serving them, until the server stops.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -19,13 +19,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::body::{Answering, Arriving};
-use super::connection::{Connection, Connections, InHand, State, Watched};
+use super::auth::ListenerInfo;
+use super::body::{RequestBody, ResponseBody};
+use super::connection::{Connection, ConnectionState, Connections, InFlight, MonitoredStream};
 use super::listen::{Listener, Listeners, bound_buffers};
-use super::who::Came;
-use super::{Door, feed, routes};
+use super::routes;
+use super::state::AppState;
 
-/// How long a connection is still heard when the door closes: what a client sent before it knew is served.
+/// How long a connection is still heard when the server stops: what a client sent before it knew is served.
 const LAST_CALL: Duration = Duration::from_millis(100);
 
 /// The wait before another try to accept, where the system has no file descriptor left.
@@ -34,19 +35,21 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// How much of a connection is read ahead; a head that is much longer is refused.
 const READ_AHEAD: usize = 64 * 1_024;
 
-/// Serve until stopped; what is in hand then may finish until `ends`.
+/// Serve until stopped; what is in flight then may finish until `ends`.
 pub(super) async fn serve(
     listeners: Listeners,
-    door: Arc<Door>,
+    state: Arc<AppState>,
     stop: CancellationToken,
     ends: &OnceLock<Instant>,
 ) -> std::io::Result<()> {
-    let (router, connections) = (routes::router(&door), Arc::new(Connections::new()));
-    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed::run(Arc::clone(&door), stop.clone()))];
+    let (router, connections) = (routes::router(&state), Arc::new(Connections::new()));
+    let stopped = stop.clone();
+    let feed = async move { state.feed.run(&state.link, &stopped).await };
+    let mut accepting: Vec<LocalBoxFuture<'static, ()>> = vec![Box::pin(feed)];
     let (all, made) = listeners.into_parts();
     for listener in all {
         let serves = Serves {
-            came: Came { is_local: listener.is_local() },
+            listener_info: ListenerInfo { is_local: listener.is_local() },
             router: router.clone(),
             connections: Arc::clone(&connections),
             stop: stop.clone(),
@@ -93,9 +96,9 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// What serves the connections of one listener.
+/// Serves the connections of one listener.
 struct Serves {
-    came: Came,
+    listener_info: ListenerInfo,
     router: Router,
     connections: Arc<Connections>,
     stop: CancellationToken,
@@ -145,16 +148,16 @@ impl Serves {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (came, stop) = (self.came, self.stop.clone());
-        let kept = self.connections.add();
-        let state = Arc::clone(&kept.state);
+        let (listener_info, stop) = (self.listener_info, self.stop.clone());
+        let guard = self.connections.add();
+        let state = Arc::clone(&guard.state);
         let service = Counted {
             inner: TowerToHyperService::new(self.router.clone()),
             state: Arc::clone(&state),
-            came,
+            listener_info,
             stop: stop.clone(),
         };
-        let stream = TokioIo::new(Watched::new(stream, Arc::clone(&state)));
+        let stream = TokioIo::new(MonitoredStream::new(stream, Arc::clone(&state)));
         let mut connection = http1::Builder::new()
             .header_read_timeout(None) // `connection` sees to it
             .max_buf_size(READ_AHEAD)
@@ -180,7 +183,7 @@ impl Serves {
                         let stream = connection.into_parts().io.into_inner();
                         if is_left {
                             tokio::select! {
-                                () = stream.end(&kept) => {}
+                                () = stream.end(&guard) => {}
                                 () = &mut closed => {}
                             }
                         }
@@ -193,21 +196,21 @@ impl Serves {
                     }
                 }
             }
-            drop(kept);
+            drop(guard);
         });
     }
 }
 
-/// What concerns one connection that was not taken yet, and not the socket.
+/// Whether an error concerns one connection that was not taken yet, and not the socket.
 fn is_of_one_connection(why: &std::io::Error) -> bool {
     matches!(why.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }
 
-/// A service that counts the requests in hand of its connection, until the last part of each answer is handed over to be sent.
+/// A service that counts the requests in flight of its connection, until the last part of each answer is handed over to be sent.
 struct Counted {
     inner: TowerToHyperService<Router>,
-    state: Arc<State>,
-    came: Came,
+    state: Arc<ConnectionState>,
+    listener_info: ListenerInfo,
     stop: CancellationToken,
 }
 
@@ -217,9 +220,9 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn call(&self, request: hyper::Request<hyper::body::Incoming>) -> Self::Future {
-        let in_hand = InHand::new(&self.state);
-        let mut request = request.map(|body| Body::new(Arriving::new(body, Arc::clone(&self.state))));
-        request.extensions_mut().insert(self.came);
+        let in_flight = InFlight::new(&self.state);
+        let mut request = request.map(|body| Body::new(RequestBody::new(body, Arc::clone(&self.state))));
+        request.extensions_mut().insert(self.listener_info);
         request.extensions_mut().insert(Connection::of(&self.state));
         let (answer, stop) = (self.inner.call(request), self.stop.clone());
         Box::pin(async move {
@@ -227,7 +230,7 @@ impl Service<hyper::Request<hyper::body::Incoming>> for Counted {
             if stop.is_cancelled() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok(response.map(|body| Body::new(Answering::new(body, in_hand))))
+            Ok(response.map(|body| Body::new(ResponseBody::new(body, in_flight))))
         })
     }
 }

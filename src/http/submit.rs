@@ -1,10 +1,8 @@
 //! Jobs with options: the headers of a push, and `GET` and `DELETE /v1/buckets/<bucket>/jobs/<id>`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
@@ -13,15 +11,13 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{RefOr, Required};
 use utoipa::{PartialSchema as _, ToSchema};
 
-use super::Door;
-use super::at::At;
+use super::context::Context;
 use super::document::shapes;
 use super::problem::Problem;
-use super::push::ms;
-use super::who::Caller;
+use super::resource_path::ResourcePath;
+use crate::model::bucket::BucketName;
+use crate::model::duration;
 use crate::store::submit::{Cancelled, Options, Start, Submitted};
-use crate::words::bucket::BucketName;
-use crate::words::duration;
 
 /// What a job with options came to.
 #[derive(Serialize, ToSchema)]
@@ -149,9 +145,14 @@ pub(super) fn answer(submitted: Submitted) -> Response {
         .into_response()
 }
 
+/// A time in milliseconds; -1 for none.
+pub(super) fn ms(time: Option<Duration>) -> i64 {
+    time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
+}
+
 /// The bucket and the id that a path names.
-fn one(at: At) -> Result<(BucketName, String), Problem> {
-    at.named.zip(at.key).ok_or_else(|| Problem::bad_request("the path names no bucket and no id"))
+fn one(path: ResourcePath) -> Result<(BucketName, String), Problem> {
+    path.named.zip(path.key).ok_or_else(|| Problem::bad_request("the path names no bucket and no id"))
 }
 
 fn unknown(bucket: &BucketName, id: &str) -> Problem {
@@ -160,14 +161,10 @@ fn unknown(bucket: &BucketName, id: &str) -> Problem {
 }
 
 /// `GET /v1/buckets/<bucket>/jobs/<id>`.
-pub(super) async fn find(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
-) -> Result<Json<FoundJob>, Problem> {
-    let (bucket, id) = one(at)?;
+pub(super) async fn find(Context { state, caller }: Context, path: ResourcePath) -> Result<Json<FoundJob>, Problem> {
+    let (bucket, id) = one(path)?;
     caller.may_read(Some(bucket.as_str()))?;
-    let found = door.ask(async |whole| whole.of(&bucket).find_job(&bucket, &id).await).await?;
+    let found = state.query(async |whole| whole.of(&bucket).find_job(&bucket, &id).await).await?;
     if found.state == "unknown" {
         return Err(unknown(&bucket, &id));
     }
@@ -177,13 +174,12 @@ pub(super) async fn find(
 
 /// `DELETE /v1/buckets/<bucket>/jobs/<id>`.
 pub(super) async fn cancel(
-    State(door): State<Arc<Door>>,
-    Extension(caller): Extension<Caller>,
-    at: At,
+    Context { state, caller }: Context,
+    path: ResourcePath,
 ) -> Result<Json<CancelledJob>, Problem> {
-    let (bucket, id) = one(at)?;
+    let (bucket, id) = one(path)?;
     caller.may_push(bucket.as_str())?;
-    match door.call(async |whole| whole.of(&bucket).cancel_job(&bucket, &id).await).await? {
+    match state.call(async |whole| whole.of(&bucket).cancel_job(&bucket, &id).await).await? {
         Cancelled::Yes => Ok(Json(CancelledJob { bucket: bucket.to_string(), id, cancelled: true })),
         Cancelled::Left => {
             Err(Problem::new(StatusCode::CONFLICT, "left", format!("job {id:?} of {bucket} has left already")))

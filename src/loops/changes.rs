@@ -1,4 +1,4 @@
-//! Changes: what operators do at run time, in this daemon's log: who, what, before, after and why.
+//! Changes: this daemon's log tells of what operators change at run time: who, what, before, after and why.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,31 +7,31 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::loops::progress::Progress;
-use crate::store::wake::Reports;
-use crate::store::{StoreError, Whole};
-use crate::words::subject::Subject;
+use crate::model::subject::Subject;
+use crate::store::wake::Invalidations;
+use crate::store::{Partitions, StoreError};
 
-/// The shortest time between two looks: the key that tells of changes is written for other reasons too.
-const REST: Duration = Duration::from_secs(1);
+/// The shortest time between two looks at the changes: the wake key, which tells of them, is written for other reasons too.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How many changes a look takes.
-const MOST: usize = 100;
+/// How many changes one call reads.
+const MAX_EVENTS: usize = 100;
 
-/// The loop that reads what was changed.
+/// The loop that reads the changes.
 pub struct Changes {
-    whole: Whole,
-    reports: Arc<Reports>,
+    partitions: Partitions,
+    invalidations: Arc<Invalidations>,
     progress: Arc<Progress>,
 }
 
 impl Changes {
-    /// Over one connection.
+    /// A loop over one connection.
     #[must_use]
-    pub fn new(whole: Whole, reports: Arc<Reports>, progress: Arc<Progress>) -> Self {
-        Self { whole, reports, progress }
+    pub fn new(partitions: Partitions, invalidations: Arc<Invalidations>, progress: Arc<Progress>) -> Self {
+        Self { partitions, invalidations, progress }
     }
 
-    /// Tell of changes until stopped. Those from before the start of this daemon are not told.
+    /// Tell of changes until stopped. Changes from before the start of this daemon are not told.
     ///
     /// # Errors
     ///
@@ -40,32 +40,32 @@ impl Changes {
         loop {
             let why = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                done = self.tell_for_ever() => match done {
-                    Err(why) if self.whole.goes_on_without(&why) => why,
+                done = self.run_loop() => match done {
+                    Err(why) if self.partitions.tolerates(&why) => why,
                     done => return done,
                 },
             };
             debug!(%why, "changes are looked at again");
-            tokio::select! { () = stop.cancelled() => return Ok(()), () = tokio::time::sleep(REST) => {} }
+            tokio::select! { () = stop.cancelled() => return Ok(()), () = tokio::time::sleep(LOOK_EVERY) => {} }
         }
     }
 
-    async fn tell_for_ever(&mut self) -> Result<(), StoreError> {
-        if self.progress.told().is_none() {
-            self.progress.set_told(self.whole.last_event().await?);
-            self.reports.changes.notified().await;
+    async fn run_loop(&mut self) -> Result<(), StoreError> {
+        if self.progress.logged().is_none() {
+            self.progress.set_logged(self.partitions.last_event().await?);
+            self.invalidations.changes.notified().await;
         }
         loop {
-            while self.tell().await? >= MOST {}
-            tokio::time::sleep(REST).await;
-            self.reports.changes.notified().await;
+            while self.log_page().await? >= MAX_EVENTS {}
+            tokio::time::sleep(LOOK_EVERY).await;
+            self.invalidations.changes.notified().await;
         }
     }
 
-    /// One look. Replies how many changes it found.
-    async fn tell(&mut self) -> Result<usize, StoreError> {
-        let mut told = self.progress.told().unwrap_or_default();
-        let events = self.whole.events_after(&mut told, MOST).await?;
+    /// Log one page of changes. Replies how many there were.
+    async fn log_page(&mut self) -> Result<usize, StoreError> {
+        let mut logged = self.progress.logged().unwrap_or_default();
+        let events = self.partitions.events_after(&mut logged, MAX_EVENTS).await?;
         for event in &events {
             let text = |name: &str| event.fields.get(name).map(String::as_str);
             let subject = text("match").map(Subject::of_stored);
@@ -82,7 +82,7 @@ impl Changes {
                 "changed at run time"
             );
         }
-        self.progress.set_told(told);
+        self.progress.set_logged(logged);
         Ok(events.len())
     }
 }

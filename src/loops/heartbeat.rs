@@ -1,4 +1,4 @@
-//! The heartbeat: says in every partition that this daemon is alive, so that whoever waits can be told when none is.
+//! The heartbeat: says in every partition that this daemon is alive, so that a command can say when no daemon is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,18 +10,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::loops::progress::Progress;
-use crate::loops::share;
-use crate::store::beat::{Alive, Beat, Beaten, WakeUp};
+use crate::loops::ranking::rank;
+use crate::store::heartbeat::{Alive, Heartbeat, Peer, WakeUp};
 use crate::store::primary::Primary;
-use crate::store::{Store, StoreError, Whole};
+use crate::store::{Partitions, Store, StoreError};
+use crate::system::processes::{host, unique_name};
 
-/// The time between two beats; one counts for three times as long.
-const BEAT_EVERY: Duration = Duration::from_secs(5);
+/// The time between two heartbeats. A heartbeat counts for three times as long.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
-/// How often it looks, between two beats, whether the other daemons are still connected: one that was killed is not, at once. Only where daemons share partitions.
+/// How often this daemon looks, between two heartbeats, whether the other daemons are still connected: a daemon that was killed is
+/// not, at once. Only where daemons share partitions.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 
-/// Who beats: the same from the start of a daemon to its end, whatever happens to its connections.
+/// The name of a daemon, from its start to its end, whatever happens to its connections.
 #[derive(Debug, Clone)]
 pub struct Identity {
     id: String,
@@ -33,35 +35,32 @@ impl Identity {
     /// This process, started now.
     #[must_use]
     pub fn of_this_process() -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        // Containers may share both the host's name and the process id.
-        let id = format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self { id, host, since }
+        Self { id: unique_name(), host: host(), since }
     }
 }
 
-/// The loop that beats.
-pub struct Heartbeat {
-    whole: Whole,
+/// The loop that sends the heartbeats.
+pub struct HeartbeatLoop {
+    partitions: Partitions,
     identity: Identity,
     progress: Arc<Progress>,
     wake_up: WakeUp,
-    /// The log says that Redis refuses it.
+    /// The log says that Redis refuses the heartbeat.
     refused: bool,
-    /// Who is alive, where there are several partitions, by number.
-    peers: BTreeMap<u8, Vec<Beaten>>,
+    /// The daemons that are alive in each partition, by its number. Only where there are several partitions.
+    peers: BTreeMap<u8, Vec<Peer>>,
 }
 
-impl Heartbeat {
-    /// A heartbeat over one connection; `tracking`: on that Redis reports changed queues.
+impl HeartbeatLoop {
+    /// A heartbeat over one connection. `tracking`: Redis reports changed queues on it.
     #[must_use]
-    pub fn new(whole: Whole, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
+    pub fn new(partitions: Partitions, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
         let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
-        Self { whole, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }
+        Self { partitions, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }
     }
 
-    /// Beat at once, when partitions begin to be served, and then every five seconds; when stopped, say so.
+    /// Send a heartbeat at once, when partitions begin to be served, and then every five seconds. Withdraw it when stopped.
     ///
     /// # Errors
     ///
@@ -72,7 +71,7 @@ impl Heartbeat {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                beaten = self.step() => beaten?,
+                sent = self.step() => sent?,
             }
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -80,26 +79,26 @@ impl Heartbeat {
                 watched = self.watch() => watched?,
             }
         }
-        let stop_in = async |mut store: Store| store.stop_beating(&self.identity.id).await;
-        for why in join_all(self.whole.each().map(stop_in)).await.into_iter().filter_map(Result::err) {
-            debug!(%why, "the last beat is over in 15 s");
+        let stop_in = async |mut store: Store| store.withdraw_heartbeat(&self.identity.id).await;
+        for why in join_all(self.partitions.each().map(stop_in)).await.into_iter().filter_map(Result::err) {
+            debug!(%why, "the last heartbeat is over in 15 s");
         }
         Ok(())
     }
 
-    /// Wait for the next beat. Meanwhile a daemon whose connection has ended is taken for dead, on the servers where it has.
+    /// Wait for the next heartbeat. Meanwhile a daemon whose connection has ended is taken for dead, on the servers where it has.
     async fn watch(&mut self) -> Result<(), StoreError> {
-        let next = Instant::now() + BEAT_EVERY;
+        let next = Instant::now() + HEARTBEAT_EVERY;
         while Instant::now() < next {
             if self.peers.values().all(|peers| peers.iter().all(|peer| peer.id == self.identity.id)) {
                 sleep_until(next).await;
                 continue;
             }
             sleep(WATCH_EVERY).await;
-            let looks = self.whole.primaries().into_iter().map(|primary| self.look_at(primary));
+            let looks = self.partitions.primaries().into_iter().map(|primary| self.look_at(primary));
             for (numbers, present) in join_all(looks).await {
                 match present {
-                    Err(why) if self.whole.goes_on_without(&why) || matches!(why, StoreError::Refused { .. }) => {
+                    Err(why) if self.partitions.tolerates(&why) || matches!(why, StoreError::Refused { .. }) => {
                         debug!(%why, "who is connected is not known");
                     }
                     present => self.take_in(&numbers, present?.as_deref()),
@@ -119,7 +118,7 @@ impl Heartbeat {
         (numbers, present.map_or(Ok(None), |present| present.map(Some)))
     }
 
-    /// What a server has told of those who are connected to it.
+    /// A server has said which daemons are connected to it.
     fn take_in(&mut self, numbers: &[u8], present: Option<&[String]>) {
         let Some(present) = present else { return };
         for number in numbers {
@@ -128,15 +127,16 @@ impl Heartbeat {
             peers.retain(|peer| !peer.shows_presence || present.contains(&peer.id));
             if peers.len() < before {
                 debug!(partition = number, "a daemon is gone");
-                let (rank, beaten) = share::rank(*number, &self.identity.id, peers);
-                self.progress.set_alive(*number, Alive { before: rank, beaten, ..self.progress.alive(*number) });
+                let (before, last_heartbeat) = rank(*number, &self.identity.id, peers);
+                self.progress.set_alive(*number, Alive { before, last_heartbeat, ..self.progress.alive(*number) });
             }
         }
     }
 
-    /// One beat in each partition, side by side: a server that hangs delays none of the others. What Redis refuses is no reason to stop serving.
+    /// Send one heartbeat in each partition, side by side: a server that hangs delays none of the others. A heartbeat that Redis refuses
+    /// is no reason to stop serving.
     async fn step(&mut self) -> Result<(), StoreError> {
-        let beat = Beat {
+        let heartbeat = Heartbeat {
             host: self.identity.host.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -145,18 +145,18 @@ impl Heartbeat {
             wake_up: Some(self.wake_up),
             shows_presence: false,
         };
-        let beat_in = async |mut store: Store| {
+        let send = async |mut store: Store| {
             let number = store.keys().number();
-            let beaten = self.beat_in(&mut store, &beat).await;
-            if let Ok((alive, _)) = beaten {
+            let sent = self.send_to(&mut store, &heartbeat).await;
+            if let Ok((alive, _)) = sent {
                 self.progress.set_alive(number, alive);
             }
-            (number, beaten)
+            (number, sent)
         };
-        for (number, beaten) in join_all(self.whole.each().map(beat_in)).await {
-            match beaten {
+        for (number, sent) in join_all(self.partitions.each().map(send)).await {
+            match sent {
                 Ok((_, peers)) => drop(self.peers.insert(number, peers)),
-                Err(why) if self.whole.goes_on_without(&why) => debug!(%why, "no beat there now"),
+                Err(why) if self.partitions.tolerates(&why) => debug!(%why, "no heartbeat there now"),
                 Err(why @ StoreError::Refused { .. }) => {
                     if !self.refused {
                         warn!(%why, "cannot say that this daemon is alive: `dripd status` does not list it");
@@ -169,16 +169,17 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// One beat in a partition. Replies who is alive there; where there are several partitions, who of them comes first, and who they are.
-    async fn beat_in(&self, store: &mut Store, beat: &Beat) -> Result<(Alive, Vec<Beaten>), StoreError> {
-        if store.keys().is_whole() {
-            return Ok((store.beat(&self.identity.id, beat).await?, Vec::new()));
+    /// Send one heartbeat in a partition. Replies how many daemons are alive there. Where there are several partitions, replies their
+    /// names too, and how many of them rank before this daemon.
+    async fn send_to(&self, store: &mut Store, heartbeat: &Heartbeat) -> Result<(Alive, Vec<Peer>), StoreError> {
+        if store.keys().is_single() {
+            return Ok((store.send_heartbeat(&self.identity.id, heartbeat).await?, Vec::new()));
         }
-        let shows_presence = store.show_presence(self.whole.layout(), &self.identity.id).await?;
-        let beat = Beat { shows_presence, ..beat.clone() };
-        let mut alive = store.beat(&self.identity.id, &beat).await?;
-        let peers = store.beaten().await?;
-        (alive.before, alive.beaten) = share::rank(store.keys().number(), &self.identity.id, &peers);
+        let shows_presence = store.show_presence(self.partitions.layout(), &self.identity.id).await?;
+        let heartbeat = Heartbeat { shows_presence, ..heartbeat.clone() };
+        let mut alive = store.send_heartbeat(&self.identity.id, &heartbeat).await?;
+        let peers = store.peers().await?;
+        (alive.before, alive.last_heartbeat) = rank(store.keys().number(), &self.identity.id, &peers);
         Ok((alive, peers))
     }
 }

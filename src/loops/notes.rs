@@ -1,5 +1,5 @@
-//! What the functions met and left alone, in the log: one line a kind a minute, with advice that fits the kind. A kind that
-//! is met in every call must not fill the log, and must not hide another one.
+//! Notes: keys and entries that the functions left alone, in the log: one line a kind a minute, with advice that fits the kind. A kind
+//! that comes with every call must not fill the log, and must not hide another one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use tracing::warn;
 
 use crate::store::note::{Note, NoteKind};
 
-/// How often a kind is said.
+/// How often the log tells of one kind.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// The slots of the log.
+/// The kinds that the log has told of.
 #[derive(Debug, Default)]
 pub struct Notes {
     slots: BTreeMap<NoteKind, Slot>,
@@ -20,12 +20,12 @@ pub struct Notes {
 #[derive(Debug)]
 struct Slot {
     said: Instant,
-    /// How many were met since and not said.
+    /// How many notes came since and were not said.
     left_out: u64,
 }
 
 impl Notes {
-    /// Say what a call met, as far as it is to be said now.
+    /// Say the notes of a call, as far as they are due.
     pub fn say(&mut self, notes: &[Note]) {
         for note in notes {
             if let Some(met) = self.take(note, Instant::now()) {
@@ -36,7 +36,7 @@ impl Notes {
         }
     }
 
-    /// How many of this kind were met since the kind was last said, with this note; `None` when it is not to be said now.
+    /// How many notes of this kind came since the kind was last said, with this one. `None` when the kind is not due.
     fn take(&mut self, note: &Note, now: Instant) -> Option<u64> {
         let Some(slot) = self.slots.get_mut(&note.kind) else {
             self.slots.insert(note.kind.clone(), Slot { said: now, left_out: 0 });
@@ -51,7 +51,7 @@ impl Notes {
     }
 }
 
-/// What a kind is in words, and what to do about it.
+/// A kind in words, and the advice.
 fn words(kind: &NoteKind) -> (&str, &'static str) {
     match kind {
         NoteKind::BadName => (

@@ -1,4 +1,4 @@
-//! What the pacer last did: for the watchdog, the status line and the log.
+//! The progress of the pacers: for the watchdog, the status line, the log, and the other loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
-use crate::store::beat::Alive;
 use crate::store::change::EventsAt;
+use crate::store::heartbeat::Alive;
+use crate::store::jobs::drain::Drained;
 use crate::store::partition::AUTHORITY;
-use crate::store::reply::Drained;
 
 /// How long a call may take beyond its time limit, or a sleep beyond its end, before the pacer counts as stuck.
-const SLACK: Duration = Duration::from_secs(10);
+const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// The pacer's last steps, shared with whoever reports them.
 #[derive(Debug, Default)]
@@ -20,8 +20,8 @@ pub struct Progress {
     inner: Mutex<Inner>,
     /// A call found another record in force than the one before it, or none at all.
     pub record_changed: Notify,
-    /// Grows whenever partitions begin to be served. They may lack what is set, and do not know who is alive: their server may have been made
-    /// ready after the others.
+    /// Grows whenever partitions begin to be served. Their server may have been made ready after the others, so they may lack settings and
+    /// heartbeats.
     pub partitions_begun: watch::Sender<u64>,
 }
 
@@ -34,16 +34,16 @@ struct Inner {
     figures: Figures,
     /// The latest job since each [`Reader`] asked.
     latest: [Duration; 2],
-    /// The id of the record that the last call found, empty where none is stored; `None`: no call has looked yet.
+    /// The id of the record that the last call found, empty where none is stored. `None`: no call has looked yet.
     record: Option<String>,
-    /// Whether that is this daemon's own.
+    /// Whether the record in force is this daemon's own.
     obeys_own: bool,
     /// Which daemons serve each partition, by number.
     alive: BTreeMap<u8, Alive>,
     /// The partitions in which another daemon comes first, and does the work.
-    stands_by: BTreeSet<u8>,
-    /// The last changes that the log told of; `None`: no look at them yet.
-    told: Option<EventsAt>,
+    standby: BTreeSet<u8>,
+    /// The last changes that the log told of. `None`: the loop has not looked yet.
+    logged: Option<EventsAt>,
     /// How often a connection was made that serves.
     sessions: u64,
 }
@@ -57,8 +57,8 @@ struct Running {
     expected_by: Instant,
 }
 
-/// What one pacer tells of its steps. It counts until the pacer is said to have left its partition, also where a call of it is still under way
-/// then.
+/// The end of one pacer, on which it tells of its steps. Its steps count until the pacer has left its partition, also where a call of it
+/// is still under way then.
 #[derive(Debug)]
 pub struct Steps {
     progress: Arc<Progress>,
@@ -77,23 +77,23 @@ impl Steps {
         self.progress.count(drained);
         if self.expect_within(nap) && self.number == AUTHORITY {
             self.progress.found_record(drained.record.as_deref().unwrap_or_default());
-        } // the record of the others is brought from there
+        } // the other partitions copy partition 0's record
     }
 
-    /// A call found that the partition stands still, and the pacer sleeps.
-    pub fn stands_still(&self, nap: Duration) {
+    /// A call can be answered only later, and the pacer sleeps.
+    pub fn retries_after(&self, nap: Duration) {
         self.expect_within(nap);
     }
 
-    /// The pacer moves after so long, and a little. Replies whether it counts.
+    /// The pacer moves within this nap and a little more. Replies whether its steps still count.
     fn expect_within(&self, nap: Duration) -> bool {
         let mut inner = self.progress.inner();
         let own = inner.pacers.get_mut(&self.number).filter(|running| running.id == self.id);
-        own.map(|running| running.expected_by = Instant::now() + nap + SLACK).is_some()
+        own.map(|running| running.expected_by = Instant::now() + nap + STUCK_AFTER).is_some()
     }
 }
 
-/// What the pacer did since the start.
+/// The work of the pacers since the start of the daemon, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Calls made.
@@ -106,7 +106,7 @@ pub struct Figures {
     pub latest: Duration,
 }
 
-/// Who reads the figures; each has a latest job of its own, so that none empties what another one reports.
+/// A reader of the figures. Each has a latest job of its own, so that no reader empties what another one reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// The status line that systemd is told.
@@ -120,13 +120,13 @@ impl Progress {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A pacer of a partition begins; one before it counts no more.
+    /// A pacer of a partition begins. The steps of the one before it count no more.
     #[must_use]
     pub fn begins(self: &Arc<Self>, number: u8) -> Steps {
         let mut inner = self.inner();
         inner.begun += 1;
         let id = inner.begun;
-        inner.pacers.insert(number, Running { id, expected_by: Instant::now() + SLACK });
+        inner.pacers.insert(number, Running { id, expected_by: Instant::now() + STUCK_AFTER });
         Steps { progress: Arc::clone(self), number, id }
     }
 
@@ -139,7 +139,7 @@ impl Progress {
         }
     }
 
-    /// The pacer of a partition ends, and counts no more; another one may begin.
+    /// The pacer of a partition ends, and its steps count no more. Another one may begin.
     pub fn left(&self, number: u8) {
         let mut inner = self.inner();
         inner.pacers.remove(&number);
@@ -165,7 +165,7 @@ impl Progress {
         self.inner().sessions += 1;
     }
 
-    /// How often one did that came after another.
+    /// How many connections served after the first one.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.inner().sessions.saturating_sub(1)
@@ -177,45 +177,45 @@ impl Progress {
         (inner.pacers, inner.record) = (BTreeMap::new(), None);
     }
 
-    /// Whether the record in force is that of this daemon's configuration, as whoever compared them found.
+    /// The record in force was compared with that of this daemon's configuration.
     pub fn set_obeys_own_record(&self, obeys_own: bool) {
         self.inner().obeys_own = obeys_own;
     }
 
-    /// What was last said of that.
+    /// Whether the record in force is that of this daemon's configuration.
     #[must_use]
     pub fn obeys_own_record(&self) -> bool {
         self.inner().obeys_own
     }
 
-    /// Which daemons serve a partition, as the last heartbeat was told.
+    /// A heartbeat was answered which daemons serve a partition.
     pub fn set_alive(&self, number: u8, alive: Alive) {
         self.inner().alive.insert(number, alive);
     }
 
-    /// What was last said of that.
+    /// Which daemons serve a partition, by the last heartbeat.
     #[must_use]
     pub fn alive(&self, number: u8) -> Alive {
         self.inner().alive.get(&number).copied().unwrap_or_default()
     }
 
     /// The pacer of a partition leaves the work to another daemon, or does not any more.
-    pub fn set_stands_by(&self, number: u8, stands_by: bool) {
+    pub fn set_standby(&self, number: u8, is_standby: bool) {
         let mut inner = self.inner();
-        if stands_by {
-            inner.stands_by.insert(number)
+        if is_standby {
+            inner.standby.insert(number)
         } else {
-            inner.stands_by.remove(&number)
+            inner.standby.remove(&number)
         };
     }
 
-    /// What was last said of that.
+    /// Whether the pacer of a partition leaves the work to another daemon.
     #[must_use]
-    pub fn stands_by(&self, number: u8) -> bool {
-        self.inner().stands_by.contains(&number)
+    pub fn is_standby(&self, number: u8) -> bool {
+        self.inner().standby.contains(&number)
     }
 
-    /// A number that is another one when something was rejected since, in any partition.
+    /// A number that changes whenever jobs are rejected, in any partition.
     #[must_use]
     pub fn rejections(&self) -> u64 {
         self.inner().alive.values().fold(0, |sum, alive| sum.wrapping_add(alive.rejections))
@@ -223,23 +223,23 @@ impl Progress {
 
     /// Up to where the log told of changes.
     #[must_use]
-    pub fn told(&self) -> Option<EventsAt> {
-        self.inner().told.clone()
+    pub fn logged(&self) -> Option<EventsAt> {
+        self.inner().logged.clone()
     }
 
-    /// It told of the changes up to here.
-    pub fn set_told(&self, at: EventsAt) {
-        self.inner().told = Some(at);
+    /// The log told of the changes up to here.
+    pub fn set_logged(&self, at: EventsAt) {
+        self.inner().logged = Some(at);
     }
 
-    /// Whether the pacer of any partition should have moved by now and has not.
+    /// Whether a pacer should have moved by now and has not.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let now = Instant::now();
         self.inner().pacers.values().any(|pacer| now > pacer.expected_by)
     }
 
-    /// How many partitions have a pacer that runs, and moves.
+    /// How many partitions have a pacer that moves.
     #[must_use]
     pub fn served(&self) -> usize {
         let now = Instant::now();
@@ -312,14 +312,14 @@ mod tests {
         progress.left(3);
         // Its last call comes back, of whatever kind.
         one.calling();
-        one.stands_still(Duration::ZERO);
+        one.retries_after(Duration::ZERO);
         one.drained(&drained(0, None), Duration::ZERO);
         assert_eq!((progress.served(), progress.figures(Reader::Log).dispatched), (0, 1), "what it did is counted");
         let other = progress.begins(3);
         let before = progress.inner().pacers[&3].expected_by;
-        one.stands_still(Duration::from_secs(30));
+        one.retries_after(Duration::from_secs(30));
         assert_eq!(progress.inner().pacers[&3].expected_by, before, "nor for the one that came after it");
-        other.stands_still(Duration::from_secs(30));
+        other.retries_after(Duration::from_secs(30));
         assert!(progress.inner().pacers[&3].expected_by > before);
     }
 }

@@ -8,18 +8,18 @@ use tracing::{debug, info, warn};
 
 use crate::loops::notes::Notes;
 use crate::loops::progress::Progress;
-use crate::store::wake::Hints;
+use crate::store::wake::WakeQueue;
 use crate::store::{Store, StoreError};
 
-/// The time between the beginnings of two passes while there are entries, where a pass takes at most a hundredth of it. What somebody did to a stream or
-/// its group holds nothing up for over a second; the shortest lease is a second, so none ends unseen.
+/// The time between the beginnings of two passes while there are entries, where a pass takes at most a hundredth of it. So damage to a
+/// stream or its group is mended within a second. The shortest lease is a second, so none ends unseen.
 const PASS_EVERY: Duration = Duration::from_millis(750);
 
-/// The time between two passes at most, however long they take, and that of a daemon that stands by.
+/// The longest time between two passes, however long they take. A standby always waits so long.
 const PASS_AT_MOST: Duration = Duration::from_secs(5);
 
 /// The time between two passes over the slots, at most: the function says when there is nothing to do yet.
-const HEAL_EVERY: Duration = Duration::from_millis(750);
+const RECLAIM_EVERY: Duration = Duration::from_millis(750);
 
 /// The time between two passes while the streams are empty, unless the pacer does something.
 const IDLE: Duration = Duration::from_secs(10);
@@ -27,8 +27,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// Nothing is taken back for this long after a connection was made: workers may have been cut off too.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long to wait where the partition stands still: its slot is on the move, or its cluster takes no calls.
-const STANDS_STILL: Duration = Duration::from_millis(100);
+/// How long to wait before a call is repeated that the partition cannot answer yet: its slot is on the move, or its cluster takes no calls.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// From this many dead jobs on, somebody should look at them.
 const MANY_DEAD: u64 = 100_000;
@@ -36,7 +36,7 @@ const MANY_DEAD: u64 = 100_000;
 /// The loop over the dispatched jobs.
 pub struct Reaper {
     store: Store,
-    hints: Arc<Hints>,
+    wake_queue: Arc<WakeQueue>,
     progress: Arc<Progress>,
     since: Instant,
     warned: Option<Instant>,
@@ -46,8 +46,8 @@ pub struct Reaper {
 impl Reaper {
     /// A reaper over one connection, made now.
     #[must_use]
-    pub fn new(store: Store, hints: Arc<Hints>, progress: Arc<Progress>) -> Self {
-        Self { store, hints, progress, since: Instant::now(), warned: None, notes: Notes::default() }
+    pub fn new(store: Store, wake_queue: Arc<WakeQueue>, progress: Arc<Progress>) -> Self {
+        Self { store, wake_queue, progress, since: Instant::now(), warned: None, notes: Notes::default() }
     }
 
     /// Reap until stopped.
@@ -67,60 +67,60 @@ impl Reaper {
         }
     }
 
-    /// Wait until the next pass is to begin. Meanwhile the slots are healed, where entries hold any: there may be some again when the
-    /// pacer did something.
+    /// Wait until the next pass is to begin. Meanwhile reclaim slots that nobody freed, where entries hold any. After a step of the pacer
+    /// there may be some again.
     async fn rest(
         &mut self,
         began: tokio::time::Instant,
         pause: Duration,
         holds_slots: bool,
     ) -> Result<(), StoreError> {
-        let (mut until, mut heals_at) = (began + pause, (holds_slots && !self.stands_by()).then_some(began));
-        let mut healed = began;
+        let (mut until, mut reclaims_at) = (began + pause, (holds_slots && !self.is_standby()).then_some(began));
+        let mut reclaimed = began;
         loop {
             tokio::select! {
-                () = self.hints.ready.notified(), if heals_at.is_none() => {
+                () = self.wake_queue.ready.notified(), if reclaims_at.is_none() => {
                     if pause == IDLE {
                         until = began + PASS_EVERY;
                     }
-                    heals_at = Some(healed + HEAL_EVERY);
+                    reclaims_at = Some(reclaimed + RECLAIM_EVERY);
                     continue;
                 }
-                () = tokio::time::sleep_until(heals_at.map_or(until, |at| at.min(until))) => {}
+                () = tokio::time::sleep_until(reclaims_at.map_or(until, |at| at.min(until))) => {}
             }
-            healed = tokio::time::Instant::now();
-            if healed >= until {
+            reclaimed = tokio::time::Instant::now();
+            if reclaimed >= until {
                 return Ok(());
             }
-            heals_at = self.heal().await?.map(|wait| healed + wait.min(HEAL_EVERY));
+            reclaims_at = self.reclaim_slots().await?.map(|wait| reclaimed + wait.min(RECLAIM_EVERY));
         }
     }
 
-    /// One pass over the entries that hold slots, in bounded calls. Replies when the next one is to begin; `None`: no entry holds one.
-    async fn heal(&mut self) -> Result<Option<Duration>, StoreError> {
+    /// Go once over the entries that hold slots, in bounded calls. Replies the wait until the next pass. `None`: no entry holds a slot.
+    async fn reclaim_slots(&mut self) -> Result<Option<Duration>, StoreError> {
         loop {
-            let healed = match self.store.heal().await {
-                Err(why) if why.stands_still() => return Ok(Some(STANDS_STILL)),
-                healed => healed?,
+            let reclaimed = match self.store.reclaim_slots().await {
+                Err(why) if why.is_retryable() => return Ok(Some(RETRY_DELAY)),
+                reclaimed => reclaimed?,
             };
-            if healed.freed > 0 {
-                info!(jobs = healed.freed, "freed the slots of jobs that are in flight no more");
+            if reclaimed.freed > 0 {
+                info!(jobs = reclaimed.freed, "freed the slots of jobs that are in flight no more");
             }
-            self.notes.say(&healed.notes);
-            if healed.wait != Some(Duration::ZERO) {
-                return Ok(healed.wait);
+            self.notes.say(&reclaimed.notes);
+            if reclaimed.wait != Some(Duration::ZERO) {
+                return Ok(reclaimed.wait);
             }
         }
     }
 
-    /// One pass over every route, in bounded calls. Replies when the next one is to begin, after this one began, and whether entries
+    /// Go once over every route, in bounded calls. Replies the time from the beginning of this pass to the next one, and whether entries
     /// hold slots.
     async fn pass(&mut self) -> Result<(Duration, bool), StoreError> {
         let (began, mut from, mut left, mut live) = (Instant::now(), None, PASS_AT_MOST, 0);
         loop {
             let take_back = self.since.elapsed() >= GRACE;
             let reaped = match self.store.reap(take_back, from).await {
-                Err(why) if why.stands_still() => return Ok((STANDS_STILL, true)),
+                Err(why) if why.is_retryable() => return Ok((RETRY_DELAY, true)),
                 reaped => reaped?,
             };
             if reaped.taken_back > 0 {
@@ -135,7 +135,7 @@ impl Reaper {
                 let left = if take_back { left } else { PASS_EVERY }; // the grace may end at any time
                 let pause = match live {
                     0 => IDLE,
-                    _ if self.stands_by() => left.max(PASS_AT_MOST),
+                    _ if self.is_standby() => left.max(PASS_AT_MOST),
                     _ => left.min(100 * began.elapsed()).max(PASS_EVERY),
                 };
                 return Ok((pause, reaped.holds_slots));
@@ -144,9 +144,9 @@ impl Reaper {
         }
     }
 
-    /// Whether another daemon does the work here. Its passes are enough; those of this one are for the case that it makes none.
-    fn stands_by(&self) -> bool {
-        self.progress.stands_by(self.store.keys().number())
+    /// Whether another daemon does the work in this partition. This daemon's passes are only for the case that the other one makes none.
+    fn is_standby(&self) -> bool {
+        self.progress.is_standby(self.store.keys().number())
     }
 
     fn warn_of_many(&mut self, dead: u64) {

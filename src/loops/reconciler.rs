@@ -1,6 +1,6 @@
-//! Reconcile: the safety net behind the wake-ups. It scans for queues, all of them at the start and after names were lost, and
-//! slowly in between, and hands their names to the pacer. Where Redis does not report changes it is the only way to find a
-//! push: then it polls, page by page, and hands over what changed.
+//! Reconcile: the safety net behind the wake-ups. The loop scans for queues, all of them at the start and after names were lost, and
+//! slowly in between, and hands their names to the pacer. Where Redis does not report changes, polling is the only way to find a push:
+//! the loop goes over all queues, page by page, and hands over those that changed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,30 +15,30 @@ use tracing::info;
 use crate::store::StoreError;
 use crate::store::primary::Primary;
 use crate::store::timing::WAKES_BY_POLL;
-use crate::store::wake::Reports;
+use crate::store::wake::Invalidations;
 
 /// The time between two pages of the slow scan.
-const SLOWLY: Duration = Duration::from_secs(10);
+const SLOW_SCAN_EVERY: Duration = Duration::from_secs(10);
 
 /// The shortest time from one poll of all queues to the next.
-const POLL: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 
-/// For each second that a poll takes, so many are left to others: it has a twentieth of the time.
-const LEAVE: u32 = 19;
+/// How many seconds are left to others for each second of a poll: polls take a twentieth of Redis's time.
+const IDLE_FACTOR: u32 = 19;
 
-/// What a page costs at most, by itself and for each queue in it. What took longer was spent waiting for the processor or for
-/// calls of others, and is no reason to look less often.
-const PAGE: Duration = Duration::from_millis(1);
-const QUEUE: Duration = Duration::from_micros(5);
+/// The highest cost of a page that counts, by itself and for each queue in it. A page that took longer waited for the processor or for
+/// calls of others, which is no reason to look less often.
+const MAX_PAGE_COST: Duration = Duration::from_millis(1);
+const MAX_QUEUE_COST: Duration = Duration::from_micros(5);
 
 /// The loop that looks for queues.
 pub struct Reconciler {
     primary: Primary,
-    reports: Arc<Reports>,
+    invalidations: Arc<Invalidations>,
     tracking: bool,
     cursor: u64,
     seen: Seen,
-    /// As many as it has partitions.
+    /// The counter of the wake key of each partition, at the last poll.
     wakes: Vec<u64>,
     lost: watch::Receiver<u64>,
 }
@@ -61,17 +61,17 @@ impl Seen {
     }
 
     /// A round is over.
-    fn turn(&mut self) {
+    fn end_round(&mut self) {
         self.before = std::mem::take(&mut self.now);
     }
 }
 
 impl Reconciler {
-    /// A reconcile of one server; without `tracking` it is the only way to find a push.
+    /// A reconciler of one server. Without `tracking` polling is the only way to find a push.
     #[must_use]
-    pub fn new(primary: Primary, reports: Arc<Reports>, tracking: bool) -> Self {
-        let lost = reports.lost.subscribe();
-        Self { primary, reports, tracking, cursor: 0, seen: Seen::default(), wakes: Vec::new(), lost }
+    pub fn new(primary: Primary, invalidations: Arc<Invalidations>, tracking: bool) -> Self {
+        let lost = invalidations.lost.subscribe();
+        Self { primary, invalidations, tracking, cursor: 0, seen: Seen::default(), wakes: Vec::new(), lost }
     }
 
     /// Look for queues until stopped.
@@ -80,12 +80,12 @@ impl Reconciler {
     ///
     /// The first call that fails; the connection is of no use then.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), StoreError> {
-        tokio::select! { () = stop.cancelled() => Ok(()), done = self.scan_for_ever() => done }
+        tokio::select! { () = stop.cancelled() => Ok(()), done = self.run_loop() => done }
     }
 
-    async fn scan_for_ever(&mut self) -> Result<(), StoreError> {
+    async fn run_loop(&mut self) -> Result<(), StoreError> {
         while self.look_at_page().await? {}
-        let mut pause = if self.tracking { SLOWLY } else { POLL };
+        let mut pause = if self.tracking { SLOW_SCAN_EVERY } else { POLL_EVERY };
         let mut round = Instant::now();
         loop {
             tokio::select! {
@@ -96,9 +96,9 @@ impl Reconciler {
                 () = tokio::time::sleep(pause) => if self.tracking {
                     self.look_at_page().await?;
                 } else {
-                    pause = self.poll().await? * LEAVE;
+                    pause = self.poll().await? * IDLE_FACTOR;
                     if self.cursor == 0 {
-                        pause = pause.max(POLL.saturating_sub(round.elapsed()));
+                        pause = pause.max(POLL_EVERY.saturating_sub(round.elapsed()));
                         round = Instant::now() + pause;
                     }
                 }
@@ -106,22 +106,22 @@ impl Reconciler {
         }
     }
 
-    /// One page of a poll, and whether something may happen earlier than the pacer knows. Replies what it cost.
+    /// Poll one page, and look at the wake keys: jobs may leave earlier than the pacer knows. Replies the cost.
     ///
     /// A queue is handed over when its length changed, for it may be over its capacity, or when its bucket is not scheduled.
-    /// One that is scheduled and as it was has its turn.
+    /// A scheduled bucket whose queue has the same length has its turn.
     async fn poll(&mut self) -> Result<Duration, StoreError> {
         let began = Instant::now();
         let wakes = self.primary.wakes().await?;
         self.wakes.resize(wakes.len(), 0);
         for ((number, before), now) in self.primary.numbers().into_iter().zip(&mut self.wakes).zip(wakes) {
             if std::mem::replace(before, now) != now {
-                self.reports.of(number).woken();
+                self.invalidations.of(number).wake_key_written();
             }
         }
         let page = self.primary.scan_queues(self.cursor).await?;
         let standing = self.primary.standing(page.queues).await?;
-        let at_most = PAGE + QUEUE * u32::try_from(standing.len()).unwrap_or(u32::MAX);
+        let at_most = MAX_PAGE_COST + MAX_QUEUE_COST * u32::try_from(standing.len()).unwrap_or(u32::MAX);
         let cost = began.elapsed().min(at_most);
         let mut changed = Vec::new();
         for (queue, stands) in standing {
@@ -132,7 +132,7 @@ impl Reconciler {
         self.hand_over(&changed).await;
         self.cursor = page.next.unwrap_or(0);
         if self.cursor == 0 {
-            self.seen.turn();
+            self.seen.end_round();
         }
         Ok(cost)
     }
@@ -143,7 +143,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// One page. Replies whether there is more.
+    /// Hand over all queues of one page. Replies whether there is more.
     async fn page(&mut self) -> Result<bool, StoreError> {
         let page = self.primary.scan_queues(self.cursor).await?;
         self.hand_over(&page.queues).await;
@@ -151,8 +151,8 @@ impl Reconciler {
         Ok(page.next.is_some())
     }
 
-    /// One page, for what no report told: a queue that is not scheduled. One that is has its turn, and is cut then at the latest; to
-    /// look at each of them would keep Redis busy for nothing. Replies whether there is more.
+    /// Hand over the queues of one page that are not scheduled: no report told of them. A scheduled queue has its turn, and is cut then at
+    /// the latest; to look at each of those would keep Redis busy for nothing. Replies whether there is more.
     async fn look_at_page(&mut self) -> Result<bool, StoreError> {
         let page = self.primary.scan_queues(self.cursor).await?;
         let forgotten = self.primary.unscheduled(page.queues).await?;
@@ -163,11 +163,11 @@ impl Reconciler {
 
     async fn hand_over(&mut self, queues: &[Vec<u8>]) {
         for queue in queues {
-            let Some((number, bucket)) = self.reports.read(queue) else { continue };
-            let hints = self.reports.of(number);
-            hints.wait_for_room().await;
+            let Some((number, bucket)) = self.invalidations.read(queue) else { continue };
+            let wake_queue = self.invalidations.of(number);
+            wake_queue.wait_for_room().await;
             WAKES_BY_POLL.fetch_add(1, Ordering::Relaxed);
-            hints.add(&bucket);
+            wake_queue.add(&bucket);
         }
     }
 }
@@ -180,12 +180,12 @@ mod tests {
     fn a_queue_is_news_when_it_is_new_or_of_another_length_than_a_round_ago() {
         let mut seen = Seen::default();
         assert!(seen.is_news(b"a", Some(1)) && seen.is_news(b"b", None));
-        seen.turn();
+        seen.end_round();
         assert!(!seen.is_news(b"a", Some(1)) && !seen.is_news(b"b", None));
-        seen.turn();
+        seen.end_round();
         assert!(seen.is_news(b"a", Some(2)) && !seen.is_news(b"b", None));
-        seen.turn();
-        seen.turn();
+        seen.end_round();
+        seen.end_round();
         assert!(seen.is_news(b"a", Some(2)), "it was gone for a round");
         assert_eq!(seen.before.len(), 0, "and nothing was kept of it");
     }

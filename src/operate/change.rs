@@ -1,21 +1,26 @@
-//! Changes of what is set: how long one may wait for another one that still spreads.
+//! Changes of what is set: made at the authority and carried into every partition, one at a time.
 
 use std::time::{Duration, Instant};
 
-use crate::store::change::{Change, Told};
+use super::changed::Changed;
+use super::target::Target;
+use crate::model::glob::Glob;
+use crate::model::subject::Subject;
+use crate::store::change::Change;
 use crate::store::link::OfStore;
-use crate::store::{StoreError, Whole};
-use crate::words::glob::Glob;
-use crate::words::subject::Subject;
+use crate::store::{Partitions, StoreError};
 
 /// How long a change waits for one that still spreads, and after how long it asks whether anybody spreads it.
 const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
 const WAIT_FOR_DAEMON: Duration = Duration::from_secs(1);
 
-/// Why nothing was changed.
+/// How often it is tried again meanwhile.
+const POLL_SPREAD: Duration = Duration::from_millis(20);
+
+/// Why a change is not in force everywhere.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChangeError {
-    /// Redis did not take it.
+    /// A call failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// It is in force where it was made, and not yet everywhere.
@@ -23,9 +28,9 @@ pub enum ChangeError {
         "{what} {subject}: it is stored, and partition {partitions} cannot take it yet, for an earlier change still spreads there; a daemon brings it"
     )]
     IsCarried {
-        /// What was asked for.
+        /// The command.
         what: &'static str,
-        /// Of what.
+        /// The name or glob, in quotes.
         subject: String,
         /// Where it is not in force yet.
         partitions: String,
@@ -33,11 +38,11 @@ pub enum ChangeError {
     /// Another change was on its way for all the time that this one waited.
     #[error("{what} {subject}: another change still spreads; nothing was changed; {way_out}")]
     Spreads {
-        /// What was asked for.
+        /// The command.
         what: &'static str,
-        /// Of what.
+        /// The name or glob, in quotes.
         subject: String,
-        /// What would help.
+        /// The way out.
         way_out: &'static str,
     },
 }
@@ -51,9 +56,9 @@ impl OfStore for ChangeError {
     }
 }
 
-/// Have a change in force in every partition.
-async fn carry(store: &mut Whole, change: &Change) -> Result<(), ChangeError> {
-    let busy = store.carry_within(WAIT_FOR_SPREAD).await?.busy;
+/// Carry a change into every partition.
+async fn carry(store: &mut Partitions, change: &Change) -> Result<(), ChangeError> {
+    let busy = store.replicate_within(WAIT_FOR_SPREAD).await?.busy;
     if busy.is_empty() {
         return Ok(());
     }
@@ -62,12 +67,27 @@ async fn carry(store: &mut Whole, change: &Change) -> Result<(), ChangeError> {
     Err(ChangeError::IsCarried { what, subject, partitions })
 }
 
-/// Make a change; where another one still spreads, when that is over.
-///
-/// # Errors
-///
-/// Nothing was changed.
-pub async fn make(store: &mut Whole, change: &Change) -> Result<Told, ChangeError> {
+/// The parts of a change that every command has: what it is about, who asks for it, and why.
+pub(super) async fn draft(
+    store: &mut Partitions,
+    what: &'static str,
+    target: &Target,
+    by: &str,
+    reason: Option<&String>,
+) -> Change {
+    Change {
+        what,
+        pattern: target.subject().stored(),
+        is_glob: target.is_glob(),
+        by: by.to_owned(),
+        user: store.whoami().await,
+        reason: reason.cloned(),
+        ..Change::default()
+    }
+}
+
+/// Make a change. While another one spreads, wait for it.
+pub(super) async fn apply(store: &mut Partitions, change: &Change) -> Result<Changed, ChangeError> {
     let since = Instant::now();
     // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now. (Who is alive does not tell:
     // one that was killed counts for a while.)
@@ -76,25 +96,21 @@ pub async fn make(store: &mut Whole, change: &Change) -> Result<Told, ChangeErro
     }
     let mut asked = false;
     loop {
-        match store.change(change).await? {
-            Told::Busy if since.elapsed() < WAIT_FOR_DAEMON => tokio::time::sleep(Duration::from_millis(20)).await,
-            Told::Busy => {
-                let absent = (!asked || since.elapsed() >= WAIT_FOR_SPREAD)
-                    && store.authority().daemons().await.is_ok_and(|daemons| daemons.is_empty());
-                asked = true;
-                if !absent && since.elapsed() < WAIT_FOR_SPREAD {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    continue;
-                }
+        if let Some(changed) = Changed::of(change, store.change(change).await?) {
+            carry(store, change).await?;
+            return Ok(changed);
+        }
+        if since.elapsed() >= WAIT_FOR_DAEMON {
+            let is_over = since.elapsed() >= WAIT_FOR_SPREAD;
+            let is_absent = (!asked || is_over) && store.authority().daemons().await.is_ok_and(|all| all.is_empty());
+            asked = true;
+            if is_absent || is_over {
                 let way_out =
-                    if absent { "no daemon runs to carry it on; start one with `dripd run`" } else { "try again" };
+                    if is_absent { "no daemon runs to carry it on; start one with `dripd run`" } else { "try again" };
                 let subject = Subject::of_stored(&change.pattern).quoted();
                 return Err(ChangeError::Spreads { what: change.what, subject, way_out });
             }
-            told => {
-                carry(store, change).await?;
-                return Ok(told);
-            }
         }
+        tokio::time::sleep(POLL_SPREAD).await;
     }
 }

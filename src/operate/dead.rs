@@ -1,129 +1,45 @@
-//! Dead letters: which ones are meant, how many those are, and what is done with them.
+//! `dead`: list dead letters, count them, and put them back or drop them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::json;
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 
-use super::moment::Moment;
+use super::dead_filter::DeadFilter;
+use crate::model::entry::EntryId;
 use crate::store::change::Author;
-use crate::store::dead::{Act, Changed, Command, Filter, LONGEST_GLOB, Letter, PAGE_MOST};
-use crate::store::{Store, StoreError, Whole};
-use crate::words::bucket::BucketName;
-use crate::words::entry::EntryId;
-use crate::words::glob;
-use crate::worker::identity;
+use crate::store::dead::{Act, Changed, Command, Filter, Letter};
+use crate::store::link::OfStore;
+use crate::store::{Partitions, Store, StoreError};
 
-/// Which dead letters: those that all of it finds; without any of it, all.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Of buckets whose names a glob matches.
-    pub bucket: Option<String>,
-    /// Given up for a reason that a glob matches.
-    pub reason: Option<String>,
-    /// One job.
-    pub id: Option<Id>,
-    /// That died before a time.
-    pub before: Option<Moment>,
+/// List dead letters, the oldest first.
+#[derive(Debug, Clone)]
+pub struct DeadListRequest {
+    /// The letters.
+    pub filter: DeadFilter,
+    /// Only those after this entry.
+    pub after: Option<EntryId>,
+    /// How many at most.
+    pub limit: u64,
 }
 
-/// How a job is named: by an id in a stream, and for one that is known outside of it the digest of its bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Id {
-    /// The id in a stream: that of an entry, or one that a producer gave.
-    pub entry: String,
-    /// The whole identity.
-    pub known_as: Option<String>,
+/// Put dead letters back, or drop them.
+#[derive(Debug, Clone)]
+pub struct DeadRequest {
+    /// A retry or a drop.
+    pub act: Act,
+    /// The letters.
+    pub filter: DeadFilter,
+    /// The oldest so many of them; without it all.
+    pub limit: Option<u64>,
+    /// None that is newer than this entry.
+    pub up_to: Option<EntryId>,
 }
 
-impl std::str::FromStr for Id {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const WRONG: &str = "write 1750000000000-0, or with the digest of its bucket 1750000000000-0-822b33ad87c148a0, or the id that its \
-                             producer gave it, 1 to 200 bytes of ! to ~";
-        let is_digest = |digest: &str| digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let (entry, known_as) = match text.rsplit_once('-') {
-            Some((entry, digest)) if is_digest(digest) && (entry.contains('-') || text.parse::<EntryId>().is_err()) => {
-                (entry, Some(text.to_owned()))
-            }
-            _ => (text, None),
-        };
-        let is_id = (1..=200).contains(&entry.len()) && entry.bytes().all(|byte| byte.is_ascii_graphic());
-        if is_id { Ok(Self { entry: entry.to_owned(), known_as }) } else { Err(WRONG) }
-    }
-}
-
-/// A glob that the functions take. An empty one would match nothing, and is more likely a variable without a value.
-///
-/// # Errors
-///
-/// What is wrong with it.
-pub fn short_glob(text: &str) -> Result<String, String> {
-    if text.is_empty() {
-        return Err("it is empty; leave the option out for all".to_owned());
-    }
-    if text.len() > LONGEST_GLOB {
-        return Err(format!("it has {} bytes; {LONGEST_GLOB} are allowed", text.len()));
-    }
-    Ok(text.to_owned())
-}
-
-impl Wanted {
-    /// The filter that it stands for; `None` where nothing can be found.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
-    pub async fn filter(&self, store: &mut Whole) -> Result<Option<Filter>, StoreError> {
-        let mut filter = Filter {
-            bucket: self.bucket.clone(),
-            reason: self.reason.clone(),
-            id: self.id.as_ref().map(|id| id.entry.clone()),
-            ..Filter::default()
-        };
-        if let Some(before) = self.before {
-            let now_ms = if let Moment::Ago(_) = before { store.time_ms().await? } else { 0 };
-            filter.upto = Some(EntryId::before(before.ms(now_ms)));
-        }
-        let Some(known_as) = self.id.as_ref().and_then(|id| id.known_as.as_deref()) else { return Ok(Some(filter)) };
-        let Some(bucket) = bucket_of(store, &filter, known_as).await? else { return Ok(None) };
-        filter.bucket = Some(glob::of_name(bucket.as_str()));
-        Ok(Some(filter))
-    }
-
-    /// In words, for the event.
-    #[must_use]
-    pub fn in_words(&self) -> String {
-        let id = self.id.as_ref().map(|id| id.known_as.clone().unwrap_or_else(|| id.entry.clone()));
-        let bucket = self.bucket.as_ref().map(|glob| format!(" of {glob}"));
-        let reason = self.reason.as_ref().map(|glob| format!(" with reason {glob}"));
-        [bucket, reason, id.map(|id| format!(" with id {id}"))].into_iter().flatten().collect()
-    }
-}
-
-/// The bucket of the job that is known outside of its stream by this identity.
-async fn bucket_of(store: &mut Whole, filter: &Filter, known_as: &str) -> Result<Option<BucketName>, StoreError> {
-    let mut filter = filter.clone();
-    loop {
-        let page = store.dead_page(&filter, PAGE_MOST).await?;
-        for letter in page.letters {
-            let bucket = letter.field("bucket").and_then(|name| BucketName::parse(name).ok());
-            let id = letter.field("id").map(String::from_utf8_lossy);
-            if let (Some(bucket), Some(id)) = (bucket, id)
-                && identity(&id, &bucket).eq_ignore_ascii_case(known_as)
-            {
-                return Ok(Some(bucket));
-            }
-        }
-        let Some(next) = page.next else { return Ok(None) };
-        filter.after = Some(next);
-    }
-}
-
-/// What was found before anything is done.
-#[derive(Default)]
+/// The letters that a request finds, before anything is done.
+#[derive(Debug, Default)]
 pub struct Found {
     /// Letters that hold a job.
     pub letters: u64,
@@ -131,30 +47,20 @@ pub struct Found {
     pub malformed: u64,
     /// How many of each bucket, and the time in which it lets one out.
     pub buckets: HashMap<String, Backlog>,
-    /// Those that a change is about.
+    /// The letters by partition.
     parts: Vec<Part>,
 }
 
-/// What was found in one partition.
+/// The letters that were found in one partition.
+#[derive(Debug)]
 struct Part {
     number: u8,
     filter: Filter,
     most: Option<u64>,
 }
 
-/// What is to be done with what was found, and what its event says.
-pub struct Order {
-    /// What is done.
-    pub act: Act,
-    /// Who does it.
-    pub author: Author,
-    /// How it was before, in words.
-    pub before: String,
-    /// What the event calls them.
-    pub label: String,
-}
-
 /// The letters of a bucket, and its rate.
+#[derive(Debug)]
 pub struct Backlog {
     /// How many letters.
     pub letters: u64,
@@ -174,9 +80,8 @@ impl Found {
         }
     }
 
-    /// The last entry that was looked at; nothing where nothing was found.
-    #[must_use]
-    pub fn upto(&self) -> Option<EntryId> {
+    /// The last entry that was looked at; `None` where nothing was found.
+    fn up_to(&self) -> Option<EntryId> {
         self.parts.iter().filter_map(|part| part.filter.upto).max()
     }
 }
@@ -190,154 +95,264 @@ impl Backlog {
     }
 }
 
-/// What was done in the end.
-#[derive(Default)]
-pub struct Outcome {
-    /// Letters that were changed.
-    pub done: u64,
-    /// Letters that hold no job and were left alone.
-    pub malformed: u64,
-    /// Letters that could not be put back.
-    pub kept: u64,
-    /// Letters in the stream now.
-    pub left: u64,
-    /// Why some could not be put back: a key, and what Redis said of it.
-    pub why: Option<(String, String)>,
+/// What a change would be about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DeadCounted {
+    /// How many were found.
+    matched: u64,
+    /// How many are no dead letters, and cannot go back.
+    malformed: u64,
+    /// How many dead letters there are.
+    left: u64,
+    /// By bucket.
+    buckets: BTreeMap<String, Busy>,
+    /// The newest that was counted: the `up_to` of the change.
+    up_to: Option<String>,
 }
 
-/// Count what the filter finds, by bucket, partition by partition, and end each part with the last entry that was looked at: what is
-/// changed afterwards is then no other than what was counted.
-///
-/// # Errors
-///
-/// As any call.
-pub async fn count(store: &mut Whole, act: Act, filter: &Filter, limit: Option<u64>) -> Result<Found, StoreError> {
-    let mut found = Found::default();
-    for mut one in store.each() {
-        let mut part = Part { number: one.keys().number(), filter: filter.clone(), most: None };
-        let (before, malformed) = (found.affected(act), found.malformed);
-        if limit == Some(before) {
-            break;
-        }
-        match count_part(&mut one, act, &mut part.filter, limit, &mut found).await {
-            Err(why) if store.passes_over(part.number, &why) => continue,
-            counted => counted?,
-        }
-        part.most = limit.map(|_| found.affected(act) - before);
-        if found.affected(act) > before || found.malformed > malformed {
-            found.parts.push(part);
-        }
-    }
-    Ok(found)
-}
-
-async fn count_part(
-    store: &mut Store,
-    act: Act,
-    filter: &mut Filter,
-    limit: Option<u64>,
-    found: &mut Found,
-) -> Result<(), StoreError> {
-    let mut at = filter.clone();
-    loop {
-        let most = limit.map(|limit| limit - found.affected(act));
-        let part = store.dead_count(&at, most, act == Act::Drop).await?;
-        found.malformed += part.malformed;
-        for one in part.buckets {
-            found.letters += one.letters;
-            let fresh = Backlog { letters: 0, count: one.count, period: one.period };
-            found.buckets.entry(one.bucket).or_insert(fresh).letters += one.letters;
-        }
-        let is_enough = limit.is_some_and(|limit| found.affected(act) >= limit);
-        at.upto = Some(part.upto);
-        filter.upto = part.next.filter(|_| is_enough).or(at.upto);
-        let Some(next) = part.next.filter(|_| !is_enough) else { return Ok(()) };
-        at.after = Some(next);
-    }
-}
-
-/// Change what was found, in as many calls as it takes. `done` says how many were done, also when a call fails.
-///
-/// # Errors
-///
-/// What a call met.
-pub async fn run(store: &mut Whole, found: &Found, order: &Order, done: &mut u64) -> Result<Outcome, StoreError> {
-    let mut outcome = Outcome::default();
-    for part in &found.parts {
-        let (filter, author) = (part.filter.clone(), order.author.clone());
-        let mut command = Command::new(order.act, filter, part.most, author, order.before.clone());
-        order.label.clone_into(&mut command.label);
-        let (mut one, before) = (store.at(part.number), *done);
-        loop {
-            let changed = one.dead_change(&mut command).await;
-            *done = before + command.done;
-            let Changed { goes_on, malformed, kept, why } = changed?;
-            outcome.malformed += malformed;
-            outcome.kept += kept;
-            outcome.why = outcome.why.or(why);
-            if !goes_on {
-                break;
-            }
-        }
-    }
-    Ok(Outcome { done: *done, left: store.dead_length().await?, ..outcome })
-}
-
-/// What was done, of so many that were found before.
-#[must_use]
-pub fn outcome_as_json(act: Act, matched: u64, outcome: &Outcome) -> serde_json::Value {
-    json!(Said::of(act, matched, outcome))
+/// For how long a bucket would be busy with what is put back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+struct Busy {
+    /// How many letters.
+    letters: u64,
+    /// For how long, at its rate.
+    busy_ms: u64,
 }
 
 /// What was done with dead letters.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = DeadChanged)]
-pub struct Said {
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+pub struct DeadChanged {
     /// How many were found.
-    matched: u64,
+    pub matched: u64,
     /// Of a retry: how many went back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    put_back: Option<u64>,
+    pub put_back: Option<u64>,
     /// Of a drop: how many are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    dropped: Option<u64>,
+    pub dropped: Option<u64>,
     /// How many somebody else took meanwhile.
-    gone: u64,
+    pub gone: u64,
     /// How many stay, because they cannot go back now.
-    kept: u64,
+    pub kept: u64,
     /// How many are no dead letters, and cannot go back.
-    malformed: u64,
+    pub malformed: u64,
     /// How many dead letters there are now.
-    left: u64,
+    pub left: u64,
     /// Why some stay: the key, and what is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) why: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub why: Option<Obstacle>,
 }
 
-impl Said {
-    /// What was done, of so many that were found before; without why.
-    #[must_use]
-    pub fn of(act: Act, matched: u64, outcome: &Outcome) -> Self {
-        let &Outcome { done, malformed, kept, left, .. } = outcome;
-        let (put_back, dropped) = if act == Act::Retry { (Some(done), None) } else { (None, Some(done)) };
-        let gone = matched.saturating_sub(done + kept);
-        Self { matched, put_back, dropped, gone, kept, malformed, left, why: None }
+/// A key that letters could not be put back through, and what Redis said of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The key.
+    pub key: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Serialize for Obstacle {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}: {}", self.key, self.why))
     }
 }
 
-/// What a job is called outside of its stream.
-#[must_use]
-pub fn known_as(letter: &Letter) -> Option<String> {
-    let bucket = BucketName::parse(letter.field("bucket")?).ok()?;
-    let id: Id = std::str::from_utf8(letter.field("id")?).ok().filter(|id| !id.is_empty())?.parse().ok()?;
-    Some(identity(id.known_as.as_deref().unwrap_or(&id.entry), &bucket))
+/// A change that ended in the middle.
+#[derive(Debug)]
+pub struct Interrupted {
+    /// Why.
+    pub why: StoreError,
+    /// How many letters were changed by then.
+    pub done: u64,
 }
 
-/// The fields that no dead letter of dripd's has.
-pub fn others(letter: &Letter) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let is_ours = |name: &[u8]| [b"bucket".as_slice(), b"job", b"attempt", b"id", b"reason"].contains(&name);
-    let others = letter.fields.iter().filter(move |(name, _)| !is_ours(name));
-    others.map(|(name, value)| (name.as_slice(), value.as_slice()))
+impl From<StoreError> for Interrupted {
+    fn from(why: StoreError) -> Self {
+        Self { why, done: 0 }
+    }
+}
+
+impl OfStore for Interrupted {
+    fn of_store(&self) -> Option<&StoreError> {
+        Some(&self.why)
+    }
+}
+
+/// Where a list ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The last entry that was shown.
+    pub last: Option<EntryId>,
+    /// Whether there are more.
+    pub has_more: bool,
+}
+
+impl DeadListRequest {
+    /// Show letters one by one. `show` may end the page early.
+    ///
+    /// # Errors
+    ///
+    /// As any call, and as `show`.
+    pub async fn run<E: From<StoreError>>(
+        &self,
+        store: &mut Partitions,
+        mut show: impl FnMut(&Letter) -> Result<ControlFlow<()>, E>,
+    ) -> Result<Listed, E> {
+        let (mut left, mut last) = (self.limit, None);
+        let Some(mut filter) = self.filter.resolve(store).await? else { return Ok(Listed::default()) };
+        filter.after = self.after;
+        loop {
+            // One more than is shown tells whether there is another page.
+            let page = store.dead_page(&filter, left.saturating_add(1)).await?;
+            for letter in &page.letters {
+                // Letters of several partitions may have one id: they stand on one page.
+                if left == 0 && last != Some(letter.entry) {
+                    return Ok(Listed { last, has_more: true });
+                }
+                left = if show(letter)?.is_break() { 0 } else { left.saturating_sub(1) };
+                last = Some(letter.entry);
+            }
+            let Some(next) = page.next else { return Ok(Listed { last, has_more: false }) };
+            filter.after = Some(next);
+        }
+    }
+}
+
+impl DeadRequest {
+    /// Count what the filter finds, by bucket, partition by partition, and end each part with the last entry that was looked at: what is
+    /// changed afterwards is then no other than what was counted.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn count(&self, store: &mut Partitions) -> Result<Found, StoreError> {
+        let (act, limit, mut found) = (self.act, self.limit, Found::default());
+        let Some(mut filter) = self.filter.resolve(store).await? else { return Ok(found) };
+        filter.upto = filter.upto.into_iter().chain(self.up_to).min();
+        for mut one in store.each() {
+            let mut part = Part { number: one.keys().number(), filter: filter.clone(), most: None };
+            let (before, malformed) = (found.affected(act), found.malformed);
+            if limit == Some(before) {
+                break;
+            }
+            match self.count_part(&mut one, &mut part.filter, &mut found).await {
+                Err(why) if store.record_skipped(part.number, &why) => continue,
+                counted => counted?,
+            }
+            part.most = limit.map(|_| found.affected(act) - before);
+            if found.affected(act) > before || found.malformed > malformed {
+                found.parts.push(part);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn count_part(&self, store: &mut Store, filter: &mut Filter, found: &mut Found) -> Result<(), StoreError> {
+        let (act, limit, mut at) = (self.act, self.limit, filter.clone());
+        loop {
+            let most = limit.map(|limit| limit - found.affected(act));
+            let part = store.dead_count(&at, most, act == Act::Drop).await?;
+            found.malformed += part.malformed;
+            for one in part.buckets {
+                found.letters += one.letters;
+                let fresh = Backlog { letters: 0, count: one.count, period: one.period };
+                found.buckets.entry(one.bucket).or_insert(fresh).letters += one.letters;
+            }
+            let is_enough = limit.is_some_and(|limit| found.affected(act) >= limit);
+            at.upto = Some(part.upto);
+            filter.upto = part.next.filter(|_| is_enough).or(at.upto);
+            let Some(next) = part.next.filter(|_| !is_enough) else { return Ok(()) };
+            at.after = Some(next);
+        }
+    }
+
+    /// The report of a count, without a change.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn counted(&self, store: &mut Partitions, found: &Found) -> Result<DeadCounted, StoreError> {
+        let (matched, left) = (found.affected(self.act), store.dead_length().await?);
+        let busy = |(name, backlog): (&String, &Backlog)| {
+            (name.clone(), Busy { letters: backlog.letters, busy_ms: backlog.busy().as_millis() as u64 })
+        };
+        Ok(DeadCounted {
+            matched,
+            malformed: found.malformed,
+            left,
+            buckets: found.buckets.iter().map(busy).collect(),
+            up_to: found.up_to().filter(|_| matched > 0).map(|entry| entry.to_string()),
+        })
+    }
+
+    /// Change what was found, in the name of `by`, in as many calls as it takes.
+    ///
+    /// # Errors
+    ///
+    /// How many were done before a call failed, and why it did.
+    pub async fn run(&self, store: &mut Partitions, found: &Found, by: &str) -> Result<DeadChanged, Interrupted> {
+        let matched = found.affected(self.act);
+        let mut changed = DeadChanged { matched, ..DeadChanged::default() };
+        let mut done = 0;
+        if matched == 0 {
+            changed.malformed = found.malformed;
+        } else {
+            let author = Author { by: by.to_owned(), user: store.whoami().await };
+            let before = format!("{}{}", count_letters(matched), self.filter.describe());
+            for part in &found.parts {
+                let mut command =
+                    Command::new(self.act, part.filter.clone(), part.most, author.clone(), before.clone());
+                command.label = self.filter.bucket.clone().unwrap_or_default();
+                let mut one = store.at(part.number);
+                let result = change_part(&mut one, &mut command, &mut changed).await;
+                done += command.done;
+                result.map_err(|why| Interrupted { why, done })?;
+            }
+        }
+        changed.left = store.dead_length().await.map_err(|why| Interrupted { why, done })?;
+        changed.gone = matched.saturating_sub(done + changed.kept);
+        *(if self.act == Act::Retry { &mut changed.put_back } else { &mut changed.dropped }) = Some(done);
+        Ok(changed)
+    }
+}
+
+async fn change_part(store: &mut Store, command: &mut Command, changed: &mut DeadChanged) -> Result<(), StoreError> {
+    loop {
+        let Changed { goes_on, malformed, kept, why } = store.dead_change(command).await?;
+        changed.malformed += malformed;
+        changed.kept += kept;
+        changed.why = changed.why.take().or(why.map(|(key, why)| Obstacle { key, why }));
+        if !goes_on {
+            return Ok(());
+        }
+    }
+}
+
+impl DeadChanged {
+    /// The outcome for people.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut line = match (self.matched, self.put_back, self.dropped) {
+            (0, ..) => "nothing to do".to_owned(),
+            (_, Some(done), _) => format!("{} put back", count_letters(done)),
+            (_, None, done) => format!("{} dropped", count_letters(done.unwrap_or_default())),
+        };
+        if self.gone > 0 {
+            line += &format!(", {} had gone by then", self.gone);
+        }
+        if self.malformed > 0 {
+            line += &format!(", {} malformed left alone (`dripd dead drop` deletes them)", self.malformed);
+        }
+        format!("{line}; {} in all now", count_letters(self.left))
+    }
+}
+
+/// `1 dead letter`, `2 dead letters`.
+#[must_use]
+pub fn count_letters(n: u64) -> String {
+    if n == 1 { "1 dead letter".to_owned() } else { format!("{n} dead letters") }
 }
 
 #[cfg(test)]
@@ -355,19 +370,17 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_named_by_an_id_in_a_stream_or_by_its_identity_outside() {
-        let entry = "1750000000000-7".to_owned();
-        assert_eq!("1750000000000-7".parse(), Ok(Id { entry: entry.clone(), known_as: None }));
-        let outside = "1750000000000-7-822b33ad87c148a0";
-        assert_eq!(outside.parse(), Ok(Id { entry, known_as: Some(outside.to_owned()) }));
-        // 16 digits behind one dash are a number, however much they look like a digest.
-        let long = "1-1234567890123456".to_owned();
-        assert_eq!(long.parse(), Ok(Id { entry: long.clone(), known_as: None }));
-        let given = "order-7-822b33ad87c148a0".to_owned();
-        assert_eq!(given.parse(), Ok(Id { entry: "order-7".to_owned(), known_as: Some(given.clone()) }));
-        assert_eq!("order-7".parse(), Ok(Id { entry: "order-7".to_owned(), known_as: None }));
-        for bad in ["", "a b", "caf\u{e9}", "x\n"] {
-            assert!(bad.parse::<Id>().is_err(), "{bad}");
-        }
+    fn the_outcome_says_what_was_done_and_what_stays() {
+        let obstacle = Obstacle { key: "a key".to_owned(), why: "it is a string".to_owned() };
+        let nothing = DeadChanged { put_back: Some(0), malformed: 2, left: 2, ..DeadChanged::default() };
+        let malformed = "2 malformed left alone (`dripd dead drop` deletes them)";
+        assert_eq!(nothing.describe(), format!("nothing to do, {malformed}; 2 dead letters in all now"));
+        let some = DeadChanged { matched: 3, put_back: Some(1), gone: 1, kept: 1, left: 1, ..DeadChanged::default() };
+        let some = DeadChanged { why: Some(obstacle), ..some };
+        assert_eq!(some.describe(), "1 dead letter put back, 1 had gone by then; 1 dead letter in all now");
+        let json = serde_json::to_value(&some).expect("JSON");
+        assert_eq!((&json["why"], json.get("dropped")), (&"a key: it is a string".into(), None));
+        let dropped = DeadChanged { matched: 2, dropped: Some(2), ..DeadChanged::default() };
+        assert_eq!(dropped.describe(), "2 dead letters dropped; 0 dead letters in all now");
     }
 }

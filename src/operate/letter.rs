@@ -4,10 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use super::dead::{known_as, others};
+use super::dead_filter::known_as;
 use super::moment::rfc3339;
 use crate::store::dead::Letter;
-use crate::words::shown::shown_json;
 
 /// Bytes in JSON: as text where they are UTF-8, else in base64 in another member.
 struct Text(Option<String>, Option<String>);
@@ -22,10 +21,9 @@ impl Text {
     }
 }
 
-/// A dead letter as people and programs are shown it.
-#[derive(Serialize, utoipa::ToSchema)]
-#[schema(as = DeadLetter)]
-pub(crate) struct LetterSaid {
+/// A dead letter for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct DeadLetter {
     /// Its entry in the dead stream.
     entry: String,
     /// When it died, RFC 3339.
@@ -49,13 +47,12 @@ pub(crate) struct LetterSaid {
     job_base64: Option<String>,
     bytes: Option<usize>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    others: Vec<Other>,
+    others: Vec<OtherField>,
 }
 
 /// A field that no dead letter of dripd's has.
-#[derive(Serialize, utoipa::ToSchema)]
-#[schema(as = OtherField)]
-pub(crate) struct Other {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct OtherField {
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,41 +63,40 @@ pub(crate) struct Other {
     value_base64: Option<String>,
 }
 
-/// A letter as JSON: what is no UTF-8 in base64; every character that a terminal or a reader could take amiss is escaped.
-#[must_use]
-pub fn as_json(letter: &Letter) -> String {
-    shown_json(&serde_json::to_string(&said(letter)).expect("texts and numbers"))
-}
-
-/// The same as a value.
-#[must_use]
-pub fn as_value(letter: &Letter) -> serde_json::Value {
-    serde_json::to_value(said(letter)).unwrap_or_default()
-}
-
-fn said(letter: &Letter) -> LetterSaid {
-    let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
-    let Text(reason, reason_base64) = Text::of(letter.field("reason"));
-    let Text(job, job_base64) = Text::of(letter.field("job"));
-    let other = |(name, value): (&[u8], &[u8])| {
-        let (Text(field, field_base64), Text(value, value_base64)) = (Text::of(Some(name)), Text::of(Some(value)));
-        Other { field, field_base64, value, value_base64 }
-    };
-    LetterSaid {
-        entry: letter.entry.to_string(),
-        at: rfc3339(letter.entry.ms),
-        malformed: letter.malformed,
-        bucket,
-        bucket_base64,
-        attempt: text("attempt").and_then(|n| n.parse().ok()),
-        id: text("id").map(str::to_owned),
-        identity: known_as(letter),
-        reason,
-        reason_base64,
-        job,
-        job_base64,
-        bytes: letter.field("job").map(<[u8]>::len),
-        others: others(letter).map(other).collect(),
+impl DeadLetter {
+    /// A letter for programs: text where it is UTF-8, else base64.
+    #[must_use]
+    pub fn of(letter: &Letter) -> Self {
+        let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
+        let Text(reason, reason_base64) = Text::of(letter.field("reason"));
+        let Text(job, job_base64) = Text::of(letter.field("job"));
+        let other = |(name, value): (&[u8], &[u8])| {
+            let (Text(field, field_base64), Text(value, value_base64)) = (Text::of(Some(name)), Text::of(Some(value)));
+            OtherField { field, field_base64, value, value_base64 }
+        };
+        Self {
+            entry: letter.entry.to_string(),
+            at: rfc3339(letter.entry.ms),
+            malformed: letter.malformed,
+            bucket,
+            bucket_base64,
+            attempt: text("attempt").and_then(|n| n.parse().ok()),
+            id: text("id").map(str::to_owned),
+            identity: known_as(letter),
+            reason,
+            reason_base64,
+            job,
+            job_base64,
+            bytes: letter.field("job").map(<[u8]>::len),
+            others: others(letter).map(other).collect(),
+        }
     }
+}
+
+/// The fields that no dead letter of dripd's has.
+pub fn others(letter: &Letter) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let is_ours = |name: &[u8]| [b"bucket".as_slice(), b"job", b"attempt", b"id", b"reason"].contains(&name);
+    let others = letter.fields.iter().filter(move |(name, _)| !is_ours(name));
+    others.map(|(name, value)| (name.as_slice(), value.as_slice()))
 }

@@ -1,23 +1,24 @@
-//! Asking a limiter: what belongs together, and what the verdict says.
+//! `limit`: ask a limiter at a key whether something may be done now.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::store::reply::Verdict;
-use crate::words::limiter::{Kind, Limiter};
+use crate::model::duration;
+use crate::model::limiter::{Kind, Limiter};
+use crate::store::jobs::limit::Verdict;
 
-/// What a limiter is asked.
+/// Ask a limiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
-    /// Which one.
+pub struct LimitRequest {
+    /// The kind of limiter.
     pub kind: Kind,
     /// How many in how long.
     pub rate: (u32, Duration),
     /// How many this call stands for; 0 only looks.
     pub quantity: u32,
-    /// How many may pass at once, for those that have a capacity.
+    /// How many may pass at once, for kinds that have a capacity.
     pub capacity: Option<u32>,
     /// How many beyond the first may pass at once, for a throttle.
     pub burst: Option<u32>,
@@ -25,12 +26,12 @@ pub struct Asked {
     pub aligned: bool,
 }
 
-impl Asked {
-    /// The limiter that the words describe.
+impl LimitRequest {
+    /// The limiter that is described.
     ///
     /// # Errors
     ///
-    /// What does not belong together.
+    /// The options do not belong together.
     pub fn limiter(&self) -> Result<Limiter, String> {
         let kind = self.kind;
         if self.capacity.is_some() && kind.size_name() != Some("capacity") {
@@ -47,22 +48,9 @@ impl Asked {
     }
 }
 
-/// A quantity of 0 only looks: nothing is allowed by it, and what it finds closed is no refusal of it.
-#[must_use]
-pub fn is_closed(verdict: &Verdict, quantity: u32) -> bool {
-    verdict.limited || (quantity == 0 && verdict.remaining == 0)
-}
-
-/// Why a call that is refused will never pass.
-#[must_use]
-pub fn never_passes(verdict: &Verdict, quantity: u32) -> String {
-    format!("{quantity} at once can never pass: the limit is {}; ask for less, or in parts", verdict.limit)
-}
-
 /// The verdict of a limiter.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = LimiterVerdict)]
-pub struct Said {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct LimiterVerdict {
     /// Whether the call is refused; of a quantity of 0, whether the next one would be.
     limited: bool,
     /// The limit, the capacity, or the burst and one.
@@ -75,16 +63,70 @@ pub struct Said {
     reset_after_ms: u64,
 }
 
-/// The verdict for machines.
+/// Whether a limiter lets nothing more pass. A quantity of 0 only looks: what it finds closed is no refusal of it.
+fn is_closed(verdict: &Verdict, quantity: u32) -> bool {
+    verdict.limited || (quantity == 0 && verdict.remaining == 0)
+}
+
+/// Why a call that is refused will never pass.
 #[must_use]
-pub fn as_json(verdict: &Verdict, quantity: u32) -> serde_json::Value {
-    let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    let said = Said {
-        limited: is_closed(verdict, quantity),
-        limit: verdict.limit,
-        remaining: verdict.remaining,
-        retry_after_ms: verdict.retry_after.map_or(-1, |wait| ms(wait).cast_signed()),
-        reset_after_ms: ms(verdict.reset_after),
+pub fn never_passes(verdict: &Verdict, quantity: u32) -> String {
+    format!("{quantity} at once can never pass: the limit is {}; ask for less, or in parts", verdict.limit)
+}
+
+impl LimiterVerdict {
+    /// The verdict on a call of this quantity.
+    #[must_use]
+    pub fn of(verdict: &Verdict, quantity: u32) -> Self {
+        let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            limited: is_closed(verdict, quantity),
+            limit: verdict.limit,
+            remaining: verdict.remaining,
+            retry_after_ms: verdict.retry_after.map_or(-1, |wait| ms(wait).cast_signed()),
+            reset_after_ms: ms(verdict.reset_after),
+        }
+    }
+}
+
+/// A verdict for people.
+#[must_use]
+pub fn describe(verdict: &Verdict, quantity: u32) -> String {
+    let (left, limit) = (verdict.remaining, verdict.limit);
+    let again = match (verdict.retry_after, verdict.reset_after) {
+        (Some(retry), _) => format!(", try again in {}", duration::show(retry)),
+        (None, Duration::ZERO) => String::new(),
+        (None, reset) => format!(", all again in {}", duration::show(reset)),
     };
-    serde_json::json!(said)
+    let word = match (verdict.limited, is_closed(verdict, quantity)) {
+        (true, _) => "refused",
+        (false, true) => "nothing left",
+        (false, false) => "allowed",
+    };
+    format!("{word}: {left} of {limit} left{again}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_other_kinds_and_too_large_quantities_are_refused() {
+        let request = |kind: &str| LimitRequest {
+            kind: kind.parse().expect("a kind"),
+            rate: (5, Duration::from_secs(60)),
+            quantity: 1,
+            capacity: None,
+            burst: None,
+            aligned: false,
+        };
+        assert!(request("throttle").limiter().is_ok());
+        let why = LimitRequest { capacity: Some(3), ..request("throttle") }.limiter();
+        assert_eq!(why, Err("capacity is for token-bucket and leaky-meter, not for throttle".to_owned()));
+        let why = LimitRequest { burst: Some(3), ..request("token-bucket") }.limiter();
+        assert_eq!(why, Err("burst is for throttle, not for token-bucket".to_owned()));
+        let why = LimitRequest { quantity: u32::MAX, ..request("fixed-window") }.limiter();
+        assert!(why.is_err_and(|why| why.starts_with("the quantity of a fixed-window is 0 to ")));
+        assert!(LimitRequest { aligned: true, ..request("throttle") }.limiter().is_err());
+    }
 }

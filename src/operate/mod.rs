@@ -1,9 +1,21 @@
-//! What operators do and ask, whichever door they come through: the commands and the HTTP door.
+//! The commands of operators: each has a request, an outcome and one way to run it, for the command line and for HTTP alike.
+//!
+//! A front end reads a request from its own input, runs it in the name of somebody, and prints or serialises the outcome.
 
+pub mod bounds;
 pub mod change;
+pub mod changed;
 pub mod dead;
+pub mod dead_filter;
+pub mod explain;
 pub mod letter;
 pub mod limit;
 pub mod moment;
 pub mod pace;
+pub mod pause;
+pub mod purge;
+pub mod set;
 pub mod settings;
+pub mod slow;
+pub mod target;
+pub mod what_if;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::words::duration;
+use crate::model::duration;
 
 /// A moment in the past, as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

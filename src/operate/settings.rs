@@ -1,11 +1,12 @@
-//! What is set at run time, a row a value.
+//! `settings`: what is set at run time, a row a value.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::moment::of_micros;
+use crate::model::glob::Glob;
+use crate::model::subject::Subject;
 use crate::store::settings::{Settings, Stands};
-use crate::words::subject::Subject;
 
 /// A value that is set, with all that is known of it.
 pub struct Row<'a> {
@@ -27,10 +28,9 @@ pub fn rows(one: &Settings) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// The same for machines, times in RFC 3339.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = SetValue)]
-pub struct Said {
+/// A value that is set, for programs; times are RFC 3339.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SetValue {
     /// For which name or glob.
     #[serde(rename = "match")]
     pattern: String,
@@ -54,27 +54,25 @@ pub struct Said {
     reason: Option<String>,
 }
 
-impl Row<'_> {
-    /// For machines.
-    #[must_use]
-    pub fn said(&self) -> Said {
-        Said {
-            pattern: self.subject.pattern.to_owned(),
-            budget: self.subject.is_budget,
-            glob: self.is_glob,
-            key: self.key.to_owned(),
-            value: self.stands.text.clone(),
-            since: of_micros(&self.stands.since),
-            until: self.stands.till.as_deref().map(of_micros),
-            by: self.stands.by.clone(),
-            user: self.stands.user.clone(),
-            reason: self.stands.reason.clone(),
+impl From<Row<'_>> for SetValue {
+    fn from(row: Row) -> Self {
+        Self {
+            pattern: row.subject.pattern.to_owned(),
+            budget: row.subject.is_budget,
+            glob: row.is_glob,
+            key: row.key.to_owned(),
+            value: row.stands.text.clone(),
+            since: of_micros(&row.stands.since),
+            until: row.stands.till.as_deref().map(of_micros),
+            by: row.stands.by.clone(),
+            user: row.stands.user.clone(),
+            reason: row.stands.reason.clone(),
         }
     }
 }
 
-/// As a list of objects.
+/// Whether a stored name or glob, of buckets or of budgets, is one that `only` matches.
 #[must_use]
-pub fn as_json(rows: &[Row]) -> serde_json::Value {
-    rows.iter().map(|row| serde_json::json!(row.said())).collect()
+pub fn is_matched(only: Option<&Glob>, stored: &str) -> bool {
+    only.is_none_or(|only| only.matches(Subject::of_stored(stored).pattern.as_bytes()))
 }

@@ -1,15 +1,16 @@
-//! The function library: its source, and the rule by which it is loaded.
+//! The function library: its source, the rule by which it is loaded, and how its functions are called.
 
-use redis::Value;
+use redis::{ToRedisArgs, Value};
 
-use super::reply::unexpected;
-use super::{Store, StoreError};
+use super::client::Store;
+use super::connection::{StoreError, names_no_key};
+use super::reply::Reply;
 
 /// The Lua source: all files of `functions`, each after those that it needs (`functions/join.rs`).
 pub const SOURCE: &str = include_str!(concat!(env!("OUT_DIR"), "/library.lua"));
 
 /// The version of [`SOURCE`]; the library says the same of itself (a test compares them).
-pub const VERSION: i64 = 21;
+pub const VERSION: i64 = 22;
 
 /// A library, and what it needs to know about others before it replaces one or makes do with it.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,54 @@ pub struct Library {
 pub const CURRENT: Library = Library { source: SOURCE, version: VERSION, oldest_usable: 7 };
 
 impl Store {
+    /// Call a function. Where the library is gone (`FUNCTION FLUSH`, an empty replica) it is loaded and the call made
+    /// once more: a function that was not found has done nothing. Where it met a key of another type, which Redis does not name,
+    /// that is looked for.
+    pub(super) async fn call_function(
+        &mut self,
+        name: &'static str,
+        keys: &[impl ToRedisArgs],
+        args: &[&[u8]],
+    ) -> Result<Reply, StoreError> {
+        self.call_function_with("FCALL", name, keys, args).await
+    }
+
+    /// Call a function that writes nothing: a user who may only read may call it.
+    pub(super) async fn call_read_only(
+        &mut self,
+        name: &'static str,
+        keys: &[impl ToRedisArgs],
+        args: &[&[u8]],
+    ) -> Result<Reply, StoreError> {
+        self.call_function_with("FCALL_RO", name, keys, args).await
+    }
+
+    async fn call_function_with(
+        &mut self,
+        command: &str,
+        name: &'static str,
+        keys: &[impl ToRedisArgs],
+        args: &[&[u8]],
+    ) -> Result<Reply, StoreError> {
+        let mut command = redis::cmd(command);
+        command.arg(name).arg(keys.len()).arg(keys).arg(args);
+        match self.call(name, &command).await {
+            Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => {
+                self.load_library(&CURRENT).await?;
+                self.call(name, &command).await
+            }
+            Err(StoreError::Refused { call, code, message }) if code == "WRONGTYPE" => {
+                // Who may not ask for types is told what Redis says.
+                let wrong = if names_no_key(&message) { self.wrong_key().await.ok().flatten() } else { None };
+                let message = wrong.map_or(message, |(key, found, wanted)| {
+                    format!("{key} holds a {found} and must hold a {wanted}: rename or delete it")
+                });
+                Err(StoreError::Refused { call, code, message })
+            }
+            other => other,
+        }
+    }
+
     /// Load a library where none is loaded or an older one, never over a newer one. When memory is full an older one that
     /// can be used goes on.
     ///
@@ -52,7 +101,7 @@ impl Store {
         let StoreError::Refused { code, message, .. } = why else { return Err(why) };
         match loaded {
             Some((version, _)) if code == "OOM" && version >= library.oldest_usable => {
-                tracing::warn!(version, wanted = library.version, "redis is full: its older function library goes on");
+                tracing::warn!(version, wanted = library.version, "redis is full: its older function library stays in use");
                 Ok(())
             }
             Some((version, _)) if code == "OOM" => Err(self.unusable(format!(
@@ -72,12 +121,8 @@ impl Store {
     /// The version of the library that is loaded, and the oldest program that it speaks to; `None` where there is none.
     async fn loaded_library(&mut self) -> Result<Option<(i64, i64)>, StoreError> {
         match self.call("drip__version", redis::cmd("FCALL_RO").arg("drip__version").arg(0)).await {
-            Ok(Value::Int(version)) => Ok(Some((version, 0))), // one of before version 5 says no more
-            Ok(Value::Array(versions)) => match versions[..] {
-                [Value::Int(version), Value::Int(oldest_daemon)] => Ok(Some((version, oldest_daemon))),
-                _ => Err(unexpected("drip__version", &Value::Array(versions))),
-            },
-            Ok(other) => Err(unexpected("drip__version", &other)),
+            Ok(Reply { value: Value::Int(version), .. }) => Ok(Some((version, 0))), // one of before version 5 says no more
+            Ok(versions) => versions.decode().map(Some),
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => Ok(None),
             Err(other) => Err(other),
         }

@@ -3,30 +3,34 @@
 
 use std::collections::HashMap;
 
-use redis::{FromRedisValue as _, Value};
+use futures_util::future::try_join_all;
 
-use super::reply::unexpected;
-use super::{Store, StoreError, Whole};
+use super::client::Store;
+use super::connection::{StoreError, Text, version_in};
+use super::library;
+use super::partitions::Partitions;
+use super::partitions::primary::Primary;
+use super::wake::Invalidations;
 use crate::config::Fsync;
 
-/// What is worth saying of a server that can be used.
+/// A server that can be used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Server {
     /// Its version, as it says it.
     pub version: String,
-    /// What it lacks: each a sentence with the way out.
+    /// Faults of the server: each a sentence with the way out.
     pub warnings: Vec<String>,
     /// Whether Redis reports changed queues; otherwise they are looked for.
     pub tracking: bool,
 }
 
-impl Whole {
-    /// What the servers lack to keep the promises, each once: a sentence with the way out. Those that are away are passed over.
+impl Partitions {
+    /// Faults of the servers, each once: a sentence with the way out. Servers that are away are skipped.
     pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
         let mut all = Vec::new();
         for mut primary in self.primaries() {
-            match primary.lacks().await {
-                Err(why) if self.goes_on_without(&why) => {}
+            match primary.any.lacks().await {
+                Err(why) if self.tolerates(&why) => {}
                 lacks => {
                     let new: Vec<String> = lacks?.into_iter().filter(|one| !all.contains(one)).collect();
                     all.extend(new);
@@ -41,7 +45,7 @@ impl Whole {
         self.all(async |mut store: Store| store.check_types().await).await.map(drop)
     }
 
-    /// What the servers should have to keep the promises, in a word each, and whether one of them lacks that.
+    /// Settings that the promises need, in a word each, and whether a server lacks them.
     ///
     /// # Errors
     ///
@@ -49,8 +53,8 @@ impl Whole {
     pub async fn lacking(&mut self) -> Result<[(&'static str, bool); 2], StoreError> {
         let mut found = [("appendonly", false), ("noeviction", false)];
         for mut primary in self.primaries() {
-            match primary.lacking().await {
-                Err(why) if self.goes_on_without(&why) => {}
+            match primary.any.lacking().await {
+                Err(why) if self.tolerates(&why) => {}
                 lacking => found.iter_mut().zip(lacking?).for_each(|(found, (_, lacks))| found.1 |= lacks),
             }
         }
@@ -59,11 +63,11 @@ impl Whole {
 }
 
 impl Store {
-    /// What the server lacks to keep the promises: each a sentence with the way out.
+    /// Faults of the server: each a sentence with the way out.
     pub(super) async fn lacks(&mut self) -> Result<Vec<String>, StoreError> {
         let lacking = self.lacking().await?;
         // Of a cluster each node has settings of its own.
-        let at = self.line().map_or_else(String::new, |_| format!(" at {}", self.shown()));
+        let at = self.connection_id().map_or_else(String::new, |_| format!(" at {}", self.redacted()));
         let sentence = |what: &str| match what {
             "appendonly" => {
                 format!("appendonly is off{at}: a crash of Redis loses accepted jobs; set appendonly yes in redis.conf")
@@ -76,24 +80,24 @@ impl Store {
         Ok(lacks.chain(self.full_coverage().await?).collect())
     }
 
-    /// What it means that a cluster stops as a whole when one of its slots is not served. Who may not ask is not told.
+    /// The fault of a cluster that stops as a whole when one slot is not served. A user who may not ask is not told.
     async fn full_coverage(&mut self) -> Result<Option<String>, StoreError> {
         const SETTING: &str = "cluster-require-full-coverage";
-        if self.line().is_none() {
+        if self.connection_id().is_none() {
             return Ok(None);
         }
-        let told = match self.call("CONFIG GET", redis::cmd("CONFIG").arg("GET").arg(SETTING)).await {
+        let reply = match self.call("CONFIG GET", redis::cmd("CONFIG").arg("GET").arg(SETTING)).await {
             Err(StoreError::Refused { .. }) => return Ok(None),
-            told => told?,
+            reply => reply?,
         };
-        let told = HashMap::<String, String>::from_redis_value(told).unwrap_or_default();
+        let reply: HashMap<String, String> = reply.decode().unwrap_or_default();
         let sentence = format!(
             "{SETTING} is yes: while one primary is away and no replica has taken its place, no partition is served; set it to no on every node"
         );
-        Ok(told.get(SETTING).is_some_and(|set| set == "yes").then_some(sentence))
+        Ok(reply.get(SETTING).is_some_and(|set| set == "yes").then_some(sentence))
     }
 
-    /// What the server should have to keep the promises, in a word each, and whether it lacks that.
+    /// Settings that the promises need, in a word each, and whether the server lacks them.
     ///
     /// # Errors
     ///
@@ -102,7 +106,7 @@ impl Store {
         let (persistence, memory) = (self.info("persistence").await?, self.info("memory").await?);
         let says = |info: &str, line: &str| info.lines().any(|have| have == line);
         if says(&persistence, "loading:1") {
-            return Err(StoreError::Loading { address: self.shown().to_owned() });
+            return Err(StoreError::Loading { address: self.redacted().to_owned() });
         }
         let (appends, keeps) = (says(&persistence, "aof_enabled:1"), says(&memory, "maxmemory_policy:noeviction"));
         Ok([("appendonly", !appends), ("noeviction", !keeps)])
@@ -123,31 +127,10 @@ impl Store {
         for (key, _) in &typed {
             pipeline.cmd("TYPE").arg(key);
         }
-        let found: Vec<String> = self.call_all("TYPE", &pipeline).await?;
+        let found: Vec<String> = self.call_pipeline("TYPE", &pipeline).await?;
         let keys = typed.into_iter().zip(found);
         let mut wrong = keys.filter(|((_, wanted), found)| found != wanted && found != "none");
         Ok(wrong.next().map(|((key, wanted), found)| (key, found, wanted)))
-    }
-
-    pub(super) async fn check_version(&mut self) -> Result<(), StoreError> {
-        let info = self.info("server").await?;
-        if info.lines().any(|line| matches!(line, "redis_mode:sentinel" | "server_mode:sentinel")) {
-            return Err(
-                self.unusable("it is a sentinel; name it in redis.sentinel.nodes, in place of redis.url".to_owned())
-            );
-        }
-        if self.line().is_none()
-            && info.lines().any(|line| matches!(line, "redis_mode:cluster" | "server_mode:cluster"))
-        {
-            let way_out = "name it in redis.cluster, in place of redis.url, with redis.partitions beside it";
-            return Err(self.unusable(format!("it is a node of a cluster; {way_out}")));
-        }
-        let version = version_in(&info);
-        let major: u32 = version.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        if major >= 7 {
-            return Ok(());
-        }
-        Err(self.unusable(format!("server is {version}, 7.0 or newer is needed")))
     }
 
     pub(super) async fn version(&mut self) -> Result<String, StoreError> {
@@ -155,30 +138,19 @@ impl Store {
     }
 
     pub(super) async fn info(&mut self, section: &str) -> Result<String, StoreError> {
-        match self.call("INFO", redis::cmd("INFO").arg(section)).await? {
-            Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            Value::VerbatimString { text, .. } => Ok(text),
-            other => Err(unexpected("INFO", &other)),
-        }
+        let Text(info) = self.read("INFO", redis::cmd("INFO").arg(section)).await?;
+        Ok(info)
     }
 
     /// The configuration file that the server was started from; empty when from none.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
     pub async fn config_file(&mut self) -> Result<String, StoreError> {
         self.server_field("config_file:").await
     }
 
     /// The server's process.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
     pub async fn process_id(&mut self) -> Result<i32, StoreError> {
         let text = self.server_field("process_id:").await?;
-        text.parse().map_err(|_| unexpected("INFO", &Value::SimpleString(text)))
+        text.parse().map_err(|_| StoreError::Reply { call: "INFO", reply: text })
     }
 
     async fn server_field(&mut self, name: &str) -> Result<String, StoreError> {
@@ -187,10 +159,6 @@ impl Store {
     }
 
     /// When the server makes a write durable.
-    ///
-    /// # Errors
-    ///
-    /// As any call.
     pub async fn set_fsync(&mut self, fsync: Fsync) -> Result<(), StoreError> {
         let mut command = redis::cmd("CONFIG");
         command.arg("SET").arg("appendfsync").arg(fsync.as_str());
@@ -198,8 +166,46 @@ impl Store {
     }
 }
 
-/// The version in what a server says of itself.
-fn version_in(info: &str) -> String {
-    let find = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
-    find("valkey_version:").or_else(|| find("redis_version:")).unwrap_or_else(|| "unknown".to_owned())
+impl Primary {
+    /// Make the server ready for a daemon: check what it lacks and the types of our keys, load the library, turn the
+    /// reports on.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`] when a key of ours has the wrong type or the library cannot be loaded.
+    pub async fn prepare(&mut self, invalidations: &Invalidations) -> Result<Server, StoreError> {
+        let (version, warnings) = (self.any.version().await?, self.any.lacks().await?);
+        let mut server = Server { version, warnings, tracking: false };
+        self.check_types().await?;
+        self.any.load_library(&library::CURRENT).await?;
+        let mut tracking = redis::cmd("CLIENT");
+        tracking.arg("TRACKING").arg("ON").arg("BCAST");
+        for prefix in invalidations.prefixes() {
+            tracking.arg("PREFIX").arg(prefix);
+        }
+        match self.any.call("CLIENT TRACKING", &tracking).await {
+            Ok(_) => server.tracking = true,
+            Err(StoreError::Refused { code, message, .. }) => {
+                let at = self.any.connection_id().map_or_else(String::new, |_| format!(" at {}", self.any.redacted()));
+                server
+                    .warnings
+                    .push(format!("CLIENT TRACKING is not available{at} ({code} {message}): queues are polled"));
+            }
+            Err(other) => return Err(other),
+        }
+        Ok(server)
+    }
+
+    /// Refuse a key of ours that has the wrong type.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unusable`], with its name.
+    pub async fn check_types(&mut self) -> Result<(), StoreError> {
+        let check = async |mut store: Store| match store.check_types().await {
+            Err(why) if why.is_retryable() => Ok(()), // whoever gets the partition looks
+            checked => checked,
+        };
+        try_join_all(self.each().map(check)).await.map(drop)
+    }
 }

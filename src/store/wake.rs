@@ -1,9 +1,9 @@
-//! Wake-ups: what Redis reports of changed keys, kept until the pacer of their partition has looked.
+//! Wake-ups: reports of Redis about changed keys, kept until the pacer of their partition has looked.
 //!
 //! A plain `LPUSH` runs no code of ours, so Redis is asked to report every change of a queue and of the key `<prefix>:wake`
-//! (`CLIENT TRACKING ... BCAST`). [`Reports`] takes in what one connection is told, and hands it to the [`Hints`] of the partition that it
-//! is about. A report may stand for a write of the daemon and one of a producer at once, so none is
-//! ever dropped: the names wait in a bounded set, and when the set is full one full reconcile stands for what did not fit. A name
+//! (`CLIENT TRACKING ... BCAST`). [`Invalidations`] takes in the reports on one connection, and hands each to the [`WakeQueue`] of its partition.
+//! A report may stand for a write of the daemon and one of a producer at once, so none is
+//! ever dropped: the names wait in a bounded set, and when the set is full one full reconcile stands for the rest. A name
 //! that is reported while a call with it is under way waits for the end of that call, and for nothing else.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,29 +15,30 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tracing::warn;
 
-use super::partition::{Layout, QueueKey};
-use super::timing;
-use crate::words::bucket::BucketName;
+use super::connection::timing;
+use super::keys::Layout;
+use super::keys::partition::QueueKey;
+use crate::model::bucket::BucketName;
 
 /// The most names kept; one more asks for a reconcile.
-const MOST: usize = 65_536;
+const MAX_NAMES: usize = 65_536;
 
 /// While more than this many wait, a reconcile waits too.
-const ENOUGH: usize = 8_192;
+const SCAN_RESUMES_AT: usize = 8_192;
 
 /// How often a bad name is logged.
 const BAD_NAME_LOG: Duration = Duration::from_secs(60);
 
-/// What one server reports, for all partitions that it has.
+/// Reports of one server, for all partitions that it has.
 #[derive(Debug)]
-pub struct Reports {
+pub struct Invalidations {
     layout: Layout,
-    hints: Vec<Arc<Hints>>,
+    wake_queues: Vec<Arc<WakeQueue>>,
     bad: Mutex<Bad>,
     /// Somewhere a function wrote the wake key: operators may have changed something.
     pub changes: Arc<Notify>,
     /// Buckets of any partition are not as the walk found them.
-    pub moved: Arc<Notify>,
+    pub dirty: Arc<Notify>,
     /// Grows when names were lost: look at every queue.
     pub lost: Arc<watch::Sender<u64>>,
     /// The connection is gone.
@@ -51,20 +52,20 @@ struct Bad {
     logged: Option<Instant>,
 }
 
-/// What woke in one partition, until somebody looked.
+/// Buckets of one partition that changed, until somebody looked.
 #[derive(Debug)]
-pub struct Hints {
+pub struct WakeQueue {
     names: Mutex<Names>,
     /// A queue changed: there is a name to look at.
     pub queues: Notify,
     /// Something may happen earlier than the last reply said: a function wrote the wake key.
-    pub dues: Notify,
-    /// The same, for whoever tells what operators changed.
+    pub wake_pacer: Notify,
+    /// A function wrote the wake key: operators may have changed something.
     changes: Arc<Notify>,
     /// The pacer made a call that looked at queues or let jobs out, so there may be work for the reaper.
     pub ready: Notify,
-    /// The same, or an operator changed something: buckets are not as the walk found them.
-    pub moved: Arc<Notify>,
+    /// The pacer made such a call, or an operator changed something: buckets are not as the walk found them.
+    pub dirty: Arc<Notify>,
     lost: Arc<watch::Sender<u64>>,
     /// There is room for the names of a reconcile.
     room: Notify,
@@ -73,27 +74,27 @@ pub struct Hints {
 /// Where a name stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It waits to be handed out.
+    /// The name waits to be handed out.
     Waiting,
     /// A call with it is under way.
     UnderWay,
-    /// The same, and it was reported since: it waits again when the call is over.
+    /// A call with the name is under way, and it was reported since: it waits again when the call is over.
     Reported,
 }
 
 #[derive(Debug, Default)]
 struct Names {
     known: HashMap<Arc<str>, State>,
-    /// Those that wait.
+    /// Names that wait, in order.
     waiting: VecDeque<Arc<str>>,
 }
 
-/// What became of a report.
+/// The result of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Added {
     /// There is a name to hand out.
     News,
-    /// It was known, or waits for the end of a call.
+    /// The name was known, or waits for the end of a call.
     Known,
     /// There is no room for it.
     Full,
@@ -107,7 +108,7 @@ impl Names {
             }
             return Added::Known;
         }
-        if self.known.len() >= MOST {
+        if self.known.len() >= MAX_NAMES {
             return Added::Full;
         }
         let name: Arc<str> = name.into();
@@ -128,7 +129,7 @@ impl Names {
     }
 
     /// A call with these names is over, and has looked at the first so many of them. The others are the next ones.
-    fn done(&mut self, names: &[Arc<str>], looked: usize) {
+    fn complete(&mut self, names: &[Arc<str>], looked: usize) {
         let looked = looked.min(names.len());
         for name in &names[..looked] {
             if self.known.get(name) == Some(&State::Reported) {
@@ -148,22 +149,20 @@ impl Names {
     }
 }
 
-impl Reports {
+impl Invalidations {
     /// Nothing yet, of any partition of a system.
-    #[must_use]
     pub fn new(layout: Layout) -> Self {
-        let (changes, moved, lost) = (Arc::default(), Arc::default(), Arc::new(watch::Sender::new(0)));
-        let hints = layout.all().map(|_| Arc::new(Hints::new(&changes, &moved, &lost))).collect();
-        Self { layout, hints, bad: Mutex::default(), changes, moved, lost, disconnected: Notify::new() }
+        let (changes, dirty, lost) = (Arc::default(), Arc::default(), Arc::new(watch::Sender::new(0)));
+        let wake_queues = layout.all().map(|_| Arc::new(WakeQueue::new(&changes, &dirty, &lost))).collect();
+        Self { layout, wake_queues, bad: Mutex::default(), changes, dirty, lost, disconnected: Notify::new() }
     }
 
-    /// What woke in a partition.
-    #[must_use]
-    pub fn of(&self, number: u8) -> &Arc<Hints> {
-        &self.hints[usize::from(number)]
+    /// The wake queue of a partition.
+    pub fn of(&self, number: u8) -> &Arc<WakeQueue> {
+        &self.wake_queues[usize::from(number)]
     }
 
-    /// What every key that should be reported begins with.
+    /// The prefixes of all keys that should be reported.
     pub(super) fn prefixes(&self) -> [String; 2] {
         self.layout.reported()
     }
@@ -192,14 +191,13 @@ impl Reports {
             if let Some((number, bucket)) = self.read(key) {
                 self.of(number).add(&bucket);
             }
-        } else if let Some(hints) = self.hints.get(usize::from(self.layout.number_in(key))) {
-            hints.woken();
+        } else if let Some(wake_queue) = self.wake_queues.get(usize::from(self.layout.number_in(key))) {
+            wake_queue.wake_key_written();
         }
     }
 
     /// The bucket whose queue changed, or was found by a scan, and the number of its partition. A queue that is none of ours, or lies where
     /// its bucket does not live, is left alone: counted, and logged once a minute.
-    #[must_use]
     pub fn read(&self, key: &[u8]) -> Option<(u8, BucketName)> {
         let found = match self.layout.read_queue(key) {
             QueueKey::Of(number, bucket) => return Some((number, bucket)),
@@ -227,21 +225,20 @@ impl Reports {
     }
 
     /// How many queues were left alone so far.
-    #[must_use]
     pub fn bad_names(&self) -> u64 {
         self.bad.lock().unwrap_or_else(PoisonError::into_inner).seen
     }
 }
 
-impl Hints {
-    fn new(changes: &Arc<Notify>, moved: &Arc<Notify>, lost: &Arc<watch::Sender<u64>>) -> Self {
+impl WakeQueue {
+    fn new(changes: &Arc<Notify>, dirty: &Arc<Notify>, lost: &Arc<watch::Sender<u64>>) -> Self {
         Self {
             names: Mutex::default(),
             queues: Notify::new(),
-            dues: Notify::new(),
+            wake_pacer: Notify::new(),
             changes: Arc::clone(changes),
             ready: Notify::new(),
-            moved: Arc::clone(moved),
+            dirty: Arc::clone(dirty),
             lost: Arc::clone(lost),
             room: Notify::new(),
         }
@@ -252,10 +249,10 @@ impl Hints {
     }
 
     /// A function wrote the wake key.
-    pub fn woken(&self) {
-        self.dues.notify_one();
+    pub fn wake_key_written(&self) {
+        self.wake_pacer.notify_one();
         self.changes.notify_one();
-        self.moved.notify_one();
+        self.dirty.notify_one();
     }
 
     /// The queue of a bucket changed, or was found by a scan.
@@ -269,35 +266,34 @@ impl Hints {
 
     /// Wait until a scan may add more names.
     pub async fn wait_for_room(&self) {
-        while self.names().waiting.len() > ENOUGH {
+        while self.names().waiting.len() > SCAN_RESUMES_AT {
             self.room.notified().await;
         }
     }
 
-    /// Up to `most` names, for a call that is made now; [`Self::done`] must follow.
+    /// Up to `most` names, for a call that is made now; [`Self::complete`] must follow.
     #[must_use]
     pub fn take(&self, most: usize) -> Vec<Arc<str>> {
         let mut names = self.names();
         let taken = names.take(most);
-        if names.waiting.len() <= ENOUGH {
+        if names.waiting.len() <= SCAN_RESUMES_AT {
             self.room.notify_waiters();
         }
         taken
     }
 
     /// Another pacer begins. What its forerunner had in hand may have been lost with a connection; every queue is looked at then.
-    pub fn start_over(&self) {
+    pub fn reset(&self) {
         *self.names() = Names::default();
         self.room.notify_waiters();
     }
 
     /// A call with these names is over, and has looked at the first so many of them.
-    pub fn done(&self, names: &[Arc<str>], looked: usize) {
-        self.names().done(names, looked);
+    pub fn complete(&self, names: &[Arc<str>], looked: usize) {
+        self.names().complete(names, looked);
     }
 
     /// How many names wait.
-    #[must_use]
     pub fn waiting(&self) -> usize {
         self.names().waiting.len()
     }
@@ -316,10 +312,10 @@ mod tests {
         assert_eq!(taken.join(" "), "a");
         assert_eq!(names.add("a"), Added::Known, "the call may or may not see it");
         assert!(names.take(10).is_empty());
-        names.done(&taken, 1);
+        names.complete(&taken, 1);
         let again = names.take(10);
         assert_eq!(again.join(" "), "a", "not dropped");
-        names.done(&again, 1);
+        names.complete(&again, 1);
         assert!(names.known.is_empty(), "nothing is kept of it");
         assert_eq!(names.add("a"), Added::News, "and nothing delays the next push");
     }
@@ -332,24 +328,24 @@ mod tests {
         }
         let taken = names.take(3);
         assert_eq!(names.add("c"), Added::Known, "reported in the meantime");
-        names.done(&taken, 1);
+        names.complete(&taken, 1);
         let again = names.take(10);
         assert_eq!(again.join(" "), "b c d");
         assert!(names.take(10).is_empty(), "each once");
-        names.done(&again, 0);
+        names.complete(&again, 0);
         assert_eq!(names.take(10).join(" "), "b c d", "the call had other things to do");
     }
 
     #[test]
     fn a_full_set_asks_for_a_reconcile_and_gives_its_memory_back() {
         let mut names = Names::default();
-        for n in 0..MOST {
+        for n in 0..MAX_NAMES {
             assert_eq!(names.add(&n.to_string()), Added::News);
         }
         assert_eq!(names.add("one more"), Added::Full);
-        let taken = names.take(MOST);
-        assert_eq!(taken.len(), MOST);
-        names.done(&taken, MOST);
+        let taken = names.take(MAX_NAMES);
+        assert_eq!(taken.len(), MAX_NAMES);
+        names.complete(&taken, MAX_NAMES);
         assert_eq!(names.known.capacity(), 0);
     }
 }

@@ -1,8 +1,8 @@
 //! The built-in Redis: with no `redis.url`, dripd runs a server itself, with its data in a directory.
 //!
-//! A lock in the directory decides who supervises it. The supervisor starts the server in a process group of its own,
+//! A lock in the directory decides which daemon supervises it. The supervisor starts the server in a process group of its own,
 //! starts it again when it died, and stops it last. A server that a crash left behind is adopted: it answers on the
-//! socket in the directory and was started from the `redis.conf` there. Whoever does not get the lock is a guest, uses
+//! socket in the directory and was started from the `redis.conf` there. A daemon that does not get the lock is a guest: it uses
 //! the server and never stops it, and becomes the supervisor when the lock is free.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -24,14 +24,14 @@ const PROGRAMS: [&str; 2] = ["valkey-server", "redis-server"];
 /// How long a server may take until it answers; loading its data does not count.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long a server may take to stop, and to say which process it is, where the daemon has so much time left.
+/// How long a server may take to stop, and to say which process it is, if the daemon has so much time left.
 const STOPS_WITHIN: Duration = Duration::from_millis(2_500);
 const ASKED_WITHIN: Duration = Duration::from_secs(1);
 
-/// A path of a socket may not be longer; beyond it, the port has to do.
+/// The longest path of a socket. Where the path is longer, the daemon uses the port.
 const LONGEST_SOCKET: usize = 100;
 
-/// Why there is no built-in Redis. Each says the way out.
+/// Why there is no built-in Redis. Each error says the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum BuiltInRedisError {
     /// The directory is of no use.
@@ -39,7 +39,7 @@ pub enum BuiltInRedisError {
     Directory {
         /// Which one.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         why: std::io::Error,
     },
     /// No program to run.
@@ -48,7 +48,7 @@ pub enum BuiltInRedisError {
          brew install redis) or set redis.url"
     )]
     NoServer {
-        /// What was found instead.
+        /// The programs that were found instead, or none.
         found: String,
     },
     /// The port is not free.
@@ -59,24 +59,24 @@ pub enum BuiltInRedisError {
         /// By whom, as far as it says.
         by: String,
     },
-    /// It ended before it answered.
+    /// The server ended before it answered.
     #[error("cannot start redis: {program} ended with {status}; {log} says: {tail}")]
     Ended {
-        /// What was run.
+        /// The program.
         program: PathBuf,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// Where it logs.
+        /// The log file.
         log: PathBuf,
-        /// The last lines of that.
+        /// The last lines of the log.
         tail: String,
     },
-    /// It does not answer.
+    /// The server does not answer.
     #[error("redis in {path} does not answer: {why}")]
     Silent {
         /// The data directory.
         path: PathBuf,
-        /// What a connection says.
+        /// The error of a connection.
         why: StoreError,
     },
     /// The address is of no use.
@@ -84,10 +84,10 @@ pub enum BuiltInRedisError {
     Address(#[from] BadConfig),
 }
 
-/// What this process is to the built-in Redis.
+/// The role of this process.
 #[derive(Debug)]
 enum Role {
-    /// It holds the lock.
+    /// This process holds the lock.
     Supervisor { lock: File, server: Option<Running> },
     /// Another process holds the lock.
     Guest,
@@ -138,7 +138,7 @@ impl BuiltInRedis {
         Ok(built_in)
     }
 
-    /// Where it is.
+    /// The address of the server.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
@@ -148,7 +148,7 @@ impl BuiltInRedis {
         Store::connect(&self.address, &Layout::of(&self.settings).authority()).await
     }
 
-    /// Become the supervisor where there is none. Replies whether this process is it.
+    /// Become the supervisor if there is none. Replies whether this process is the supervisor.
     fn become_supervisor(&mut self) -> Result<bool, BuiltInRedisError> {
         if matches!(self.role, Role::Guest)
             && let Some(lock) = self.lock()?
@@ -158,8 +158,8 @@ impl BuiltInRedis {
         Ok(matches!(self.role, Role::Supervisor { .. }))
     }
 
-    /// See that the server runs: become the supervisor where there is none, adopt a server that was left behind, start it
-    /// when it died. It may take long; whoever waits goes on with what else it has to do, and may give up at any moment.
+    /// See that the server runs: become the supervisor if there is none, adopt a server that was left behind, start one if there is
+    /// none. This may take long, and the caller may give up at any moment.
     ///
     /// # Errors
     ///
@@ -200,8 +200,8 @@ impl BuiltInRedis {
         }
     }
 
-    /// A server that a crash left behind: it was started from the `redis.conf` of this directory. One that listens on the
-    /// socket here and does not answer is waited for: it may hang, or load its data.
+    /// Find a server that a crash left behind: it was started from the `redis.conf` of this directory. If a server listens on the socket
+    /// here and does not answer, this call waits for it: it may hang, or load its data.
     async fn find_left_behind(&self) -> Result<Option<Pid>, BuiltInRedisError> {
         let (conf, since) = (self.settings.data_dir.join("redis.conf"), Instant::now());
         let adopt = async |mut store: Store| -> Result<Option<Pid>, StoreError> {
@@ -233,13 +233,13 @@ impl BuiltInRedis {
         }
     }
 
-    /// Whether a server listens on the socket of this directory, which nobody else's would.
+    /// Whether a server listens on the socket of this directory. Only a server of this directory would.
     fn is_listened_to(&self) -> bool {
         let socket = socket_path(&self.settings.data_dir);
         fits_socket(&socket) && std::os::unix::net::UnixStream::connect(socket).is_ok()
     }
 
-    /// Start the server and wait until it answers, be it that it loads its data.
+    /// Start the server and wait until it answers, even if only that it loads its data.
     async fn spawn(&mut self) -> Result<(), BuiltInRedisError> {
         let program = find_program().await?;
         self.check_port().await?;
@@ -256,7 +256,7 @@ impl BuiltInRedis {
             found: format!("{} does not run: {why}", program.display()),
         })?;
         let pid = Pid::from_child(&child);
-        // Kept before it answers: whoever gives up waiting stops it.
+        // Kept before the server answers: a daemon that gives up waiting stops it.
         self.set_running(Running { pid, child: Some(child) });
         let since = Instant::now();
         loop {
@@ -302,8 +302,8 @@ impl BuiltInRedis {
         Err(BuiltInRedisError::PortTaken { port, by })
     }
 
-    /// Stop the server, if it is this process that supervises it: flush, fsync, exit. One that hangs is told to stop and not
-    /// waited for; it does so when it can, or is adopted by the next start. None of it lasts longer than `until`.
+    /// Stop the server if this process supervises it: flush, fsync, exit. A server that hangs is told to stop and not waited for: it
+    /// stops when it can, or the next start adopts it. Returns by `until`.
     pub async fn stop(self, until: Instant) {
         let (mut running, _held) = match self.role {
             Role::Supervisor { server: Some(running), lock } => (running, lock),

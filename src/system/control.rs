@@ -1,7 +1,7 @@
-//! The control socket: how `dripd reload` asks a running daemon on this machine, and hears what became of it.
+//! The control socket: `dripd reload` asks a running daemon on this machine to reload, and waits for the outcome.
 //!
 //! Each daemon listens on a socket of its own in a runtime directory. A request names what it is for (the configuration
-//! file); a daemon that reads another one says so.
+//! file), and a daemon that reads another one says so.
 
 use std::fs;
 use std::io;
@@ -22,72 +22,72 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// A request to reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// What the sender's configuration is known by.
+    /// The name of the sender's configuration.
     pub source: String,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Answer {
     /// The new configuration is live.
     Live,
-    /// It is refused, and the old one stays.
+    /// The new configuration is refused, and the old one stays.
     Refused {
         /// Every problem.
         why: String,
     },
-    /// It is good but not live.
+    /// The new configuration is good but not live.
     Failed {
-        /// What is in the way.
+        /// The reason.
         why: String,
     },
-    /// It is good, and will be live when Redis can be used.
+    /// The new configuration is good, and will be live when Redis can be used.
     Waits {
-        /// Why it cannot be used.
+        /// Why Redis cannot be used.
         why: String,
     },
     /// This daemon reads another configuration.
     NotMine {
-        /// Its process.
+        /// The process of the daemon.
         pid: u32,
-        /// What it reads.
+        /// The name of its configuration.
         source: String,
     },
 }
 
-/// A request is a line of a few hundred bytes; one that is longer than this is none.
+/// The longest line that is a request. A request has a few hundred bytes.
 const LONGEST_LINE: u64 = 64 * 1024;
 
-/// How long a request may take to come, and an answer to be taken.
+/// How long a sender may take to write its request, and to read the answer.
 const COMES_WITHIN: Duration = Duration::from_secs(2);
 
-/// The most connections at a time; more wait in the kernel.
-const MOST: usize = 64;
+/// The most connections at a time. Further ones wait in the kernel.
+const MAX_REQUESTS: usize = 64;
 
-/// A daemon's end. Its connections are read side by side, so that one that says nothing delays nobody.
+/// The daemon's end of the socket. Connections are read side by side, so that a silent one delays no other.
 #[derive(Debug)]
 pub struct Control {
     requests: mpsc::Receiver<Request>,
     path: PathBuf,
-    /// The task that accepts; it ends with the value.
+    /// The task that accepts connections. It ends with this value.
     _listening: JoinSet<()>,
 }
 
-/// One request, to be answered once.
+/// A request, to be answered once.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The request that was read.
     pub reload: Reload,
     stream: UnixStream,
 }
 
 impl Request {
-    /// Answer it. A sender that hung up is not waited for.
+    /// Answer the request. A sender that hung up is not waited for.
     pub async fn answer(mut self, answer: &Answer) {
         let line = serde_json::to_string(answer).expect("an answer is text") + "\n";
         if !matches!(timeout(COMES_WITHIN, self.stream.write_all(line.as_bytes())).await, Ok(Ok(()))) {
-            tracing::debug!("whoever asked for a reload does not take the answer");
+            tracing::debug!("the client that asked for a reload has gone before its answer");
         }
     }
 }
@@ -97,7 +97,7 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// When there is no directory to do it in, or it is one in which others could put a socket of theirs.
+    /// When there is no directory for the socket, or others could put a socket of theirs into it.
     pub fn listen() -> io::Result<Self> {
         let Place { path: dir, is_own } = runtime_directory();
         if fs::symlink_metadata(&dir).is_err() {
@@ -129,12 +129,12 @@ impl Drop for Control {
     }
 }
 
-/// Accept for ever, and read what comes.
+/// Accept connections for ever, and read their requests.
 async fn listen(listener: UnixListener, requests: mpsc::Sender<Request>) {
     let mut reading = JoinSet::new();
     loop {
         while reading.try_join_next().is_some() {}
-        if reading.len() >= MOST {
+        if reading.len() >= MAX_REQUESTS {
             reading.join_next().await;
             continue;
         }
@@ -169,7 +169,7 @@ async fn read_request(stream: UnixStream) -> io::Result<Request> {
     Ok(Request { reload: serde_json::from_str(&line)?, stream: reader.into_inner().into_inner() })
 }
 
-/// Ask every daemon on this machine. An answer each; those that are gone are passed over. With them, why directories that are there are not
+/// Ask every daemon on this machine. Replies an answer each, without daemons that are gone, and why a directory of sockets was not
 /// looked into.
 pub async fn ask_all(reload: &Reload) -> (Vec<Answer>, Vec<String>) {
     let (mut answers, mut passed_over) = (Vec::new(), Vec::new());
@@ -209,15 +209,15 @@ fn from_environment(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Where sockets may be.
+/// A directory in which sockets may be.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     path: PathBuf,
-    /// It is made by this user, in a directory that may be everybody's. Otherwise systemd or root made it, for whomever they meant.
+    /// This user makes the directory, inside one that others may write to. Otherwise systemd or root made it.
     is_own: bool,
 }
 
-/// Whether nobody else could put a socket into a directory that is there; why not, and the way out.
+/// Check that nobody else could put a socket into a directory. The error says the way out.
 fn check(dir: &Path, is_own: bool) -> Result<(), String> {
     let shown = dir.display();
     let found = if is_own { fs::symlink_metadata(dir) } else { fs::metadata(dir) };
@@ -239,7 +239,7 @@ fn check(dir: &Path, is_own: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Where sockets may be, the most particular first.
+/// The directories in which sockets may be, the most particular first.
 fn candidate_directories() -> Vec<Place> {
     let uid = rustix::process::getuid();
     let given = |path| Place { path, is_own: false };

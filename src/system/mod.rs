@@ -1,4 +1,4 @@
-//! What surrounds the daemon on its machine: the built-in Redis, signals, systemd, a precise timer, the control socket.
+//! The machine around the daemon: the built-in Redis, signals, systemd, a precise timer, the control socket, processes.
 
 pub mod built_in_redis;
 pub mod control;

@@ -1,17 +1,29 @@
-//! The daemons of this machine, as the process table shows them: also those that this user may not ask.
+//! Processes: the daemons of this machine in the process table, also those that this user may not ask, and the name of this process.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+/// The name of this machine.
+#[must_use]
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A name that nothing else has, in this process or another one. Containers may share both the host's name and the process id.
+#[must_use]
+pub fn unique_name() -> String {
+    format!("{}-{}-{:08x}", host(), std::process::id(), fastrand::u32(..))
+}
+
 /// A `dripd run` of any user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// Its process.
+    /// The process.
     pub pid: u32,
-    /// Whose it is.
+    /// The user who runs it.
     pub user: User,
-    /// The service that it is the main process of, or one of its processes.
+    /// The service of the system that the process belongs to.
     pub unit: Option<String>,
 }
 
@@ -53,7 +65,7 @@ pub fn are_all_seen() -> bool {
     Path::new("/proc/1/comm").exists()
 }
 
-/// What a process is, if it is a daemon. One that ends meanwhile is none.
+/// Read a process. `None` if it is no daemon, or ends meanwhile.
 fn daemon(pid: u32) -> Option<Running> {
     let dir = Path::new("/proc").join(pid.to_string());
     let comm = fs::read_to_string(dir.join("comm")).ok()?;

@@ -1,4 +1,4 @@
-//! Signals as what they ask for.
+//! Signals, and what each asks the daemon to do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,14 @@ const SECOND_SIGNAL: i32 = 130;
 /// the process and one to its group.
 const ONE_REQUEST: Duration = Duration::from_millis(500);
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// TERM or INT: finish and stop.
     Stop,
     /// HUP: read the configuration again.
     Reload,
-    /// USR1: say in the log how things stand.
+    /// USR1: write the figures to the log.
     Status,
 }
 
@@ -30,7 +30,7 @@ pub enum Signal {
 pub struct Signals(signal_hook_tokio::Signals);
 
 impl Signals {
-    /// Listen. A second INT or TERM, half a second after the first or later, ends the process at once, whatever it does.
+    /// Listen for signals. A second INT or TERM, half a second after the first or later, ends the process at once, whatever it does.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Signals {
         while self.next().await != Signal::Stop {}
     }
 
-    /// The next one.
+    /// The next signal.
     pub async fn next(&mut self) -> Signal {
         match self.0.next().await {
             Some(SIGHUP) => Signal::Reload,

@@ -1,4 +1,4 @@
-//! What systemd is told. Without systemd every call does nothing.
+//! Messages to systemd. Without systemd every call does nothing.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn send(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The daemon drains.
+/// The daemon serves.
 pub fn ready() {
     send(&[NotifyState::Ready]);
 }

@@ -1,7 +1,7 @@
 //! Sleeping to the microsecond.
 //!
-//! Tokio's timer rounds up to a millisecond, which is coarser than the pacing promised, so on Linux a timerfd does it:
-//! the kernel's high-resolution timer, waited for in the event loop. Elsewhere tokio's timer has to do.
+//! Tokio's timer rounds up to a millisecond, which is coarser than the promised pacing. So on Linux the daemon sleeps on a timerfd: the
+//! kernel's high-resolution timer, waited for in the event loop. On other systems it uses tokio's timer.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Timer {
         Ok(Self { fd })
     }
 
-    /// Sleep for `nap`. Dropping the future ends it; the next call sets the timer anew.
+    /// Sleep for `nap`. A caller may drop the future: the next call sets the timer anew.
     pub async fn sleep(&self, nap: Duration) {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         if nap.is_zero() {

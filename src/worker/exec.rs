@@ -10,10 +10,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-use tokio_util::sync::CancellationToken;
 
 use super::{Job, Outcome};
-use crate::words::shown::shown;
+use crate::model::escape::escaped;
 
 /// The exit code that says: do not try again (`EX_DATAERR`).
 const DEAD: i32 = 65;
@@ -21,11 +20,11 @@ const DEAD: i32 = 65;
 /// The exit code that says: not so fast (`EX_TEMPFAIL`).
 const THROTTLED: i32 = 75;
 
-/// When the job should have left at the latest, in the environment; and how the names of its headers begin there.
+/// The variable with the job's deadline, and the prefix of the variables with its headers.
 const DEADLINE: &str = "DRIPD_DEADLINE_US";
 const HEADER: &str = "DRIPD_HEADER_";
 
-/// What is run for each job.
+/// The command of each job.
 #[derive(Debug, Clone)]
 pub struct Exec {
     program: OsString,
@@ -33,7 +32,7 @@ pub struct Exec {
     limit: Option<Duration>,
 }
 
-/// Ends the whole process group of a run that is dropped before it ended.
+/// Kills the whole process group of a run that is dropped before it ended.
 struct Group(Option<Pid>);
 
 impl Drop for Group {
@@ -63,12 +62,12 @@ impl Exec {
         let args = command.split_off(1);
         let program = command.remove(0);
         if !is_program(&program) {
-            return Err(format!("cannot run {}: there is no such program", shown(program.as_bytes())));
+            return Err(format!("cannot run {}: there is no such program", escaped(program.as_bytes())));
         }
         Ok(Self { program, args, limit })
     }
 
-    pub(super) async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
+    pub(super) async fn run(&self, job: &Job) -> Outcome {
         let mut command = Command::new(&self.program);
         command.args(&self.args).stdin(Stdio::piped()).process_group(0);
         command
@@ -103,12 +102,11 @@ impl Exec {
             }
             () = feed => unreachable!("feeding never ends by itself"),
             () = limit => Outcome::Failed(format!("ran longer than {:?}", self.limit.unwrap_or_default())),
-            () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
         }
     }
 }
 
-/// What a job has beside its body, if it has it. What this worker was started with is of another job: nothing of that is passed on.
+/// Put the deadline and the headers of a job into the environment. This worker may itself run as a job: nothing of that one is passed on.
 fn options(command: &mut Command, job: &Job) {
     for (name, _) in std::env::vars_os() {
         if name.as_bytes().starts_with(HEADER.as_bytes()) || name == DEADLINE {
@@ -123,7 +121,7 @@ fn options(command: &mut Command, job: &Job) {
     }
 }
 
-/// Whether a name is found as `execvp` finds it: by its path, or on the PATH.
+/// Whether a program is there, looked for as `execvp` does: by its path, or on the PATH.
 fn is_program(name: &OsStr) -> bool {
     if name.as_bytes().contains(&b'/') {
         return Path::new(name).is_file();

@@ -6,9 +6,9 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode, Url, redirect};
 
 use super::webhook::Signer;
-use super::{Job, Outcome, asked};
+use super::{Job, Outcome, retry_after};
 
-/// Headers that are the worker's own, or would break the post: nobody else sets them.
+/// Headers that the worker sets itself, or that would break the post: neither users nor producers may set them.
 const OWN: [&str; 11] = [
     "connection",
     "content-length",
@@ -23,12 +23,12 @@ const OWN: [&str; 11] = [
     "webhook-timestamp",
 ];
 
-/// Headers of a job that keep their names. All others get a prefix, so that no producer sets what a receiver believes of the worker: its
-/// passwords, its signature, its own headers.
+/// Headers of a job that keep their names. All others get a prefix, so that no producer can forge the worker's passwords, its signature
+/// or its own headers.
 const BY_NAME: [&str; 3] = ["content-type", "traceparent", "tracestate"];
 const PREFIX: &str = "drip-h-";
 
-/// Where and how jobs are posted.
+/// Posts jobs to a URL.
 #[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
@@ -110,7 +110,7 @@ impl Http {
         insert("drip-bucket", job.bucket.as_str());
         insert("drip-id", &job.id);
         if let Some(signer) = &self.signer {
-            // Of this try: a receiver takes only what was signed lately.
+            // The time of this try: a receiver takes only a recent signature.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             insert("webhook-id", &job.id);
             insert("webhook-timestamp", &now.to_string());
@@ -139,14 +139,14 @@ fn judge(status: StatusCode, headers: &HeaderMap) -> Outcome {
     let said = format!("HTTP {}", status.as_u16());
     match status.as_u16() {
         200..=299 => Outcome::Done,
-        429 | 503 => Outcome::Throttled(asked::wait(headers), said),
-        408 | 409 | 425 => Outcome::Failed(said), // what passes: too slow, in conflict, too early
+        429 | 503 => Outcome::Throttled(retry_after::wait(headers), said),
+        408 | 409 | 425 => Outcome::Failed(said), // these pass: too slow, in conflict, too early
         400..=499 => Outcome::Dead(said),
         _ => Outcome::Failed(said),
     }
 }
 
-/// What the bytes of a job are, as far as they say it themselves.
+/// The content type of a job, judged by its bytes.
 fn content_type(job: &[u8]) -> &'static str {
     match std::str::from_utf8(job) {
         Ok(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() => "application/json",

@@ -1,18 +1,18 @@
-//! What a job is called outside its stream.
+//! The identity of a job outside its stream.
 
 use ring::digest::{SHA256, digest};
 
-use crate::words::bucket::BucketName;
+use crate::model::bucket::BucketName;
 
 /// How many bytes of the digest are shown, two digits each.
-const SHOWN: usize = 8;
+const DIGEST_CHARS: usize = 8;
 
 /// `<id>-<h>`, h the first 16 hex digits of the SHA-256 of the bucket's name: the ids of entries are unique in one stream
 /// only, and whoever gets jobs of several streams must be able to tell them apart.
 #[must_use]
 pub fn identity(id: &str, bucket: &BucketName) -> String {
     let digest = digest(&SHA256, bucket.as_str().as_bytes());
-    digest.as_ref()[..SHOWN].iter().fold(format!("{id}-"), |text, byte| text + &format!("{byte:02x}"))
+    digest.as_ref()[..DIGEST_CHARS].iter().fold(format!("{id}-"), |text, byte| text + &format!("{byte:02x}"))
 }
 
 #[cfg(test)]

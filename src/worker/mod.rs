@@ -1,15 +1,15 @@
 //! The ready-made worker: takes as many jobs as it has slots for, runs each, and says what became of it.
 //!
-//! One connection waits for jobs (`reads`; of several partitions, several do), another one renews, acknowledges and gives back. A call whose answer was lost is
-//! made again until the lease is over: acknowledging and giving back are safe to repeat.
+//! One connection waits for jobs (`fetch`; with several partitions there are several). Another one renews, acknowledges and gives back.
+//! A call whose answer was lost is made again until the lease is over: acknowledging and giving back are safe to repeat.
 
-mod asked;
 mod exec;
+mod fetch;
 mod http;
 mod identity;
+mod job_run;
 mod print;
-mod reads;
-mod slot;
+mod retry_after;
 mod webhook;
 
 use std::ops::RangeInclusive;
@@ -23,18 +23,19 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use exec::Exec;
+use fetch::{BLOCK, Fetcher};
 pub use http::{Http, header};
 pub use identity::identity;
+use job_run::JobRun;
 pub use print::Print;
-use reads::{BLOCK, Reads};
-use slot::Slot;
 pub use webhook::Signer;
 
+use crate::model::bucket::BucketName;
+use crate::model::route::Route;
+use crate::store::jobs::work::Job as Entry;
 use crate::store::link::Link;
-use crate::store::reply::Job as Entry;
-use crate::store::{Address, Layout, StoreError, Whole};
-use crate::words::bucket::BucketName;
-use crate::words::policy::Route;
+use crate::store::{Address, Layout, Partitions, StoreError};
+use crate::system::processes::unique_name;
 
 /// How long the jobs in hand may go on after a stop; the rest of the five seconds is for giving them back.
 const FINISH_WITHIN: Duration = Duration::from_secs(2);
@@ -50,7 +51,7 @@ const GIVE_BACK_WITHIN: Duration = Duration::from_millis(900);
 pub struct Job {
     /// The bucket it came from.
     pub bucket: BucketName,
-    /// Its stable identity, as it is known outside its stream: the same in every try, and no other job's.
+    /// The identity outside its stream: the same in every try, and no other job's.
     pub id: String,
     /// 1 for the first try.
     pub attempt: u64,
@@ -58,24 +59,25 @@ pub struct Job {
     pub body: Vec<u8>,
     /// How many slots of each rate it took.
     pub cost: u64,
-    /// When it should have left at the latest, microseconds since the epoch.
+    /// The deadline by which the job should have left, microseconds since the epoch.
     pub deadline_us: Option<u64>,
     /// The headers that the producer gave: names of a-z, 0-9 and -, values of plain characters.
     pub headers: Vec<(String, String)>,
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done.
+    /// The job is done.
     Done,
-    /// It failed, and is to be tried again.
+    /// The job failed, and is to be tried again.
     Failed(String),
-    /// It failed, and trying again is of no use.
+    /// The job failed, and trying again is of no use.
     Dead(String),
-    /// It was not tried properly: again without counting it, after the given wait or the back-off.
+    /// The job was not tried properly: it is tried again without counting this attempt, after the given wait or the back-off.
     GivenBack(Option<Duration>, String),
-    /// The other side said that it is too fast, and maybe when to come back: again without counting it, and more slowly.
+    /// The other side said that the worker is too fast, and maybe when to come back: the job is tried again without counting this
+    /// attempt, and its bucket slows down.
     Throttled(Option<Duration>, String),
 }
 
@@ -91,14 +93,18 @@ pub enum Runner {
 }
 
 impl Runner {
+    /// Run a job. When stopped, drop the run, which ends it, and give the job back.
     async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
-        match self {
-            Self::Exec(exec) => exec.run(job, stop).await,
-            Self::Http(http) => tokio::select! {
-                outcome = http.run(job) => outcome,
-                () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
-            },
-            Self::Print(print) => print.run(job, stop).await,
+        let run = async {
+            match self {
+                Self::Exec(exec) => exec.run(job).await,
+                Self::Http(http) => http.run(job).await,
+                Self::Print(print) => print.run(job).await,
+            }
+        };
+        tokio::select! {
+            outcome = run => outcome,
+            () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
         }
     }
 }
@@ -107,7 +113,7 @@ impl Runner {
 pub struct Worker {
     address: Address,
     layout: Layout,
-    /// The numbers of those that it takes from.
+    /// The partitions that this worker reads.
     partitions: Vec<u8>,
     route: Route,
     name: String,
@@ -121,12 +127,10 @@ impl Worker {
     /// A worker with `slots` jobs at a time at most.
     #[must_use]
     pub fn new(address: Address, layout: Layout, route: Route, slots: usize, runner: Runner) -> Self {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        // Containers may share both the host's name and the process id, and two workers must not share a name.
-        let name = format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let link = Arc::new(Link::new(address.clone(), layout.clone()));
-        let partitions = (0..layout.cut().partitions).collect();
-        Self { address, layout, partitions, route, name, slots, runner: Arc::new(runner), link, slows: None }
+        let partitions = (0..layout.partitioning().partitions).collect();
+        let (name, runner) = (unique_name(), Arc::new(runner));
+        Self { address, layout, partitions, route, name, slots, runner, link, slows: None }
     }
 
     /// Let what the other side asks for slow down the budget of this name above a job's bucket, not the bucket alone.
@@ -135,22 +139,22 @@ impl Worker {
         Self { slows: budget, ..self }
     }
 
-    /// Take from these partitions only.
+    /// Read these partitions only.
     #[must_use]
     pub fn from(self, partitions: Option<RangeInclusive<u8>>) -> Self {
         let partitions = partitions.map_or(self.partitions, Iterator::collect);
         Self { partitions, ..self }
     }
 
-    /// Work until stopped: then finish what is in hand within five seconds, or give it back.
+    /// Work until stopped. Then finish the jobs in hand within five seconds, or give them back.
     ///
     /// # Errors
     ///
-    /// When Redis could not be used once; after that it is waited for.
+    /// When Redis could not be used at the start. Later the worker waits for it.
     pub async fn run(self, stop: CancellationToken) -> Result<(), StoreError> {
         let (address, layout) = (self.address.clone(), self.layout.clone());
         let (route, name) = (self.route.clone(), self.name.clone());
-        let mut reads = Reads::open(address, layout, &self.partitions, route, name, stop.clone()).await?;
+        let mut fetcher = Fetcher::open(address, layout, &self.partitions, route, name, stop.clone()).await?;
         let (mut running, kill) = (JoinSet::new(), CancellationToken::new());
         info!(route = self.route.as_str(), worker = self.name, slots = self.slots, "working");
         if self.slots < self.partitions.len() {
@@ -163,9 +167,9 @@ impl Worker {
         }
         while !stop.is_cancelled() {
             while running.try_join_next().is_some() {}
-            reads.begin(self.slots - running.len());
+            fetcher.begin(self.slots - running.len());
             tokio::select! {
-                Some((number, entries)) = reads.next() => self.start(&mut running, number, entries, &kill),
+                Some((number, entries)) = fetcher.next() => self.start(&mut running, number, entries, &kill),
                 Some(_) = running.join_next() => {}
                 () = stop.cancelled() => {}
             }
@@ -175,7 +179,7 @@ impl Worker {
         tokio::pin!(overdue);
         let gave_up = loop {
             tokio::select! {
-                read = reads.next() => match read {
+                read = fetcher.next() => match read {
                     Some((number, entries)) => self.start(&mut running, number, entries, &kill),
                     None => break false,
                 },
@@ -193,8 +197,8 @@ impl Worker {
         // A read that was given up may still be answered with a job: it would be lost with the name.
         if given_back.is_ok() && !gave_up {
             let (route, name, numbers) = (&self.route, &self.name, &self.partitions);
-            let leave = |whole: Whole| async move {
-                try_join_all(numbers.iter().map(async |number| whole.at(*number).leave(route, name).await)).await
+            let leave = |partitions: Partitions| async move {
+                try_join_all(numbers.iter().map(async |number| partitions.at(*number).leave(route, name).await)).await
             };
             let _ = timeout(LEAVE_WITHIN, self.link.until_answered(leave)).await; // an idle name does no harm
         }
@@ -204,13 +208,13 @@ impl Worker {
     /// Give jobs of a partition to slots.
     fn start(&self, running: &mut JoinSet<()>, number: u8, entries: Vec<Entry>, kill: &CancellationToken) {
         for entry in entries {
-            running.spawn(self.slot(number).work(entry, kill.clone()));
+            running.spawn(self.job_run(number).work(entry, kill.clone()));
         }
     }
 
-    /// What the slots of this worker share.
-    fn slot(&self, number: u8) -> Slot {
-        Slot {
+    /// A run of a job of this partition.
+    fn job_run(&self, number: u8) -> JobRun {
+        JobRun {
             number,
             route: self.route.clone(),
             name: self.name.clone(),

@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{Job, Outcome};
-use crate::words::shown::shown;
+use crate::model::escape::escaped;
 
 /// Standard output, shared by the slots.
 #[derive(Debug, Clone)]
@@ -28,17 +28,10 @@ impl Print {
         Self { out: Arc::new(Mutex::new(tokio::io::stdout())), closed, is_terminal }
     }
 
-    /// Write it. What nobody reads is given back on a stop; a part of its line may have gone out by then.
-    pub(super) async fn run(&self, job: &Job, stop: &CancellationToken) -> Outcome {
-        tokio::select! {
-            outcome = self.write(job) => outcome,
-            () = stop.cancelled() => Outcome::GivenBack(Some(Duration::ZERO), "worker stopped".to_owned()),
-        }
-    }
-
-    async fn write(&self, job: &Job) -> Outcome {
+    /// Write a line. When the run is dropped because nobody reads, a part of the line may have gone out.
+    pub(super) async fn run(&self, job: &Job) -> Outcome {
         let mut out = self.out.lock().await;
-        let mut line = if self.is_terminal { shown(&job.body).into_bytes() } else { job.body.clone() };
+        let mut line = if self.is_terminal { escaped(&job.body).into_bytes() } else { job.body.clone() };
         line.push(b'\n');
         let written = async {
             out.write_all(&line).await?;

@@ -1,7 +1,7 @@
 //! Signatures of Standard Webhooks: whoever gets a job can tell that it comes from here, unchanged and lately.
 //!
-//! What is signed is `<webhook-id>.<webhook-timestamp>.<body>`; the key is one that both sides know. A file may hold several,
-//! a line each: a job is signed with all of them, so that a key can be replaced without an interruption.
+//! The signed text is `<webhook-id>.<webhook-timestamp>.<body>`, and both sides know the key. A file may hold several keys, one a line: a
+//! job is signed with all of them, so that a key can be replaced without an interruption.
 
 use std::path::Path;
 
@@ -17,13 +17,13 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What a secret may begin with.
+/// The mark that a secret may begin with.
 const MARK: &str = "whsec_";
 
-/// How many bytes a secret should have, as the specification has it. The common libraries take any number, and so does this.
+/// How many bytes a secret should have by the specification. The common libraries take any number, and so does this one.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// What a secret looks like, and how to make one.
+/// The form of a secret, and how to make one.
 const HINT: &str = "a line is whsec_ and the base64 of 24 to 64 random bytes: echo whsec_$(openssl rand -base64 32)";
 
 /// Signs jobs with the secrets of a file.

@@ -55,10 +55,14 @@ pub fn slot_of(port: u16, key: &str) -> u16 {
     ask(&mut node(port), &["CLUSTER", "KEYSLOT", key])
 }
 
-/// Whether a node thinks that all is well.
+/// Whether a node thinks that all is well: it knows every other one by a connection of its own, and who has each slot. A cluster that need
+/// not cover all slots calls itself well before that, and a node that was only told of another one may forget it.
 fn is_well(port: u16, nodes: usize) -> bool {
-    let info: String = ask(&mut node(port), &["CLUSTER", "INFO"]);
-    info.contains("cluster_state:ok") && info.contains(&format!("cluster_known_nodes:{nodes}\r"))
+    let (info, known): (String, String) =
+        (ask(&mut node(port), &["CLUSTER", "INFO"]), ask(&mut node(port), &["CLUSTER", "NODES"]));
+    let says = |what: String| info.contains(&format!("{what}\r"));
+    let met = known.lines().count() == nodes && !known.contains("handshake");
+    met && says("cluster_state:ok".to_owned()) && says(format!("cluster_slots_assigned:{SLOTS}"))
 }
 
 /// Whether a replica has all that its primary has.

@@ -3,6 +3,7 @@
 //! The files are read as text: strings and comments are taken out first, then every path that names something of this
 //! crate is resolved, whether it stands in a `use`, in a group or in the middle of the code, from `crate`, `super` or `self`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The layers, the top one first; those of one line do not import each other.
@@ -15,11 +16,11 @@ const LAYERS: [&[&str]; 9] = [
     &["explain", "system"],
     &["store"],
     &["config"],
-    &["words"],
+    &["model"],
 ];
 
 /// What the loops share; the other files of `loops` are loops.
-const SHARED_BY_LOOPS: [&str; 4] = ["progress", "notes", "turn", "share"];
+const SHARED_BY_LOOPS: [&str; 3] = ["progress", "notes", "ranking"];
 
 /// What a key of dripd's holds behind its prefix, and how its functions begin.
 const KEY_NAMES: [&str; 22] = [
@@ -48,11 +49,13 @@ const KEY_NAMES: [&str; 22] = [
 ];
 
 /// Where a key or a function is named outside the store, and why.
-const NAMED_ELSEWHERE: [(&str, &str); 4] = [
+const NAMED_ELSEWHERE: [(&str, &str); 6] = [
     ("src/config/server.rs", ":queue:"), // a prefix that holds it is refused: the first one in a key ends the prefix
     ("src/config/server.rs", ":ready"),  // likewise one that ends in it
-    ("src/words/bucket.rs", ":queue:"),  // a test: a bucket may be called so
-    ("src/cli/check.rs", "drip_push"),   // its output tells producers which door has a gate
+    ("src/config/keys/of_redis.rs", ":queue:"), // the hint of that refusal
+    ("src/config/keys/of_redis.rs", ":ready"),
+    ("src/model/bucket.rs", ":queue:"), // a test: a bucket may be called so
+    ("src/cli/check.rs", "drip_push"),  // its output tells producers which door has a gate
 ];
 
 pub fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
@@ -339,6 +342,71 @@ fn imports_point_down_no_loop_knows_another_and_only_the_store_knows_redis() {
     assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
+/// The files that a file imports, by their modules, without its tests. A `mod.rs` speaks for its folder, and is no file of it.
+fn imports(module: &[&str], text: &str, all: &BTreeSet<String>) -> BTreeSet<String> {
+    let served = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let own = module.join("::");
+    let file_of = |path: String| {
+        let inside = path.strip_prefix("crate::").map_or_else(|| format!("{own}::{path}"), str::to_owned);
+        let parts: Vec<&str> = inside.split("::").collect();
+        (1..=parts.len()).rev().map(|n| parts[..n].join("::")).find(|module| all.contains(module))
+    };
+    Source::read(served).paths(module).into_iter().filter_map(file_of).filter(|other| *other != own).collect()
+}
+
+/// The files to which the imports of a file lead, directly or not.
+fn reached<'a>(imports: &'a BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<&'a str> {
+    let (mut reached, mut open) = (BTreeSet::new(), vec![from.to_owned()]);
+    while let Some(next) = open.pop() {
+        for other in imports.get(&next).into_iter().flatten() {
+            if reached.insert(other.as_str()) {
+                open.push(other.clone());
+            }
+        }
+    }
+    reached
+}
+
+/// The groups of files each of which leads to all files of its group.
+fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<&str>> {
+    let mut circles = BTreeSet::new();
+    for file in imports.keys() {
+        let leads_back = |other: &&str| reached(imports, other).contains(file.as_str());
+        let circle: Vec<&str> = reached(imports, file).into_iter().filter(leads_back).collect();
+        if !circle.is_empty() {
+            circles.insert(circle);
+        }
+    }
+    circles
+}
+
+#[test]
+fn no_files_of_a_folder_import_each_other_in_a_circle() {
+    let texts: Vec<(PathBuf, String)> = files(Path::new("src"), "rs")
+        .into_iter()
+        .filter(|path| !path.ends_with("mod.rs") && module_of(path).len() > 1)
+        .map(|path| (path.clone(), std::fs::read_to_string(path).expect("a file")))
+        .collect();
+    let all: BTreeSet<String> = texts.iter().map(|(path, _)| module_of(path).join("::")).collect();
+    let of_file = |(path, text): &(PathBuf, String)| {
+        let module = module_of(path);
+        (module.join("::"), imports(&module, text, &all))
+    };
+    let imports = texts.iter().map(of_file).collect();
+    assert_eq!(circles(&imports), BTreeSet::<Vec<&str>>::new(), "a file imports only files below it");
+}
+
+#[test]
+fn a_circle_of_files_is_found_however_long_it_is() {
+    let all: BTreeSet<String> = ["h::a", "h::b", "h::b::c", "h::d"].map(str::to_owned).into();
+    let a = imports(&["h", "a"], "use super::b::X; mod tests { use super::*; }", &all);
+    let b = imports(&["h", "b"], "mod c; use c::Y;\n#[cfg(test)]\nmod tests { use crate::h::d::Z; }", &all);
+    let c = imports(&["h", "b", "c"], "fn f(x: crate::h::a::T) {}", &all);
+    let d = imports(&["h", "d"], "use super::a;", &all);
+    let imports = [("h::a", a), ("h::b", b), ("h::b::c", c), ("h::d", d)].map(|(name, all)| (name.to_owned(), all));
+    assert_eq!(circles(&imports.into()), BTreeSet::from([vec!["h::a", "h::b", "h::b::c"]]));
+}
+
 #[test]
 fn no_file_is_longer_than_450_lines() {
     for path in files(Path::new("src"), "rs").into_iter().chain(files(Path::new("src"), "lua")) {
@@ -360,8 +428,8 @@ fn no_test_of_the_tools_is_marked_as_the_other_harness_wants_it() {
 fn the_reader_finds_every_path_however_it_is_written() {
     let paths = |module: &[&str], text: &str| Source::read(text).paths(module);
     assert_eq!(
-        paths(&["a", "b"], "use crate::{store::X, words::{self, Y as Z}};"),
-        ["crate::store::X", "crate::words::self", "crate::words::Y"]
+        paths(&["a", "b"], "use crate::{store::X, model::{self, Y as Z}};"),
+        ["crate::store::X", "crate::model::self", "crate::model::Y"]
     );
     assert_eq!(paths(&["a", "b"], "use super::{c, super::d::*};"), ["crate::a::c", "crate::d::*"]);
     assert_eq!(paths(&["a"], "mod tests { use super::*; } use super::b;"), ["crate::a::*", "crate::b"]);
@@ -378,9 +446,9 @@ fn the_reader_finds_every_path_however_it_is_written() {
 fn the_layers_are_guarded_in_every_direction() {
     let faults = |path: &str, text: &str| faults(Path::new(path), text);
     for (path, text) in [
-        ("src/store/ops.rs", "use crate::{config::A, loops::B};"),
+        ("src/store/jobs/push.rs", "use crate::{config::A, loops::B};"),
         ("src/config/server.rs", "use crate::store::A;"),
-        ("src/words/policy.rs", "fn f(x: crate::config::A) {}"),
+        ("src/model/policy.rs", "fn f(x: crate::config::A) {}"),
         ("src/daemon/mod.rs", "use super::cli::A;"),
         ("src/worker/mod.rs", "use crate::loops::progress::A;"),
         ("src/loops/pacer.rs", "use super::{progress::A, reaper::B};"),
@@ -400,7 +468,7 @@ fn the_layers_are_guarded_in_every_direction() {
         ("src/cli/push.rs", "use super::{Exit, connect}; use crate::cli::Failure;"),
         ("src/loops/pacer.rs", "use crate::loops::{notes::Notes, progress::Progress}; mod tests { use super::*; }"),
         ("src/store/mod.rs", "use redis::Value; mod tests { use super::*; }"),
-        ("src/store/ops.rs", "call(\"drip_push\", \":queue:\")"),
+        ("src/store/jobs/push.rs", "call(\"drip_push\", \":queue:\")"),
         ("src/daemon/mod.rs", "/// calls `drip_push`: \"drip:queue:\"\nuse crate::system::built_in_redis::X;"),
     ] {
         assert_eq!(faults(path, text), [""; 0], "{path}: {text}");

@@ -105,6 +105,26 @@ fn free_names_are_those_that_are_no_locals() {
     assert_eq!(found, ["d", "f", "h"].map(str::to_owned).into());
 }
 
+/// The folders of the library, the lowest first: a file needs files of its own folder and of those before it.
+const FOLDERS: [&str; 15] = [
+    "base", "pace", "limiter", "policy", "context", "route", "limits", "state", "tree", "queue", "control", "dispatch",
+    "jobs", "view", "register",
+];
+
+#[test]
+fn each_folder_of_the_library_needs_those_before_it_and_no_other() {
+    let folder = |name: &str| {
+        let first = name.split('.').next().unwrap_or_default().to_owned();
+        let at = FOLDERS.iter().position(|folder| *folder == first);
+        at.unwrap_or_else(|| panic!("{first}: say in FOLDERS where it belongs"))
+    };
+    for (file, source) in &sources() {
+        for need in needs_of(source) {
+            assert!(folder(need) <= folder(file), "{file} needs {need}, which is in a folder above it");
+        }
+    }
+}
+
 #[test]
 fn each_file_of_the_library_names_what_it_uses_and_nothing_else() {
     let (lua, sources) = (mlua::Lua::new(), sources());
@@ -155,4 +175,40 @@ fn each_lua_file_is_a_block_with_one_table_and_the_chunk_keeps_few_names() {
         all += locals;
     }
     assert!((20..120).contains(&all), "{all} names; Lua allows 200");
+}
+
+/// A function of another file that is not there would be found only when it is called.
+#[test]
+fn whatever_a_lua_file_calls_of_another_is_there() {
+    let source = dripd::store::library::SOURCE;
+    let lines: Vec<&str> = source.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+    let code = lines.join("\n");
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let modules: BTreeSet<&str> = code
+        .lines()
+        .filter_map(|line| line.strip_prefix("local ")?.strip_suffix(" = {}"))
+        .filter(|name| name.chars().all(is_word))
+        .collect();
+    assert!(modules.len() > 50, "{modules:?}");
+    let mut calls = 0;
+    for (at, _) in code.match_indices('(') {
+        let path = code[..at].rsplit(|c: char| !is_word(c) && c != '.').next().unwrap_or_default();
+        let Some((module, name)) = path.split_once('.') else { continue };
+        let file = code[..at].rsplit("\nlocal ").next().unwrap_or_default();
+        let is_other =
+            [format!("local {module} ="), format!("local {module},")].iter().any(|local| file.contains(local));
+        if !modules.contains(module) || name.contains('.') || is_other {
+            continue;
+        }
+        calls += 1;
+        let is_made = ["(", " =", ","].iter().any(|end| {
+            code.match_indices(&format!("{module}.{name}{end}")).any(|(at, _)| {
+                let line = code[..at].rsplit('\n').next().unwrap_or_default();
+                line.ends_with("function ")
+                    || *end != "(" && line.trim().chars().all(|c| is_word(c) || "., ".contains(c))
+            })
+        });
+        assert!(is_made, "{path} is called, and no file makes it");
+    }
+    assert!(calls > 500, "{calls} calls");
 }

@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use dripd::words::ready_window::ReadyWindow;
+use dripd::model::ready_window::ReadyWindow;
 use redis::{Connection, FromRedisValue, RedisError, ToRedisArgs, Value};
 
 /// A moment to count from in tests that hold the clock: some day in 2025, in microseconds.
@@ -53,10 +53,11 @@ pub fn signal(pid: u32, name: &str) {
 }
 
 /// A port that nobody listens on now, and never the same one twice soon. It is below those that the system hands out by itself: a connection
-/// of somebody else cannot take it before the server that it is for does. The first one differs from run to run.
+/// of somebody else cannot take it before the server that it is for does, and above 10080, which browsers refuse. The first one differs from run
+/// to run.
 pub fn free_port() -> u16 {
-    const FIRST: u16 = 10_000;
-    const COUNT: u16 = 20_000;
+    const FIRST: u16 = 10_100;
+    const COUNT: u16 = 19_900;
     static NEXT: OnceLock<AtomicU64> = OnceLock::new();
     let next = NEXT.get_or_init(|| AtomicU64::new(RandomState::new().hash_one(std::process::id())));
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
@@ -197,7 +198,7 @@ pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| {
         let server = Server::start(&["--appendonly", "yes", "--appendfsync", "no"]);
-        load(&mut server.connect());
+        load_source(&mut server.connect(), dripd::store::library::SOURCE);
         server
     })
 }
@@ -207,12 +208,14 @@ pub fn server() -> &'static Server {
 pub fn load_library(connection: &mut Connection) {
     let (_, port): (String, u16) = redis::cmd("CONFIG").arg("GET").arg("port").query(connection).expect("its port");
     assert_ne!(port, server().port, "the server of all tests");
-    load(connection);
+    load_source(connection, dripd::store::library::SOURCE);
+    crate::twin::reload();
 }
 
-fn load(connection: &mut Connection) {
+/// Load a library.
+pub fn load_source(connection: &mut Connection, source: &str) {
     let mut load = redis::cmd("FUNCTION");
-    load.arg("LOAD").arg("REPLACE").arg(dripd::store::library::SOURCE);
+    load.arg("LOAD").arg("REPLACE").arg(source);
     load.query::<String>(connection).expect("the library loads");
 }
 
@@ -282,7 +285,7 @@ impl Case {
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let prefix = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { redis: server().connect(), prefix }
+        Self { redis: crate::twin::connect().unwrap_or_else(|| server().connect()), prefix }
     }
 
     /// A case under a configuration in the words of `config.toml`.
@@ -296,6 +299,13 @@ impl Case {
     pub fn on(server: &Server, toml: &str) -> Self {
         let mut case = Self { redis: server.connect(), prefix: "t".to_owned() };
         load_library(&mut case.redis);
+        assert_eq!(case.configure(toml), 1, "stored");
+        case
+    }
+
+    /// Another space on the server of this one.
+    pub fn beside(server: &Server, prefix: &str, toml: &str) -> Self {
+        let mut case = Self { redis: server.connect(), prefix: prefix.to_owned() };
         assert_eq!(case.configure(toml), 1, "stored");
         case
     }
@@ -335,7 +345,13 @@ impl Case {
     pub fn try_cmd<T: FromRedisValue>(&mut self, words: &[&str]) -> Result<T, RedisError> {
         let mut cmd = redis::cmd(words[0]);
         cmd.arg(&words[1..]);
-        cmd.query(&mut self.redis)
+        self.send(&cmd)
+    }
+
+    fn send<T: FromRedisValue>(&mut self, command: &redis::Cmd) -> Result<T, RedisError> {
+        let reply = command.query::<Value>(&mut self.redis);
+        crate::twin::also(&mut self.redis, &self.prefix, command, reply.as_ref());
+        redis::from_redis_value(reply?).map_err(RedisError::from)
     }
 
     /// Call a function; keys are given without their prefix.
@@ -353,8 +369,9 @@ impl Case {
         let keys: Vec<_> = keys.iter().map(|key| self.key(key)).collect();
         let mut cmd = redis::cmd("FCALL");
         cmd.arg(name).arg(keys.len()).arg(keys).arg(args);
-        redis::from_redis_value(crate::roles::call(&mut self.redis, &self.prefix, name, &cmd)?)
-            .map_err(RedisError::from)
+        let reply = crate::roles::call(&mut self.redis, &self.prefix, name, &cmd);
+        crate::twin::also(&mut self.redis, &self.prefix, &cmd, reply.as_ref());
+        redis::from_redis_value(reply?).map_err(RedisError::from)
     }
 
     /// The code of the error that a call is refused with.
@@ -369,7 +386,7 @@ impl Case {
     /// A plain push.
     pub fn lpush(&mut self, bucket: &str, jobs: &[&str]) -> i64 {
         let queue = self.queue(bucket);
-        redis::cmd("LPUSH").arg(queue).arg(jobs).query(&mut self.redis).expect("LPUSH")
+        self.send(redis::cmd("LPUSH").arg(queue).arg(jobs)).expect("LPUSH")
     }
 
     /// An atomic push at a time.
@@ -425,8 +442,11 @@ impl Case {
 
     /// Drains at a time until nothing more is to be done then; all of it added up.
     pub fn settle_at(&mut self, now: u64) -> Drained {
-        let mut sum = self.drain_at(now);
+        const MOST: usize = 10_000;
+        let (mut sum, mut calls) = (self.drain_at(now), 1);
         while sum.wait_us == 0 {
+            calls += 1;
+            assert!(calls < MOST, "after {MOST} drains at {now} there is still something to be done");
             let more = self.drain_at(now);
             sum = Drained {
                 wait_us: more.wait_us,
@@ -439,7 +459,7 @@ impl Case {
 
     pub fn stream(&mut self, name: &str) -> Vec<Entry> {
         let key = self.key(name);
-        let reply: Entries = redis::cmd("XRANGE").arg(key).arg("-").arg("+").query(&mut self.redis).expect("XRANGE");
+        let reply: Entries = self.send(redis::cmd("XRANGE").arg(key).arg("-").arg("+")).expect("XRANGE");
         reply.into_iter().map(|(id, fields)| Entry { id, fields: fields.into_iter().collect() }).collect()
     }
 

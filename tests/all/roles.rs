@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 
 use dripd::config::{Config, Environment};
+use dripd::model::forward::Forward;
 use dripd::store::acl::Role;
-use dripd::words::forward::Forward;
 use redis::{Connection, RedisError, Value};
 
 use crate::rig::partition;

@@ -12,7 +12,7 @@
 # Where this cannot be done it prints "SKIPPED: why" and exits 77; 137 means that it took longer than LIMIT seconds.
 set -uo pipefail
 
-LIMIT=${LIMIT:-240} # against one that hangs: twenty seconds on a quiet machine, and a busy one needs several times that
+LIMIT=${LIMIT:-400} # against one that hangs: twenty seconds on a quiet machine, and a busy one needs several times that
 SYSTEMD=/lib/systemd/systemd
 NAMESPACES=(--mount --pid --fork --uts --ipc --net --cgroup)
 

@@ -33,6 +33,9 @@ mod roles;
 #[path = "../all/shell.rs"]
 #[allow(dead_code)] // the same
 mod shell;
+#[path = "../all/twin.rs"]
+#[allow(dead_code)] // the same
+mod twin;
 
 mod clients;
 mod dashboard;

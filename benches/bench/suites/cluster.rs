@@ -6,10 +6,10 @@ use std::io;
 use std::net::TcpListener;
 use std::time::Duration;
 
+use dripd::model::bucket::BucketName;
+use dripd::model::partitioning::{self, Partitioning};
+use dripd::model::route::Route;
 use dripd::store::Layout;
-use dripd::words::bucket::BucketName;
-use dripd::words::cut::{self, Cut};
-use dripd::words::policy::Route;
 
 use super::drain::{dispatch_times, rate_of};
 use super::lab::{Daemon, Server, spent, wait_for};
@@ -40,7 +40,7 @@ struct System {
 
 /// The range of slots that each of some primaries has, so that all have as many partitions; and which of them has each partition.
 fn dealt(primaries: usize) -> (Vec<(u16, u16)>, Vec<usize>) {
-    let slot_of = |number: u8| cut::key_slot(number.to_string().as_bytes());
+    let slot_of = |number: u8| partitioning::key_slot(number.to_string().as_bytes());
     let mut numbers: Vec<u8> = (0..PARTITIONS).collect();
     numbers.sort_by_key(|number| slot_of(*number));
     let mut homes = vec![0; numbers.len()];
@@ -57,7 +57,7 @@ fn dealt(primaries: usize) -> (Vec<(u16, u16)>, Vec<usize>) {
 
 impl System {
     fn one(partitions: u8) -> io::Result<Self> {
-        let layout = Layout::new("drip", Cut { partitions, by: 0 });
+        let layout = Layout::new("drip", Partitioning { partitions, by: 0 });
         let homes = vec![0; usize::from(partitions)];
         Ok(Self { servers: vec![Server::start()?], layout, homes, is_cluster: false })
     }
@@ -74,7 +74,7 @@ impl System {
     fn cluster(primaries: usize) -> io::Result<Self> {
         let nodes = (0..primaries).map(|_| Self::node()).collect::<io::Result<Vec<_>>>()?;
         let (servers, buses): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
-        let layout = Layout::new("drip", Cut { partitions: PARTITIONS, by: 0 });
+        let layout = Layout::new("drip", Partitioning { partitions: PARTITIONS, by: 0 });
         let (ranges, homes) = dealt(servers.len());
         let first = servers[0].port.to_string();
         for (server, (from, to)) in servers.iter().zip(&ranges) {
@@ -116,7 +116,7 @@ impl System {
         } else {
             format!("url = 'redis://127.0.0.1:{}'", self.servers[0].port)
         };
-        let partitions = self.layout.cut().partitions;
+        let partitions = self.layout.partitioning().partitions;
         let cut = if partitions > 1 { format!("partitions = {partitions}") } else { String::new() };
         let daemon = self.servers[0].daemon_of(&format!("{place}\n{cut}"), policies)?;
         daemon.wait_until_it_serves()?;

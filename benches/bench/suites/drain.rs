@@ -3,7 +3,7 @@
 
 use std::io;
 
-use dripd::words::policy::Route;
+use dripd::model::route::Route;
 
 use super::in_redis::emptied;
 use super::lab::{Daemon, Server, keys, queue, spent, wait_for};

@@ -8,8 +8,8 @@ use super::drain::{push_plainly, schedule, wait_for_jobs};
 use super::lab::{Daemon, Server, keys, wait_for};
 use super::report::{Bound, Report, Row};
 use super::wire::{Load, Wire, parts};
+use dripd::model::route::Route;
 use dripd::store::keys::GROUP;
-use dripd::words::policy::Route;
 
 const BUCKETS: usize = 100_000;
 

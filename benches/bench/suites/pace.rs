@@ -11,7 +11,7 @@ use super::measure::{Floor, Over, PAIRS, Spread, Times};
 use super::report::{Bound, Report, Row, figure};
 use super::taken::{Dispatch, lateness, take_until};
 use super::wire::{Load, Wire, parts, text};
-use dripd::words::policy::Policy;
+use dripd::model::policy::Policy;
 
 /// What does not count after the last push.
 const WARM_UP: Duration = Duration::from_millis(500);

@@ -12,8 +12,8 @@ use super::lab::{Server, keys, queue};
 use super::measure::{Spread, Times};
 use super::report::{Compared, Report};
 use super::wire::{Load, parts, text};
+use dripd::model::route::Route;
 use dripd::store::keys::GROUP;
-use dripd::words::policy::Route;
 
 const DIRECTORY: &str = "benches/peers";
 const ROUNDS: usize = 3;

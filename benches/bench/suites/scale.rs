@@ -4,7 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use dripd::words::policy::Route;
+use dripd::model::route::Route;
 
 use super::drain::{dispatches_a_second, schedule, wait_for_jobs};
 use super::lab::{Daemon, Server, keys, queue, spent};

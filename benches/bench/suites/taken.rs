@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::lab::keys;
 use super::measure::{Over, Times};
 use super::wire::{Reply, Wire, parts, text};
+use dripd::model::route::Route;
 use dripd::store::keys::GROUP;
-use dripd::words::policy::Route;
 
 /// How often the worker takes what is there. It does not block: a reader that Redis must wake for every dispatch is another
 /// load than the one to be measured.

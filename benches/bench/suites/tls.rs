@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use dripd::config::{Config, Environment};
+use dripd::model::bucket::BucketName;
 use dripd::store::{Address, Layout, Store};
-use dripd::words::bucket::BucketName;
 use rcgen::CertifiedKey;
 use tokio::runtime::Runtime;
 

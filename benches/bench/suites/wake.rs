@@ -10,8 +10,8 @@ use super::lab::{Server, keys, queue, spent};
 use super::measure::{Cost, Over, PAIRS, Pairs, Times};
 use super::report::{Bound, Report, Row};
 use super::wire::{Wire, parts};
+use dripd::model::route::Route;
 use dripd::store::keys::GROUP;
-use dripd::words::policy::Route;
 
 const POLICIES: &str = "[defaults]\nrate = \"1000/s\"\n";
 

@@ -9,8 +9,8 @@ use super::measure::{Costs, Over};
 use super::report::{Report, Row};
 use super::wire::{Load, Wire, parts, text};
 use super::{FAST, JOB};
+use dripd::model::route::Route;
 use dripd::store::keys::GROUP;
-use dripd::words::policy::Route;
 
 const BUCKETS: usize = 10;
 

@@ -1,19 +1,20 @@
 //! `dripd dead list`: what the dead stream holds, for a person or as JSON, safe to show whatever the bytes are.
 
 use std::io::{ErrorKind, Write as _};
+use std::ops::ControlFlow;
 
 use clap::Args;
 
 use super::super::{Exit, Failure, connect, say_err};
-use super::Which;
 use crate::cli::args::whole;
 use crate::config::Config;
-use crate::operate::dead::{known_as, others};
-use crate::operate::letter::as_json;
+use crate::model::entry::EntryId;
+use crate::model::escape::{escaped, escaped_json, excerpt};
+use crate::operate::dead::{DeadListRequest, Listed};
+use crate::operate::dead_filter::{DeadFilter, known_as};
+use crate::operate::letter::{DeadLetter, others};
 use crate::operate::moment::rfc3339;
 use crate::store::dead::Letter;
-use crate::words::entry::EntryId;
-use crate::words::shown::{excerpt, shown};
 
 /// How much of a job people see, in bytes, and of anything else.
 const JOB_SHOWN: usize = 300;
@@ -23,7 +24,7 @@ const TEXT_SHOWN: usize = 1_000;
 #[derive(Debug, Args)]
 pub(super) struct List {
     #[command(flatten)]
-    which: Which,
+    filter: DeadFilter,
     /// How many at most
     #[arg(long, value_name = "N", default_value = "100", value_parser = whole::<u64>(1, u64::MAX))]
     limit: u64,
@@ -38,34 +39,29 @@ pub(super) struct List {
 impl List {
     pub(super) async fn run(self, config: &Config) -> Result<Exit, Failure> {
         let mut store = connect(config).await?;
-        let (mut left, mut last) = (self.limit, None);
-        if let Some(mut filter) = self.which.wanted().filter(&mut store).await? {
-            filter.after = self.after;
-            loop {
-                // One more than is shown tells whether there is another page.
-                let page = store.dead_page(&filter, left.saturating_add(1)).await?;
-                for letter in &page.letters {
-                    // Letters of several partitions may have one id: they stand on one page.
-                    if left == 0 && last != Some(letter.entry) {
-                        let last: Option<EntryId> = last;
-                        say_err(&format!("more: --after {}", last.expect("one was shown")));
-                        return Ok(Exit::Done);
-                    }
-                    match write(&if self.json { as_json(letter) + "\n" } else { in_words(letter) }) {
-                        Err(why) if why.kind() == ErrorKind::BrokenPipe => return Ok(Exit::Done), // enough was read
-                        other => other?,
-                    }
-                    (left, last) = (left.saturating_sub(1), Some(letter.entry));
-                }
-                let Some(next) = page.next else { break };
-                filter.after = Some(next);
+        let request = DeadListRequest { filter: self.filter, after: self.after, limit: self.limit };
+        let mut is_closed = false;
+        let show = |letter: &Letter| {
+            let text = if self.json { as_json(letter) + "\n" } else { in_words(letter) };
+            match write(&text) {
+                Err(why) if why.kind() == ErrorKind::BrokenPipe => is_closed = true, // enough was read
+                written => written?,
             }
-        }
-        if last.is_none() {
-            say_err("no dead letter is found");
+            Ok::<_, Failure>(if is_closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        };
+        match request.run(&mut store, show).await? {
+            _ if is_closed => {}
+            Listed { last: None, .. } => say_err("no dead letter is found"),
+            Listed { last: Some(last), has_more: true } => say_err(&format!("more: --after {last}")),
+            Listed { .. } => {}
         }
         Ok(Exit::Done)
     }
+}
+
+/// A letter on one line of JSON, in which every character is escaped that a terminal or a reader could take amiss.
+fn as_json(letter: &Letter) -> String {
+    escaped_json(&serde_json::to_string(&DeadLetter::of(letter)).expect("texts and numbers"))
 }
 
 fn write(text: &str) -> std::io::Result<()> {
@@ -87,7 +83,7 @@ fn in_words(letter: &Letter) -> String {
     let job = letter.field("job").map(|job| excerpt(job, JOB_SHOWN));
     out += &format!("    {}\n", job.unwrap_or_else(|| "(no job)".to_owned()));
     for (name, value) in others(letter) {
-        out += &format!("    {}: {}\n", shown(name), excerpt(value, JOB_SHOWN));
+        out += &format!("    {}: {}\n", escaped(name), excerpt(value, JOB_SHOWN));
     }
     out
 }

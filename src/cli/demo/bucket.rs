@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::words::bucket::BucketName;
-use crate::words::rate::Rate;
+use crate::model::bucket::BucketName;
+use crate::model::rate::Rate;
 
 /// A rate is taken over at least so long, and over at least so many intervals.
 const RATE_OVER_US: u64 = 500_000;

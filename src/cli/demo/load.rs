@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 use super::bucket::{Bucket, Taken, now_us};
 use super::stage::Stage;
 use crate::cli::{Exit, Failure};
+use crate::model::bucket::BucketName;
+use crate::model::route::Route;
 use crate::store::change::SlowDown;
-use crate::store::ops::{Fail, Throttled};
+use crate::store::jobs::work::{Fail, Throttled};
 use crate::store::{Address, Layout, Partition, Store, StoreError};
-use crate::words::bucket::BucketName;
-use crate::words::policy::Route;
 
 const WORKERS: usize = 4;
 
@@ -28,8 +28,8 @@ const TAKES_FOR: Duration = Duration::from_millis(50);
 /// A bucket that holds more than it may is looked at again and again, but not for longer than this.
 const LOOKS_FOR: Duration = Duration::from_secs(1);
 
-/// What a worker tells.
-pub(super) enum Told {
+/// What a worker reports.
+pub(super) enum WorkerEvent {
     /// It did a job.
     Took(BucketName, Taken),
     /// It was refused a job, gave it back, and everything under the budget slows down.
@@ -41,8 +41,8 @@ pub(super) enum Told {
 pub(super) struct Refused {
     /// When it left its bucket.
     pub(super) left_us: u64,
-    /// When Redis had been told.
-    pub(super) told_us: u64,
+    /// Between which moments Redis was told.
+    pub(super) told_us: (u64, u64),
 }
 
 /// That the next job is refused: by which budget, and for how long.
@@ -51,7 +51,7 @@ type Refusal = Arc<Mutex<Option<Throttled>>>;
 pub(super) struct Load {
     store: Store,
     workers: JoinSet<Result<(), StoreError>>,
-    told: UnboundedReceiver<Told>,
+    events: UnboundedReceiver<WorkerEvent>,
     refusal: Refusal,
     is_away: watch::Sender<bool>,
 }
@@ -59,7 +59,7 @@ pub(super) struct Load {
 impl Load {
     /// Start the workers.
     pub(super) fn start(stage: &Stage, store: Store) -> Self {
-        let ((sender, told), refusal) = (unbounded_channel(), Refusal::default());
+        let ((sender, events), refusal) = (unbounded_channel(), Refusal::default());
         let (mut workers, partition) = (JoinSet::new(), Layout::of(&stage.config.redis).authority());
         let (is_away, away) = watch::channel(false);
         for n in 0..WORKERS {
@@ -67,7 +67,7 @@ impl Load {
             let worker = Worker { name, sender: sender.clone(), refusal: Arc::clone(&refusal), away: away.clone() };
             workers.spawn(worker.work(address, partition.clone()));
         }
-        Self { store, workers, told, refusal, is_away }
+        Self { store, workers, events, refusal, is_away }
     }
 
     /// The workers stop taking jobs, or take them again.
@@ -90,19 +90,19 @@ impl Load {
     }
 
     /// What a worker tells next.
-    pub(super) async fn next(&mut self) -> Result<Told, Failure> {
+    pub(super) async fn next(&mut self) -> Result<WorkerEvent, Failure> {
         tokio::select! {
             Some(ended) = self.workers.join_next() => {
                 let why = match ended { Ok(Err(why)) => why.to_string(), other => format!("{other:?}") };
                 Err(Failure::new(Exit::Failed, format!("a worker of the demo ended: {why}")))
             }
-            Some(told) = self.told.recv() => Ok(told),
+            Some(event) = self.events.recv() => Ok(event),
         }
     }
 
-    /// What a worker told already.
-    pub(super) fn at_hand(&mut self) -> Option<Told> {
-        self.told.try_recv().ok()
+    /// An event that is there already.
+    pub(super) fn at_hand(&mut self) -> Option<WorkerEvent> {
+        self.events.try_recv().ok()
     }
 
     /// A burst: one plain push, judged by its reply as any producer would. A job is its own number.
@@ -135,15 +135,15 @@ impl Load {
     /// Stop the workers, and hand over what they still did. Replies what Redis tells of rejected jobs.
     pub(super) async fn end(mut self, buckets: &mut [Bucket]) -> Result<BTreeMap<String, u64>, StoreError> {
         self.workers.shutdown().await;
-        while let Some(told) = self.at_hand() {
-            told.note(buckets);
+        while let Some(event) = self.at_hand() {
+            event.note(buckets);
         }
         self.watch(buckets).await?;
         self.store.rejected().await
     }
 }
 
-impl Told {
+impl WorkerEvent {
     /// Put a job that was done where it belongs. Replies a refusal.
     pub(super) fn note(self, buckets: &mut [Bucket]) -> Option<(BucketName, Refused)> {
         match self {
@@ -161,7 +161,7 @@ impl Told {
 /// One of the workers.
 struct Worker {
     name: String,
-    sender: UnboundedSender<Told>,
+    sender: UnboundedSender<WorkerEvent>,
     refusal: Refusal,
     away: watch::Receiver<bool>,
 }
@@ -186,12 +186,13 @@ impl Worker {
                 let refused = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(throttled) = refused {
                     let fail = Fail { throttled: Some(throttled), reason: "429".to_owned(), ..Fail::default() };
+                    let asked_us = now_us();
                     store.fail(&route, &job.entry, &fail).await?;
-                    let refused = Refused { left_us: job.at_us, told_us: now_us() };
-                    let _ = self.sender.send(Told::Refused(bucket, refused));
+                    let refused = Refused { left_us: job.at_us, told_us: (asked_us, now_us()) };
+                    let _ = self.sender.send(WorkerEvent::Refused(bucket, refused));
                 } else {
                     let taken = Taken { number, due_us: job.due_us, at_us: job.at_us, handed_us };
-                    let _ = self.sender.send(Told::Took(bucket, taken));
+                    let _ = self.sender.send(WorkerEvent::Took(bucket, taken));
                     store.ack(&route, &job.entry).await?;
                 }
             }

@@ -32,11 +32,11 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 pub(super) struct Demo {
     #[command(subcommand)]
-    what: Option<What>,
+    kind: Option<Kind>,
 }
 
 #[derive(Debug, Clone, Copy, Subcommand)]
-enum What {
+enum Kind {
     /// Show budgets: a provider that three accounts share, a flood in one of them, a 429
     Tree,
 }
@@ -70,7 +70,7 @@ fn ticks() -> Interval {
 impl Demo {
     pub(super) async fn run(self) -> Result<Exit, Failure> {
         let mut signals = Signals::listen()?;
-        let policies = self.what.map_or_else(drip::policies, |What::Tree| tree::POLICIES.to_owned());
+        let policies = self.kind.map_or_else(drip::policies, |Kind::Tree| tree::POLICIES.to_owned());
         let mut stage = Stage::new(&policies)?;
         let mut view = Screen::open().map_or(View::Lines, View::Screen);
         let mut keys = matches!(view, View::Screen(_)).then(Keys::listen);
@@ -81,9 +81,9 @@ impl Demo {
             }
         };
         let course = async {
-            match self.what {
+            match self.kind {
                 None => drip::play(&mut stage, &mut view).await,
-                Some(What::Tree) => tree::play(&mut stage, &mut view).await,
+                Some(Kind::Tree) => tree::play(&mut stage, &mut view).await,
             }
         };
         let interrupted = || Err(Failure::new(Exit::Interrupted, "interrupted"));

@@ -1,6 +1,6 @@
 //! Promise 1, checked from the times at which jobs left: in every window of length W at most `1 + (W + catch_up) / interval` do.
 
-use crate::words::rate::Rate;
+use crate::model::rate::Rate;
 
 /// The width of a window that holds too many of some times in their order, to within a microsecond.
 ///

@@ -52,12 +52,12 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Journal {
         if Fields.format_fields(Writer::new(&mut line), event).is_err() {
             return;
         }
-        let mut told = Told::default();
-        event.record(&mut told);
+        let mut fields = RecordFields::default();
+        event.record(&mut fields);
         let Some(message) = event.metadata().fields().field("message") else { return };
         let mut values: [(&Field, Option<&dyn Value>); MOST_FIELDS] = [(&message, None); MOST_FIELDS];
         values[0].1 = Some(&line);
-        for (place, (field, value)) in values[1..].iter_mut().zip(&told.0) {
+        for (place, (field, value)) in values[1..].iter_mut().zip(&fields.0) {
             *place = (field, Some(value));
         }
         self.0.on_event(&Event::new(event.metadata(), &event.metadata().fields().value_set(&values)), context);
@@ -66,9 +66,9 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Journal {
 
 /// The fields of a record but its message.
 #[derive(Default)]
-struct Told(Vec<(Field, String)>);
+struct RecordFields(Vec<(Field, String)>);
 
-impl Visit for Told {
+impl Visit for RecordFields {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() != "message" {
             self.0.push((field.clone(), value.to_owned()));

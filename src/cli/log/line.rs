@@ -7,7 +7,7 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
-use crate::words::shown;
+use crate::model::escape;
 
 /// Fields as `name=value`, so that a line can be taken apart again: a value with anything but plain characters is quoted, and
 /// nothing begins a new line.
@@ -38,7 +38,7 @@ impl Line<'_> {
 impl Visit for Line<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
-            "message" => self.write(format_args!("{}", shown::line(value))),
+            "message" => self.write(format_args!("{}", escape::line(value))),
             name => self.write(format_args!("{name}={}", quoted(value))),
         }
     }
@@ -46,7 +46,7 @@ impl Visit for Line<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let value = format!("{value:?}");
         match field.name() {
-            "message" => self.write(format_args!("{}", shown::line(&value))),
+            "message" => self.write(format_args!("{}", escape::line(&value))),
             name if is_plain(&value) => self.write(format_args!("{name}={value}")),
             name => self.write(format_args!("{name}={}", quoted(&value))),
         }
@@ -54,13 +54,13 @@ impl Visit for Line<'_> {
 }
 
 fn is_plain(value: &str) -> bool {
-    let is_odd = |c: char| c.is_whitespace() || !shown::is_seen(c) || c == '"' || c == '=';
+    let is_odd = |c: char| c.is_whitespace() || !escape::is_visible(c) || c == '"' || c == '=';
     !value.is_empty() && !value.contains(is_odd)
 }
 
 /// A value in quotes, of which nothing is hidden.
 fn quoted(value: &str) -> String {
-    shown::line(&format!("{value:?}")).into_owned()
+    escape::line(&format!("{value:?}")).into_owned()
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Exit, Failure};
+use crate::model::escape::escaped_json;
 use crate::store::acl::Role;
-use crate::words::shown::shown_json;
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -73,8 +73,8 @@ impl Log {
 }
 
 impl Started {
-    /// What a command of a role came to that tried something. Where records are more than lines for people, a failure is one of them too.
-    pub(super) fn end(self, tried: &str, role: Role, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
+    /// The end of a command of a role. Where records are more than lines for people, a failure is one of them too.
+    pub(super) fn end(self, action: &str, role: Role, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
         let failure = match done {
             Err(failure) if self != Self::Text => failure,
             done => return done,
@@ -83,7 +83,7 @@ impl Started {
             tracing::error!(why = failure.record(role), "failed");
         } else {
             // A bad file has a line for each problem.
-            failure.said(tried, role).lines().for_each(|line| tracing::error!("{line}"));
+            failure.said(action, role).lines().for_each(|line| tracing::error!("{line}"));
         }
         Ok(failure.exit)
     }
@@ -95,7 +95,7 @@ struct Escaped;
 
 impl std::io::Write for Escaped {
     fn write(&mut self, record: &[u8]) -> std::io::Result<usize> {
-        std::io::Write::write_all(&mut std::io::stderr(), shown_json(&String::from_utf8_lossy(record)).as_bytes())?;
+        std::io::Write::write_all(&mut std::io::stderr(), escaped_json(&String::from_utf8_lossy(record)).as_bytes())?;
         Ok(record.len())
     }
 

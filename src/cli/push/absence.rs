@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::store::Whole;
+use crate::store::Partitions;
 
 /// How often it is looked and said.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ pub(super) struct Absence(Option<Instant>);
 impl Absence {
     /// Look, at most once a minute, whether a daemon runs. Replies what to say when none does. What cannot be asked is not
     /// said: the next push finds out what is wrong.
-    pub(super) async fn look(&mut self, store: &mut Whole) -> Option<&'static str> {
+    pub(super) async fn look(&mut self, store: &mut Partitions) -> Option<&'static str> {
         if self.0.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return None;
         }

@@ -16,11 +16,11 @@ use super::fields::Fields;
 use super::lines::{Line, Lines};
 use super::refused::Refused;
 use crate::cli::say_err;
+use crate::model::bucket::BucketName;
 use crate::store::acl::Role;
-use crate::store::reply::Pushed;
+use crate::store::jobs::push::Pushed;
 use crate::store::submit::{Options, SUBMITS_MOST};
-use crate::store::{StoreError, Whole};
-use crate::words::bucket::BucketName;
+use crate::store::{Partitions, StoreError};
 
 /// How many lines, and about how many bytes of them, may be read and not yet decided.
 const MOST_LINES: usize = 1_000;
@@ -81,14 +81,14 @@ struct Waiting {
 }
 
 /// What a call did with its lines: how many went in, the first ones, and until when the rest of them waits; none: all went in.
-struct Told {
+struct PushOutcome {
     accepted: usize,
     retry_after: Option<Duration>,
     /// It would not leave before its deadline: waiting makes it no better.
     is_late: bool,
 }
 
-impl Told {
+impl PushOutcome {
     fn new(accepted: usize, retry_after: Option<Duration>) -> Self {
         Self { accepted, retry_after, is_late: false }
     }
@@ -110,7 +110,7 @@ impl Default for Queue {
 
 /// Pushes lines and keeps count of them.
 pub(super) struct Feeder {
-    store: Whole,
+    store: Partitions,
     wait: bool,
     /// Where lines go whose bucket had no room.
     to: Option<Refused>,
@@ -127,7 +127,7 @@ pub(super) struct Feeder {
 }
 
 impl Feeder {
-    pub(super) fn new(store: Whole, wait: bool, to: Option<Refused>, bar: ProgressBar) -> Self {
+    pub(super) fn new(store: Partitions, wait: bool, to: Option<Refused>, bar: ProgressBar) -> Self {
         let (queues, tally, refused) = (BTreeMap::new(), Tally::default(), Vec::new());
         Self { store, wait, to, queues, lines: 0, bytes: 0, begun: 0, tally, refused, bar, absence: Absence::default() }
     }
@@ -260,7 +260,7 @@ impl Feeder {
             let n = queue.window.min(queue.lines.len());
             let jobs: Vec<Vec<u8>> = queue.lines.iter().take(n).map(|line| line.job.clone()).collect();
             match self.push(bucket, &jobs, queue).await? {
-                Some(told) => self.settle(queue, n, &told)?,
+                Some(outcome) => self.settle(queue, n, &outcome)?,
                 None if n == 1 => {
                     let number = queue.lines.front().map_or(0, |line| line.number);
                     self.refuse_front(queue, 1);
@@ -273,11 +273,18 @@ impl Feeder {
     }
 
     /// One call; `None` when a job is too large, by a record that is younger than the beginning of this push.
-    async fn push(&mut self, bucket: &BucketName, jobs: &[Vec<u8>], queue: &Queue) -> Result<Option<Told>, String> {
+    async fn push(
+        &mut self,
+        bucket: &BucketName,
+        jobs: &[Vec<u8>],
+        queue: &Queue,
+    ) -> Result<Option<PushOutcome>, String> {
         match self.store.of(bucket).push(bucket, jobs).await {
-            Ok(all) => Ok(Some(Told::new(all.accepted, all.retry_after))),
+            Ok(all) => Ok(Some(PushOutcome::new(all.accepted, all.retry_after))),
             Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => Ok(None),
-            Err(why) if self.wait && why.stands_still() => Ok(Some(Told::new(0, Pushed::nothing_yet().retry_after))),
+            Err(why) if self.wait && why.is_retryable() => {
+                Ok(Some(PushOutcome::new(0, Pushed::nothing_yet().retry_after)))
+            }
             Err(why) => Err(failed(queue, jobs.len(), &why)),
         }
     }
@@ -291,17 +298,17 @@ impl Feeder {
             asked.filter_map(|line| Some((line.job.as_slice(), line.options.as_deref()?))).collect();
         let all = match self.store.of(bucket).submit_all(bucket, &jobs, self.wait).await {
             Ok(all) => all,
-            Err(why) if self.wait && why.stands_still() => {
-                return self.settle(queue, 1, &Told::new(0, Pushed::nothing_yet().retry_after));
+            Err(why) if self.wait && why.is_retryable() => {
+                return self.settle(queue, 1, &PushOutcome::new(0, Pushed::nothing_yet().retry_after));
             }
             Err(why) => return Err(failed(queue, n, &why)),
         };
-        for told in all {
-            match told {
+        for outcome in all {
+            match outcome {
                 Ok(submitted) => {
                     self.tally.known += u64::from(submitted.verdict == "duplicate");
-                    let told = Told::new(usize::from(submitted.is_accepted), submitted.retry_after);
-                    self.settle(queue, 1, &Told { is_late: submitted.verdict == "late", ..told })?;
+                    let outcome = PushOutcome::new(usize::from(submitted.is_accepted), submitted.retry_after);
+                    self.settle(queue, 1, &PushOutcome { is_late: submitted.verdict == "late", ..outcome })?;
                 }
                 Err(StoreError::Refused { code, .. }) if code == "TOOLARGE" => {
                     let (number, bytes) = queue.lines.front().map_or((0, 0), |line| (line.number, line.job.len()));
@@ -315,16 +322,16 @@ impl Feeder {
     }
 
     /// Count what a call did with the first `n` lines; the rest of them waits, or is rejected.
-    fn settle(&mut self, queue: &mut Queue, n: usize, told: &Told) -> Result<(), String> {
-        self.drop_front(queue, told.accepted);
-        self.tally.accepted += told.accepted as u64;
-        match told.retry_after {
-            Some(retry_after) if self.wait && !told.is_late => {
+    fn settle(&mut self, queue: &mut Queue, n: usize, outcome: &PushOutcome) -> Result<(), String> {
+        self.drop_front(queue, outcome.accepted);
+        self.tally.accepted += outcome.accepted as u64;
+        match outcome.retry_after {
+            Some(retry_after) if self.wait && !outcome.is_late => {
                 queue.not_before = Some(Instant::now() + retry_after);
-                queue.window = told.accepted.clamp(1, MOST_LINES);
+                queue.window = outcome.accepted.clamp(1, MOST_LINES);
             }
             Some(_) => {
-                let rejected = n - told.accepted;
+                let rejected = n - outcome.accepted;
                 if let Some(to) = &mut self.to {
                     to.add(queue.lines.iter().take(rejected).map(|line| line.job.as_slice()))?;
                 }

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use crate::model::bucket::BucketName;
 use crate::store::submit::Options;
-use crate::words::bucket::BucketName;
 
 /// A way into a JSON object: `.a.b`.
 #[derive(Debug, Clone)]

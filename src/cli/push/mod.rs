@@ -23,10 +23,10 @@ use fields::{Field, Fields, Source};
 use super::args::whole;
 use super::{Exit, Failure, connect, say, say_err};
 use crate::config::Config;
-use crate::store::Whole;
-use crate::store::reply::Pushed;
+use crate::model::bucket::BucketName;
+use crate::store::Partitions;
+use crate::store::jobs::push::Pushed;
 use crate::system::signals::Signals;
-use crate::words::bucket::BucketName;
 
 /// Put jobs into buckets.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub(super) struct Push {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    asked: options::Asked,
+    asked: options::JobOptions,
 }
 
 /// What is to be pushed of a file, and how.
@@ -76,7 +76,7 @@ struct Order {
 }
 
 impl Push {
-    pub(super) fn tried(&self) -> String {
+    pub(super) fn action(&self) -> String {
         match (&self.bucket, &self.file) {
             (_, Some(file)) => format!("push the lines of {}", file.display()),
             (Some(bucket), None) => format!("push to {bucket}"),
@@ -119,7 +119,7 @@ async fn push_one(
         // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
         let mut store = connect_or_stop(config, signals).await?;
         let pushed = match store.of(bucket).push(bucket, &jobs).await {
-            Err(why) if wait && why.stands_still() => Pushed::nothing_yet(),
+            Err(why) if wait && why.is_retryable() => Pushed::nothing_yet(),
             pushed => pushed?,
         };
         let Some(retry_after) = pushed.retry_after else {
@@ -141,7 +141,7 @@ async fn push_one(
 
 /// Wait until one more may be accepted, and say meanwhile where no daemon runs.
 async fn wait_for_room(
-    store: &mut Whole,
+    store: &mut Partitions,
     retry_after: Duration,
     absence: &mut Absence,
     signals: &mut Signals,
@@ -160,7 +160,7 @@ async fn wait_for_room(
 }
 
 /// Connect, unless a signal comes first: until then nothing was pushed.
-async fn connect_or_stop(config: &Config, signals: &mut Signals) -> Result<Whole, Failure> {
+async fn connect_or_stop(config: &Config, signals: &mut Signals) -> Result<Partitions, Failure> {
     tokio::select! {
         store = connect(config) => store,
         () = signals.stop() => Err(nothing_accepted()),

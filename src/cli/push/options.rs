@@ -5,13 +5,13 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::cli::args::whole;
+use crate::model::duration;
 use crate::operate::moment::Moment;
 use crate::store::submit::{Options, Start};
-use crate::words::duration;
 
-/// What is asked for a single job.
+/// Options of a single job.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct JobOptions {
     /// Its id, 1 to 200 bytes of ! to ~: a second push with the same id changes nothing for as long as `dedup` says
     #[arg(long, value_name = "ID", conflicts_with_all = ["file", "bucket_from"])]
     id: Option<String>,
@@ -50,7 +50,7 @@ fn header(text: &str) -> Result<(String, String), &'static str> {
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
-impl Asked {
+impl JobOptions {
     pub(super) fn options(self) -> Options {
         let start = self.delay.map(Start::In).or(self.at.map(Start::At));
         Options { id: self.id, start, ttl: self.ttl, cost: self.cost, headers: self.headers }

@@ -4,9 +4,9 @@ use super::absence::Absence;
 use super::{connect_or_stop, wait_for_room};
 use crate::cli::{Exit, Failure, say};
 use crate::config::Config;
+use crate::model::bucket::BucketName;
 use crate::store::submit::{Options, Submitted};
 use crate::system::signals::Signals;
-use crate::words::bucket::BucketName;
 
 /// Submit one job. With `wait` a full bucket, and a gate, are waited for; what would be late stays so.
 pub(super) async fn one(

@@ -6,19 +6,22 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::MissedTickBehavior;
 
-use crate::cli::Failure;
 use crate::cli::change::by;
-use crate::cli::stop::{Go, Stop, Way};
+use crate::cli::{Exit, Failure};
 use crate::config::Config;
-use crate::explain::{BudgetSaid, Explanation, File, Wall};
+use crate::explain::{Explanation, File, LocalTime};
+use crate::model::bucket::BucketName;
+use crate::model::glob;
+use crate::model::subject::Subject;
+use crate::operate::explain::explain_budget;
+use crate::operate::pause::{Direction, PauseRequest, ResumeRequest};
+use crate::operate::target::Target;
 use crate::store::acl::Role;
 use crate::store::figures::Figures;
 use crate::store::routes::RouteStatus;
-use crate::store::rows::{BucketNow, BudgetNow, MOST, Now};
+use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, MAX_SNAPSHOTS, Now};
 use crate::store::top::{By, KEPT, Top};
-use crate::store::{Address, Layout, StoreError, Whole};
-use crate::words::bucket::BucketName;
-use crate::words::subject::Subject;
+use crate::store::{Address, Layout, Partitions, StoreError};
 
 /// How often everything is asked for.
 const EVERY: Duration = Duration::from_secs(1);
@@ -61,9 +64,9 @@ impl Deed {
     }
 }
 
-/// Why one waits: the sentence that says what binds, and everything.
+/// Why a bucket or a budget waits: the last sentence, and all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct Explained {
     pub(super) name: String,
     pub(super) last: String,
     pub(super) text: String,
@@ -74,9 +77,9 @@ pub(super) enum News {
     Figures(Figures, Vec<RouteStatus>),
     /// The ranking, or how old it is now; `None`: there is none yet. With its order, for another one may be wanted by now.
     Ranking(By, Option<Ranked>),
-    Buckets(Now<BucketNow>),
-    Budgets(Now<BudgetNow>),
-    Said(Said),
+    Buckets(Now<BucketSnapshot>),
+    Budgets(Now<BudgetSnapshot>),
+    Explained(Explained),
     /// What became of a deed.
     Done(Result<String, String>),
     Lost(String),
@@ -103,13 +106,13 @@ pub(super) struct Feed<'a> {
 
 impl Feed<'_> {
     /// It ends only by being dropped. Any connection that it is given is used until it is lost.
-    pub(super) async fn run(mut self, store: Whole) -> Result<(), Failure> {
+    pub(super) async fn run(mut self, store: Partitions) -> Result<(), Failure> {
         let (address, layout) = (Address::of(&self.config.redis)?, Layout::of(&self.config.redis));
         let mut store = Some(store);
         loop {
             let lost = match &mut store {
                 Some(store) => self.ask(store).await.err(),
-                None => match Whole::connect(&address, &layout).await {
+                None => match Partitions::connect(&address, &layout).await {
                     Ok(found) => {
                         store = Some(found);
                         continue;
@@ -144,7 +147,7 @@ impl Feed<'_> {
     }
 
     /// Ask again and again, until a connection is lost.
-    async fn ask(&mut self, store: &mut Whole) -> Result<(), StoreError> {
+    async fn ask(&mut self, store: &mut Partitions) -> Result<(), StoreError> {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -165,7 +168,7 @@ impl Feed<'_> {
                     tokio::time::sleep(AT_LEAST).await;
                 }
                 Some(deed) = self.deeds.recv() => {
-                    let done = do_it(store, &deed).await;
+                    let done = pause_or_resume(store, &deed).await;
                     self.tell(News::Done(done)).await;
                     tick.reset_immediately();
                 }
@@ -174,7 +177,7 @@ impl Feed<'_> {
     }
 
     /// The ranking where it is a new one, then how those on the screen stand, and why the selected one waits.
-    async fn look(&mut self, store: &mut Whole) -> Result<(), StoreError> {
+    async fn look(&mut self, store: &mut Partitions) -> Result<(), StoreError> {
         let by = self.wants.borrow().by;
         let top = store.top(by, None, 0).await?;
         match top {
@@ -193,51 +196,60 @@ impl Feed<'_> {
         }
         let wants = self.wants.borrow_and_update().clone();
         if wants.is_of_budgets() {
-            let now = store.budgets_now(&wants.names[..wants.names.len().min(MOST)]).await?;
+            let now = store.budget_snapshots(&wants.names[..wants.names.len().min(MAX_SNAPSHOTS)]).await?;
             self.tell(News::Budgets(now)).await;
         } else {
-            for names in wants.names.chunks(MOST) {
-                let now = store.rows_now(names).await?;
+            for names in wants.names.chunks(MAX_SNAPSHOTS) {
+                let now = store.bucket_snapshots(names).await?;
                 self.tell(News::Buckets(now)).await;
             }
         }
         self.explain(store).await
     }
 
-    async fn explain(&mut self, store: &mut Whole) -> Result<(), StoreError> {
+    async fn explain(&mut self, store: &mut Partitions) -> Result<(), StoreError> {
         let wants = self.wants.borrow_and_update().clone();
         let Some(name) = wants.selected.as_ref().and_then(|name| BucketName::parse(name.as_bytes()).ok()) else {
             return Ok(());
         };
-        let said = if wants.is_of_budgets() {
-            match store.of(&name).explain_budget(&name).await {
+        let (last, text) = if wants.is_of_budgets() {
+            match explain_budget(store, &name).await {
                 Err(StoreError::Refused { message, .. }) => (message.clone(), message), // it is none any more
-                facts => {
-                    let facts = facts?;
-                    let said = BudgetSaid::of(&facts, &Wall::here(facts.now_us));
-                    (said.says().to_owned(), said.text())
+                explanation => {
+                    let explanation = explanation?;
+                    (explanation.says().to_owned(), explanation.text())
                 }
             }
         } else {
             let facts = store.of(&name).explain(&name).await?;
             // Whether the file at hand is in force is left out: to compare them takes the whole record.
             let file = File { name: self.config.source(), is_in_force: None };
-            let said = Explanation::of(&facts, file, &Wall::here(facts.now_us));
+            let said = Explanation::of(&facts, file, &LocalTime::here(facts.now_us));
             (said.says().last().cloned().unwrap_or_default(), said.text())
         };
-        self.tell(News::Said(Said { name: name.to_string(), last: said.0, text: said.1 })).await;
+        self.tell(News::Explained(Explained { name: name.to_string(), last, text })).await;
         Ok(())
     }
 }
 
 /// Pause or resume, as the commands do it. Replies what there is to say, with who did it.
-async fn do_it(store: &mut Whole, deed: &Deed) -> Result<String, String> {
+async fn pause_or_resume(store: &mut Partitions, deed: &Deed) -> Result<String, String> {
     let subject = deed.subject();
-    let tried = format!("{} {subject}", if deed.resumes { "resume" } else { "pause" });
-    let done = if deed.resumes {
-        Go::of(&subject).make(store, Way::Out).await
-    } else {
-        Stop::of(&subject).make(store, Way::Out).await
-    };
-    done.map(|line| format!("{line}; by {}", by())).map_err(|why| why.said(&tried, Role::Operator))
+    let action = format!("{} {subject}", if deed.resumes { "resume" } else { "pause" });
+    let (direction, by) = (Direction::Out, by());
+    let done: Result<String, Failure> = async {
+        // One bucket or budget, whatever its name looks like.
+        let target = Target::parse(subject.is_budget, &glob::of_name(subject.pattern));
+        let target = target.map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
+        if deed.resumes {
+            let request = ResumeRequest { direction, target, reason: None };
+            let changed = request.run(store, &by).await?;
+            request.describe(&changed).map_err(|why| Failure::new(Exit::Failed, why))
+        } else {
+            let request = PauseRequest { direction, target, lasts: None, reason: None };
+            Ok(request.run_counted(store, &by).await?.to_string())
+        }
+    }
+    .await;
+    done.map(|line| format!("{line}; by {by}")).map_err(|why| why.said(&action, Role::Operator))
 }

@@ -9,8 +9,8 @@ use unicode_width::UnicodeWidthStr as _;
 use super::table::{colored, short};
 use super::view::View;
 use crate::cli::columns;
+use crate::model::duration::rough;
 use crate::store::top::By;
-use crate::words::duration::rough;
 
 /// What stands between two figures.
 const GAP: &str = "  ";

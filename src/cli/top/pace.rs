@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::words::duration::show_per_period;
+use crate::model::duration::show_per_period;
 
 /// In the unit of the rate that is set where that is a plain one: `9.8/s`, `29/m`, `0/s`.
 pub(super) fn shown(per_second: f64, period_us: u64) -> String {

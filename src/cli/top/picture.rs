@@ -13,8 +13,8 @@ use super::table::colored;
 use super::view::{Mode, Ranking, View};
 use crate::cli::change::by;
 use crate::cli::columns;
+use crate::model::escape::lines;
 use crate::store::top::By;
-use crate::words::shown::lines;
 
 /// What the last line says of keys, the ones that are needed most first.
 const HINTS: [&str; 9] = [
@@ -89,7 +89,7 @@ fn wrapped(paragraph: &Paragraph, width: u16) -> usize {
 
 /// Why the selected one waits, whole.
 fn explanation(view: &View) -> Text<'static> {
-    match view.said.as_ref().filter(|said| Some(said.name.as_str()) == view.selected()) {
+    match view.explained.as_ref().filter(|said| Some(said.name.as_str()) == view.selected()) {
         Some(said) => Text::from(lines(&said.text).lines().map(|line| Line::from(line.to_owned())).collect::<Vec<_>>()),
         None => Text::from("asking Redis …"),
     }
@@ -144,7 +144,7 @@ fn sentence(view: &View) -> Line<'static> {
         (None, Some((_, why))) => Line::raw(safe(why)),
         (None, None) if matches!(view.mode, Mode::Explain(_)) => Line::default(), // it stands above
         (None, None) => {
-            let said = view.said.as_ref().filter(|said| Some(said.name.as_str()) == view.selected());
+            let said = view.explained.as_ref().filter(|said| Some(said.name.as_str()) == view.selected());
             Line::raw(said.map_or_else(String::new, |said| safe(&said.last)))
         }
     }

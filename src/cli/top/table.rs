@@ -11,11 +11,11 @@ use super::view::View;
 use super::why;
 use crate::cli::columns;
 use crate::cli::screen::has_colors;
+use crate::model::duration::{rough, show_per_period};
+use crate::model::subject::Subject;
 use crate::operate::pace::A_SECOND;
-use crate::store::rows::{BucketNow, BudgetNow, Why};
+use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Why};
 use crate::store::top::By;
-use crate::words::duration::{rough, show_per_period};
-use crate::words::subject::Subject;
 
 /// The parts of a cell that can be filled from the left.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
@@ -210,7 +210,7 @@ impl View {
         }
     }
 
-    fn bucket_cell(&self, name: &str, bucket: Option<&BucketNow>, column: Column, width: usize) -> Cell {
+    fn bucket_cell(&self, name: &str, bucket: Option<&BucketSnapshot>, column: Column, width: usize) -> Cell {
         let Some(bucket) = bucket else {
             return Cell::plain(if column == Column::Name { name } else { "" });
         };
@@ -244,7 +244,7 @@ impl View {
         })
     }
 
-    fn budget_cell(&self, name: &str, budget: Option<&BudgetNow>, column: Column, width: usize) -> Cell {
+    fn budget_cell(&self, name: &str, budget: Option<&BudgetSnapshot>, column: Column, width: usize) -> Cell {
         let Some(budget) = budget else {
             return Cell::plain(if column == Column::Name { name } else { "" });
         };

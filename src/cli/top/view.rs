@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::feed::{Deed, News, Ranked, Said, Wants};
+use super::feed::{Deed, Explained, News, Ranked, Wants};
+use crate::model::glob::{self, Glob};
+use crate::model::subject::Subject;
 use crate::operate::pace::{A_SECOND, Paces};
 use crate::store::figures::Figures;
 use crate::store::routes::RouteStatus;
-use crate::store::rows::{BucketNow, BudgetNow, Why};
+use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Why};
 use crate::store::top::{By, Place, Row, Top};
-use crate::words::glob::{self, Glob};
-use crate::words::subject::Subject;
 
 /// The name under which the pace of everything is kept: none can be the name of a bucket.
 const ALL: &str = "";
@@ -77,15 +77,15 @@ pub(super) struct View {
     pub(super) mode: Mode,
     pub(super) frozen: Option<Instant>,
     pub(super) ranking: Ranking,
-    buckets: HashMap<String, BucketNow>,
-    budgets: Vec<BudgetNow>,
+    buckets: HashMap<String, BucketSnapshot>,
+    budgets: Vec<BudgetSnapshot>,
     pub(super) figures: Option<Figures>,
     /// How the routes stand.
     pub(super) routes: Vec<RouteStatus>,
     pub(super) paces: Paces,
     /// Since when Redis does not answer, and why.
     pub(super) lost: Option<(Instant, String)>,
-    pub(super) said: Option<Said>,
+    pub(super) explained: Option<Explained>,
     /// What became of a deed.
     told: Option<(Result<String, String>, Instant)>,
     /// The names that may be selected, in their order.
@@ -111,7 +111,7 @@ impl View {
             routes: Vec::new(),
             paces: Paces::default(),
             lost: None,
-            said: None,
+            explained: None,
             told: None,
             items: Vec::new(),
             selected: None,
@@ -148,7 +148,7 @@ impl View {
             self.lost = None;
         }
         // What was on its way when the picture was frozen.
-        if self.frozen.is_some() && !matches!(news, News::Lost(_) | News::Done(_) | News::Said(_)) {
+        if self.frozen.is_some() && !matches!(news, News::Lost(_) | News::Done(_) | News::Explained(_)) {
             return;
         }
         match news {
@@ -176,7 +176,7 @@ impl View {
                 }
                 self.budgets = now.rows;
             }
-            News::Said(said) => self.said = Some(said),
+            News::Explained(explained) => self.explained = Some(explained),
             News::Done(told) => self.told = Some((told, Instant::now())),
             News::Lost(why) => {
                 let since = self.lost.take().map_or_else(Instant::now, |(since, _)| since);
@@ -276,7 +276,7 @@ impl View {
     /// Something else is shown: from its beginning, and not frozen.
     fn turn(&mut self) {
         self.ranking = Ranking::Asked;
-        (self.said, self.frozen, self.selected) = (None, None, None);
+        (self.explained, self.frozen, self.selected) = (None, None, None);
         self.budgets.clear();
         (self.at, self.offset) = (0, 0);
         self.list();
@@ -299,14 +299,14 @@ impl View {
     }
 
     /// How a bucket stands: as it is now, or as long as that has not come, as the walk found it.
-    pub(super) fn bucket(&self, name: &str) -> Option<BucketNow> {
+    pub(super) fn bucket(&self, name: &str) -> Option<BucketSnapshot> {
         self.buckets.get(name).cloned().or_else(|| {
             let found = self.ranked().iter().find(|row| row.bucket == name)?;
-            Some(BucketNow { why: why_of(found), row: found.clone(), closed_by: None, left: 0 })
+            Some(BucketSnapshot { why: why_of(found), row: found.clone(), closed_by: None, left: 0 })
         })
     }
 
-    pub(super) fn budget(&self, name: &str) -> Option<&BudgetNow> {
+    pub(super) fn budget(&self, name: &str) -> Option<&BudgetSnapshot> {
         self.budgets.iter().find(|budget| budget.budget == name)
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ratatui::style::Color;
 
 use crate::cli::columns;
-use crate::store::rows::{BucketNow, BudgetNow, Why};
-use crate::words::duration::rough;
+use crate::model::duration::rough;
+use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Why};
 
 /// What is late by more than this is worth a word.
 const LATE_US: u64 = 1_000_000;
@@ -60,7 +60,7 @@ fn is_the_daemons_part(why: &Why) -> bool {
 }
 
 /// Why a bucket waits; with no daemon, that comes before all that it could do.
-pub(super) fn of_bucket(bucket: &BucketNow, has_daemon: bool) -> Few {
+pub(super) fn of_bucket(bucket: &BucketSnapshot, has_daemon: bool) -> Few {
     let row = &bucket.row;
     let (mut text, mut color) = few(&bucket.why, &row.bucket, row.due_in_us, row.late_us);
     if !has_daemon && is_the_daemons_part(&bucket.why) {
@@ -77,7 +77,7 @@ pub(super) fn of_bucket(bucket: &BucketNow, has_daemon: bool) -> Few {
 }
 
 /// Why what is below a budget waits.
-pub(super) fn of_budget(budget: &BudgetNow, has_daemon: bool) -> Few {
+pub(super) fn of_budget(budget: &BudgetSnapshot, has_daemon: bool) -> Few {
     if !has_daemon && is_the_daemons_part(&budget.why) {
         return ("no daemon".to_owned(), Some(Color::Red));
     }

@@ -1,11 +1,20 @@
 //! The keys of `[redis]`.
 
-use super::{Allowed, Key, key};
-use crate::config::server::{PARTITION_BY_HINT, PARTITIONS_HINT, PREFIX_HINT};
+use super::key::{Allowed, Key, key, text};
 
 /// What a URL looks like, for error messages.
 pub(in crate::config) const URL_HINT: &str =
     "write redis://[user:password@]host[:port][/db], rediss:// for TLS, or unix:///path/to/redis.sock";
+
+/// What a prefix looks like, for error messages.
+const PREFIX_HINT: &str = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
+
+/// What a number of partitions looks like, and what a name is cut by.
+const PARTITIONS_HINT: &str = "write a power of two, 1 to 64";
+const PARTITION_BY_HINT: &str = "write how many parts, 1 to 8";
+
+/// What a path of a file looks like.
+const FILE_HINT: &str = "write the path of a file";
 
 /// What a list of servers looks like.
 const NODES_HINT: &str = "write a list of host:port, as in [\"10.0.0.1:6379\", \"10.0.0.2:6379\"]";
@@ -13,10 +22,9 @@ const SENTINELS_HINT: &str = "write a list of host:port, as in [\"10.0.0.1:26379
 
 /// `[redis]`.
 pub const REDIS: &[Key] = &[
-    key(
+    text(
         "url",
-        "",
-        Allowed::Words(URL_HINT),
+        URL_HINT,
         "Where your Redis is. Without it, `sentinel` and `cluster`, dripd starts and supervises its built-in Redis. `$DRIPD_REDIS_URL` overrides it.",
     ),
     key(
@@ -25,10 +33,9 @@ pub const REDIS: &[Key] = &[
         Allowed::Table(REDIS_SENTINEL),
         "Instead of `url`: the sentinels that know which server is the primary.",
     ),
-    key(
+    text(
         "cluster",
-        "",
-        Allowed::Words(NODES_HINT),
+        NODES_HINT,
         "Instead of `url`: some nodes of a Redis Cluster. Any of them names all the others. It needs `partitions`.",
     ),
     key(
@@ -37,16 +44,14 @@ pub const REDIS: &[Key] = &[
         Allowed::Table(REDIS_TLS),
         "The certificates for TLS, where `url` begins with `rediss://`. With `sentinel` or `cluster` this table is what switches TLS on, to the sentinels too; `{}` is enough.",
     ),
-    key(
+    text(
         "user",
-        "",
-        Allowed::Words("write the name of a user of Redis"),
+        "write the name of a user of Redis",
         "The user of Redis that dripd logs in as, where `url` names none. If neither names one it is the user `default`.",
     ),
-    key(
+    text(
         "password_file",
-        "",
-        Allowed::Words("write the path of a file"),
+        FILE_HINT,
         "A file whose content is the password. It is read again at every connect. Under systemd a plain name may be that of a credential, \
          and the credential `redis-password` is found by itself.",
     ),
@@ -63,10 +68,9 @@ pub const REDIS: &[Key] = &[
         "Into how many partitions the keys are cut, each under a number of its own: the unit in which a system grows over several servers. \
          Chosen once.",
     ),
-    key(
+    text(
         "partition_by",
-        "",
-        Allowed::Words(PARTITION_BY_HINT),
+        PARTITION_BY_HINT,
         "How many of the first parts of a name, split at `:`, say in which partition it lives. Without it the whole name does. With \
          `partitions`, `within` needs it: a bucket and its budgets live in one partition.",
     ),
@@ -88,51 +92,36 @@ pub const REDIS: &[Key] = &[
 
 /// The table `tls` of `[redis]`.
 pub const REDIS_TLS: &[Key] = &[
-    key(
+    text(
         "ca",
-        "",
-        Allowed::Words("write the path of a file"),
+        FILE_HINT,
         "The CAs that a server's certificate may be signed by: one or more certificates in PEM form. Without it, the CAs that this system trusts.",
     ),
-    key(
+    text(
         "cert",
-        "",
-        Allowed::Words("write the path of a file"),
+        FILE_HINT,
         "The certificate that dripd shows to a server that asks for one, with those that lead to its CA, in PEM form. It needs `key`.",
     ),
-    key(
-        "key",
-        "",
-        Allowed::Words("write the path of a file"),
-        "The private key of `cert`, in PEM form, without a passphrase.",
-    ),
-    key(
+    text("key", FILE_HINT, "The private key of `cert`, in PEM form, without a passphrase."),
+    text(
         "server_name",
-        "",
-        Allowed::Words("write a name or an IP address"),
+        "write a name or an IP address",
         "The name that every server's certificate must be for. Without it, the name or address by which dripd reaches the server.",
     ),
 ];
 
 /// The table `sentinel` of `[redis]`.
 pub const REDIS_SENTINEL: &[Key] = &[
-    key("nodes", "", Allowed::Words(SENTINELS_HINT), "Where the sentinels are. It must be there."),
-    key(
+    text("nodes", SENTINELS_HINT, "Where the sentinels are. It must be there."),
+    text(
         "master",
-        "",
-        Allowed::Words("write the name that the sentinels know it by, as in \"mymaster\""),
+        "write the name that the sentinels know it by, as in \"mymaster\"",
         "What the sentinels call the primary and its replicas. It must be there.",
     ),
-    key(
-        "user",
-        "",
-        Allowed::Words("write the name of a user of the sentinels"),
-        "The user that dripd logs in to the sentinels as.",
-    ),
-    key(
+    text("user", "write the name of a user of the sentinels", "The user that dripd logs in to the sentinels as."),
+    text(
         "password_file",
-        "",
-        Allowed::Words("write the path of a file"),
+        FILE_HINT,
         "A file whose content is the password for the sentinels. Without it dripd does not log in to them.",
     ),
 ];

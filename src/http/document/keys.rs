@@ -12,21 +12,23 @@ use utoipa::{PartialSchema, ToSchema};
 use super::pattern;
 use super::shapes::{Rate, Time, rate};
 use crate::config::keys::{Allowed, BUDGET, Key, LONGEST_CATCH_UP, MOST_GATES, POLICY};
-use crate::http::act::LONGEST;
-use crate::words::limiter::Kind;
-use crate::words::quota::{self, Quota};
+use crate::model::limiter::Kind;
+use crate::model::quota::{self, Quota};
+use crate::operate::bounds::LONGEST;
 
-/// What of a policy is set for buckets.
+/// The keys of a policy that are set for buckets: at least one.
 pub(in crate::http) struct BucketKeys;
 
-/// The same where nothing need be set.
+/// The keys of a policy of buckets, of which none need be set.
 pub(in crate::http) struct BucketKeysOrNone;
 
-/// What of a policy is set for budgets.
+/// The keys of a policy that are set for budgets: at least one.
 pub(in crate::http) struct BudgetKeys;
 
-/// The same for one key, whichever that is.
+/// The value of any key of a bucket.
 pub(in crate::http) struct BucketValue;
+
+/// The value of any key of a budget.
 pub(in crate::http) struct BudgetValue;
 
 impl PartialSchema for BucketKeys {
@@ -108,7 +110,7 @@ fn or_none(schema: impl Into<RefOr<Schema>>, about: &str) -> Schema {
     AnyOfBuilder::new().item(schema).item(one_word(&["none"])).description(Some(about)).into()
 }
 
-/// What may be written for a key.
+/// The schema of the values that a key takes.
 fn value(key: &Key) -> Schema {
     let about = Some(key.about);
     match &key.allowed {
@@ -119,7 +121,7 @@ fn value(key: &Key) -> Schema {
     }
 }
 
-/// The same of a key for which a sentence says it. A key that is not known here is any value: a test says that there is none.
+/// The schema of a key that the table describes in a sentence. An unknown key takes any value: a test says that there is none.
 fn words(key: &Key) -> Schema {
     let about = Some(key.about);
     match key.name {
@@ -134,7 +136,7 @@ fn words(key: &Key) -> Schema {
         "within" => like(r"([^{}\u0000-\u001f\u007f-\u009f]|\{[1-9][0-9]{0,2}\})*").description(about).into(),
         "ordered" | "adaptive" => ObjectBuilder::new().schema_type(Type::Boolean).description(about).into(),
         "quota" => {
-            let amount = pattern::per_period(quota::MOST.into(), Duration::from_secs(1), LONGEST, "us");
+            let amount = pattern::per_period(quota::MAX_COUNT.into(), Duration::from_secs(1), LONGEST, "us");
             let one = || like(&format!("{amount}(@[+-]((0[0-9]|1[0-3]):[0-5][0-9]|14:00))?"));
             one_or_more(one, Quota::MOST_OF_ONE, key.about)
         }

@@ -8,10 +8,10 @@ use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::pattern::{duration, number, per_period, whole};
-use crate::http::act::{LONGEST, REASON_MOST};
+use crate::model::{bucket, limiter, rate};
+use crate::operate::bounds::{LONGEST, REASON_MOST};
 use crate::store::dead::LONGEST_GLOB;
 use crate::store::top::By;
-use crate::words::{bucket, limiter, rate};
 
 /// The longest duration that any text can say: microseconds in 64 bits.
 const EVER: Duration = Duration::from_micros(u64::MAX);
@@ -46,7 +46,7 @@ shape!(
     /// The name of a bucket or a budget.
     Name = text()
         .min_length(Some(1))
-        .max_length(Some(bucket::LONGEST))
+        .max_length(Some(bucket::MAX_BYTES))
         .pattern(Some(r"^[^{}\u0000-\u001f\u007f-\u009f]+$"))
         .description(Some("A name of 1 to 200 bytes of UTF-8 without control characters and braces"))
         .examples(["sms:acme"])
@@ -90,15 +90,15 @@ shape!(
     Rate = rate()
 );
 
-/// The same, for those who add something to it.
+/// The schema of a rate, to which a description may be added.
 pub(super) fn rate() -> ObjectBuilder {
-    let pattern = per_period(rate::MOST.into(), MS, LONGEST, "ms");
+    let pattern = per_period(rate::MAX_COUNT.into(), MS, LONGEST, "ms");
     like(&pattern).description(Some(rate::Rate::HINT)).examples(["5/s"])
 }
 
 shape!(
-    /// What a limiter allows.
-    LimiterRate = like(&per_period(limiter::MOST.into(), MS, LONGEST, "us"))
+    /// The rate of a limiter.
+    LimiterRate = like(&per_period(limiter::MAX_COUNT.into(), MS, LONGEST, "us"))
         .description(Some("How many in how long: a count and a period of whole milliseconds, of a throttle whole seconds"))
         .examples(["5/60s"])
 );
@@ -109,12 +109,12 @@ shape!(
 );
 
 shape!(
-    /// What a job is called: an id in a stream, its identity outside, or what its producer calls it.
+    /// The name of a job: an id in a stream, its identity outside of it, or the id that its producer gave it.
     JobId = like("[!-~]{1,217}").examples(["order-7"])
 );
 
 shape!(
-    /// What a producer may call its job.
+    /// The id that a producer may give its job.
     OwnId = like("[!-~]{1,200}")
 );
 
@@ -167,7 +167,7 @@ pub(super) fn all() -> Vec<(String, RefOr<Schema>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::duration as durations;
+    use crate::model::duration as durations;
 
     /// A pattern, as a test of texts.
     fn matches<T: PartialSchema>() -> impl Fn(&str) -> bool {

@@ -25,19 +25,20 @@ export function actions(kind, name, signal, again) {
   const label = shown(name), path = pathOf(kind, name), what = `the ${kind} “${label}”`;
   const note = h("p", { class: "soft small" });
 
+  // One question at a time: the present rate is asked for before the question comes. A dialog that is open lets nobody press the buttons below it.
+  let isAsking = false;
+  const once = (act) => {
+    if (isAsking) return;
+    isAsking = true;
+    act();
+  };
+
   const change = async (about) => {
+    isAsking = false;
     const done = await confirm(about);
     if (!done) return;
     tell(done);
     again();
-  };
-
-  // One question at a time: the present rate is asked for before the question comes.
-  let isAsking = false;
-  const once = async (act) => {
-    if (isAsking) return;
-    isAsking = true;
-    await act().finally(() => (isAsking = false));
   };
 
   const pause = () => change({

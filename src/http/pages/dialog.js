@@ -51,10 +51,14 @@ export function confirm({ title, words = [], fields = [], go, isBad = false, act
     h("div", { class: "row" }, cancel, button));
     put(dialog, form);
     addEventListener("hashchange", close); // it was about another page
-    dialog.addEventListener("close", () => {
+    // It is heard of a little after the dialog is closed, and the next question may be open by then.
+    const closed = () => {
+      if (dialog.open && form.isConnected) return;
       removeEventListener("hashchange", close);
+      dialog.removeEventListener("close", closed);
       resolve(done);
-    }, { once: true });
+    };
+    dialog.addEventListener("close", closed);
     dialog.showModal();
     (form.querySelector("input") ?? form.querySelector("button")).focus();
   });

@@ -1,8 +1,8 @@
--- needs: base, base.partition, control.change, control.copies, control.daemons, control.policy, control.purge, jobs,
---   jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.drain, queue.push, queue.submit, route.routes,
---   view.audit, view.explain, view.figures, view.front, view.match_count, view.rows, view.walk
--- The functions by name. A public one takes no clock: its step is told '', the server's. Its twin drip__<name> takes the time
--- as the first argument, as every internal one does.
+-- needs: base, base.partition, control.change, control.copies, control.daemons, control.policy, control.purge,
+--   dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.push, queue.submit,
+--   view.audit, view.explain, view.figures, view.front, view.match_count, view.routes, view.rows, view.walk
+-- The functions by name. A public function takes no clock: it uses the server's. Its twin drip__<name> takes the time
+-- as the first argument, as every internal function does.
 
 do
   local function bind()
@@ -22,7 +22,7 @@ do
       callback = function(redis_keys, args)
         if not call then bind() end
         local key = redis_keys[1]
-        if key and find(key, '{', 1, true) and partition.stands_still(key) then
+        if key and find(key, '{', 1, true) and partition.is_migrating(key) then
           return base.refuse('TRYAGAIN', 'the partition moves to another server; nothing was changed')
         end
         return step(redis_keys, args, '')
@@ -97,7 +97,7 @@ do
   internal('routes', routes.list, { 'no-writes' })
   internal('audit', audit.audit, { 'no-writes' })
 
-  -- drip__version: which library this is, and whom it speaks to.
+  -- drip__version: the version of this library, and of the daemons that it works with.
   -- reply  { its version, the oldest library version whose daemons understand its replies }
   internal('version', function() return { VERSION, OLDEST_DAEMON } end, { 'no-writes' })
 end

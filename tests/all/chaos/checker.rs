@@ -221,7 +221,7 @@ fn hands(history: &History, n: usize, node: &Node, said: &mut Judgement) {
 }
 
 /// The earliest moment at which it may have been decided that an entry leaves: of standstills that overlap the first one counts.
-fn decided_us(history: &History, entry: &Entry) -> u64 {
+pub fn decided_us(history: &History, entry: &Entry) -> u64 {
     let first = history.stalls.partition_point(|(_, to)| *to < entry.left_us);
     let stall = history.stalls.get(first).filter(|(from, _)| *from <= entry.left_us + ID_US);
     stall.map_or(entry.left_us, |(from, _)| *from).min(entry.left_us - UNNOTICED_US).min(entry.early_us)

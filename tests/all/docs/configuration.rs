@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use dripd::config::keys::{self, Allowed, Key};
 use dripd::config::{Config, Environment};
-use dripd::words::duration;
-use dripd::words::limiter::Kind;
-use dripd::words::node::{Budget, Node};
-use dripd::words::policy::{Policy, Record};
+use dripd::model::duration;
+use dripd::model::limiter::Kind;
+use dripd::model::node::{Budget, Node};
+use dripd::model::policy::{Policy, Record};
 
 use super::between;
 

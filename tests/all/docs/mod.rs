@@ -8,6 +8,7 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 mod blocks;
 mod configuration;
+mod engine;
 mod figures;
 mod links;
 mod python;

@@ -3,9 +3,9 @@
 
 use dripd::config::connection::Place;
 use dripd::config::{Config, Environment, keys};
+use dripd::model::bucket::BucketName;
+use dripd::model::policy::{Overflow, Policy, Record};
 use dripd::store::{Address, Layout, Store};
-use dripd::words::bucket::BucketName;
-use dripd::words::policy::{Overflow, Policy, Record};
 
 use crate::rig::{Case, MS, T0, server};
 

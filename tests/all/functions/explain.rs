@@ -1,6 +1,6 @@
 //! `drip__explain`, and what `dripd explain` makes of it: the words of each case, with the clock in hand.
 
-use dripd::explain::{Explanation, File, Wall};
+use dripd::explain::{Explanation, File, LocalTime};
 use dripd::store::explain::Facts;
 use jiff::tz::TimeZone;
 use serde_json::{Value as Json, json};
@@ -17,7 +17,7 @@ fn facts(case: &mut Case, now: u64, bucket: &str) -> Facts {
 
 pub fn explain_with(case: &mut Case, now: u64, bucket: &str, is_in_force: Option<bool>) -> Explanation {
     let file = File { name: "/home/me/config.toml".to_owned(), is_in_force };
-    Explanation::of(&facts(case, now, bucket), file, &Wall::of(now, TimeZone::UTC))
+    Explanation::of(&facts(case, now, bucket), file, &LocalTime::of(now, TimeZone::UTC))
 }
 
 /// What is said in the end: the last line is what binds.

@@ -1,6 +1,6 @@
 //! What `explain` and the rows say of delayed jobs, of costs that are paid, and of the policy keys of jobs with options.
 
-use dripd::store::rows::{BucketNow, Now, Why};
+use dripd::store::snapshots::{BucketSnapshot, Now, Why};
 use redis::Value;
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::rig::{Case, S};
 
 fn why(case: &mut Case, now: u64, bucket: &str) -> (Why, u64) {
     let reply: Value = case.fcall("drip__rows", &["policy"], &[now.to_string(), bucket.to_owned()]);
-    let row = Now::<BucketNow>::read(&reply).expect("rows").rows.remove(0);
+    let row = Now::<BucketSnapshot>::read(reply).expect("rows").rows.remove(0);
     (row.why, row.row.due_in_us)
 }
 

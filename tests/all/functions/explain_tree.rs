@@ -1,6 +1,6 @@
 //! What `dripd explain` makes of a tree: the words of each case, with the clock in hand.
 
-use dripd::explain::{BudgetSaid, Explanation, File, Wall};
+use dripd::explain::{BudgetSaid, Explanation, File, LocalTime};
 use dripd::store::explain::{BudgetFacts, Facts};
 use jiff::tz::TimeZone;
 use serde_json::{Value as Json, json};
@@ -28,7 +28,7 @@ within = 'twilio:{1}'
 fn explain(case: &mut Case, now: u64, bucket: &str) -> Explanation {
     let reply = case.fcall("drip__explain", &[&format!("queue:{bucket}")], &[now.to_string()]);
     let file = File { name: "/home/me/config.toml".to_owned(), is_in_force: Some(true) };
-    Explanation::of(&Facts::read(reply).expect("facts"), file, &Wall::of(now, TimeZone::UTC))
+    Explanation::of(&Facts::read(reply).expect("facts"), file, &LocalTime::of(now, TimeZone::UTC))
 }
 
 fn says(case: &mut Case, now: u64, bucket: &str) -> Vec<String> {
@@ -37,7 +37,7 @@ fn says(case: &mut Case, now: u64, bucket: &str) -> Vec<String> {
 
 fn budget(case: &mut Case, now: u64, name: &str) -> BudgetSaid {
     let reply = case.fcall("drip__explain_budget", &["policy"], &[now.to_string(), name.to_owned()]);
-    BudgetSaid::of(&BudgetFacts::read(reply).expect("facts"), &Wall::of(now, TimeZone::UTC))
+    BudgetSaid::of(&BudgetFacts::read(reply).expect("facts"), &LocalTime::of(now, TimeZone::UTC))
 }
 
 fn set(case: &mut Case, now: u64, name: &str, key: &str, text: &str, policy: &Json) {

@@ -1,6 +1,6 @@
 //! Globs in Rust, beside what a real Redis answers to KEYS.
 
-use dripd::words::glob::Glob;
+use dripd::model::glob::Glob;
 
 use crate::rig::{Server, rand_u64};
 

@@ -19,6 +19,8 @@ mod explain_brakes;
 mod explain_due;
 mod explain_options;
 mod explain_tree;
+mod explore;
+mod fast_path;
 mod flow;
 mod foretold;
 mod forward;

@@ -22,9 +22,11 @@ mod submit;
 mod turns;
 mod workers;
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 pub(super) use fates::{Back, Fate, GivenBack, Tries};
 use jobs::Job;
@@ -34,7 +36,7 @@ pub(super) use policy::{Policy, Rate, Slowing};
 use reference::Model;
 pub(super) use slow::{FIRST, Slow};
 
-use crate::rig::{Case, MS, S};
+use crate::rig::{Case, MS, S, Server, load_library};
 
 const BUCKETS: [&str; 4] = ["a", "b", "slow", "mail"];
 
@@ -64,7 +66,7 @@ const CONFIGS: [&str; 8] = [
 ];
 
 #[derive(Debug, Clone)]
-enum Op {
+pub(super) enum Op {
     Plain(usize, usize),
     Atomic(usize, usize),
     Peek(usize),
@@ -127,11 +129,16 @@ struct Pair {
     pushed: u64,
     /// Ids that were made up, with their buckets.
     made: Vec<(usize, String)>,
+    /// Where the data moves next, if it does: see [`Pair::fail_over`].
+    standby: Option<Case>,
 }
 
 impl Pair {
     fn new(config: usize) -> Self {
-        let mut case = Case::new();
+        Self::on(Case::new(), None, config)
+    }
+
+    fn on(mut case: Case, standby: Option<Case>, config: usize) -> Self {
         Self::give_rights(&case);
         let text = Self::with_keys(&case, CONFIGS[config]);
         assert_eq!(case.configure(&text), 1, "stored");
@@ -139,7 +146,32 @@ impl Pair {
         // Some days ago, so that however far a sequence goes no delivery lies in the server's future.
         let now = (seconds - 40 * 86_400) * S;
         case.settle_at(now);
-        Self { case, model: Model::new(Record::new(&text)), now, pushed: 0, made: Vec::new() }
+        Self { case, model: Model::new(Record::new(&text)), now, pushed: 0, made: Vec::new(), standby }
+    }
+
+    /// Time passes: enough for another server to have taken over, where it is a second or more.
+    fn advance(&mut self, ms: u64) {
+        self.now += ms * MS;
+        if ms >= 1_000 {
+            self.fail_over();
+        }
+    }
+
+    /// Another server has all data from now on, and the one that had it remembers what it did: all that is remembered of a space is out of date
+    /// when the data comes back. The order of turns of held buckets is kept in memory alone, so it begins anew.
+    fn fail_over(&mut self) {
+        let Some(standby) = &mut self.standby else { return };
+        let names = self.case.keys();
+        let keys: Vec<String> = names.iter().map(|name| self.case.key(name)).chain(lists::keys(&self.case)).collect();
+        for key in keys {
+            let dump: Option<Vec<u8>> = redis::cmd("DUMP").arg(&key).query(&mut self.case.redis).expect("its dump");
+            if let Some(dump) = dump {
+                redis::cmd("RESTORE").arg(&key).arg(0).arg(dump).exec(&mut standby.redis).expect("it has moved");
+                redis::cmd("DEL").arg(&key).exec(&mut self.case.redis).expect("it is gone");
+            }
+        }
+        std::mem::swap(&mut self.case, standby);
+        self.model.had_turns.clear();
     }
 
     /// Jobs no two of which are the same, save every fifth; some are longer than the smallest limit.
@@ -240,7 +272,7 @@ impl Pair {
                     );
                 }
             }
-            Op::Advance(ms) => self.now += ms * MS,
+            Op::Advance(ms) => self.advance(*ms),
             Op::StepBack(ms) => {
                 self.workers(&workers::Op::Take(1_000))?; // the age of what no worker has read counts from when somebody looks
                 self.now -= ms * MS;
@@ -287,24 +319,76 @@ pub(super) fn stream(route: &str) -> String {
 }
 
 /// So many sequences take some ten seconds; `PROPTEST_CASES` asks for others.
-fn cases() -> u32 {
+pub(super) fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(96)
+}
+
+/// A beginning, and what happens.
+pub(super) fn sequence() -> impl Strategy<Value = (usize, Vec<Op>)> {
+    (config(), prop::collection::vec(op(), 1..60))
+}
+
+/// Do that, and compare with the model after each step.
+pub(super) fn follow(config: usize, ops: &[Op]) -> Result<(), TestCaseError> {
+    follow_with(Pair::new(config), ops)
+}
+
+fn follow_with(mut pair: Pair, ops: &[Op]) -> Result<(), TestCaseError> {
+    for (n, op) in ops.iter().enumerate() {
+        pair.step(op).map_err(|why| TestCaseError::fail(format!("step {n}, {op:?}: {why}")))?;
+    }
+    pair.audit()?;
+    let names = pair.case.keys();
+    let keys: Vec<String> = names.iter().map(|name| pair.case.key(name)).chain(lists::keys(&pair.case)).collect();
+    let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    let _: i64 = pair.case.cmd(&words);
+    Ok(())
+}
+
+/// Sequences in which they once differed.
+#[test]
+fn sequences_that_once_differed_do_so_no_more() {
+    let a_held_bucket_whose_due_a_clock_that_steps_back_brings_nearer = [
+        Op::Lists(lists::Op::Filled(3)),
+        Op::WithOptions(options::Op::Submit(options::Submit::plain(2))),
+        Op::Advance(10),
+        Op::Wake(vec![0]),
+        Op::StepBack(50),
+        Op::Wake(vec![0]),
+        Op::Workers(workers::Op::Silent { which: 0, is_over: false, times: 1, pause: 40, late: None }),
+    ];
+    follow(7, &a_held_bucket_whose_due_a_clock_that_steps_back_brings_nearer).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Two servers have the data in turns: whenever a second or more passes it moves to the other one. Nothing of what a server remembers may make a
+/// difference to what is stored and replied. (Where the clock steps back at the same time, too, a server cannot know that its memory is old.)
+#[test]
+fn what_servers_remember_changes_nothing_where_they_have_the_data_in_turns() {
+    let servers = [Server::start(&[]), Server::start(&[])];
+    let prefix = Cell::new(0);
+    let follow = |(config, ops): (usize, Vec<Op>)| {
+        prefix.set(prefix.get() + 1);
+        let [case, standby] = servers.each_ref().map(|server| {
+            let mut case = Case { redis: server.connect(), prefix: format!("m{}", prefix.get()) };
+            load_library(&mut case.redis);
+            case
+        });
+        follow_with(Pair::on(case, Some(standby), config), &ops)
+    };
+    let sequences = sequence().prop_map(|(config, ops)| {
+        (config, ops.into_iter().filter(|op| !matches!(op, Op::StepBack(_))).collect::<Vec<_>>())
+    });
+    let config =
+        ProptestConfig { max_shrink_iters: 500, failure_persistence: None, ..ProptestConfig::with_cases(cases() / 2) };
+    TestRunner::new(config).run(&sequences, follow).unwrap_or_else(|why| panic!("{why}"));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
     #[test]
-    fn the_functions_do_what_the_model_does(config in config(), ops in prop::collection::vec(op(), 1..60)) {
+    fn the_functions_do_what_the_model_does((config, ops) in sequence()) {
         crate::roles::as_roles();
-        let mut pair = Pair::new(config);
-        for (n, op) in ops.iter().enumerate() {
-            pair.step(op).map_err(|why| TestCaseError::fail(format!("step {n}, {op:?}: {why}")))?;
-        }
-        pair.audit()?;
-        let names = pair.case.keys();
-        let keys: Vec<String> = names.iter().map(|name| pair.case.key(name)).chain(lists::keys(&pair.case)).collect();
-        let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
-        let _: i64 = pair.case.cmd(&words);
+        follow(config, &ops)?;
     }
 }

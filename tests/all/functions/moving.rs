@@ -126,7 +126,7 @@ fn while_a_slot_moves_every_function_stops_before_it_changes_anything_and_then_a
     store(&mut from, &json);
     let buckets: Vec<String> = (0..1_000)
         .map(|n| format!("b{n}"))
-        .filter(|name| dripd::words::cut::Cut { partitions: 8, by: 0 }.number_of(name) == 0)
+        .filter(|name| dripd::model::partitioning::Partitioning { partitions: 8, by: 0 }.number_of(name) == 0)
         .take(20)
         .collect();
     for bucket in &buckets {

@@ -1,6 +1,6 @@
 //! Which policy a bucket has, however many entries there are.
 
-use dripd::words::glob::Glob;
+use dripd::model::glob::Glob;
 use proptest::prelude::*;
 
 use crate::rig::{Case, Server};

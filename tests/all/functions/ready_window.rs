@@ -88,6 +88,48 @@ fn where_workers_take_half_of_what_is_due_every_bucket_gets_an_equal_turn() {
 }
 
 #[test]
+fn beside_floods_siblings_below_a_slow_budget_have_equal_turns_too() {
+    let toml = "[defaults]\nrate = '10/s'\ncapacity = 100000\n[[budget]]\nmatch = 'b'\nrate = '1/s'\n\
+                [[bucket]]\nmatch = 'c*'\nwithin = 'b'\n[limits]\nready_window = '250ms'\n";
+    for (floods, hand) in [(10, 10 * MS), (30, 20 * MS)] {
+        let names = (0..floods).map(|n| format!("flood-{n}")).chain((0..3).map(|n| format!("c{n}")));
+        let mut world =
+            World::new(toml, vec![Hand::always(hand)], names.map(|name| World::backlog(0, &name, 1_000)).collect());
+        world.run(40 * S);
+        let by_bucket = world.by_bucket();
+        let turns = |name: &str| by_bucket.get(name).map_or(0, Vec::len);
+        let siblings = ["c0", "c1", "c2"].map(turns);
+        assert!(siblings.iter().all(|n| *n >= 8), "beside {floods}, of one job a second: {siblings:?}");
+        world.audit();
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_by_an_hour_leaves_held_buckets_their_turns() {
+    let toml = "[defaults]\nrate = '10/s'\ncapacity = 1000\n[limits]\nmax_ready = 2\nready_window = '250ms'\n";
+    let mut case = Case::with(toml);
+    let mut now = T0 + 7_200 * S;
+    case.settle_at(now);
+    for n in 0..20 {
+        case.push_at(now, &format!("f{n}"), &["x"; 500]);
+    }
+    for step in 0..800 {
+        now += 100 * MS;
+        if step == 100 {
+            now -= 3_600 * S;
+        }
+        case.settle_at(now);
+        for entry in case.take("ready", 1) {
+            let stream = case.key("ready");
+            let _: i64 = case.cmd(&["XACK", &stream, "workers", &entry.id]);
+            let _: i64 = case.cmd(&["XDEL", &stream, &entry.id]);
+        }
+    }
+    let left: Vec<u64> = (0..20).map(|n| 500 - case.cmd::<u64>(&["LLEN", &case.queue(&format!("f{n}"))])).collect();
+    assert!(left.iter().all(|n| (25..=60).contains(n)), "jobs that left each of twenty: {left:?}");
+}
+
+#[test]
 fn a_free_worker_does_not_wait_longer_than_a_look_for_a_held_job() {
     let toml = "[defaults]\nrate = '20/s'\ncapacity = 1000\n[limits]\nready_window = '250ms'\n";
     // Twenty times as much is due as one worker takes, then half of what five take.
@@ -190,6 +232,33 @@ fn held_buckets_go_in_the_order_in_which_their_last_jobs_left_whatever_their_rat
     }
     assert_eq!(order, ["a", "b", "slow", "a", "b", "slow"]);
     audit(&mut case);
+}
+
+/// What is remembered of spaces is bounded, and one that is in use is not the one that is forgotten.
+#[test]
+fn hundreds_of_other_spaces_on_the_server_change_nobody_s_turn() {
+    let server = Server::start(&[]);
+    let toml = "[defaults]\nrate = '100/s'\ncapacity = 100\n[[bucket]]\nmatch = 'a'\nrate = '24/m'\n[limits]\nready_window = '1h'\nmax_ready = 1\n";
+    let mut case = Case::on(&server, toml);
+    case.settle_at(T0);
+    case.push_at(T0, "first", &["x"]);
+    case.drain_at(T0);
+    for (n, bucket) in ["a", "b", "c"].iter().enumerate() {
+        case.push_at(T0 + (n as u64 + 1) * MS, bucket, &["1", "2", "3", "4"]);
+        case.drain_at(T0 + (n as u64 + 1) * MS);
+    }
+    let mut order = Vec::new();
+    for turn in 1..=9 {
+        for n in 0..100 {
+            Case::beside(&server, &format!("other-{turn}-{n}"), toml).settle_at(T0);
+        }
+        case.drain_at(T0 + turn * S - MS); // all three are held
+        case.take("ready", 10);
+        // Where the turns are forgotten the due stands for them, and that of the slow one is later.
+        assert_eq!(case.drain_at(T0 + turn * S).dispatched, 1);
+        order.push(case.stream("ready").pop().expect("it left").text("bucket"));
+    }
+    assert_eq!(order.concat(), "abcabcabc");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn every_function_of_the_library_has_its_role() {
         let granted = |command: &str| others.iter().any(|words| words.contains(&format!("+{command}|{function}")));
         assert!(
             granted("fcall") || granted("fcall_ro") || OF_THE_DAEMON.contains(&function.as_str()),
-            "{function}: who calls it? src/store/acl.rs says"
+            "{function}: who calls it? src/store/connection/acl.rs says"
         );
         assert!(!(only_reads && granted("fcall")), "{function} writes nothing: FCALL_RO is enough");
     }
@@ -98,7 +98,7 @@ fn a_daemon_may_run_every_command_of_the_library() {
     let mut all = BTreeSet::new();
     for path in files(&dir, "lua") {
         // What is forwarded goes to keys of another system, for which each route has grants of its own.
-        if !path.to_string_lossy().contains("audit") && !path.ends_with("route/forward.lua") {
+        if !path.to_string_lossy().contains("audit") && !path.ends_with("policy/forward.lua") {
             all.append(&mut commands(&std::fs::read_to_string(path).expect("a file")));
         }
     }
@@ -135,14 +135,13 @@ fn a_prefix_that_looks_like_a_pattern_stands_for_itself() {
 #[test]
 fn what_writes_nothing_is_called_so_that_a_user_who_may_only_read_can_do_it() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store");
-    let files = std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
-    for path in files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")) {
+    for path in files(&dir, "rs") {
         let text = std::fs::read_to_string(&path).expect("a source");
         let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
         for (function, _) in registered().iter().filter(|(_, only_reads)| *only_reads) {
             assert!(
-                !text.contains(&format!(".function(\"{function}\"")),
-                "{}: call {function} by `reading`",
+                !text.contains(&format!(".call_function(\"{function}\"")),
+                "{}: call {function} by `call_read_only`",
                 path.display()
             );
         }

@@ -1,9 +1,9 @@
 //! Rows: how named buckets and budgets stand now, why each waits, what has left them since somebody looks; and what the walk says
 //! of budgets.
 
-use dripd::explain::{Explanation, File, Wall};
+use dripd::explain::{Explanation, File, LocalTime};
 use dripd::store::explain::{Facts, Slots};
-use dripd::store::rows::{BucketNow, BudgetNow, Now, Why};
+use dripd::store::snapshots::{BucketSnapshot, BudgetSnapshot, Now, Why};
 use dripd::store::top::Place;
 use redis::Value;
 use serde_json::json;
@@ -11,23 +11,23 @@ use serde_json::json;
 use super::explain::beat;
 use crate::rig::{Case, MS, S, Server, T0};
 
-fn look(case: &mut Case, now: u64, buckets: &[&str]) -> Vec<BucketNow> {
+fn look(case: &mut Case, now: u64, buckets: &[&str]) -> Vec<BucketSnapshot> {
     let args: Vec<String> = std::iter::once(now.to_string()).chain(buckets.iter().map(|b| (*b).to_owned())).collect();
     let reply: Value = case.fcall("drip__rows", &["policy"], &args);
-    let found = Now::<BucketNow>::read(&reply).expect("rows");
+    let found = Now::<BucketSnapshot>::read(reply).expect("rows");
     assert_eq!(found.at_us, now);
     assert_eq!(found.rows.iter().map(|one| one.row.bucket.as_str()).collect::<Vec<_>>(), buckets, "in their order");
     found.rows
 }
 
-fn one(case: &mut Case, now: u64, bucket: &str) -> BucketNow {
+fn one(case: &mut Case, now: u64, bucket: &str) -> BucketSnapshot {
     look(case, now, &[bucket]).remove(0)
 }
 
-fn budgets(case: &mut Case, now: u64, names: &[&str]) -> Vec<BudgetNow> {
+fn budgets(case: &mut Case, now: u64, names: &[&str]) -> Vec<BudgetSnapshot> {
     let args: Vec<String> = std::iter::once(now.to_string()).chain(names.iter().map(|b| (*b).to_owned())).collect();
     let reply: Value = case.fcall("drip__budget_rows", &["policy"], &args);
-    Now::<BudgetNow>::read(&reply).expect("rows").rows
+    Now::<BudgetSnapshot>::read(reply).expect("rows").rows
 }
 
 /// What `explain` says that binds it.
@@ -35,7 +35,7 @@ fn binds(case: &mut Case, now: u64, bucket: &str) -> String {
     let reply = case.fcall("drip__explain", &[&format!("queue:{bucket}")], &[now.to_string()]);
     let facts = Facts::read(reply).expect("facts");
     let file = File { name: "c".to_owned(), is_in_force: None };
-    let said = serde_json::to_value(Explanation::of(&facts, file, &Wall::here(now))).expect("JSON");
+    let said = serde_json::to_value(Explanation::of(&facts, file, &LocalTime::here(now))).expect("JSON");
     said["binds"].as_str().expect("a word").to_owned()
 }
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use dripd::config::settings;
+use dripd::model::glob::{Glob, is_glob};
+use dripd::model::subject::Subject;
 use dripd::store::change::{Change, SetTo};
-use dripd::words::glob::{Glob, is_glob};
-use dripd::words::subject::Subject;
 use serde_json::Value as Json;
 
 use super::model::Policy;

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::flow::{audit, jobs, left};
+use super::flow::{audit, jobs, left, run};
 use crate::rig::{Case, MS, S, Server, T0};
 
 fn slow(case: &mut Case, now: u64, ms: Option<u64>) {
@@ -85,6 +85,41 @@ fn a_damaged_key_below_a_busy_budget_stops_nobody_else_though_another_budget_cam
         let of: Vec<&String> = left.iter().filter(|job| job.starts_with(&format!("{n}."))).collect();
         assert_eq!(of.len(), 5, "a{n} goes on, each job once: {left:?}");
     }
+}
+
+/// What is stored of a budget is lost while it waits for its share.
+#[test]
+fn a_budget_of_which_the_line_is_lost_has_its_turn_where_it_is_found() {
+    let mut case = Case::with(
+        "[limits]\nmax_ready = 100000\n[[budget]]\nmatch = 'p'\nrate = '10/s'\n[[budget]]\nmatch = 'c'\nrate = '100/s'\nwithin = 'p'\n\
+         [[bucket]]\nmatch = 'a*'\nwithin = 'c'\nrate = '1000/s'\n[[bucket]]\nmatch = 'b*'\nwithin = 'p'\nrate = '1000/s'\n",
+    );
+    let mut now = T0;
+    for bucket in ["a1", "a2", "b1"] {
+        case.push_at(now, bucket, &["x"; 10]);
+    }
+    case.settle_at(now);
+    let (budgets, waits) = (case.key("budgets"), case.key("wait:p"));
+    for lost in [true, false] {
+        for _ in 0..6 {
+            now += 100 * MS;
+            case.settle_at(now);
+        }
+        assert!(case.cmd::<u64>(&["ZCARD", &waits]) > 1, "{{c}} waits for its share beside b1");
+        let _: i64 =
+            if lost { case.cmd(&["HDEL", &budgets, "{c}"]) } else { case.cmd(&["HSET", &budgets, "{c}", "garbage"]) };
+        now += 300 * MS; // nothing is believed any more
+        for _ in 0..8 {
+            let reply: Vec<redis::Value> = case.fcall("drip__drain", &["schedule"], &[now.to_string()]);
+            let notes: Vec<String> = redis::from_redis_value_ref(&reply[6]).expect("texts");
+            assert_eq!(notes, Vec::<String>::new());
+            now += 50 * MS;
+        }
+        case.settle_at(now);
+        audit(&mut case);
+    }
+    run(&mut case, now, now + 10 * S);
+    assert_eq!(case.jobs("ready").len(), 30, "each job has left");
 }
 
 /// What one server has another has now, as after a failover: nothing but its keys.

@@ -4,7 +4,7 @@
 //! adjustments. Workers take jobs, acknowledge them, give them back, or fall silent; some use a plain XACK, and entries are deleted. Every reply, every entry and the whole state are compared after every step, with the clock passed in, and the audit finds
 //! nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use redis::Value;
@@ -14,8 +14,8 @@ use super::tree_delayed::Later;
 use super::tree_doors::Asked;
 use super::tree_fates::TRIES;
 use super::tree_gates::Gate;
-use super::tree_quotas::{Quota, Windows};
-use super::tree_reference::{Job, Node, Place, Tree};
+use super::tree_quotas::Quota;
+use super::tree_reference::{Job, Node, Tree};
 use super::tree_slots::random_slots;
 use super::tree_slow::slowing_toml;
 use crate::rig::{Case, MS, S, Server, T0};
@@ -73,7 +73,7 @@ pub(super) struct Pair {
     pub(super) tree: Tree,
     pub(super) now: u64,
     pub(super) rng: Rng,
-    pushed: u64,
+    pub(super) pushed: u64,
     with: Vec<With>,
     /// The jobs that were submitted, with their buckets.
     pub(super) submitted: Vec<(usize, String)>,
@@ -114,38 +114,26 @@ fn random_tree(rng: &mut Rng, with: &[With]) -> Tree {
         let parents: Vec<usize> = (0..n.min(budgets)).filter(|parent| level(&nodes, *parent) <= most).collect();
         let is_root = n == 0 || is_budget && rng.u8(0..4) == 0 || !is_budget && rng.u8(0..10) == 0;
         let is_ordered = !is_budget && with.contains(&With::Order) && rng.bool();
+        let id = if is_budget { format!("{{b{n}}}") } else { format!("q{n}") };
+        let parent = if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) };
+        let node = Node::new(&id, parent, random_rate(rng));
+        let quotas = random_quotas(rng, with.contains(&With::Quotas), 3);
+        let is_adaptive = rng.bool();
+        let gates = (0..rng.usize(0..4)).filter(|_| with.contains(&With::Gates) && !is_budget);
+        let gates = gates.map(|_| Gate::random(rng)).collect();
         nodes.push(Node {
-            id: if is_budget { format!("{{b{n}}}") } else { format!("q{n}") },
-            parent: if is_root { None } else { Some(parents[rng.usize(0..parents.len())]) },
-            rate: random_rate(rng),
-            quotas: random_quotas(rng, with.contains(&With::Quotas), 3),
-            windows: Windows::new(),
-            needs: 1,
-            slow: None,
-            is_adaptive: rng.bool(),
-            gates: (0..rng.usize(0..4))
-                .filter(|_| with.contains(&With::Gates) && !is_budget)
-                .map(|_| Gate::random(rng))
-                .collect(),
+            quotas,
+            is_adaptive,
+            gates,
             // With costs what a node makes up for by default changes with each job: there it is said.
             job_rate: (has_costs && rng.u8(0..3) == 0).then(|| random_rate(rng)),
             catch_up: [Some(90 * MS), Some(20 * MS), Some(0), None, None, None]
                 [rng.usize(0..if has_costs { 3 } else { 6 })],
             weight: rng.u32(1..5),
             slots: if is_ordered { Some(1) } else { random_slots(rng, with.contains(&With::Slots)) },
-            is_ordered,
-            is_paused: false,
-            queue: (!is_budget).then(Default::default),
-            place: Place::Nowhere,
-            due: 0,
-            went_on: 0,
-            tag: None,
-            clock: 0.0,
-            largest: 1.0,
             later: Later { is_ordered, ..Later::default() },
-            paid: None,
-            ids: BTreeSet::new(),
-            dropped: BTreeSet::new(),
+            is_ordered,
+            ..node
         });
     }
     Tree::new(nodes, if has_costs { rng.usize(2..7) } else { CAPACITY })
@@ -155,7 +143,7 @@ pub(super) fn name(id: &str) -> &str {
     id.trim_matches(['{', '}'])
 }
 
-fn toml(tree: &Tree) -> String {
+pub(super) fn toml(tree: &Tree) -> String {
     let entry = |node: &Node| {
         let kind = if node.queue.is_some() { "bucket" } else { "budget" };
         let Rate { count, period } = node.rate;
@@ -209,17 +197,22 @@ impl Pair {
         let _: Value = flush.cmd(&["FLUSHALL"]);
         let toml = toml(&tree);
         let case = Case::on(server, &toml);
+        Self { rng, with, ..Self::of(case, tree, format!("seed {seed}\n{toml}")) }
+    }
+
+    /// A tree and the space that is configured so, before anything happened there.
+    pub(super) fn of(case: Case, tree: Tree, told: String) -> Self {
         Self {
             case,
             tree,
             now: T0 + 1,
-            rng,
+            rng: Rng::with_seed(0),
             pushed: 0,
-            with,
+            with: Vec::new(),
             submitted: Vec::new(),
             taken: Vec::new(),
             steady_since: 0,
-            story: vec![format!("seed {seed}\n{toml}")],
+            story: vec![told],
         }
     }
 
@@ -238,8 +231,14 @@ impl Pair {
     }
 
     fn jobs(&mut self) -> Vec<String> {
+        let n = self.rng.u64(1..5);
+        self.next_jobs(n)
+    }
+
+    /// So many jobs, no two of which are the same.
+    pub(super) fn next_jobs(&mut self, n: u64) -> Vec<String> {
         let first = self.pushed;
-        self.pushed += self.rng.u64(1..5);
+        self.pushed += n;
         (first..self.pushed).map(|n| n.to_string()).collect()
     }
 
@@ -275,13 +274,7 @@ impl Pair {
             }
             5..8 => {
                 let (n, jobs) = (self.any(|node| node.queue.is_some()), self.jobs());
-                let id = self.tree.nodes[n].id.clone();
-                self.story.push(format!("{} lpush {id} {jobs:?}", self.now - T0));
-                let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
-                self.case.lpush(&id, &texts);
-                self.case.wake_at(self.now, &[&id]);
-                self.tree.wake(n, &jobs, self.now);
-                self.settle();
+                self.plain_push(n, &jobs);
             }
             16 if self.has(With::Slots) => self.set_slots(),
             8..16 => {
@@ -305,13 +298,29 @@ impl Pair {
 
     /// A push through the atomic door.
     pub(super) fn push(&mut self, n: usize) {
-        let (jobs, id) = (self.jobs(), self.tree.nodes[n].id.clone());
+        let jobs = self.jobs();
+        self.push_jobs(n, &jobs);
+    }
+
+    pub(super) fn push_jobs(&mut self, n: usize, jobs: &[String]) {
+        let id = self.tree.nodes[n].id.clone();
         self.tell(&format!("push {id} {jobs:?}"));
         let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
         let plain: Vec<Job> = jobs.iter().map(|job| Job::plain(job)).collect();
         let (told, expected) = (self.case.push_at(self.now, &id, &texts), self.tree.push(n, &plain, self.now));
         assert_eq!(told, expected, "{}", self.story.join("\n"));
         self.keep_gates(n);
+    }
+
+    /// A plain push, and a daemon that hears of it.
+    pub(super) fn plain_push(&mut self, n: usize, jobs: &[String]) {
+        let id = self.tree.nodes[n].id.clone();
+        self.tell(&format!("lpush {id} {jobs:?}"));
+        let texts: Vec<&str> = jobs.iter().map(String::as_str).collect();
+        self.case.lpush(&id, &texts);
+        self.case.wake_at(self.now, &[&id]);
+        self.tree.wake(n, jobs, self.now);
+        self.settle();
     }
 
     /// Time passes so many times from due to due, as a daemon does that is never late.
@@ -372,15 +381,11 @@ impl Pair {
     }
 }
 
-#[test]
-fn a_tree_does_what_the_reference_does() {
-    crate::roles::as_roles();
-    let server = Server::start(&[]);
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (first, seeds) = (number("DRIPD_SEED").unwrap_or(0), number("DRIPD_SEEDS").unwrap_or(20));
+/// Random trees, and sixty random steps in each. Replies what happened, and how often.
+pub(super) fn walk(server: &Server, seeds: std::ops::Range<u64>) -> BTreeMap<&'static str, usize> {
     let mut happened: BTreeMap<&str, usize> = BTreeMap::new();
-    for seed in first..first + seeds {
-        let mut pair = Pair::new(&server, seed);
+    for seed in seeds {
+        let mut pair = Pair::new(server, seed);
         for _ in 0..60 {
             pair.step();
         }
@@ -389,6 +394,18 @@ fn a_tree_does_what_the_reference_does() {
             *happened.entry(what).or_default() += times;
         }
     }
+    happened
+}
+
+pub(super) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn a_tree_does_what_the_reference_does() {
+    crate::roles::as_roles();
+    let (first, seeds) = (number("DRIPD_SEED").unwrap_or(0), number("DRIPD_SEEDS").unwrap_or(20));
+    let happened = walk(&Server::start(&[]), first..first + seeds);
     println!("{happened:?}");
     for what in RARE {
         assert!(seeds < MANY || happened.contains_key(what), "{what}: never");

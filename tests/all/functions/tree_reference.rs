@@ -76,6 +76,40 @@ pub(super) struct Node {
     pub(super) largest: f64,
 }
 
+impl Node {
+    /// A bucket, or where its id has braces a budget, of which nothing but its rate is said and to which nothing has happened.
+    pub(super) fn new(id: &str, parent: Option<usize>, rate: Rate) -> Self {
+        Self {
+            id: id.to_owned(),
+            parent,
+            rate,
+            job_rate: None,
+            quotas: Vec::new(),
+            windows: Windows::new(),
+            needs: 1,
+            slow: None,
+            is_adaptive: false,
+            gates: Vec::new(),
+            catch_up: None,
+            weight: 1,
+            slots: None,
+            is_ordered: false,
+            is_paused: false,
+            queue: (!id.starts_with('{')).then(VecDeque::new),
+            later: Later::default(),
+            ids: BTreeSet::new(),
+            dropped: BTreeSet::new(),
+            paid: None,
+            place: Place::Nowhere,
+            due: 0,
+            went_on: 0,
+            tag: None,
+            clock: 0.0,
+            largest: 1.0,
+        }
+    }
+}
+
 /// The tree. A node stands behind its parent in the list.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {

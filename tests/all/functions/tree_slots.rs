@@ -227,13 +227,13 @@ impl Pair {
         }
     }
 
-    /// A worker fell silent: its lease ends.
-    pub(super) fn lease_ends(&mut self, at: usize) {
+    /// A worker fell silent: its lease ends. `false` as of `fails`.
+    pub(super) fn lease_ends(&mut self, at: usize) -> bool {
         let failed = Failed { back: Back::Off, keep: false, dead: false };
         let n = self.tree.bucket_of(&self.tree.left[at]);
         let would_end = self.tree.would_end(at, failed, self.now);
         if self.tree.nodes[n].later.retries.keys().any(|(ends, _)| Some(*ends) == would_end) {
-            return; // which of the two leaves first nobody says
+            return false; // which of the two leaves first nobody says
         }
         self.tell(&format!("the lease of {:?} ends", self.tree.left[at]));
         let entry = self.taken[at].0.clone();
@@ -241,6 +241,7 @@ impl Pair {
         self.reap("1");
         self.tree.fails(at, failed, "lease expired", self.now);
         self.tree.happens("a lease ends");
+        true
     }
 
     /// The lease of an entry is over.

@@ -177,6 +177,11 @@ impl Pair {
         let above = self.tree.above(bucket);
         let n = if above.is_empty() || self.rng.bool() { bucket } else { above[self.rng.usize(0..above.len())] };
         let ms = [None, None, Some(1), Some(40), Some(300), Some(700), Some(8_000)][self.rng.usize(0..7)];
+        self.slows(bucket, n, ms);
+    }
+
+    /// Somebody slows a node, which is a bucket or a budget above it, down for so many milliseconds, or ends that.
+    pub(super) fn slows(&mut self, bucket: usize, n: usize, ms: Option<u64>) {
         let (id, budget) = (self.tree.nodes[bucket].id.clone(), self.tree.nodes[n].id.clone());
         self.tell(&format!("slow {id} in {budget} {ms:?}"));
         let mut args = vec![self.now.to_string()];

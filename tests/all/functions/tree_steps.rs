@@ -1,9 +1,10 @@
 //! What operators and workers do in `tree_model`: set, pause, purge, cancel, find, and say what a job really cost.
 
 use super::flow::{set_at, unset_at};
+use super::model::Rate;
 use super::tree_model::{Pair, With, random_quotas, random_rate};
 use super::tree_reference::Left;
-use crate::rig::MS;
+use crate::rig::{Case, MS};
 
 /// What is over of a node without work is forgotten by calls, one every 100 ms: until then a new rate may find it.
 const FORGOTTEN_IN: u64 = 200 * MS;
@@ -25,16 +26,8 @@ impl Pair {
             set_at(&mut self.case, self.now, &id, "quota", &policy);
             self.tree.set_quotas(n, quotas, self.now);
         } else if is_rate {
-            self.settle();
             let rate = random_rate(&mut self.rng);
-            if self.is_being_forgotten(n) || self.tree.moves_a_resting_budget(n, rate, self.now) {
-                return;
-            }
-            self.tell(&format!("set {id} {rate:?}"));
-            let policy = format!(r#"{{"count":{},"period_us":{}}}"#, rate.count, rate.period);
-            set_at(&mut self.case, self.now, &id, "rate", &policy);
-            self.tree.set_rate(n, rate, self.now);
-            self.steady_since = self.tree.left.len();
+            self.sets_rate(n, rate);
         } else {
             self.tree.nodes[n].weight = self.rng.u32(1..5);
             let weight = self.tree.nodes[n].weight;
@@ -42,6 +35,30 @@ impl Pair {
             set_at(&mut self.case, self.now, &id, "weight", &format!(r#"{{"weight":{weight}}}"#));
             self.tree.put_right(n, self.now);
         }
+    }
+
+    /// A rate is set. Where what is stored of a node without work says too little to tell what follows, nothing is done: `false`.
+    pub(super) fn sets_rate(&mut self, n: usize, rate: Rate) -> bool {
+        let policy = format!(r#"{{"count":{},"period_us":{}}}"#, rate.count, rate.period);
+        self.changes_rate(n, rate, |case, now, id| set_at(case, now, id, "rate", &policy))
+    }
+
+    /// The rate that was set is taken back: this one is configured. `false` as of `sets_rate`.
+    pub(super) fn unsets_rate(&mut self, n: usize, configured: Rate) -> bool {
+        self.changes_rate(n, configured, |case, now, id| unset_at(case, now, id, "rate"))
+    }
+
+    fn changes_rate(&mut self, n: usize, rate: Rate, change: impl FnOnce(&mut Case, u64, &str)) -> bool {
+        self.settle();
+        if self.is_being_forgotten(n) || self.tree.moves_a_resting_budget(n, rate, self.now) {
+            return false;
+        }
+        let id = self.tree.nodes[n].id.clone();
+        self.tell(&format!("the rate of {id} is {rate:?}"));
+        change(&mut self.case, self.now, &id);
+        self.tree.set_rate(n, rate, self.now);
+        self.steady_since = self.tree.left.len();
+        true
     }
 
     fn is_being_forgotten(&self, n: usize) -> bool {
@@ -52,6 +69,11 @@ impl Pair {
     pub(super) fn pause(&mut self) {
         self.settle_what_came();
         let n = self.any(|_| true);
+        self.pauses(n);
+    }
+
+    /// A node is paused, or goes on.
+    pub(super) fn pauses(&mut self, n: usize) {
         let (id, is_paused) = (self.tree.nodes[n].id.clone(), !self.tree.nodes[n].is_paused);
         self.tell(&format!("pause {id} {is_paused}"));
         if is_paused {

@@ -13,7 +13,13 @@ const WHOLE: u64 = 1_000_000_000_000;
 impl Pair {
     /// Workers take some jobs. Replies one that some worker holds.
     pub(super) fn take_some(&mut self) -> Option<usize> {
-        for entry in self.case.take("ready", 3) {
+        let held = self.take(3);
+        (!held.is_empty()).then(|| held[self.rng.usize(0..held.len())])
+    }
+
+    /// Workers take at most so many jobs. Replies all that they hold.
+    pub(super) fn take(&mut self, most: usize) -> Vec<usize> {
+        for entry in self.case.take("ready", most) {
             while self.tree.done.contains(&self.taken.len()) {
                 self.taken.push((String::new(), false)); // nobody read it
             }
@@ -33,8 +39,7 @@ impl Pair {
             );
             self.taken.push((entry.id, false));
         }
-        let held: Vec<usize> = self.tree.undone().filter(|at| *at < self.taken.len()).collect();
-        (!held.is_empty()).then(|| held[self.rng.usize(0..held.len())])
+        self.tree.undone().filter(|at| *at < self.taken.len()).collect()
     }
 
     /// Some of that, one after the other.
@@ -49,7 +54,7 @@ impl Pair {
                 0..2 => self.ack(at),
                 2..5 if self.has(With::Slow) => self.throttled(at),
                 8 => self.finished_plainly(at),
-                9 if self.has(With::Slots) => self.lease_ends(at),
+                9 if self.has(With::Slots) => _ = self.lease_ends(at),
                 _ => self.fail(at),
             }
         }
@@ -78,21 +83,29 @@ impl Pair {
         } else {
             self.tell(&format!("ack {left:?}"));
         }
-        assert_eq!(self.case.fcall::<i64>("drip__ack", &["ready"], &args), 1, "{}", self.story.join("\n"));
+        self.acks(at, &args);
+    }
+
+    /// A worker acknowledges a job, in these words.
+    pub(super) fn acks(&mut self, at: usize, args: &[String]) {
+        assert_eq!(self.case.fcall::<i64>("drip__ack", &["ready"], args), 1, "{}", self.story.join("\n"));
         self.tree.acked(at, self.now);
     }
 
     fn fail(&mut self, at: usize) {
         let ms = [None, None, None, Some(0), Some(40), Some(700)][self.rng.usize(0..6)];
-        let failed = Failed {
-            back: ms.map_or(Back::Off, Back::In),
-            keep: self.rng.u8(0..4) == 0,
-            dead: self.rng.u8(0..12) == 0,
-        };
+        let (keep, dead) = (self.rng.u8(0..4) == 0, self.rng.u8(0..12) == 0);
+        self.fails(at, ms, keep, dead);
+    }
+
+    /// A worker gives a job back, to be retried in so many milliseconds or after its back-off. `false`: nothing is done, as nobody says which of
+    /// two jobs leaves first then.
+    pub(super) fn fails(&mut self, at: usize, ms: Option<u64>, keep: bool, dead: bool) -> bool {
+        let failed = Failed { back: ms.map_or(Back::Off, Back::In), keep, dead };
         let n = self.tree.bucket_of(&self.tree.left[at]);
         let would_end = self.tree.would_end(at, failed, self.now);
         if self.tree.nodes[n].later.retries.keys().any(|(ends, _)| Some(*ends) == would_end) {
-            return; // which of the two leaves first nobody says
+            return false; // which of the two leaves first nobody says
         }
         self.tell(&format!("fail {:?} {failed:?}", self.tree.left[at]));
         let mut args = vec![self.now.to_string(), self.taken[at].0.clone()];
@@ -105,15 +118,22 @@ impl Pair {
         );
         let told: i64 = self.case.fcall("drip__fail", &["ready"], &args);
         assert_eq!(told, self.tree.fails(at, failed, "failed", self.now), "{}", self.story.join("\n"));
+        true
     }
 
     /// The other side turned a job away.
     fn throttled(&mut self, at: usize) {
-        self.settle();
         let n = self.tree.bucket_of(&self.tree.left[at]);
         let above = self.tree.above(n);
         let slowed = if above.is_empty() || self.rng.bool() { n } else { above[self.rng.usize(0..above.len())] };
         let ms = [None, None, None, Some(0), Some(30), Some(400), Some(8_000)][self.rng.usize(0..7)];
+        self.turned_away(at, slowed, ms);
+    }
+
+    /// The other side turned a job away, for so many milliseconds or for as long as is configured: its bucket or a budget above is slowed down.
+    pub(super) fn turned_away(&mut self, at: usize, slowed: usize, ms: Option<u64>) {
+        self.settle();
+        let n = self.tree.bucket_of(&self.tree.left[at]);
         let id = self.tree.nodes[slowed].id.clone();
         self.tell(&format!("throttled {:?} in {id} {ms:?}", self.tree.left[at]));
         let mut args = vec![self.now.to_string(), self.taken[at].0.clone(), "THROTTLED".into()];

@@ -21,7 +21,7 @@ struct Told {
 fn change(bucket: &str, words: &[&str]) -> Json {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let set: serde_json::Map<String, Json> =
-        dripd::config::settings::parse(&words, &dripd::words::subject::Subject::of_stored(bucket))
+        dripd::config::settings::parse(&words, &dripd::model::subject::Subject::of_stored(bucket))
             .expect("good")
             .into_iter()
             .map(|setting| (setting.key, json!({ "text": setting.text, "policy": setting.policy })))

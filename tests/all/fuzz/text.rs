@@ -1,13 +1,13 @@
 //! Texts: configurations, rates, durations, names, parents, quotas, globs, settings.
 
 use dripd::config::{Config, Environment, settings};
-use dripd::words::bucket::BucketName;
-use dripd::words::glob::Glob;
-use dripd::words::parent::Parent;
-use dripd::words::quota::Quota;
-use dripd::words::rate::Rate;
-use dripd::words::subject::Subject;
-use dripd::words::{duration, glob};
+use dripd::model::bucket::BucketName;
+use dripd::model::glob::Glob;
+use dripd::model::parent::Parent;
+use dripd::model::quota::Quota;
+use dripd::model::rate::Rate;
+use dripd::model::subject::Subject;
+use dripd::model::{duration, glob};
 use proptest::prelude::*;
 
 use super::{bytes_like, cases, damage, damaged, text_like};

@@ -37,10 +37,10 @@ fn is_excused(code: i32, said: &str) -> bool {
     code == 1 && !broken.is_empty() && broken.iter().all(only_late)
 }
 
-/// Run something until it needs no excuse, three times at most.
+/// Run something until it needs no excuse, six times at most.
 fn unless_excused(mut run: impl FnMut() -> (i32, String)) -> (i32, String) {
     let mut told = run();
-    for _ in 0..2 {
+    for _ in 0..5 {
         let broken = told.1.replace(['\r', '\n'], " ");
         told = if is_excused(told.0, &broken) { run() } else { told };
     }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use dripd::config::{Config, Environment};
 use dripd::store::link::Link;
-use dripd::store::{Address, Layout, StoreError, Whole};
+use dripd::store::{Address, Layout, Partitions, StoreError};
 use tokio::sync::Notify;
 
 use crate::rig::Server;
@@ -29,7 +29,7 @@ fn lost() -> StoreError {
 /// A call that fails the first time, after `until`, and says when it has begun.
 async fn fail_once(link: &Link, begun: &Notify, until: &Notify) {
     let is_first = Mutex::new(true);
-    let call = |_: Whole| {
+    let call = |_: Partitions| {
         let is_first = std::mem::replace(&mut *is_first.lock().expect("one thread"), false);
         async move {
             if !is_first {
@@ -96,7 +96,7 @@ fn a_call_that_is_made_once_is_not_repeated_and_a_loss_inside_of_another_error_e
     let calls = Mutex::new(0);
     runtime.block_on(async {
         for _ in 0..2 {
-            let call = |_: Whole| async {
+            let call = |_: Partitions| async {
                 *calls.lock().expect("one thread") += 1;
                 Err::<(), _>(ChangeError::Store(lost()))
             };
@@ -106,7 +106,7 @@ fn a_call_that_is_made_once_is_not_repeated_and_a_loss_inside_of_another_error_e
         // What Redis refused says nothing of the connection: it stays.
         for _ in 0..2 {
             let refused = StoreError::Refused { call: "a call", code: "NOPERM".to_owned(), message: "no".to_owned() };
-            link.once(|_: Whole| async { Err::<(), _>(refused) }).await.expect_err("refused");
+            link.once(|_: Partitions| async { Err::<(), _>(refused) }).await.expect_err("refused");
         }
     });
     assert_eq!(*calls.lock().expect("one thread"), 2, "each once");

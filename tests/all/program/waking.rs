@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use dripd::model::subject::Subject;
 use dripd::store::explain::{Facts, Level};
-use dripd::words::subject::Subject;
 use serde_json::{Value as Json, json};
 
 use crate::program::daemon::{bare_relay, home, median};

@@ -152,10 +152,25 @@ fn all_of_it_can_be_done_with_the_keyboard_alone() {
     assert_eq!(browser.run("document.activeElement.textContent"), "Pause…", "one is back where one was");
     assert_eq!(door.settings(), "nothing is set: the file and its defaults hold\n");
     browser.press("Enter");
+    browser.sees("Pause the bucket “acme”?");
     tab_to(&mut browser, "Pause acme");
     browser.press("Enter");
     browser.sees("acme is paused.");
     assert!(door.settings().contains("acme: pause"));
+}
+
+/// The page hears of a closed dialog a little after the keys go to the buttons again.
+fn the_next_question_can_be_asked_as_soon_as_the_last_one_is_closed() {
+    let door = Door::start(STILL);
+    let mut browser = open(&door, "bucket/acme");
+    browser.sees("Each asks first.");
+    browser.click("button", "Pause…");
+    browser.sees("Pause the bucket “acme”?");
+    let button = "[...document.querySelectorAll('button')].find((one) => one.textContent === 'Resume…')";
+    browser.run(&format!("document.querySelector('dialog').close(), {button}.click()"));
+    browser.sees("Resume the bucket “acme”?");
+    browser.click("button", "Resume acme");
+    browser.sees("Nothing was changed.");
 }
 
 tests! {
@@ -164,4 +179,5 @@ tests! {
     a_rate_is_set_with_the_present_one_in_view_and_taken_back,
     a_bucket_and_a_budget_are_slowed_down_and_that_is_ended,
     all_of_it_can_be_done_with_the_keyboard_alone,
+    the_next_question_can_be_asked_as_soon_as_the_last_one_is_closed,
 }

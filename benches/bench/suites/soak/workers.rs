@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use dripd::model::route::Route;
 use dripd::store::keys::GROUP;
-use dripd::words::policy::Route;
 
 use super::lab::keys;
 use super::measure::Over;

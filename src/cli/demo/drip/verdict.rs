@@ -8,8 +8,8 @@ use crate::cli::demo::bucket::{Bucket, Taken};
 use crate::cli::demo::probe::Stalls;
 use crate::cli::demo::report::{Report, Verdict};
 use crate::cli::demo::window::{broken_in_hand, broken_window};
-use crate::words::policy::Policy;
-use crate::words::ready_window::ReadyWindow;
+use crate::model::policy::Policy;
+use crate::model::ready_window::ReadyWindow;
 
 /// How long a push may stay over capacity while a daemon runs (promise 2), beside what the machine itself stood still.
 const CUT_WITHIN: Duration = Duration::from_millis(50);

@@ -17,8 +17,8 @@ use super::report::Report;
 use super::stage::Stage;
 use super::{View, ticks};
 use crate::cli::Failure;
-use crate::store::ops::Throttled;
-use crate::words::bucket::BucketName;
+use crate::model::bucket::BucketName;
+use crate::store::jobs::work::Throttled;
 
 /// What is in force. The catch-up is said, so that the demo knows what it may hold the rates to.
 pub(super) const POLICIES: &str = r#"

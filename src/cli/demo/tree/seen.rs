@@ -2,8 +2,8 @@
 
 use super::{ACCOUNT_RATE, ACCOUNTS, CAPACITY, RETRY_AFTER};
 use crate::cli::demo::bucket::{Bucket, Taken, now_us};
-use crate::cli::demo::load::{Refused, Told};
-use crate::words::bucket::BucketName;
+use crate::cli::demo::load::{Refused, WorkerEvent};
+use crate::model::bucket::BucketName;
 
 /// What the screen shows is so old: by then the workers have handed over what left a bucket before it.
 const SHOWN_LATE_US: u64 = 100_000;
@@ -27,8 +27,8 @@ impl Seen {
         Self { accounts, start_us: now_us(), has_begun: false, flood_us: None, refused: None }
     }
 
-    pub(super) fn note(&mut self, told: Told) {
-        self.refused = told.note(&mut self.accounts).or(self.refused.take());
+    pub(super) fn note(&mut self, event: WorkerEvent) {
+        self.refused = event.note(&mut self.accounts).or(self.refused.take());
     }
 
     /// The moment that is shown.
@@ -36,9 +36,16 @@ impl Seen {
         now_us().saturating_sub(SHOWN_LATE_US).max(self.start_us)
     }
 
-    /// From when to when nothing may leave, because the provider said so.
+    /// From when to when nothing may leave, because the provider said so: what is sure of it.
     pub(super) fn closed_us(&self) -> Option<(u64, u64)> {
-        self.refused.as_ref().map(|(_, refused)| (refused.told_us, refused.told_us + RETRY_AFTER.as_micros() as u64))
+        self.refused
+            .as_ref()
+            .map(|(_, refused)| (refused.told_us.1, refused.told_us.0 + RETRY_AFTER.as_micros() as u64))
+    }
+
+    /// When it is over at the latest.
+    pub(super) fn open_us(&self) -> Option<u64> {
+        self.refused.as_ref().map(|(_, refused)| refused.told_us.1 + RETRY_AFTER.as_micros() as u64)
     }
 
     /// Jobs of all accounts that left after one moment and not after another.

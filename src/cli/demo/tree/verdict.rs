@@ -8,7 +8,7 @@ use crate::cli::demo::bucket::Bucket;
 use crate::cli::demo::probe::Stalls;
 use crate::cli::demo::report::{Report, Verdict};
 use crate::cli::demo::window::broken_window;
-use crate::words::rate::Rate;
+use crate::model::rate::Rate;
 
 /// How long the first shares, and those after a pause, take to settle.
 const SETTLES_US: u64 = 500_000;
@@ -21,8 +21,13 @@ const SHARE_OFF_JOBS: f64 = 2.0;
 /// provider, and for the machine, which may be busy. Behind the flood it would wait for sixteen seconds.
 const MODEST_WAITS: Duration = Duration::from_millis(500);
 
-/// What a job may have been under way when Redis was told to stop, and how late the first one after the pause may be.
-const UNDER_WAY_US: u64 = 20_000;
+/// What Redis may take to hear that it is to stop: the shares are measured up to then.
+const TOLD_WITHIN_US: u64 = 20_000;
+
+/// An entry names the millisecond in which it was made, rounded down.
+const ID_US: u64 = 1_000;
+
+/// How late the first job after the pause may be.
 const GOES_ON_WITHIN: Duration = Duration::from_millis(100);
 
 /// What became of each promise, and the figures.
@@ -68,7 +73,7 @@ fn saturated(seen: &Seen) -> Vec<(u64, u64)> {
     let (begins, end) = (seen.start_us + SETTLES_US, last.unwrap_or(seen.start_us));
     let times = match seen.closed_us() {
         None => vec![(begins, end)],
-        Some((from, until)) => vec![(begins, from.saturating_sub(UNDER_WAY_US)), (until + SETTLES_US, end)],
+        Some((from, until)) => vec![(begins, from.saturating_sub(TOLD_WITHIN_US)), (until + SETTLES_US, end)],
     };
     times.into_iter().filter(|(from, to)| from < to).collect()
 }
@@ -128,19 +133,18 @@ fn flood(seen: &Seen, stalled: Duration) -> Verdict {
 /// Nothing leaves before the provider said, and then it goes on at once.
 fn slow_down(seen: &Seen, stalled: Duration) -> Verdict {
     let verdict = |found: String, broken| Verdict { promise: "429", found, broken };
-    let Some((from, until)) = seen.closed_us() else {
+    let (Some((from, until)), Some(open)) = (seen.closed_us(), seen.open_us()) else {
         return verdict("there was none".to_owned(), vec!["the demo ended before it".to_owned()]);
     };
     let mut broken = Vec::new();
-    // The pause began when Redis was told, which was a moment before this was known.
-    let early = seen.left_between(from + UNDER_WAY_US, until.saturating_sub(UNDER_WAY_US));
+    let early = seen.left_between(from + ID_US, until.saturating_sub(ID_US));
     if early > 0 {
         broken.push(format!("{early} jobs left before they should"));
     }
     let first = seen.accounts.iter().filter_map(|account| {
-        account.taken_between(until.saturating_sub(UNDER_WAY_US), u64::MAX).first().map(|job| job.at_us)
+        account.taken_between(until.saturating_sub(ID_US), u64::MAX).first().map(|job| job.at_us)
     });
-    let late = first.min().map(|at| at.saturating_sub(until));
+    let late = first.min().map(|at| at.saturating_sub(open));
     match late {
         Some(us) if u128::from(us) <= (GOES_ON_WITHIN + stalled).as_micros() => {}
         Some(us) => broken.push(format!("the first job after it came {} ms late", us / 1_000)),
@@ -186,7 +190,7 @@ mod tests {
         }
         seen.accounts[FLOODED].pushed(5 * S, FLOOD, 400 + FLOOD);
         let until = 9 * S + RETRY_AFTER.as_micros() as u64;
-        let refused = Refused { left_us: 9 * S - 1_000, told_us: 9 * S };
+        let refused = Refused { left_us: 9 * S - 1_000, told_us: (9 * S, 9 * S) };
         seen.refused = Some((seen.accounts[0].name.clone(), refused));
         let (mut at_us, mut n) = (S, 0);
         while at_us < 14 * S {

@@ -1,24 +1,24 @@
 -- needs: base
--- Events: what people changed while dripd runs, one entry each, for whoever shows it: <prefix>:events, capped.
+-- Events: what people changed while dripd runs, one entry each, for display: <prefix>:events, capped.
 --
--- field           what it says
+-- field           meaning
 -- what            purge, dead-retry, dead-drop, set, unset, pause, resume, close, open, slow
 -- match           the bucket, or the glob; a budget in braces
--- before, after   how it was and how it is now, as texts
+-- before, after   the values before and after the change, as texts
 -- by              who asked for it, as the caller says: user@host, or the name of a token
 -- user            who Redis says the caller is (ACL WHOAMI)
 -- reason          why, as the caller says
--- A field without a text is left out. When it happened is the time in the entry's id.
+-- A field without a text is left out. The time of the change is in the entry's id.
 
 local events = {}
 do
   local is_error = base.is_error
 
-  local KEEP = 10000  -- entries, about
+  local KEEP = 10000 -- entries, about
   local LONGEST = 1000 -- bytes of a text
   local FIELDS = { 'what', 'match', 'before', 'after', 'by', 'user', 'reason' }
 
-  -- short: a text, or as much of it as is kept, without a character that was cut in two.
+  -- short: a text, cut where it is too long, without half a character at its end.
   local function short(text)
     if #text <= LONGEST then return text end
     local cut = sub(text, 1, LONGEST)
@@ -37,15 +37,15 @@ do
     return pcall_redis('XADD', k.events, 'MAXLEN', '~', KEEP, '*', unpack(entry))
   end
 
-  -- add: a change becomes an event: { what = ..., match = ..., ... }. It is the last thing that a change does. Where the stream
-  -- does not take it the change holds all the same: the reply is the error then, else nil.
+  -- add: add the event of a change: { what = ..., match = ..., ... }. It is the last step of a change. Where the stream
+  -- does not take it, the change holds all the same, and the reply is the error; else nil.
   -- writes  events      cost  O(1)
   function events.add(k, event)
     return is_error(put(k, event))
   end
 
-  -- replace: an event in place of an earlier one of the same change ('' = there is none). Replies its id, or '' where the stream
-  -- does not take it.
+  -- replace: add an event that replaces an earlier one of the same change ('' = there is none). Replies its id, or ''
+  -- where the stream does not take it.
   -- writes  events      cost  O(1)
   function events.replace(k, earlier, event)
     local id = put(k, event)

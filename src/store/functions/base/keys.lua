@@ -1,51 +1,52 @@
 -- needs: base
--- Keys: each is spelled here, and nowhere else in the library.
+-- Keys: only this file spells them.
 --
--- Where a system is cut into partitions each key has a partition's number behind its first word, as a hash tag: <prefix>:queue:{3}:<bucket>,
--- <prefix>:schedule:{3}. (No name holds a brace, so a tag cannot be taken for one.) All files but this one are given a `space`, which
--- is the prefix, or with partitions the prefix, a newline and the tag, and hand it on.
+-- In a partitioned system each key has the number of its partition after its first word, as a hash tag:
+-- <prefix>:queue:{3}:<bucket>, <prefix>:schedule:{3}. (No name has a brace, so a tag is never part of a name.) All
+-- other files get a `space` and pass it on: the prefix, or with partitions the prefix, a newline and the tag.
 --
 -- <prefix>:queue:<bucket>   list    public: the waiting jobs, newest at the left
 -- <prefix>:ready[:<route>]  stream  public: dispatched jobs
 -- <prefix>:rejected         stream  public: jobs that did not fit
 -- <prefix>:dead             stream  public: jobs that were given up
--- <prefix>:schedule         zset    bucket -> due
--- <prefix>:rest             zset    bucket -> due, of buckets without work whose due is still to come
--- <prefix>:held:<route>     zset    bucket -> due, as versions before 20 of this library stored who is held (queue/places)
--- <prefix>:paused           zset    bucket -> due, of buckets with work that an operator stopped
--- <prefix>:refused          zset    bucket -> due, of buckets with work whose budgets cannot be found
--- <prefix>:full             zset    node -> due, of nodes with work that have no slot free (jobs/slots)
--- <prefix>:slots            hash    <route> <entry id> -> the nodes of which it holds a slot
--- <prefix>:inflight        zset    node and entry, score 0: which entries hold a slot of a node
--- <prefix>:wait:<budget>    zset    what waits for a share of a budget, in the order of its turns (tree/waiting)
--- <prefix>:wait:{<route>}   zset    held buckets: those that wait for a route to take again, in the order of their turns
+-- <prefix>:schedule         zset    node -> due, of scheduled nodes
+-- <prefix>:rest             zset    node -> due, of cooling nodes: without work, and the due in the future
+-- <prefix>:held:<route>     zset    bucket -> due, where versions before 20 of this library kept held buckets (state)
+-- <prefix>:paused           zset    node -> due, of nodes with work that an operator paused
+-- <prefix>:refused          zset    node -> due, of nodes with work whose chain cannot be resolved
+-- <prefix>:full             zset    node -> due, of blocked nodes: with work and no free slot (limits/slots)
+-- <prefix>:slots            hash    <route> <entry id> -> the nodes of which the entry holds a slot
+-- <prefix>:inflight         zset    node and entry, score 0: which entries hold a slot of a node
+-- <prefix>:wait:<budget>    zset    nodes queued for a share of a budget, in the order of their turns (state/waiting)
+-- <prefix>:wait:{<route>}   zset    buckets held for a route, in the order of their turns
 -- <prefix>:waiting          hash    node -> its due, and the budget or the {route} that it waits for
 -- <prefix>:budgets          hash    budget -> its state (tree/budget)
--- <prefix>:slow             hash    node -> its slow-down (pace/brake)
+-- <prefix>:slow             hash    node -> its slow-down (limits/constraints)
 -- <prefix>:windows          hash    node -> how much of its quotas was used
--- <prefix>:paid             hash    node -> what its last job paid, where that was not one interval
--- <prefix>:adjusted         zset    entries whose cost was put right (jobs/adjust)
--- <prefix>:over             zset    node -> from when on something of these is worth nothing
--- <prefix>:settings         hash    bucket -> what is set for that name (policy/setting)
--- <prefix>:globs            string  what is set for globs
--- <prefix>:ends             zset    bucket -> when the first timed setting of that name ends
--- <prefix>:level            hash    bucket -> how many jobs it may keep, of those that hold more than their capacity
+-- <prefix>:paid             hash    node -> the charge for its last job, where that was not one interval
+-- <prefix>:adjusted         zset    entries whose cost was adjusted (jobs/adjust)
+-- <prefix>:over             zset    node -> when the first of these constraints expires
+-- <prefix>:settings         hash    node -> the settings of that name (policy/setting)
+-- <prefix>:globs            string  the settings of globs
+-- <prefix>:ends             zset    node -> when the first timed setting of that name ends
+-- <prefix>:level            hash    bucket -> its allowance: how many jobs it may keep after its capacity was lowered
 -- <prefix>:retry:<bucket>   zset    failed jobs by the end of their back-off
--- <prefix>:delayed:<bucket> zset    submitted jobs that wait for their time, by that (53_delayed)
--- <prefix>:retries          zset    bucket -> the first of those ends and times; +inf once it is over and the bucket is scheduled
+-- <prefix>:delayed:<bucket> zset    submitted jobs by the time for which they wait (queue/delayed)
+-- <prefix>:retries          zset    bucket -> the first of those ends and times; +inf once it has passed and the bucket
+--                           is scheduled
 -- <prefix>:turns            hash    buckets in which the queue has the next turn while delayed jobs wait for theirs too
 -- <prefix>:delays           string  how many delayed jobs wait in all buckets; absent: none
--- <prefix>:jobs:<bucket>    hash    id -> what is known of a submitted job that waits (51_ids)
--- <prefix>:ids:<bucket>     zset    ids that producers gave, by the moment of the accept
--- <prefix>:policy           hash    the record in force, the one before it while a change spreads, the held routes
--- <prefix>:reached          hash    bucket -> when it was put right, while a change spreads
+-- <prefix>:jobs:<bucket>    hash    id -> what is known of a submitted job that waits (queue/ids)
+-- <prefix>:ids:<bucket>     zset    ids that producers gave, by the time of the accept
+-- <prefix>:policy           hash    the record in force, the one before it during a rollout, the held routes
+-- <prefix>:reached          hash    node -> when the rollout was applied to it
 -- <prefix>:routes           set     routes whose streams are reaped
 -- <prefix>:stats            hash    counters
 -- <prefix>:wake             string  written when something may happen earlier than the daemons know
 -- <prefix>:daemons          hash    the heartbeats
 -- <prefix>:events           stream  what people changed while dripd runs, capped
--- <prefix>:changed          zset    at the authority: what is set -> the number of its last change (base/partition)
--- <prefix>:unset            zset    the same of what is set no more
+-- <prefix>:changed          zset    at the authority: subject -> the number of its last change (base/partition)
+-- <prefix>:unset            zset    the same for names that have no settings any more
 -- <prefix>:gate:<limiter>:<n>:<bucket>  the state of a gate
 
 local keys = {}
@@ -60,13 +61,13 @@ do
     return prefix
   end
 
-  -- key_of: the key of one of the words.
+  -- key_of: the key with one of the words.
   local function key_of(prefix, tag, name)
     if tag then return prefix .. ':' .. name .. ':' .. tag end
     return prefix .. ':' .. name
   end
 
-  -- of: the keys of a space. `queues` is what the key of every queue begins with, and so on.
+  -- of: the keys of a space. `queues`, and fields like it, is the first part of the key of every queue.
   function keys.of(space)
     local k = known[space]
     if not k then
@@ -101,12 +102,12 @@ do
     return stream .. ':' .. route
   end
 
-  -- gate: the state of the n-th gate of one recipe before a bucket.
+  -- gate: the state of the n-th gate of one recipe, of a bucket.
   function keys.gate(space, limiter, n, bucket)
     return keys.of(space).gate .. limiter .. ':' .. n .. ':' .. bucket
   end
 
-  -- space_before: the space of a key of one of the words, or nil.
+  -- space_before: the space of a key with one of the words, or nil.
   function keys.space_before(key, name)
     local prefix = match(key or '', '^(.+):' .. name .. '$')
     if prefix then return prefix end
@@ -115,7 +116,7 @@ do
     if tag then return space_of(prefix, tag) end
   end
 
-  -- split_queue: space and bucket of a queue's key. A prefix holds no ":queue:", so the first one splits it.
+  -- split_queue: space and bucket of a queue's key. A prefix has no ":queue:", so the first one splits it.
   function keys.split_queue(key)
     local at, to = find(key, ':queue:', 1, true)
     if not at or at == 1 then return nil end
@@ -150,7 +151,8 @@ do
     delays = true, paid = true, adjusted = true, jobs = true, ids = true,
   }
 
-  -- is_ours: whether a key has the shape of one of dripd's own under a prefix that is in use here. A limiter must not write it.
+  -- is_ours: whether a key looks like one of dripd's own, with a prefix that is in use here. A limiter must not write
+  -- it.
   function keys.is_ours(key)
     local at = 1
     while true do
@@ -161,7 +163,7 @@ do
       if whole_word then
         local prefix, tag = sub(key, 1, at - 1), match(key, '^:({%d+})', after)
         if prefix == 'drip' or known[space_of(prefix, tag)] then return true end
-        -- Refused where the caller may not ask.
+        -- Refused where the caller lacks the right.
         if pcall_redis('EXISTS', key_of(prefix, tag, 'policy')) == 1 then return true end
       end
     end

@@ -1,12 +1,12 @@
 -- needs: base
--- Names and ids, as they come from outside.
+-- Names and ids from outside.
 
 local names = {}
 do
-  -- tail: whether a byte continues a character of UTF-8.
+  -- tail: whether a byte continues a UTF-8 character.
   local function tail(x) return x and x >= 0x80 and x <= 0xBF end
 
-  -- is_utf8: whether bytes are a text in UTF-8 without the control characters that begin with the byte 0xC2.
+  -- is_utf8: whether bytes are valid UTF-8 without the control characters that begin with the byte 0xC2.
   local function is_utf8(text)
     local i, n = 1, #text
     while i <= n do
@@ -22,7 +22,8 @@ do
     return true
   end
 
-  -- is_bucket: whether a text can name a bucket: 1 to 200 bytes of UTF-8 without control characters (Unicode Cc), `{` or `}`.
+  -- is_bucket: whether a text can name a bucket: 1 to 200 bytes of UTF-8 without control characters (Unicode Cc), `{`
+  -- or `}`.
   function names.is_bucket(name)
     if #name < 1 or #name > 200 then return false end
     if find(name, '^[%w%.:_/@-]+$') then return true end
@@ -30,7 +31,7 @@ do
     return not find(name, '[\128-\255]') or is_utf8(name)
   end
 
-  -- tag_of: the first so many parts of a name, split at ':'; all of it where it has fewer, or with 0.
+  -- tag_of: the first `parts` parts of a name, split at ':'; the whole name where it has fewer, or with 0.
   function names.tag_of(name, parts)
     local at = 0
     for _ = 1, parts do
@@ -40,14 +41,15 @@ do
     return at > 0 and sub(name, 1, at - 1) or name
   end
 
-  -- as_text: the first bytes of what somebody said, at most so many, as text: where they are no UTF-8 each byte that is not plain is `?`.
+  -- as_text: the first bytes of an input as text, at most `most`. Where they are not UTF-8, each byte that is not ASCII
+  -- becomes `?`.
   function names.as_text(bytes, most)
     local text = sub(bytes, 1, most)
     if find(text, '[\128-\255]') and not is_utf8(text) then text = gsub(text, '[\128-\255]', '?') end
     return text
   end
 
-  -- is_after: whether one id of an entry is greater than another.
+  -- is_after: whether one entry id is greater than another.
   function names.is_after(a, b)
     local a_ms, a_n = match(a, '^(%d+)-(%d+)$')
     local b_ms, b_n = match(b, '^(%d+)-(%d+)$')

@@ -1,22 +1,26 @@
 -- needs: base, base.keys, base.names
--- Partitions: in which of them a name lives, and the numbers by which what is set in one is carried into the others.
+-- Partitions: the partition of a name, and the numbers by which settings are replicated from one partition to the
+-- others.
 --
--- A system is cut as its record says: `cut` = { partitions, partition_by }. The partition of a name is the key slot of its tag, as Redis
--- Cluster reckons it, modulo the number of partitions; the tag is the first `partition_by` parts of the name, split at ':', or, with 0, all
--- of it. (src/words/cut.rs reckons the same.)
+-- The record says how a system is partitioned: `cut` = { partitions, partition_by }. The tag of a name is its first
+-- `partition_by` parts, split at ':', or with 0 the whole name. The partition of a name is the key slot of its tag, as
+-- Redis Cluster computes it, modulo the number of partitions. (src/model/partitioning.rs computes the same.)
 --
--- Partition 0 is the authority. It numbers each change of the record and of what is set: the field `number` of its policy key is that of the
--- last one. A number is higher than the one before, and no lower than the time: so that of a change that was lost with a server does not
--- come again. These tell which change was the last of what:
--- <prefix>:changed  zset  what is set -> the number of its last change: a name or, in braces, a budget; RECORD and GLOBS stand for those
--- <prefix>:unset    zset  the same of names for which nothing is set any more, the last UNSET_MOST or so of them; the field `floor` is the
---                         highest number that was dropped
--- Every other partition has in `number` up to which change it has all of them, and takes only what is newer (control/copies). Where the server
--- that counts is another one than the one that counted before, it may lack the last changes, which others have: it was a replica, or lost
--- some of its file. Then `floor` is the number of the first change that it counts. Whoever has less begins anew, and what it
--- has beyond the authority is taken back (src/store/copy.rs). A server that was a replica for a while is another one too, though the last
--- number that it has may be one that it counted itself: whenever it becomes a primary it gets another replication id. It also gets one when its
--- first replica comes, and an hour after the last one went: then the others begin anew for nothing, which does no harm.
+-- Partition 0 is the authority. It numbers each change of the record and of settings: the field `number` of its policy
+-- key has the number of the last change. A number is higher than the one before, and no lower than the time, so that
+-- the number of a change that was lost with a server is not used again. These keys have the number of the last change
+-- of each subject:
+-- <prefix>:changed  zset  subject -> the number of its last change: a name, a budget in braces, or RECORD or GLOBS
+-- <prefix>:unset    zset  the same for names that have no settings any more, about the last UNSET_MOST of them; the
+--                   field `floor` of the policy key is the highest number that was dropped
+-- Every other partition has in `number` the last change up to which it has all, and takes only newer changes
+-- (control/copies). Where another server counts than before (it was a replica, or lost a part of its file), it may lack
+-- the last changes, which other partitions have. Then `floor` is the number of the first change that it counts. A
+-- partition with a lower number begins anew, and changes that the authority does not have are undone there
+-- (src/store/replication.rs).
+-- A server that was a replica for a while counts as another one, even where it counted the last number itself: a server
+-- gets another replication id whenever it becomes a primary. It also gets one when its first replica comes, and an hour
+-- after the last one left. Then the others begin anew without need, which does no harm.
 
 local partition = {}
 do
@@ -28,7 +32,7 @@ do
 
   local bxor, band, lshift, crc
 
-  -- make_table: what `slot` adds for each byte. Only a system that is cut ever needs it.
+  -- make_table: the table that `slot` adds for each byte. Only a partitioned system needs it.
   local function make_table()
     bxor, band, lshift, crc = bit.bxor, bit.band, bit.lshift, {}
     for n = 0, 255 do
@@ -46,9 +50,9 @@ do
     return sum % SLOTS
   end
 
-  local known, known_count = {}, 0 -- by how it is cut and by name
+  local known, known_count = {}, 0 -- by partitioning and name
 
-  -- number_of: the number of the partition in which a name lives.
+  -- number_of: the number of the partition of a name.
   local function number_of(cut, name)
     local id = cut.partitions .. ' ' .. cut.partition_by .. ' ' .. name
     local number = known[id]
@@ -60,7 +64,8 @@ do
     return number
   end
 
-  -- text_of: how a system is cut, as the field `cut` of its policy keys tells those who connect; cut_in: the same, read.
+  -- text_of: the partitioning of a system, as clients read it from the field `cut` of its policy keys. cut_in: the
+  -- same, decoded.
   function partition.text_of(cut)
     return cut.partitions .. ' ' .. cut.partition_by
   end
@@ -70,43 +75,44 @@ do
     return partitions and { partitions = partitions + 0, partition_by = by + 0 }
   end
 
-  -- suits: whether a record may be stored in a space: one that is cut only in one of its partitions.
-  function partition.suits(k, cut)
+  -- matches: whether a record may be stored in a space: a partitioned one only in one of its partitions.
+  function partition.matches(k, cut)
     local number = tonumber(k.tag and sub(k.tag, 2, -2) or nil)
     return not cut or number ~= nil and number < cut.partitions
   end
 
-  -- lives_here: whether a name lives in a space. The tests of the functions know partitions of which no record tells.
+  -- lives_here: whether a name belongs to a space. (Tests use partitions without a record.)
   function partition.lives_here(k, cut, name)
     return not cut or k.tag == '{' .. number_of(cut, name) .. '}'
   end
 
-  -- elsewhere: why a push of a bucket does not belong here, or nil. A space without a record may be one of a system that is cut: then the
-  -- authority tells, if it is on this server.
+  -- elsewhere: why a push to a bucket does not belong here, or nil. A space without a record may be a partition: then
+  -- the authority has the partitioning, if it is on this server.
   -- cost    nothing, or where no record is stored one call
   function partition.elsewhere(ctx, name)
     local k, cut = ctx.k, (ctx.rec.base or ctx.rec).cut
     if not ctx.id then
-      local told = pcall_redis('HGET', keys.of_partition(k, 0).policy, 'cut')
-      cut = type(told) == 'string' and cut_in(told) or nil
+      local reply = pcall_redis('HGET', keys.of_partition(k, 0).policy, 'cut')
+      cut = type(reply) == 'string' and cut_in(reply) or nil
     end
     if partition.lives_here(k, cut, name) then return nil end
     return 'it lives in another partition: push to ' .. keys.of_partition(k, number_of(cut, name)).queues .. name
   end
 
-  -- not_opened: the refusal of a call whose context raised an error: of a key without a tag in a cluster, where nothing else of its space can
-  -- be reached; else what was raised. (Redis' pcall replies it as text, with its code.)
+  -- not_opened: the refusal of a call whose context raised an error. A key without a tag in a cluster gets a text of
+  -- its own: no other key of its space can be reached. Otherwise the error is passed on. (Redis' pcall replies it as
+  -- text, with its code.)
   function partition.not_opened(err, name)
     local text = type(err) == 'table' and err.err or tostring(err)
     if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then return redis.error_reply(text) end
     return base.refuse('BADBUCKET', name .. ' is not taken here: in a cluster the key of a queue has a tag; `dripd partition --key` prints it')
   end
 
-  -- stands_still: whether the slot of a key is on the move to another server. Keys move one by one, and a function that touched one that is
-  -- not there any more would raise in its middle. A command with two keys that never exist is refused on both sides, and nothing else tells.
-  -- Keys without a tag are never on the move: they are on a server by itself.
-  -- cost    1 call where the key has a tag, else none (and whoever asks for each call looks for a brace first)
-  function partition.stands_still(key)
+  -- is_migrating: whether the slot of a key is moving to another server. Keys move one by one, and a function that used
+  -- a key that is gone would raise half-way. A command with two keys that never exist is refused on both servers;
+  -- nothing else shows it. Keys without a tag are never moving: they are on a single server.
+  -- cost    1 call where the key has a tag, else none (the caller looks for a brace before it asks)
+  function partition.is_migrating(key)
     local _, to = find(key, ':{%d+}')
     if not to then return false end
     local never = sub(key, 1, to) .. ':{moves}'
@@ -114,17 +120,18 @@ do
     return err ~= nil and not base.is_refused(err)
   end
 
-  -- The number that this server counted last and the replication id that it had then, by policy key. A prefix has one, and the memory of a
-  -- server ends with it.
+  -- By policy key, the number that this server counted last and the replication id that it had then. They are lost with
+  -- the memory of the server.
   local counted, counted_of = {}, 0
 
-  -- replication_id: that of the data of this server; '' where the caller may not ask.
+  -- replication_id: the id of this server's data; '' where the caller may not ask.
   local function replication_id()
-    local told = pcall_redis('INFO', 'replication')
-    return type(told) == 'string' and match(told, 'master_replid:(%x+)') or ''
+    local reply = pcall_redis('INFO', 'replication')
+    return type(reply) == 'string' and match(reply, 'master_replid:(%x+)') or ''
   end
 
-  -- counts_on: this server counts a number after `last`. Replies whether it counted that too, and was the primary ever since.
+  -- counts_on: this server counts a number after `last`. Replies whether it also counted `last`, and has been the
+  -- primary since.
   local function counts_on(k, last, number)
     local before, id = counted[k.policy], replication_id()
     if not before then
@@ -135,14 +142,16 @@ do
     return before ~= nil and before.number == last and before.replication_id == id
   end
 
-  -- changed: the authority counts a change of what is set for a name, or of RECORD or GLOBS; is_gone: nothing is set any more.
+  -- changed: the authority counts a change of the settings of a name, or of RECORD or GLOBS; is_gone: no setting is
+  -- left.
   -- writes   at the authority the policy key, changed, unset      cost  5 calls there
   function partition.changed(k, what, is_gone)
     if k.tag ~= '{0}' then return end
     local last = call('HGET', k.policy, 'number')
     local number = base.digits(max(base.clock(), tonumber(last or 0) + 1))
     call('HSET', k.policy, 'number', number)
-    if not counts_on(k, last, number) then call('HSET', k.policy, 'floor', number) end -- somebody else counted that, or nobody
+    -- Another server counted `last`, or none did.
+    if not counts_on(k, last, number) then call('HSET', k.policy, 'floor', number) end
     local from, to = k.unset, k.changed
     if is_gone then from, to = to, from end
     call('ZREM', from, what)

@@ -1,10 +1,10 @@
--- needs: base, base.call, base.events, base.glob, base.keys, base.memory, base.names, base.partition, pace.brake,
---   pace.slow, policy.chain, policy.record, policy.setting, policy.settings, queue.bucket, queue.places,
---   queue.rejected, queue.retries, route, route.forward, tree.budget
--- Changes at run time: what an operator sets, and what ends by itself.
+-- needs: base, base.events, base.glob, base.keys, base.names, base.partition, context, context.memory,
+--   context.settings, limits.constraints, pace.slowdown, policy.chain, policy.forward, policy.record, policy.setting,
+--   queue.rejected, queue.retries, route, state, state.bucket, tree.budget
+-- Changes at run time: what operators set, and timed settings that end.
 --
--- What is set for one name is in force for its bucket when the call is over. What is set for a glob counts in each call from then
--- on, and spreads to the buckets that stand somewhere as a new record does (control/sweep).
+-- A setting of a name is applied to its bucket within the call. A setting of a glob counts in every call from then on,
+-- and is rolled out to the nodes in a state as a new record is (control/sweep).
 
 local change = {}
 do
@@ -13,72 +13,74 @@ do
 
   local FIELDS_MOST = 20 -- keys in one call
   local REASON_LONGEST = 1000 -- bytes
-  local LONGEST_US = 366 * 86400000000 -- a setting with an end
+  local LONGEST_US = 366 * 86400000000 -- the longest time for which a setting can be timed
 
-  local function put_bucket_right(ctx, s, name, place, due, level)
+  local function reconcile_bucket(ctx, s, name, from, due, allowance)
     local queue = ctx.k.queues .. name
-    bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
+    bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, from, due, allowance)
     s.retry_ready = retries.has_ended(ctx, name)
     if not s.due and (s.len > 0 or s.over > 0 or s.retry_ready) then s.due = ctx.now end
-    local begins = s.retry_ready and (place == nil or place == ctx.k.rest) -- a job that was turned away, or whose end no call has seen
-    if begins and s.p.parent and not s.p.refused then budget.arrives(ctx, s.p.parent, name) end
-    if not rejected.settle(ctx, s) then
-      bucket.park(ctx, s)
+    -- A job was sent back, or no call has seen that its back-off ended.
+    local begins = s.retry_ready and (from == nil or from == ctx.k.rest)
+    if begins and s.p.parent and not s.p.refused then budget.drop_stale_tag(ctx, s.p.parent, name) end
+    if not rejected.trim_to_capacity(ctx, s) then
+      bucket.park(ctx, s, 'change')
     else
       retries.reorder(ctx, name)
-      places.commit(ctx, s, s.due and bucket.place(ctx, s)) -- without a due nothing of it stays
+      state.enter(ctx, s, s.due and state.decide(ctx, s) or nil, 'change') -- without a due nothing of it stays
     end
     memory.drop(ctx.memory, name)
   end
 
-  -- put_right: the state of some buckets and budgets of which a setting changed or ended: cut, re-anchored and in their place. Replies how many
-  -- of them are done: a call that has read as much as one may stops before the next.
+  -- reconcile: reconcile some nodes after a setting changed or ended: cut them, re-anchor their dues, and decide their
+  -- states. Replies how many of them are done: a call that has read as much as one may stops early.
   -- reads, writes  as a look at their queues      cost  O(names)
-  local function put_right(ctx, names)
-    local stands, dues = places.load(ctx, names)
-    local levels, s = call('HMGET', ctx.k.level, unpack(names)), {}
-    brake.expect(ctx, names)
+  local function reconcile(ctx, names)
+    local states, dues = state.load(ctx, names)
+    local allowances, s = call('HMGET', ctx.k.level, unpack(names)), {}
+    constraints.expect(ctx, names)
     for i, name in ipairs(names) do
       if spent(ctx) then
-        places.flush(ctx)
+        state.flush(ctx)
         return i - 1
       end
       if chain.budget_of(name) then
-        budget.put_right(ctx, name)
+        budget.reconcile(ctx, name)
         ctx.memory.refused_again = true
       else
-        put_bucket_right(ctx, s, name, stands[i], dues[i], tonumber(levels[i] or nil))
+        reconcile_bucket(ctx, s, name, states[i], dues[i], tonumber(allowances[i] or nil))
       end
     end
-    places.flush(ctx)
+    state.flush(ctx)
     return #names
   end
-  change.put_right = put_right
+  change.reconcile = reconcile
 
-  -- spreads: whether a change of globs must spread. Who stood when a setting ended that has not spread yet counts too: a due that was
-  -- over by that may not be over by what is in force now.
-  local function spreads(ctx)
+  -- needs_rollout: whether a change of globs needs a rollout. Where a setting has ended and no rollout has followed,
+  -- nodes that were cooling when it ended count too: their due may have passed since, but under the policy in force it
+  -- may lie in the future.
+  local function needs_rollout(ctx)
     local at = ctx.rec.ended_us > 0 and ctx.rec.first_ended_us or ctx.now
-    return ctx.id ~= nil and (places.any_stands(ctx.k, at) or ctx.held ~= '')
+    return ctx.id ~= nil and (state.any(ctx.k, at) or ctx.held ~= '')
   end
 
-  -- end_over: put right what timed settings that have ended left behind: a batch of names, and all globs, whose end spreads. Where a
-  -- change spreads already, that goes on until it has carried the end to every bucket too.
+  -- end_over: reconcile what timed settings that have ended left behind: a batch of names, and all globs, whose end
+  -- needs a rollout. Where a rollout is going on, it goes on until the end is applied to every bucket too.
   function change.end_over(ctx)
     local names = {}
     for _, name in ipairs(settings.ended(ctx, ctx.limits.batch)) do
       local p = policy_of(ctx.rec, name)
       if not p then
-        settings.drop_over(ctx, name) -- a budget that the configuration does not know any more
+        settings.drop_over(ctx, name) -- a budget that is not in the configuration any more
       elseif p.over then
         names[#names + 1] = name
       else
-        settings.mend_end(ctx, name)
+        settings.reconcile_end(ctx, name)
       end
     end
-    if #names > 0 then put_right(ctx, names) end
-    if ctx.rec.ended_us > 0 and not ctx.spread then
-      if spreads(ctx) then
+    if #names > 0 then reconcile(ctx, names) end
+    if ctx.rec.ended_us > 0 and not ctx.rollout then
+      if needs_rollout(ctx) then
         settings.begin_end(ctx)
       else
         call('UNLINK', ctx.k.reached)
@@ -89,7 +91,7 @@ do
     settings.forget_if_none(ctx)
   end
 
-  -- read: what drip__set is told, or nil and an error.
+  -- read: decode and check the change of drip__set, or nil and an error.
   function change.read(text)
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
@@ -116,7 +118,7 @@ do
     return c
   end
 
-  -- value_of: what a key of an entry says now, as an operator writes it; '' where nothing is set.
+  -- value_of: the present value of a key of an entry, as an operator writes it; '' where nothing is set.
   local function value_of(entry, key, now)
     local one = entry.keys[key]
     local it = one and setting.in_force(one, now)
@@ -125,11 +127,11 @@ do
 
   -- alter: put a change into an entry. Replies which keys changed: { key, text before, text after, ... }, each once.
   function change.alter(ctx, c, entry, seq)
-    local told, before = {}, {}
+    local changes, before = {}, {}
     local function remember(key)
       if before[key] == nil then
         before[key] = value_of(entry, key, ctx.now)
-        told[#told + 1] = key
+        changes[#changes + 1] = key
       end
     end
     local gone = c.unset or {}
@@ -157,21 +159,21 @@ do
       end
       entry.keys[key] = kept
     end
-    table.sort(told)
+    table.sort(changes)
     local reply = {}
-    for _, key in ipairs(told) do
+    for _, key in ipairs(changes) do
       local n = #reply
       reply[n + 1], reply[n + 2], reply[n + 3] = key, before[key], value_of(entry, key, ctx.now)
     end
     return reply
   end
 
-  -- tell: the change as an event.
-  local function tell(ctx, c, told)
+  -- tell: write the change as an event.
+  local function report(ctx, c, changes)
     local before, after = {}, {}
-    for i = 1, #told, 3 do
-      if told[i + 1] ~= '' then before[#before + 1] = told[i] .. '=' .. told[i + 1] end
-      if told[i + 2] ~= '' then after[#after + 1] = told[i] .. '=' .. told[i + 2] end
+    for i = 1, #changes, 3 do
+      if changes[i + 1] ~= '' then before[#before + 1] = changes[i] .. '=' .. changes[i + 1] end
+      if changes[i + 2] ~= '' then after[#after + 1] = changes[i] .. '=' .. changes[i + 2] end
     end
     if c.for_us then after[#after + 1] = 'for ' .. format('%g', c.for_us / 1000000) .. 's' end
     local err = events.add(ctx.k, {
@@ -181,7 +183,7 @@ do
     if err then context.note(ctx, 'refused', ctx.k.events, err) end
   end
 
-  -- make_routes: the streams of routes that a change names.
+  -- make_routes: create the streams of routes that a change names.
   local function make_routes(ctx, c)
     for _, one in pairs(c.set or {}) do
       if one.policy.route and not forward.of(ctx.rec, one.policy.route) then
@@ -195,27 +197,27 @@ do
     return refuse('BADARG', key .. ' was written by a newer version of dripd; use that one')
   end
 
-  -- others_of: of the keys that changed, as JSON, what is in force in place of the lasting value: { <key>: { text, match, till } }; ''
-  -- where nothing is.
-  local function others_of(c, told, winner_of)
+  -- others_of: what is in force for the changed keys instead of their lasting value, as JSON: { <key>: { text, match,
+  -- till } }; '' where nothing is.
+  local function others_of(c, changes, winner_of)
     local others, any = {}, false
-    for i = 1, #told, 3 do
-      local won = winner_of(told[i])
+    for i = 1, #changes, 3 do
+      local won = winner_of(changes[i])
       if won and (won.match ~= c.match or won.setting.till) then
-        others[told[i]], any = { text = won.setting.text, match = won.match, till = won.setting.till }, true
+        others[changes[i]], any = { text = won.setting.text, match = won.match, till = won.setting.till }, true
       end
     end
     return any and cjson.encode(others) or ''
   end
 
-  -- answer: the third reply for a name whose policy is `p` now; glob_answer: for a glob, of which another one that meets all of its
-  -- buckets may pause, or close, them.
-  local function answer(c, p, told)
-    if c.asks == 'others' then return others_of(c, told, function(key) return p and p.set and p.set[key] end) end
+  -- answer: the third reply for a name whose policy is `p` now. glob_answer: for a glob: another glob that matches all
+  -- of its buckets may pause or close them.
+  local function answer(c, p, changes)
+    if c.asks == 'others' then return others_of(c, changes, function(key) return p and p.set and p.set[key] end) end
     return p and p[c.asks or 'paused'] or ''
   end
 
-  -- covers: whether a glob surely means all that another one does. One of budgets stands in braces.
+  -- covers: whether a glob surely matches all that another one matches. A glob for budgets is in braces.
   local function covers(outer, inner)
     local of_outer, of_inner = chain.budget_of(outer), chain.budget_of(inner)
     if (of_outer == nil) ~= (of_inner == nil) then return false end
@@ -224,7 +226,7 @@ do
     return outer ~= inner and kind == 'prefix' and sub(inner, 1, #plain) == plain
   end
 
-  -- covering: of the globs that cover one, the value of a key that counts: { setting, match }, or nil.
+  -- covering: the value of a key in the globs that cover this one: { setting, match } of the one that applies, or nil.
   local function covering(ctx, all, text, key)
     local won
     for other, entry in pairs(all.globs) do
@@ -235,9 +237,9 @@ do
     return won
   end
 
-  local function glob_answer(ctx, c, all, entry, told)
+  local function glob_answer(ctx, c, all, entry, changes)
     if c.asks == 'others' then
-      return others_of(c, told, function(key)
+      return others_of(c, changes, function(key)
         local it = entry.keys[key] and setting.in_force(entry.keys[key], ctx.now)
         return it and { setting = it, match = c.match } or covering(ctx, all, c.match, key)
       end)
@@ -246,8 +248,8 @@ do
     return other and other.match or ''
   end
 
-  -- cannot_resolve: the refusal of a change after which a name, with what is set for it in `entry`, or the buckets of a glob would have no
-  -- budget to leave through; of a template below a glob nobody can tell.
+  -- cannot_resolve: the refusal of a change after which a name (with the settings `entry`), or the buckets of a glob,
+  -- would have no budget to leave through. For a template in the setting of a glob that cannot be known.
   local function cannot_resolve(ctx, c, entry)
     local within = c.set and c.set.within and c.set.within.policy.within
     if not within or within == '' then return end
@@ -258,41 +260,41 @@ do
     end
     local budgets = not entry and chain.budget_of(c.match)
     if budgets and glob.matches(glob.compile(budgets), within) then
-      local own = settings.of_name(ctx, chain.id_of(within)) -- what is set for one name wins
+      local own = settings.of_name(ctx, chain.id_of(within)) -- the setting of an exact name wins
       if not own or not own.keys.within then why = 'its budgets form a circle: ' .. within end
     end
     if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why .. '; `dripd check` lists the budgets of a file') end
   end
 
-  -- cannot_forward: the refusal of a setting for a name whose jobs are forwarded, and which such a bucket cannot have.
+  -- cannot_forward: the refusal of a setting that a bucket cannot have whose jobs are forwarded.
   local function cannot_forward(ctx, c, entry)
     local p = c.set and (ctx.rec.base or ctx.rec).forwards and not chain.budget_of(c.match) and record.policy_at(ctx.rec, c.match, entry, ctx.now)
     return p and p.forward and forward.refuse(p.forward, c.set, c.match)
   end
 
-  -- set_name: what is set for a name is an entry from now on. set_globs: the same of all globs.
+  -- set_name: store the settings of a name, and apply them. set_globs: the same for all globs.
   local function set_name(ctx, name, entry, was)
     settings.write_name(ctx, name, entry)
-    ctx.was = { [name] = was }
-    put_right(ctx, { name })
-    ctx.was = false
+    ctx.policies_before = { [name] = was }
+    reconcile(ctx, { name })
+    ctx.policies_before = false
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
   end
 
   local function set_globs(ctx, all)
-    settings.write_globs(ctx, all, spreads(ctx))
+    settings.write_globs(ctx, all, needs_rollout(ctx))
     context.renew(ctx)
     settings.forget_if_none(ctx)
     context.wake(ctx.k)
   end
 
-  -- is_spreading: whether a change of globs, or of the record, still spreads.
-  local function is_spreading(ctx)
-    return ctx.prev and (ctx.spread or call('EXISTS', ctx.k.reached) == 1)
+  -- in_rollout: whether a rollout, of globs or of the record, is going on.
+  local function in_rollout(ctx)
+    return ctx.old_rec and (ctx.rollout or call('EXISTS', ctx.k.reached) == 1)
   end
 
-  -- routes_of: the streams of routes that an entry names are made. What a stream does not take is found at its first dispatch.
+  -- routes_of: create the streams of routes that an entry names. An error of a stream shows at its first dispatch.
   local function routes_of(ctx, entry)
     for _, one in pairs(entry.keys) do
       for _, it in pairs(one) do
@@ -301,31 +303,31 @@ do
     end
   end
 
-  -- take_name, take_globs: what the authority of a system has stored for a name, or for globs, comes into another partition: JSON, '' where
-  -- nothing is set. Replies whether it did: globs wait while a change of them spreads.
+  -- take_name, take_globs: store the settings of a name, or of globs, that the authority has, in another partition:
+  -- JSON, '' where there are none. Replies whether it did: globs wait during a rollout.
   function change.take_name(ctx, name, json)
     if json ~= '' and call('HGET', ctx.k.settings, name) == json then return true end
-    local entry = json ~= '' and setting.decode(json) or setting.fresh()
+    local entry = json ~= '' and setting.decode(json) or setting.new()
     if next(entry.keys) == nil and call('HEXISTS', ctx.k.settings, name) == 0 then return true end
     routes_of(ctx, entry)
     if policy_of(ctx.rec, name) then
-      set_name(ctx, name, entry, bucket.was(ctx, name))
+      set_name(ctx, name, entry, bucket.policy_before(ctx, name))
     else
-      settings.write_name(ctx, name, entry) -- a budget that the configuration does not know any more
+      settings.write_name(ctx, name, entry) -- a budget that is not in the configuration any more
     end
     return true
   end
 
   function change.take_globs(ctx, json)
     if (call('GET', ctx.k.globs) or '') == json then return true end
-    if is_spreading(ctx) then return false end
+    if in_rollout(ctx) then return false end
     local all = json ~= '' and setting.decode(json) or { v = 1, seq = 0, globs = {} }
     for _, entry in pairs(all.globs) do routes_of(ctx, entry) end
     set_globs(ctx, all)
     return true
   end
 
-  -- of_name: the same for an exact name.
+  -- of_name: drip__set for an exact name.
   local function of_name(ctx, c)
     local entry, is_newer = settings.of_name(ctx, c.match)
     if is_newer then return newer(ctx.k.settings) end
@@ -335,26 +337,27 @@ do
     if next(c.set or {}) and not policy_of(ctx.rec, c.match) then
       return chain.unknown(chain.budget_of(c.match))
     end
-    entry = entry or setting.fresh()
+    entry = entry or setting.new()
     setting.without_over(entry, ctx.now)
-    local was = bucket.was(ctx, c.match) -- not asked for later: the policies before know what is set now
-    local told = change.alter(ctx, c, entry, 0)
+    local was = bucket.policy_before(ctx, c.match) -- not later: the policies before would have the new settings then
+    local changes = change.alter(ctx, c, entry, 0)
     local err = cannot_resolve(ctx, c, entry) or cannot_forward(ctx, c, entry) or make_routes(ctx, c)
     if err then return err end
     -- checks end here
-    if #told == 0 then return { 0, told, answer(c, policy_of(ctx.rec, c.match), told) } end
+    if #changes == 0 then return { 0, changes, answer(c, policy_of(ctx.rec, c.match), changes) } end
     set_name(ctx, c.match, entry, was)
     partition.changed(ctx.k, c.match, next(entry.keys) == nil)
-    tell(ctx, c, told)
-    return { 1, told, answer(c, policy_of(ctx.rec, c.match), told) }
+    report(ctx, c, changes)
+    return { 1, changes, answer(c, policy_of(ctx.rec, c.match), changes) }
   end
 
-  -- of_glob: the same for a glob.
+  -- of_glob: drip__set for a glob.
   local function of_glob(ctx, c)
     local all, is_newer = settings.of_globs(ctx)
     if is_newer then return newer(ctx.k.globs) end
-    -- One change of globs spreads at a time. What ended begins with this one, unless it has reached a bucket already.
-    if is_spreading(ctx) then return { -1, {}, '' } end
+    -- Only one rollout at a time. The end of settings becomes a part of this rollout, unless that is applied to a
+    -- bucket already.
+    if in_rollout(ctx) then return { -1, {}, '' } end
     all = settings.without_over(ctx, all or { v = 1, seq = 0, globs = {} })
     if next(c.set or {}) and not settings.room_for_glob(all, c.match) then
       return refuse('TOOMANY', '100 globs are set; `dripd unset` one')
@@ -363,24 +366,24 @@ do
     if err then return err end
     -- checks end here
     all.seq = all.seq + 1
-    local entry = all.globs[c.match] or setting.fresh()
-    local told = change.alter(ctx, c, entry, all.seq)
-    if #told == 0 then return { 0, told, glob_answer(ctx, c, all, entry, told) } end
+    local entry = all.globs[c.match] or setting.new()
+    local changes = change.alter(ctx, c, entry, all.seq)
+    if #changes == 0 then return { 0, changes, glob_answer(ctx, c, all, entry, changes) } end
     all.globs[c.match] = next(entry.keys) and entry or nil
     set_globs(ctx, all)
     partition.changed(ctx.k, partition.GLOBS)
-    tell(ctx, c, told)
-    return { 1, told, glob_answer(ctx, c, all, entry, told) }
+    report(ctx, c, changes)
+    return { 1, changes, glob_answer(ctx, c, all, entry, changes) }
   end
 
-  -- drip__set: set, or take back, keys of a name or a glob.
+  -- drip__set: set, or unset, keys of a name or a glob.
   -- keys   <prefix>:policy
   -- args   now_us, the change (JSON): what (set, unset, pause, ...), match, is_glob; set: { <key>: { text, policy } };
-  --        unset: [ key ], or unset_all (pause and close aside); for_us; by, user, reason; asks: 'paused', 'closed' or 'others',
-  --        for the third reply
-  -- reply  { 1 (0: nothing changed, -1: busy, another change still spreads), { key, text before, text after, ... }, the name or glob
-  --        that pauses (or closes) the bucket, or all buckets of the glob, now; or, with 'others', what is in force in place of the
-  --        value that was changed (JSON: { <key>: { text, match, till } }, '' = nothing) }
+  --        unset: [ key ], or unset_all (not pause and close); for_us; by, user, reason; asks: 'paused', 'closed' or
+  --        'others', for the third reply
+  -- reply  { 1 (0: nothing changed, -1: busy, a rollout is going on), { key, text before, text after, ... }, the name
+  --        or glob that pauses (or closes) the bucket, or all buckets of the glob, now; or, with 'others', what is in
+  --        force instead of the value that was changed (JSON: { <key>: { text, match, till } }, '' = nothing) }
   -- errors BADARG TOOMANY WRONGTYPE
   -- cost   O(keys), and of one bucket a look
   function change.set(redis_keys, args)
@@ -393,23 +396,23 @@ do
     return step(ctx, c)
   end
 
-  -- slow_downs: a page of the slow-downs in force, as if each were a timed setting of its node.
+  -- slow_downs: add a page of the slow-downs in force, each as a timed setting of its node.
   local function slow_downs(ctx, cursor, add)
-    local list, next_cursor = brake.page(ctx, cursor)
+    local list, next_cursor = constraints.page(ctx, cursor)
     for _, one in ipairs(list) do
       local d, p = one.d, one.p
-      local stands = { text = slow.in_words(d, p), since = digits(d.begun), till = digits(slow.ends(d, p)), by = d.by,
+      local states = { text = slowdown.in_words(d, p), since = digits(d.begun), till = digits(slowdown.ends(d, p)), by = d.by,
         reason = d.reason ~= '' and d.reason or nil }
-      add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = stands } } }))
+      add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = states } } }))
     end
     return next_cursor
   end
 
-  -- drip__settings: a page of all that is set, and of the slow-downs in force.
+  -- drip__settings: a page of all settings, and of the slow-downs in force.
   -- keys   <prefix>:policy
   -- args   now_us, cursor ('' = from the beginning)
-  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... }; globs come first,
-  --        and slow-downs last, each an entry with the key `slow-down`
+  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... };
+  --        globs come first, and slow-downs last, each an entry with the key `slow-down`
   -- cost   O(batch)
   function change.list(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')

@@ -1,14 +1,15 @@
--- needs: base, base.call, base.keys, base.partition, control.change, control.policy, policy.chain
--- Copies: what the authority counted (base/partition) is carried into the other partitions by whoever calls both of these.
+-- needs: base, base.keys, base.partition, context, control.change, control.policy, policy.chain
+-- Copies: replication of the changes that the authority counted (base/partition). A daemon reads them with
+-- drip__changed and stores them in the other partitions with drip__copy.
 
 local copies = {}
 do
-  local refuse, whole = base.refuse, base.whole
+  local refuse, integer = base.refuse, base.integer
   local RECORD, GLOBS = partition.RECORD, partition.GLOBS
 
   local MOST = 100 -- changes in one call
 
-  -- texts_of: what is stored of something that was changed: three texts, '' where there is none.
+  -- texts_of: what is stored of a changed subject: three texts, '' where there is none.
   local function texts_of(k, what)
     if what == RECORD then
       local found = call('HMGET', k.policy, 'id', 'record', 'source')
@@ -18,15 +19,15 @@ do
     return call('HGET', k.settings, what) or '', '', ''
   end
 
-  -- drip__changed: what was changed after a number, the earliest first; at most 100 of it, and no more once 1 MiB was read.
+  -- drip__changed: the changes after a number, earliest first; at most 100, and none after 1 MiB was read.
   -- keys   <prefix>:policy of the authority
   -- args   now_us (not used), that number
-  -- reply  { the number of the last change, the floor, the number up to which this tells all, { number, what, three texts, ... } }, numbers
-  --          as texts
+  -- reply  { the number of the last change, the floor, the number up to which this reply has all changes, { number,
+  --        subject, three texts, ... } }, numbers as texts
   -- errors BADARG
   -- cost   O(changes)
   function copies.changed(redis_keys, args)
-    local space, after = keys.space_before(redis_keys[1], 'policy'), whole(args[2])
+    local space, after = keys.space_before(redis_keys[1], 'policy'), integer(args[2])
     if not space or not after then return refuse('BADARG', 'changed takes the policy key of the authority and a number') end
     local k, found, list, bytes = keys.of(space), {}, {}, 0
     for _, set in ipairs({ k.changed, k.unset }) do
@@ -49,7 +50,7 @@ do
     return { head[1] or '0', head[2] or '0', upto, list }
   end
 
-  -- take: one change comes into a space. Replies whether it did: not while another one spreads.
+  -- take: store one change in a space. Replies whether it did: not during another rollout.
   local function take(space, now_us, what, a, b, c)
     if what == RECORD then
       if a == '' then return true end
@@ -63,22 +64,24 @@ do
     return change.take_name(ctx, what, a)
   end
 
-  -- drip__copy: take in what the authority has changed.
+  -- drip__copy: store changes of the authority.
   -- keys   <prefix>:policy of another partition
-  -- args   now_us, the number that was asked for, the floor, the number up to which all is told (0: it begins anew), then number, what, three
-  --        texts of each change, the earliest first
-  -- reply  { the number up to which this partition has all changes now, 1 where it must wait for a change that still spreads here, else 0 }
+  -- args   now_us, the number that was asked for, the floor, the number up to which the list has all changes (0: the
+  --        partition begins anew), then number, subject, three texts of each change, earliest first
+  -- reply  { the number up to which this partition has all changes now, 1 where it must wait for a rollout here, else 0
+  --        }
   -- errors BADARG, and those of a record
-  -- cost   O(changes), and of each bucket whose name is told a look
+  -- cost   O(changes), and a look at each bucket that is named
   function copies.copy(redis_keys, args)
-    local space, after, bottom = keys.space_before(redis_keys[1], 'policy'), whole(args[2]), whole(args[3])
-    if not space or not after or not bottom or not whole(args[4]) or #args % 5 ~= 4 then
+    local space, after, bottom = keys.space_before(redis_keys[1], 'policy'), integer(args[2]), integer(args[3])
+    if not space or not after or not bottom or not integer(args[4]) or #args % 5 ~= 4 then
       return refuse('BADARG', 'copy takes the policy key, three numbers and changes')
     end
     local policy_key = redis_keys[1]
     local has = tonumber(call('HGET', policy_key, 'number') or '0')
-    if has ~= after then return { has, 0 } end -- somebody else was here
-    -- A daemon of an earlier version raises the number of a partition that is ahead, and leaves there what the authority has lost.
+    if has ~= after then return { has, 0 } end -- another daemon was faster
+    -- A daemon of an earlier version would raise the number of a partition that is ahead, and leave there what the
+    -- authority has lost.
     if has > tonumber(args[4]) and args[4] ~= '0' then return { has, 1 } end
     if has == 0 then call('HSET', policy_key, 'began_at', args[3]) end
     for i = 5, #args, 5 do

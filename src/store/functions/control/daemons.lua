@@ -1,7 +1,8 @@
 -- needs: base, base.keys, queue.rejecting
--- Daemons: which of them are alive. Each tells it every few seconds; what a killed one said is over after 15 s.
+-- Daemons: which of them are alive. Each sends a heartbeat every few seconds. That of a killed daemon expires after 15
+-- s.
 --
--- <prefix>:daemons  hash  id of a daemon -> the time until which its beat counts, a space, what it says of itself (JSON)
+-- <prefix>:daemons  hash  id of a daemon -> the time until which its heartbeat counts, a space, its own report (JSON)
 
 local daemons = {}
 do
@@ -10,25 +11,25 @@ do
   local COUNTS_US = 15000000
   local BEAT_FORMAT = '^(%d+) (.*)$'
 
-  -- left_us: for how long a beat still counts, and what it says; nil for one that is over. One that counts for longer than a
-  -- beat can was made before the clock stepped back: a living daemon makes another within seconds.
-  local function left_us(beat, now)
-    local till, json = match(beat, BEAT_FORMAT)
+  -- left_us: how long a heartbeat still counts, and its report; nil where it has expired. One that would count for
+  -- longer than a heartbeat can is from before the clock stepped back: a living daemon sends another within seconds.
+  local function left_us(heartbeat, now)
+    local till, json = match(heartbeat, BEAT_FORMAT)
     local left = till and tonumber(till) - now or 0
     if left > 0 and left <= COUNTS_US then return left, json end
   end
 
-  -- since_of: when a daemon was started, as it says; one that does not say it comes last.
+  -- since_of: when a daemon was started, by its report; `huge` where it does not say so.
   local function since_of(json)
-    local ok, said = pcall(cjson.decode, json)
-    return ok and type(said) == 'table' and tonumber(said.since) or huge
+    local ok, report = pcall(cjson.decode, json)
+    return ok and type(report) == 'table' and tonumber(report.since) or huge
   end
 
-  -- drip__beat: a daemon is alive, or says with an empty text that it stops.
+  -- drip__beat: the heartbeat of a daemon. An empty text says that the daemon stops.
   -- keys   <prefix>:daemons
   -- args   now_us, id, json
-  -- reply  { how many daemons are alive, how many of them were started before this one, a number that is another one when something was
-  --          rejected since }
+  -- reply  { how many daemons are alive, how many of them were started before this one, a number that changes when
+  --        something was rejected }
   -- cost   O(daemons)
   function daemons.beat(redis_keys, args)
     local key, now, id, json = redis_keys[1] or '', clock(args[1]), args[2] or '', args[3] or ''
@@ -38,12 +39,12 @@ do
     end
     local beats, over, alive, before, since = call('HGETALL', key), {}, json ~= '' and 1 or 0, 0, since_of(json)
     for i = 1, #beats, 2 do
-      local left, said = left_us(beats[i + 1], now)
+      local left, report = left_us(beats[i + 1], now)
       if beats[i] == id and json == '' or beats[i] ~= id and not left then
         over[#over + 1] = beats[i]
       elseif beats[i] ~= id then
         alive = alive + 1
-        local other = since_of(said)
+        local other = since_of(report)
         if other < since or other == since and beats[i] < id then before = before + 1 end
       end
     end
@@ -60,8 +61,8 @@ do
   function daemons.count(key, now)
     local beats, n = pcall_redis('HVALS', key), 0
     if base.is_error(beats) then return beats end
-    for _, beat in ipairs(beats) do
-      if left_us(beat, now) then n = n + 1 end
+    for _, heartbeat in ipairs(beats) do
+      if left_us(heartbeat, now) then n = n + 1 end
     end
     return n
   end
@@ -69,7 +70,7 @@ do
   -- drip__daemons: the daemons that are alive.
   -- keys   <prefix>:daemons
   -- args   now_us
-  -- reply  { id, json, age_ms (since its last beat), ... }
+  -- reply  { id, json, age_ms (since its last heartbeat), ... }
   -- cost   O(daemons)
   function daemons.living(redis_keys, args)
     local key, now, list = redis_keys[1] or '', clock(args[1]), {}

@@ -1,5 +1,5 @@
--- needs: base, base.call, base.keys, base.memory, base.partition, policy.record, queue.places, route, route.forward
--- Putting a record into force, and making routes.
+-- needs: base, base.keys, base.partition, context, context.memory, policy.forward, policy.record, route, state
+-- Putting a record in force, and making routes.
 
 local policy = {}
 do
@@ -9,17 +9,17 @@ do
     if source ~= '' then call('HSET', policy_key, 'source', source) else call('HDEL', policy_key, 'source') end
   end
 
-  -- has_begun_to_end: whether settings of globs have ended, and that has reached a bucket and not yet all of them.
+  -- has_begun_to_end: whether settings of globs have ended, and that is applied to some buckets, but not to all.
   local function has_begun_to_end(space, now_us)
     local ctx = context.open(space, now_us)
-    return ctx.prev and call('EXISTS', ctx.k.reached) == 1
+    return ctx.old_rec and call('EXISTS', ctx.k.reached) == 1
   end
 
-  -- drip__policy: replace the record in force. The old one stays beside it until the change has spread (control/sweep).
+  -- drip__policy: replace the record in force. The old one stays beside it until the rollout is done (control/sweep).
   -- keys   <prefix>:policy
-  -- args   now_us, id (random), record (JSON), "replace" | "if-missing" | "copy" (of the authority's), source: where it comes from (JSON; ''
-  --        or none: nobody knows)
-  -- reply  1 stored, 0 the one in force is the same (or, with if-missing, one is there), -1 busy: a change still spreads
+  -- args   now_us, id (random), record (JSON), "replace" | "if-missing" | "copy" (of the authority's), source: where it
+  --        is from (JSON; '' or none: not known)
+  -- reply  1 stored, 0 the one in force is the same (or, with if-missing, there is one), -1 busy: a rollout is going on
   -- cost   O(entries of the record)
   function policy.put(redis_keys, args)
     local policy_key, id, json, mode = redis_keys[1], args[2], args[3], args[4]
@@ -29,7 +29,7 @@ do
     local k = keys.of(space)
     local head = call('HMGET', policy_key, 'id', 'prev_id', 'record', 'held', 'cut', 'source')
     local cut = rec.cut and partition.text_of(rec.cut)
-    if not partition.suits(k, rec.cut) or head[5] and head[5] ~= cut then
+    if not partition.matches(k, rec.cut) or head[5] and head[5] ~= cut then
       return refuse('BADARG', 'the record is of a system with other partitions than the one that is stored')
     end
     if mode == 'if-missing' and head[1] then return 0 end
@@ -40,26 +40,26 @@ do
       local err = route.make(space, name)
       if err then return route.refuse(space, name, err) end
     end
-    put_source(policy_key, args[5] or '') -- the same record may stand on other lines now
+    put_source(policy_key, args[5] or '') -- the same record may be from other lines now
     if not same or (head[6] or '') ~= (args[5] or '') then partition.changed(k, partition.RECORD) end
     if same then return 0 end
     if cut then call('HSET', policy_key, 'cut', cut) end
     memory.hand_over(space, head[1], id)
     call('HSET', policy_key, 'id', id, 'record', json)
-    if places.any_stands(k, base.clock(args[1])) or (head[4] or '') ~= '' then
+    if state.any(k, base.clock(args[1])) or (head[4] or '') ~= '' then
       call('UNLINK', k.reached)
       call('HSET', policy_key, 'prev_id', head[1] or 'built-in', 'prev', head[3] or record.built_in_json)
     else
       call('HDEL', policy_key, 'prev_globs')
     end
-    -- What is set outlives a policy key that somebody deleted.
+    -- Settings stay in force where somebody deleted the policy key.
     if call('EXISTS', k.settings, k.globs) > 0 then call('HSETNX', policy_key, 'settings', 'kept ' .. id) end
     context.wake(k) -- a faster rate makes dues earlier
     return 1
   end
 
-  -- drip__route: make sure that a route's stream and group exist (what `dripd work` calls first). One that forwards has none, but for what
-  -- is left of before it did.
+  -- drip__route: create a route's stream and group, where they are missing (`dripd work` calls it first). A route that
+  -- forwards has no stream, except for what is left from before it forwarded.
   -- keys   a ready stream
   -- args   now_us
   -- errors BADARG

@@ -1,6 +1,6 @@
--- needs: base, base.call, base.events, base.memory, queue.bucket, queue.delayed, queue.ids, queue.places, queue.push,
---   queue.rejected, queue.retries
--- Purge: an operator throws away what waits in a bucket, in one step. What is pushed afterwards belongs to no purge.
+-- needs: base, base.events, context, context.memory, queue.delayed, queue.ids, queue.push, queue.rejected,
+--   queue.retries, state, state.bucket
+-- Purge: an operator deletes what waits in a bucket, in one step. Jobs that are pushed later are not affected.
 
 local purge = {}
 do
@@ -11,20 +11,21 @@ do
     return digits(jobs) .. ' jobs, ' .. digits(waiting) .. ' retries' .. (aside and ', ' .. digits(aside) .. ' delayed' or '')
   end
 
-  -- throw_away: what is not the queue: retries and delayed jobs.
+  -- throw_away: delete what is outside the queue: retries and delayed jobs.
   local function throw_away(ctx, name, takes_retries, takes_delayed)
     if takes_retries then retries.forget_all(ctx, name) end
     if takes_delayed then delayed.forget_all(ctx, name) end
     if takes_retries or takes_delayed then retries.index(ctx, name, true) end
   end
 
-  -- drip__purge: unlink the queue of a bucket, and its retries and delayed jobs if asked to. As every step that takes jobs out of a queue it
-  -- first cuts what is above the level, for those who pushed that have read that it was rejected. The bucket's rate stays: one that
-  -- may not go yet rests until its due.
+  -- drip__purge: unlink the queue of a bucket, and its retries and delayed jobs if asked to. As every step that takes
+  -- jobs out of a queue, it first cuts what is above the allowance: the producers of those jobs were told that they
+  -- were rejected. The bucket's rate stays: it cools until its due.
   -- keys   <prefix>:queue:<bucket>
-  -- args   now_us, "1": the retries too | "0", by, user, reason (base/events), delayed jobs: "1": they too | "only": nothing but them
-  -- reply  { jobs thrown away, retries thrown away, retries that stay, jobs that were cut; where the sixth argument is there: delayed jobs
-  --          thrown away, delayed jobs that stay }
+  -- args   now_us, "1": the retries too | "0", by, user, reason (base/events), delayed jobs: "1": them too | "only":
+  --        nothing but them
+  -- reply  { jobs deleted, retries deleted, retries that stay, jobs that were cut; with a sixth argument also: delayed
+  --        jobs deleted, delayed jobs that stay }
   -- errors BADBUCKET BADARG WRONGTYPE; nothing is changed
   -- cost   O(cut), as a drain's, and what Redis frees in the background
   function purge.purge(redis_keys, args)
@@ -41,11 +42,11 @@ do
     end
     -- checks end here
     local jobs, over, aside = takes_queue and s.len or 0, s.over, delayed.count(ctx, s.bucket)
-    if not rejected.settle(ctx, s) then return refuse('WRONGTYPE', ctx.k.rejected .. ' does not take what must be cut: see what it holds') end
+    if not rejected.trim_to_capacity(ctx, s) then return refuse('WRONGTYPE', ctx.k.rejected .. ' does not take what must be cut: see what it holds') end
     if takes_queue then
       call('UNLINK', s.queue)
-      s.len, s.level = 0, nil
-      bucket.keep_level(ctx, s)
+      s.len, s.allowance = 0, nil
+      bucket.keep_allowance(ctx, s)
     end
     local gone, aside_gone = takes_retries and waiting or 0, takes_delayed and aside or 0
     throw_away(ctx, s.bucket, takes_retries, takes_delayed)
@@ -54,14 +55,14 @@ do
       local stays = s.len + waiting - gone + aside - aside_gone
       if stays == 0 then ids.forget_lines(ctx, s.bucket) end
     end
-    -- An empty bucket may stand on the schedule for a retry. One whose jobs finish in their order may have waited for a retry that is
-    -- gone: that wait has earned it nothing.
+    -- An empty bucket may be on the schedule for a retry. An `ordered` bucket may have waited for a retry that is gone:
+    -- that wait is no lateness.
     if s.due then
-      if s.due < ctx.now and bucket.goes_on(ctx, s.place, s.p, s.bucket) then s.due = ctx.now end
+      if s.due < ctx.now and bucket.is_freed(ctx, s.state, s.p, s.bucket) then s.due = ctx.now end
       s.retry_ready = retries.has_ended(ctx, s.bucket)
-      places.commit(ctx, s, bucket.place(ctx, s))
+      state.enter(ctx, s, state.decide(ctx, s), 'change')
     end
-    places.flush(ctx)
+    state.flush(ctx)
     memory.drop(ctx.memory, s.bucket)
     if jobs + gone + aside_gone > 0 then
       context.count(ctx, 'purged', jobs + gone + aside_gone)

@@ -1,108 +1,113 @@
--- needs: base, base.call, jobs.slots, pace.brake, policy.chain, policy.record, policy.settings, queue.bucket,
---   queue.delayed, queue.places, queue.rejected, queue.retries, tree.budget, tree.waiting
--- The sweep: one pass over every bucket that stands somewhere and over every retry, a batch a drain. It carries a change of
--- policy to all of them, and it finds what lies too far ahead after the clock stepped back. The first one counts the delayed jobs (queue/delayed). It starts when a record is new,
--- when the clock went back, and at the first drain after the server or the library started; where it stands is kept in memory
--- only, and it begins anew when that is lost. After what is set for a budget has changed it comes by the refused once more.
+-- needs: base, context, context.settings, limits.constraints, limits.slots, policy.chain, policy.record,
+--   queue.delayed, queue.rejected, queue.retries, state, state.bucket, state.waiting, tree.budget
+-- The sweep: one pass over every node in a set of states and over every retry, a batch in each drain. It applies a
+-- rollout to all of them, and corrects what is too far ahead after the clock stepped back. The first sweep counts the
+-- delayed jobs (queue/delayed).
+-- A sweep starts when a record is new, when the clock went back, and at the first drain after the server or the library
+-- started. Its position is only in memory: where that is lost, it begins anew. After a setting of a budget has changed,
+-- the refused nodes are looked at once more.
 
 local sweep = {}
 do
   local spent = context.spent
 
-  -- bring_back: a bucket whose due lies too far ahead is due one interval from now. That is all that can be wrong on the schedule and
-  -- at rest while no change spreads.
-  local function bring_back(ctx, s, name, place, due)
+  -- bring_back: limit a due that is too far ahead to one interval from now. Outside a rollout nothing else can be wrong
+  -- on the schedule and in `rest`.
+  local function bring_back(ctx, s, name, from, due)
     if chain.budget_of(name) then
-      if due > ctx.now then budget.put_right(ctx, name) end
+      if due > ctx.now then budget.reconcile(ctx, name) end
       return
     end
     local p = record.policy_of(ctx.rec, name)
-    if due <= ctx.now + p.interval_us and not brake.is_slowed(ctx, name, p) then return end -- a slow-down may last too long all the same
-    bucket.decide(ctx, s, name, nil, 0, place, due, nil)
-    places.commit(ctx, s, s.due and place) -- of one at rest that is past its due nothing stays
+    -- A slow-down may last too long all the same.
+    if due <= ctx.now + p.interval_us and not constraints.is_slowed(ctx, name, p) then return end
+    bucket.decide(ctx, s, name, nil, 0, from, due, nil)
+    state.enter(ctx, s, s.due and from or nil, 'change') -- a cooled bucket is idle: nothing of it stays
   end
 
-  -- put_right: a bucket of which anything may have changed. A held bucket goes back on the schedule if its policy names another
-  -- route now, or if it is not due any more.
-  local function put_right(ctx, s, name, place, due, level)
-    if chain.budget_of(name) then return budget.put_right(ctx, name) end
-    local queue, len, spreads = ctx.k.queues .. name, 0, ctx.prev or place == ctx.k.refused
-    if spreads then len = bucket.length_of(ctx, queue) or 0 end
-    bucket.decide(ctx, s, name, queue, len, place, due, level)
-    -- A call that has cut as much as one may goes on with those of which nothing is cut, and with one more: whoever floods full
-    -- buckets must not hold up a change.
+  -- reconcile: reconcile a node after any change. A held bucket goes back on the schedule where its policy names
+  -- another route now, or where it is not due any more.
+  local function reconcile(ctx, s, name, from, due, allowance)
+    if chain.budget_of(name) then return budget.reconcile(ctx, name) end
+    local queue, len, in_rollout = ctx.k.queues .. name, 0, ctx.old_rec or from == ctx.k.refused
+    if in_rollout then len = bucket.length_of(ctx, queue) or 0 end
+    bucket.decide(ctx, s, name, queue, len, from, due, allowance)
+    -- A call that has cut as much as one may still reconciles nodes that need no cut, and one more that does. Otherwise
+    -- a flood into full buckets could hold up a rollout.
     if s.over > 0 and spent(ctx) then
       if ctx.swept_over then return false end
       ctx.swept_over = true
     end
-    if spreads and not rejected.settle(ctx, s) then s.due = s.due or s.stored_due end
-    if spreads and (s.p.paused or s.p.refused or place == ctx.k.paused or place == ctx.k.refused
-      or place == ctx.k.full or waiting.is_set(ctx, place) or place ~= ctx.k.rest and slots.is_full(ctx, name, s.p)) then
+    if in_rollout and not rejected.trim_to_capacity(ctx, s) then s.due = s.due or s.stored_due end
+    if in_rollout and (s.p.paused or s.p.refused or from == ctx.k.paused or from == ctx.k.refused
+      or from == ctx.k.full or waiting.is_set(ctx, from) or from ~= ctx.k.rest and slots.is_full(ctx, name, s.p)) then
       s.retry_ready = retries.has_ended(ctx, name)
       if not s.due and (s.len > 0 or s.retry_ready) then s.due = ctx.now end
-      if s.p.ordered then retries.index(ctx, name, true) end -- it may wait for one that failed from now on
-      places.commit(ctx, s, s.due and bucket.place(ctx, s))
-    elseif places.is_held(ctx, place) then
-      local leaves = s.due > ctx.now or place ~= bucket.held_place(ctx, s)
-      places.commit(ctx, s, leaves and ctx.k.schedule or place)
+      if s.p.ordered then retries.index(ctx, name, true) end -- it may wait for a failed job from now on
+      state.enter(ctx, s, s.due and state.decide(ctx, s) or nil, 'change')
+    elseif state.is_held(ctx, from) then
+      local leaves = s.due > ctx.now or from ~= waiting.route_key(ctx, s.p.route)
+      state.enter(ctx, s, leaves and ctx.k.schedule or from, 'change')
     elseif s.due then
-      places.commit(ctx, s, place)
+      state.enter(ctx, s, from, 'change')
     else
-      places.commit(ctx, s, nil) -- at rest, and past its due: nothing of it stays
+      state.enter(ctx, s, nil, 'change') -- cooled, so nothing of it stays
     end
   end
 
-  -- page_of: a page of one of the sets, or of all waiting sets where no place is named. Replies whether it was the last page.
-  local function page_of(ctx, at, place)
-    local names, dues, cursor, stands
-    if place then names, dues, cursor = places.page(ctx, place, at.cursor) else names, dues, cursor, stands = waiting.page(ctx, at.cursor) end
-    local levels, s = (ctx.prev or place == ctx.k.refused) and bucket.levels_of(ctx, names) or {}, {}
-    local step = (ctx.prev or not place or place == ctx.k.refused) and put_right or bring_back
+  -- page_of: reconcile one page of a set, or of all waiting sets where no state is named. Replies whether it was the
+  -- last page.
+  local function page_of(ctx, at, from)
+    local names, dues, cursor, states
+    if from then names, dues, cursor = state.page(ctx, from, at.cursor) else names, dues, cursor, states = waiting.page(ctx, at.cursor) end
+    local allowances, s = (ctx.old_rec or from == ctx.k.refused) and bucket.allowances_of(ctx, names) or {}, {}
+    local step = (ctx.old_rec or not from or from == ctx.k.refused) and reconcile or bring_back
     record.expect(ctx.rec, names)
     bucket.expect(ctx, names)
-    brake.expect(ctx, names)
+    constraints.expect(ctx, names)
     for i, name in ipairs(names) do
-      -- One of which a setting of its own has ended is put right for that (control/change).
+      -- A bucket with an ended setting of its own name is reconciled for that (control/change).
       local p = record.policy_of(ctx.rec, name)
-      local is_here = ctx.prev or p and not p.over
-      if is_here and step(ctx, s, name, place or stands[i], dues[i], levels[i]) == false then
-        places.flush(ctx)
-        ctx.reached_of = false
-        return false -- the same page again: those done by now are marked as reached
+      local is_here = ctx.old_rec or p and not p.over
+      if is_here and step(ctx, s, name, from or states[i], dues[i], allowances[i]) == false then
+        state.flush(ctx)
+        ctx.applied_of = false
+        return false -- the same page again: those done by now are marked as applied
       end
     end
-    places.flush(ctx)
-    at.cursor, ctx.reached_of = cursor, nil
+    state.flush(ctx)
+    at.cursor, ctx.applied_of = cursor, nil
     return cursor == '0'
   end
 
-  -- pass_over_settings: those that a clock that stepped back would let hold for too long. Replies whether that was the last page.
+  -- pass_over_settings: shorten settings that would last too long after the clock stepped back. Replies whether that
+  -- was the last page.
   local function pass_over_settings(ctx, at)
     if not ctx.rec.version then return true end
     local ok, cursor = pcall(settings.bring_back, ctx, at.cursor)
-    if not ok then context.note(ctx, 'wrong-type', ctx.k.settings) end -- one of the keys of settings: the sweep goes on all the same
+    if not ok then context.note(ctx, 'wrong-type', ctx.k.settings) end -- a key of settings: the sweep goes on
     at.cursor = ok and cursor or '0'
     return at.cursor == '0'
   end
 
-  -- over: a change has reached every bucket. Replies false where a setting of a glob ended since the sweep began: then it must come
-  -- by once more.
+  -- over: end the rollout: it is applied to every bucket. Replies false where a setting of a glob ended since the sweep
+  -- began: then another pass is needed.
   local function over(ctx, at)
-    if not ctx.prev then return true end
+    if not ctx.old_rec then return true end
     if ctx.rec.ended_us > at.since_us then return false end
     call('HDEL', ctx.k.policy, 'prev', 'prev_id', 'prev_globs')
     call('UNLINK', ctx.k.reached)
-    ctx.prev, ctx.spread, ctx.memory.prev_view = nil, nil, nil
+    ctx.old_rec, ctx.rollout, ctx.memory.old_view = nil, nil, nil
     if ctx.rec.ended_us > 0 then settings.drop_ended_globs(ctx) end
     settings.forget_if_none(ctx)
     return true
   end
 
-  -- look_at_refused: a page of those whose budgets could not be found, or were too many: what is set for a budget has changed, so they may have
-  -- theirs now. One pass is ended before the next begins. Replies whether there was anything to look at.
+  -- look_at_refused: reconcile one page of the refused nodes: a setting of a budget has changed, so their chains may be
+  -- resolved now. One pass ends before the next begins. Replies whether there was anything to look at.
   local function look_at_refused(ctx)
     local m = ctx.memory
-    if ctx.prev or not m.refused_at and not m.refused_again then return false end -- a change that spreads comes by them last
+    if ctx.old_rec or not m.refused_at and not m.refused_again then return false end -- a rollout looks at them last
     if not m.refused_at then m.refused_at, m.refused_again = { cursor = '0' }, false end
     if call('EXISTS', ctx.k.refused) == 0 then
       m.refused_at = nil
@@ -117,19 +122,19 @@ do
     delayed.begin_count(ctx, at)
   end
 
-  -- go_on: the next slice: a batch, or an eighth of one where other work waits and no change spreads. Replies whether there is
-  -- more to do, and whether dues may have changed.
-  function sweep.go_on(ctx, busy)
+  -- step: the next slice: a batch, or an eighth of one where other work waits and no rollout is going on. Replies
+  -- whether there is more to do, and whether dues may have changed.
+  function sweep.step(ctx, busy)
     local m, batch = ctx.memory, ctx.limits.batch
-    ctx.page = busy and not ctx.prev and ceil(batch / 8) or batch
-    if not m.sweep or ctx.prev and m.sweep.spread ~= ctx.spread then
+    ctx.page = busy and not ctx.old_rec and ceil(batch / 8) or batch
+    if not m.sweep or ctx.old_rec and m.sweep.rollout ~= ctx.rollout then
       local phase = ctx.rec.version and not (m.sweep and m.sweep.phase ~= 'settings') and 'settings' or 'paused'
-      m.sweep = { phase = phase, cursor = '0', waiting = {}, spread = ctx.spread, since_us = ctx.now }
+      m.sweep = { phase = phase, cursor = '0', waiting = {}, rollout = ctx.rollout, since_us = ctx.now }
     end
     local at = m.sweep
     if look_at_refused(ctx) then return true, true end
     if at.phase == 'done' then
-      if not ctx.prev then return false, false end
+      if not ctx.old_rec then return false, false end
       at.phase, at.cursor, at.since_us = 'paused', '0', ctx.now
     end
     if at.phase == 'settings' then

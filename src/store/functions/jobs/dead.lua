@@ -1,23 +1,23 @@
--- needs: base, base.call, base.events, base.glob, base.keys, base.names, jobs, policy.record, queue.envelope,
---   queue.places, queue.retries
--- Dead letters: the stream of jobs that were given up, as operators look at it, put jobs back from it and drop them.
--- Every call is bounded and says where the next one goes on.
+-- needs: base, base.events, base.glob, base.keys, base.names, context, jobs, policy.record, queue.envelope,
+--   queue.retries, state
+-- Dead letters: the stream of jobs that were given up. Operators list them, put them back and drop them. Every call is
+-- bounded and replies where the next one begins.
 --
--- What a filter says, as the first arguments after the time:
---   after    go on after this entry ('' = the beginning)       upto     and stop with this one ('' = the newest there is)
+-- A filter, the first arguments after the time:
+--   after    begin after this entry ('' = the beginning)       upto     and stop with this one ('' = the newest)
 --   bucket   a glob ('' = any)                                 reason   a glob ('' = any)
---   id       a job's stable identity in its bucket, or the id of its entry here ('' = any)
+--   id       a job's stable id in its bucket, or the id of its entry here ('' = any)
 
 local dead = {}
 do
-  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local refuse, is_error, digits, integer = base.refuse, base.is_error, base.digits, base.integer
   local entry_id = names.entry_id
 
-  local LOOK_BATCHES = 4    -- entries that one call looks at, in batches
-  local FIND_MOST = 1000    -- and finds
-  local GLOB_MOST = 1000    -- bytes of a glob
-  local FILTER = 5          -- arguments of a filter
-  local NO_ID = '0-0'       -- the identity of what was never dispatched (queue/retries)
+  local LOOK_BATCHES = 4 -- entries that one call looks at, in batches
+  local FIND_MOST = 1000 -- and finds
+  local GLOB_MOST = 1000 -- bytes of a glob
+  local FILTER = 5 -- arguments of a filter
+  local NO_ID = '0-0' -- the id of a job that was never dispatched (queue/retries)
 
   -- open: the context of a call and its filter; or nil, and the error.
   local function open(redis_keys, args)
@@ -42,21 +42,22 @@ do
     }
   end
 
-  -- finds: whether a filter finds an entry.
+  -- finds: whether a filter matches an entry.
   local function finds(filter, id, fields)
     return (not filter.bucket or glob.matches(filter.bucket, fields.bucket or ''))
       and (not filter.reason or glob.matches(filter.reason, fields.reason or ''))
       and (not filter.id or filter.id == id or filter.id == (entry_id(fields.id or '') or fields.id))
   end
 
-  -- is_malformed: whether an entry holds no job that could go back: what was no job when it came here (jobs/jobs, queue/retries),
-  -- or what somebody else wrote.
+  -- is_malformed: whether an entry has no job that could go back: it was malformed when it came here (jobs,
+  -- queue/retries), or somebody else wrote it.
   local function is_malformed(fields)
     return not jobs.is_job(fields) or fields.id == NO_ID or fields.reason == 'malformed' and fields.job == ''
   end
 
-  -- walk: give the entries that a filter finds to `visit(id, fields, list)`, until that has replied true `most` times.
-  -- They are read one by one, for nothing tells how large the next one is. Replies where to go on, or '' at the end.
+  -- walk: pass the entries that match a filter to `visit(id, fields, list)`, until that has replied true `most` times.
+  -- They are read one by one, because the size of the next one is not known. Replies where the next call begins, or ''
+  -- at the end.
   -- cost   O(entries looked at): at most some batches, and 1 MiB or one entry
   local function walk(ctx, filter, most, visit)
     local looked, found, look_most = 0, 0, LOOK_BATCHES * ctx.limits.batch
@@ -74,10 +75,10 @@ do
     return filter.last
   end
 
-  -- most_of: an argument that says how many; '' is all.
+  -- most_of: an argument for a number of entries; '' is all.
   local function most_of(text, bound)
     if (text or '') == '' then return bound end
-    local n = whole(text)
+    local n = integer(text)
     if n and n >= 1 then return min(n, bound) end
   end
 
@@ -85,10 +86,11 @@ do
     return refuse('BADARG', 'how many is a whole number from 1 on')
   end
 
-  -- drip__dead_list: entries, the oldest first.
+  -- drip__dead_list: entries, oldest first.
   -- keys   <prefix>:dead
   -- args   now_us, the filter, how many at most ('' or up to 1,000)
-  -- reply  { where to go on ('' = that was the end), { { entry id, malformed 0/1, { field, value, ... } }, ... } }
+  -- reply  { where the next call begins ('' = that was all), { { entry id, malformed 0/1, { field, value, ... } }, ...
+  --        } }
   -- errors BADARG WRONGTYPE
   -- cost   see `walk`
   function dead.list(redis_keys, args)
@@ -103,10 +105,10 @@ do
     return { on, list }
   end
 
-  -- drip__dead_count: how many entries a filter finds, by bucket, with the rates that the buckets have now.
+  -- drip__dead_count: how many entries match a filter, by bucket, with the present rates of the buckets.
   -- keys   <prefix>:dead
   -- args   now_us, the filter, how many at most ('' = all), "1": malformed ones count towards that | "0"
-  -- reply  { where to go on, upto (of the filter; '' became the newest entry), malformed,
+  -- reply  { where the next call begins, upto (of the filter; '' became the newest entry), malformed,
   --          { bucket, how many, count, period_us, ... } without the malformed ones }
   -- errors BADARG WRONGTYPE
   -- cost   see `walk`
@@ -134,18 +136,18 @@ do
     return { on, filter.upto, malformed, list }
   end
 
-  -- change: what retry and drop have in common. An operator's command takes many calls and is one event: the first call that
-  -- changes something writes it, the last one writes what became of it all in its place.
-  -- args   now_us, the filter, how many at most ('' = all), by, user, match and before (base/events), the event of this command
-  --        ('' = none yet), how many its calls before this one changed
-  -- reply  { where to go on, changed, malformed that were left alone, others that were left alone, entries now in the stream, the
-  --          event, notes }
+  -- change: the common part of retry and drop. An operator's command takes many calls and is one event. The first call
+  -- that changes something writes the event, the last one replaces it by one with the result of all.
+  -- args   now_us, the filter, how many at most ('' = all), by, user, match and before (base/events), the event of this
+  --        command ('' = none yet), how many its earlier calls changed
+  -- reply  { where the next call begins, changed, malformed that were left alone, others that were left alone, entries
+  --        now in the stream, the event, notes }
   -- errors BADARG WRONGTYPE; nothing is changed
   local function change(redis_keys, args, kind, one)
     local ctx, filter, err = open(redis_keys, args)
     if err then return err end
     local most, at = most_of(args[FILTER + 2], huge), FILTER + 3
-    local event, so_far = args[at + 4] or '', whole(args[at + 5] or '0')
+    local event, so_far = args[at + 4] or '', integer(args[at + 5] or '0')
     if not most or not so_far then return bad_number() end
     if event ~= '' and not entry_id(event) then return refuse('BADARG', 'an event is an entry id') end
     local now_most, changed, malformed, kept = min(most, ctx.limits.batch), 0, 0, 0
@@ -176,8 +178,9 @@ do
     return { on, changed, malformed, kept, call('XLEN', ctx.k.dead), event, context.notes_of(ctx) }
   end
 
-  -- put_back: a dead job becomes a retry whose back-off has ended, of attempt 1. `rank` is 1 for the last one of this call: they
-  -- leave in the order in which they died. Its entry here makes the stored job unique, so that whoever adds it, it is one job.
+  -- put_back: a dead job becomes a retry of attempt 1 whose back-off has ended. `rank` is 1 for the last one of this
+  -- call: they leave in the order in which they died. The id of its entry here makes the stored job unique, so adding
+  -- it twice stores one job.
   local function put_back(ctx, id, fields, list, rank)
     if is_malformed(fields) then return 'malformed' end
     local name, ends = fields.bucket, ctx.now - rank
@@ -190,12 +193,12 @@ do
       context.note(ctx, 'refused', ctx.k.retry .. name, err)
       return 'kept'
     end
-    if earlier and ends < places.first_due(ctx) then ctx.earlier = true end
+    if earlier and ends < state.first_due(ctx) then ctx.earlier = true end
     return 'changed'
   end
 
-  -- drip__dead_retry: put jobs back through their buckets: ahead of the queue, at the bucket's rate, with their bytes and their
-  -- identity. Malformed entries are left alone.
+  -- drip__dead_retry: put jobs back through their buckets: ahead of the queue, at the bucket's rate, with their bytes
+  -- and their id. Malformed entries are left alone.
   -- keys   <prefix>:dead
   -- args, reply, errors  see `change`
   -- cost   O(batch * log n), and see `walk`

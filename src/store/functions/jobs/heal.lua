@@ -1,32 +1,31 @@
--- needs: base, base.call, base.keys, base.names, jobs.release, jobs.slots, policy.chain, queue.places, route,
---   tree.budget
--- Heal: slots of entries that are in flight no more and that nobody freed: a worker used a plain XACK, or somebody deleted the entry.
--- The reaper calls it again and again; each call goes through a part of the lines. Each daemon calls, but where it stands is kept in
--- the memory of this server, so that together they do no more than one would.
+-- needs: base, base.keys, base.names, context, jobs.release, limits.slots, policy.chain, route, state, tree.budget
+-- Heal: free slots of entries that are no longer in flight and that nobody freed: a worker used a plain XACK, or
+-- somebody deleted the entry. The daemons call it again and again; each call looks at a part of the lines. The position
+-- is in the memory of this server, so several daemons together do no more work than one.
 --
--- A pass begins PASS_US after the last one began, and later the more lines there are: so a slot is free within a second, and a
--- second more for each 20,000 lines, and nobody asks for more than some ten thousand of them a second. It looks whether each entry is
--- undelivered or pending. That is what `thorough` passes add:
---   lines     whether the entry still is in its stream: its job must be read for that; that its members are there, and that each of its
---             budgets that waits for a slot is known to do so
---   members   each has its line
---   full      each node that waits for a slot has none free
--- Where either a line or a member is lost, the other one gives it back as long as the entry is in flight.
+-- A pass begins PASS_US after the last one began, and later with more lines: a slot is free within a second, plus a
+-- second for each 20,000 lines, and at most some ten thousand lines are read in a second. A pass looks whether each
+-- entry is undelivered or pending. A `thorough` pass also checks
+--   lines     that the entry is still in its stream, for which its job must be read; that its members exist; and that
+--             each of its budgets that waits for a slot is blocked
+--   members   that each has its line
+--   full      that no blocked node has a free slot
+-- Where a line or a member is lost, it is restored from the other as long as the entry is in flight.
 
 local heal = {}
 do
   local refuse, is_error = base.refuse, base.is_error
   local note = context.note
 
-  local PAGE = 200             -- lines that a call looks at, about
-  local PASS_US = 750000       -- the time between the beginnings of two passes, and once more for each
-  local PASS_LINES = 20000     -- so many lines
-  local THOROUGH_US = 10000000 -- and between those of two thorough ones, which take some three times as long; once more for each
-                               -- PASS_LINES lines, up to
-  local THOROUGH_MOST_US = 40000000
+  local PAGE = 200 -- lines that a call looks at, about
+  local PASS_US = 750000 -- the time between the beginnings of two passes, and once more for each
+  local PASS_LINES = 20000 -- so many lines
+  -- The time between two thorough passes, which take some three times as long; once more for each PASS_LINES lines.
+  local THOROUGH_US = 10000000
+  local THOROUGH_MOST_US = 40000000 -- but no more than this
 
-  -- group_of: how far a route's entries have been delivered; false where its stream is gone. Where somebody destroyed the group, a new
-  -- one delivers all entries once more.
+  -- group_of: how far a route's entries have been delivered; false where its stream is gone. Where somebody destroyed
+  -- the group, a new one delivers all entries once more.
   local function group_of(ctx, at_groups, name)
     local g = at_groups[name]
     if g == nil then
@@ -43,7 +42,7 @@ do
     return g
   end
 
-  -- is_there: whether an entry still is in its stream.
+  -- is_there: whether an entry is still in its stream.
   local function is_there(ctx, stream, id)
     local found = call('XRANGE', stream, id, id)[1]
     if not found then return false end
@@ -51,7 +50,8 @@ do
     return true
   end
 
-  -- in_flight: whether an entry is dispatched and not finished: undelivered, or pending. The second reply says that it is pending.
+  -- in_flight: whether an entry is undelivered or pending. The other two replies are stream and id of a pending entry
+  -- that was deleted.
   local function in_flight(ctx, pass, name)
     local route_name, id = slots.split(name)
     local group = route_name and group_of(ctx, pass.groups, route_name)
@@ -64,18 +64,18 @@ do
     return false, delivered and group.stream, id
   end
 
-  -- free: an entry is in flight no more.
+  -- free: an entry is no longer in flight: free its slots.
   local function free(ctx, pass, name, vanished_from, id)
     pass.freed = pass.freed + 1
-    for _, node in ipairs(slots.free(ctx, name)) do release.go_on(ctx, node) end
+    for _, node in ipairs(slots.free(ctx, name)) do release.slot_freed(ctx, node) end
     if not vanished_from then return end
-    call('XACK', vanished_from, 'workers', id) -- deleted by somebody while it was pending: there is nothing to take back
+    call('XACK', vanished_from, 'workers', id) -- somebody deleted the pending entry: there is no job to take back
     note(ctx, 'vanished', vanished_from .. ' ' .. id)
   end
 
   local function is_node(id) return names.is_bucket(chain.budget_of(id) or id) end
 
-  -- look_at_line: one line, which says that an entry holds slots of these nodes.
+  -- look_at_line: check the line of an entry that holds slots of these nodes.
   local function look_at_line(ctx, pass, name, line)
     local is_held, vanished_from, id = in_flight(ctx, pass, name)
     if not is_held then return free(ctx, pass, name, vanished_from, id) end
@@ -84,9 +84,9 @@ do
     for _, node in ipairs(slots.nodes_of(line)) do
       if is_node(node) then
         good[#good + 1], members[#members + 1], members[#members + 2] = node, '0', slots.member(node, name)
-        if chain.budget_of(node) and not pass.mended[node] then
-          pass.mended[node] = true
-          budget.mend(ctx, node)
+        if chain.budget_of(node) and not pass.repaired[node] then
+          pass.repaired[node] = true
+          budget.repair(ctx, node)
         end
       end
     end
@@ -96,29 +96,30 @@ do
     if members[1] then pcall_redis('ZADD', ctx.k.inflight, unpack(members)) end
   end
 
-  -- look_at_member: an entry that holds a slot of a node, as `inflight` has it.
+  -- look_at_member: check a member of `inflight`: an entry that holds a slot of a node.
   local function look_at_member(ctx, pass, member, score)
     local node, name = slots.split_member(member)
     if not node or not is_node(node) then return call('ZREM', ctx.k.inflight, member) end
     if score ~= '0' then call('ZADD', ctx.k.inflight, '0', member) end
-    local line = call('HGET', ctx.k.slots, name) or '' -- raised, where the key holds something else: then nothing is compared
+    -- Raises where the key holds something else: then nothing is compared.
+    local line = call('HGET', ctx.k.slots, name) or ''
     if find('\n' .. line .. '\n', '\n' .. node .. '\n', 1, true) then return end
     if in_flight(ctx, pass, name) then
       call('HSET', ctx.k.slots, name, line == '' and node or line .. '\n' .. node)
     else
       slots.drop(ctx, member, node)
-      release.go_on(ctx, node)
+      release.slot_freed(ctx, node)
     end
   end
 
   local STEPS = {
     lines = { scan = 'HSCAN', key = 'slots', look = look_at_line, after = 'members' },
     members = { scan = 'ZSCAN', key = 'inflight', look = look_at_member, after = 'full' },
-    full = { scan = 'ZSCAN', key = 'full', look = function(ctx, _, node) release.go_on(ctx, node) end },
+    full = { scan = 'ZSCAN', key = 'full', look = function(ctx, _, node) release.slot_freed(ctx, node) end },
   }
 
-  -- step: a part of a pass. What a page holds and the call has no bytes left for is kept for the next one. Replies whether the pass is
-  -- over.
+  -- step: a part of a pass. What is left of a page when the call has no bytes left is kept for the next call. Replies
+  -- whether the pass is over.
   local function step(ctx, pass)
     local at = pass.at
     local of = STEPS[at.phase]
@@ -135,15 +136,15 @@ do
     while page[1] and ctx.bytes < MIB do
       local value = table.remove(page)
       local name = table.remove(page)
-      local whole, why = pcall(of.look, ctx, pass, name, value)
-      if not whole then note(ctx, 'raised', ctx.k[of.key], type(why) == 'table' and why.err or tostring(why)) end
+      local ok, why = pcall(of.look, ctx, pass, name, value)
+      if not ok then note(ctx, 'raised', ctx.k[of.key], type(why) == 'table' and why.err or tostring(why)) end
     end
     if page[1] or at.cursor ~= '0' then return false end
     at.phase = at.thorough and of.after
     return not at.phase
   end
 
-  -- begin: the pass that is under way, or a new one if it is time for it; nil and how long until then, in us.
+  -- begin: the pass that is going on, or a new one if it is time for it; else nil and how long until then, in us.
   local function begin(ctx)
     local at, now = ctx.memory.heal, ctx.now
     if at and at.phase then return at end
@@ -166,8 +167,8 @@ do
   -- drip__heal: a part of a pass over the entries that hold slots.
   -- keys   <prefix>:policy
   -- args   now_us
-  -- reply  { wait_ms until the next part (0 = call again, -1 = no entry holds a slot), entries that held one and were in flight no more,
-  --          notes { kind, subject, detail, count, ... } }
+  -- reply  { wait_ms until the next part (0 = call again, -1 = no entry holds a slot), entries that held slots and were
+  --        not in flight any more, notes { kind, subject, detail, count, ... } }
   -- cost   O(PAGE), and at most 1 MiB of jobs or one job
   function heal.heal(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
@@ -179,10 +180,10 @@ do
     end
     local at, wait_us = begin(ctx)
     if not at then return { ceil(wait_us / 1000), 0, {} } end
-    local pass = { at = at, groups = {}, mended = {}, freed = 0 }
+    local pass = { at = at, groups = {}, repaired = {}, freed = 0 }
     ctx.earlier = false
     local is_over = step(ctx, pass)
-    places.flush(ctx)
+    state.flush(ctx)
     if ctx.earlier then context.wake(ctx.k) end
     if is_over then at, wait_us = begin(ctx) end
     return { at and 0 or ceil(wait_us / 1000), pass.freed, context.notes_of(ctx) }

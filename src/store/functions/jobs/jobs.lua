@@ -1,11 +1,11 @@
--- needs: base, base.call, base.keys, base.memory, base.names, jobs.adjust, jobs.release, jobs.throttle,
---   policy.record, queue.envelope, queue.ids, queue.places, queue.retries
--- Dispatched jobs: ack and fail, and what they share with the reaper: taking a job back.
+-- needs: base, base.keys, base.names, context, context.memory, jobs.adjust, jobs.release, jobs.throttle,
+--   policy.record, queue.dead_entry, queue.envelope, queue.ids, queue.retries, state
+-- Dispatched jobs: ack, adjust and fail; and taking a job back, which the reaper does too.
 
 local jobs = {}
 do
   local refuse, wrong_type, is_error = base.refuse, base.wrong_type, base.is_error
-  local digits, whole = base.digits, base.whole
+  local digits, integer = base.digits, base.integer
   local entry_id, is_bucket = names.entry_id, names.is_bucket
   local policy_of, count = record.policy_of, context.count
 
@@ -19,7 +19,7 @@ do
     return refuse('BADARG', 'one key is needed: <prefix>:ready or <prefix>:ready:<route>')
   end
 
-  -- read_entry: the fields of an entry, as a table and as the list they are; nil when it is gone.
+  -- read_entry: the fields of an entry, as a table and as the list that Redis has; nil where it is gone.
   function jobs.read_entry(stream, id)
     local found = call('XRANGE', stream, id, id)[1]
     if not found then return nil end
@@ -30,11 +30,11 @@ do
 
   -- is_job: whether an entry is a job that can go back into a bucket.
   function jobs.is_job(fields)
-    return fields.job and fields.bucket and is_bucket(fields.bucket) and (not fields.attempt or whole(fields.attempt))
-      and (not fields.id or envelope.is_id(fields.id)) and (not fields.kept or whole(fields.kept))
+    return fields.job and fields.bucket and is_bucket(fields.bucket) and (not fields.attempt or integer(fields.attempt))
+      and (not fields.id or envelope.is_id(fields.id)) and (not fields.kept or integer(fields.kept))
   end
 
-  -- is_pending: whether a worker holds an entry; nil and the error where the key is none of ours.
+  -- is_pending: whether a worker holds an entry; nil and the error where the key is not a ready stream.
   local function is_pending(stream, id)
     local pending = pcall_redis('XPENDING', stream, 'workers', id, id, 1)
     local err = is_error(pending)
@@ -43,7 +43,8 @@ do
     return #pending > 0
   end
 
-  -- with_cost: one entry is about to be acknowledged, and really cost so many units; nil, or an error having changed nothing.
+  -- with_cost: an entry is about to be acknowledged, and its job really cost so many units. Replies nil, or an error
+  -- having changed nothing.
   local function with_cost(space, stream, route_name, id, units, now_us)
     local holds, err = is_pending(stream, id)
     local fields = holds and jobs.read_entry(stream, id)
@@ -112,7 +113,7 @@ do
     return adjust.entry(ctx, route_name, id, fields, function() return units end) and 1 or 0
   end
 
-  -- finish: an entry is done with.
+  -- finish: an entry is finished: free its slots, acknowledge and delete it.
   local function finish(ctx, stream, route_name, id)
     release.entry(ctx, route_name, id)
     adjust.done(ctx.k, route_name, { id })
@@ -120,45 +121,41 @@ do
     call('XDEL', stream, id)
   end
 
-  -- bury: put a job into the dead stream and finish its entry. What a malformed entry held goes with it.
+  -- bury: put a job into the dead stream and finish its entry. The other fields of a malformed entry are kept.
   local function bury(ctx, stream, route_name, id, fields, list, reason)
-    local entry = {
-      'bucket', fields.bucket or '', 'job', fields.job or '', 'attempt', fields.attempt or '1', 'id', fields.id or id,
-      'reason', reason,
-    }
+    local more = {}
     if jobs.is_job(fields) then
       local o = envelope.options_of(fields, list)
       o.deadline_us = nil
-      envelope.add_fields(entry, o)
+      envelope.add_fields(more, o)
     end
     if reason == 'malformed' then
       for i = 1, min(#list, 2000), 2 do
         local field = list[i]
         if field ~= 'bucket' and field ~= 'job' and field ~= 'attempt' and field ~= 'id' and field ~= 'reason' then
-          entry[#entry + 1] = field
-          entry[#entry + 1] = list[i + 1]
+          more[#more + 1] = field
+          more[#more + 1] = list[i + 1]
         end
       end
     end
-    local added = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
-    if is_error(added) then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. is_error(added)) end
+    local err = dead_entry.add(ctx, fields.bucket or '', fields.job or '', fields.attempt or '1', fields.id or id, reason, more)
+    if err then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. err) end
     finish(ctx, stream, route_name, id)
-    count(ctx, reason == 'malformed' and 'malformed' or 'dead', 1) -- the malformed one was never dispatched
     return 2
   end
 
-  -- backoff_us: the wait before try k + 1: initial * 2^(k - 1), at most max, no jitter.
+  -- backoff_us: the wait after this attempt: initial * 2^(attempt - 1), at most max, no jitter.
   local function backoff_us(p, attempt)
     return min(p.backoff_max_us, p.backoff_initial_us * 2 ^ (attempt - 1))
   end
 
   -- take_back: a pending job failed, or is given back: it goes into its bucket's retry set, or to the dead.
-  -- how    { reason, keep, dead, delay_us, first_us }: giving back (`keep`) does not count the attempt, the first 20 times; with
-  --        `first_us` it leaves before all that is due later than that
-  -- Replies 1 or 2, or an error having changed nothing.
+  -- how    { reason, keep, dead, delay_us, first_us }: giving back (`keep`) does not count as an attempt, the first 20
+  --        times; `first_us` is its time in the retry set, instead of now + the delay
+  -- Replies 1 (retry) or 2 (dead), or an error having changed nothing.
   function jobs.take_back(ctx, stream, route_name, id, fields, list, how)
     if not jobs.is_job(fields) then return bury(ctx, stream, route_name, id, fields, list, 'malformed') end
-    local name, attempt, kept = fields.bucket, whole(fields.attempt or '1'), whole(fields.kept or '0')
+    local name, attempt, kept = fields.bucket, integer(fields.attempt or '1'), integer(fields.kept or '0')
     local p = policy_of(ctx.rec, name)
     local counts = not how.keep or kept >= FREE_KEEPS
     if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
@@ -174,11 +171,11 @@ do
     finish(ctx, stream, route_name, id)
     count(ctx, how.keep and 'kept' or 'failed', 1)
     if how.first_us then count(ctx, 'throttled', 1) end
-    if earlier and ends < places.first_due(ctx) then ctx.earlier = true end
+    if earlier and ends < state.first_due(ctx) then ctx.earlier = true end
     return 1
   end
 
-  -- options_of: what follows the entry id in a drip_fail, or nil and the error.
+  -- options_of: the options after the entry id in a drip_fail, or nil and the error.
   local function options_of(args)
     local how, i = {}, 2
     while i <= #args do
@@ -191,7 +188,7 @@ do
         how.reason = sub(args[i], 1, 1000)
       elseif option == 'RETRY_IN' then
         i = i + 1
-        local ms = whole(args[i])
+        local ms = integer(args[i])
         if not ms or ms > DELAY_MAX_MS then
           return nil, refuse('BADARG', 'RETRY_IN needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
         end
@@ -199,11 +196,11 @@ do
       elseif option == 'THROTTLED' then how.is_throttled = true
       elseif option == 'RETRY_AFTER' then
         i = i + 1
-        local ms = whole(args[i])
+        local ms = integer(args[i])
         if not ms or ms > DELAY_MAX_MS then
           return nil, refuse('BADARG', 'RETRY_AFTER needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
         end
-        how.retry_after_us = ms > 0 and ms * 1000 or nil -- 0 says nothing
+        how.retry_after_us = ms > 0 and ms * 1000 or nil -- 0 names no time
         how.is_of_throttled = true
       elseif option == 'IN' then
         i = i + 1
@@ -224,22 +221,22 @@ do
     return how
   end
 
-  -- slow_down: what a job that was turned away does to its bucket, or to the budget that is named. Replies the node, or nil and an
-  -- error having changed nothing; nil for an entry that is no job.
+  -- slow_down: a job that was sent back slows down its bucket, or the budget that is named. Replies the node, or nil
+  -- and an error having changed nothing; nil for an entry that is no job.
   local function slow_down(ctx, fields, worker, how)
     if not jobs.is_job(fields) then return nil end
     local id, err = throttle.node_of(ctx, fields.bucket, how.budget)
     if err then return nil, err end
     how.by = 'worker ' .. worker
-    local begun = throttle.incident(ctx, id, whole(fields.at_us or '') or ctx.now, how)
+    local begun = throttle.incident(ctx, id, integer(fields.at_us or '') or ctx.now, how)
     how.keep, how.delay_us, how.first_us = true, 0, max(0, begun - throttle.FIRST_US)
     return id
   end
 
   -- drip_fail: a job failed, or is given back.
   -- keys   a ready stream
-  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget] [REASON text]: the other side said
-  --        that it is too fast, which slows the bucket down, or a budget above it
+  -- args   id [RETRY_IN ms] [KEEP] [DEAD] [REASON text], or id THROTTLED [RETRY_AFTER ms] [IN budget] [REASON text]:
+  --        the receiver said that jobs come too fast, which slows the bucket down, or a budget above it
   -- reply  1 it will be retried, 2 it is dead, 0 it was not pending any more and nothing changed
   -- errors BADARG WRONGTYPE; nothing is changed
   -- cost   O(log n)
@@ -258,7 +255,7 @@ do
     if err then return wrong_type(stream, 'stream') end
     if #pending == 0 then return 0 end
     local fields, list = jobs.read_entry(stream, id)
-    ctx.earlier, ctx.told = false, nil
+    ctx.earlier, ctx.report = false, nil
     local outcome, slowed = 0, nil
     if fields and how.is_throttled then
       slowed, err = slow_down(ctx, fields, pending[1][2], how)
@@ -267,13 +264,13 @@ do
     if fields then
       outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, how)
     else
-      release.entry(ctx, route_name, id) -- deleted by somebody while it was pending: the reaper lets it go
+      release.entry(ctx, route_name, id) -- somebody deleted the pending entry: the reaper acknowledges it
     end
     if is_error(outcome) then
-      memory.distrust(ctx.memory) -- what was noted there is not written
+      memory.distrust(ctx.memory) -- what was noted in memory is not written
       return outcome
     end
-    if slowed then throttle.settle(ctx, slowed) else places.flush(ctx) end
+    if slowed then throttle.reconcile(ctx, slowed) else state.flush(ctx) end
     if ctx.earlier then context.wake(ctx.k) end
     return outcome
   end

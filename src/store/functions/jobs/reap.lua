@@ -1,17 +1,19 @@
--- needs: base, base.call, base.keys, base.memory, jobs, jobs.release, pace.brake, policy.record, queue.places, route
--- Reap: for workers that fell silent, or used a plain XACK: take back what they hold too long, delete what is finished.
+-- needs: base, base.keys, context, context.memory, jobs, jobs.release, limits.constraints, policy.record, route,
+--   state
+-- Reap: take back jobs from workers that fell silent, and delete entries that are finished, for workers that use a
+-- plain XACK.
 
 local reap = {}
 do
-  local refuse, is_error, whole, clock = base.refuse, base.is_error, base.whole, base.clock
+  local refuse, is_error, integer, clock = base.refuse, base.is_error, base.integer, base.clock
   local note, count = context.note, context.count
 
   local LEASE_MIN_MS = 1000
-  local REMOVE_MOST = 1000  -- entries deleted in a call
-  local THOROUGH_EVERY = 5  -- passes: see `may_hide`
-  local SILENT_MS = 3600000 -- a worker that holds nothing and asked for nothing in so long has ended
+  local REMOVE_MOST = 1000 -- entries deleted in a call
+  local THOROUGH_EVERY = 5 -- every so many passes one is thorough: see `may_hide`
+  local SILENT_MS = 3600000 -- a worker that held nothing and asked for nothing in so long has ended
 
-  -- lease_of: how long a pending entry may stay, in ms: 0 for one that is no job, nil for one that is gone.
+  -- lease_of: how long an entry may stay pending, in ms: 0 for one that is no job, nil for one that is gone.
   local function lease_of(ctx, stream, id)
     local name = stream .. ' ' .. id
     local lease = memory.ask_lease(ctx.memory, name)
@@ -21,26 +23,28 @@ do
     ctx.bytes = ctx.bytes + #(fields.job or '')
     lease = 0
     if jobs.is_job(fields) then
-      lease = whole(fields.lease_ms or '') or 0
-      if lease == 0 then lease = record.policy_of(ctx.rec, fields.bucket).lease_ms end -- a stranger's entry
+      lease = integer(fields.lease_ms or '') or 0
+      if lease == 0 then lease = record.policy_of(ctx.rec, fields.bucket).lease_ms end -- somebody else's entry
     end
     memory.note_lease(ctx.memory, name, lease)
     return lease
   end
 
-  -- restart: the lease of an entry that was delivered at this very moment, or, where the clock stepped back, after it: Redis says
-  -- of both that they are idle for 0 ms. For the first this changes nothing; the second would wait out the step besides.
+  -- restart: restart the lease of an entry that was delivered at this very moment, or, because the clock stepped back,
+  -- later than now. Redis replies an idle time of 0 ms for both. For the first this changes nothing; the second would
+  -- otherwise wait out the step as well.
   local function restart(stream, id, consumer)
     call('XCLAIM', stream, 'workers', consumer, '0', id, 'IDLE', '0', 'JUSTID')
   end
 
   local function vanished(ctx, stream, route_name, id)
     release.entry(ctx, route_name, id)
-    call('XACK', stream, 'workers', id) -- deleted by somebody while it was pending: there is nothing to take back
+    call('XACK', stream, 'workers', id) -- somebody deleted the pending entry: there is no job to take back
     note(ctx, 'vanished', stream .. ' ' .. id)
   end
 
-  -- expire: take back a pending entry whose lease ran out. pass.left_ms is the shortest lease that still runs.
+  -- expire: take back a pending entry whose lease has run out. pass.left_ms is the shortest time that a lease still
+  -- runs.
   local function expire(ctx, pass, stream, route_name, row)
     if not pass.takes_back then return end
     local id, idle_ms = row[1], row[3] + pass.ahead_ms
@@ -56,7 +60,8 @@ do
       pass.left_ms = min(pass.left_ms, lease - idle_ms)
     else
       local fields, list = jobs.read_entry(stream, id)
-      if not fields then return vanished(ctx, stream, route_name, id) end -- its lease was remembered, but the entry is gone
+      -- Its lease was remembered, but the entry is gone.
+      if not fields then return vanished(ctx, stream, route_name, id) end
       ctx.bytes = ctx.bytes + #(fields.job or '')
       local outcome = jobs.take_back(ctx, stream, route_name, id, fields, list, { reason = 'lease expired' })
       if is_error(outcome) then return note(ctx, 'refused', stream, is_error(outcome)) end
@@ -66,8 +71,8 @@ do
     end
   end
 
-  -- remove_between: delete the entries after `from` and before `to` (both as XRANGE reads them), all of them finished.
-  -- Replies false when the call has done enough and some are left.
+  -- remove_between: delete the entries after `from` and before `to` (both as XRANGE reads them); all of them are
+  -- finished. Replies false where the call has done enough and some are left.
   local function remove_between(ctx, pass, stream, from, to)
     local most = 1
     while true do
@@ -80,12 +85,13 @@ do
       if #ids > 0 then call('XDEL', stream, unpack(ids)) end
       ctx.bytes, pass.removed = ctx.bytes + bytes, pass.removed + #ids
       if #ids < most then return true end
-      -- More together while they are small; XRANGE cannot say how large the next ones are.
+      -- Read more at once while they are small: XRANGE does not tell how large the next ones are.
       most = bytes < 4096 * most and min(16, most * 4) or 1
     end
   end
 
-  -- trim_front: delete what is before `id`; whole nodes first, a bounded number of them. Replies false when more is left.
+  -- trim_front: delete what is before `id`; whole nodes of the stream first, a bounded number of them. Replies false
+  -- where more is left.
   local function trim_front(pass, stream, id)
     local n = call('XTRIM', stream, 'MINID', '~', id, 'LIMIT', 1000)
     pass.removed = pass.removed + n
@@ -94,8 +100,8 @@ do
     return true
   end
 
-  -- lag_of: how many entries no worker has read yet, or nil where Redis does not know. Where there is none and the lag says another
-  -- thing, the group's count begins anew: on a promoted replica it would stay wrong for good (route/route says why).
+  -- lag_of: how many entries no worker has read yet, or nil where Redis does not know. Where there is none but the lag
+  -- is not 0, the group's count is corrected: on a promoted replica it would stay wrong (see `undelivered` in route).
   local function lag_of(stream, group)
     local lag = group.lag or nil
     if lag == 0 or route.oldest(stream, group) then return lag end
@@ -103,21 +109,22 @@ do
     return 0
   end
 
-  -- may_hide: whether finished entries may stand behind a pending one. A lag that is wrong may hide finished ones by chance: some
-  -- passes walk through them whatever it says.
+  -- may_hide: whether finished entries may be behind a pending one. A wrong lag may hide finished ones by chance, so
+  -- some passes always look for them.
   local function may_hide(stream, group, lag, thorough)
     return thorough or lag == nil or call('XLEN', stream) ~= group.pending + lag
   end
 
-  -- moves_by: how often groups were moved by now, asked for once in a call.
+  -- moves_by: how often groups have been moved by now; read once in a call.
   local function moves_by(pass)
     pass.moves = pass.moves or route.foreign_moves()
     return pass.moves
   end
 
-  -- take_back_skipped: the entries after `after` that the group is past, although nobody holds them: where somebody has moved the group by XGROUP SETID
-  -- they may never have been delivered, so they go back into their buckets. One that was finished by a plain XACK since the last pass is delivered once
-  -- more: Redis does not tell them apart. Replies nil, 'more' where some are left for another call, 'stop' where one cannot go back.
+  -- take_back_skipped: take back the entries after `after` that the group has passed and that nobody holds. Somebody
+  -- has moved the group by XGROUP SETID, so they may never have been delivered, and go back into their buckets. An
+  -- entry that a plain XACK finished since the last pass is delivered once more, because Redis does not tell the two
+  -- apart. Replies nil, 'more' where some are left for another call, 'stop' where one cannot go back.
   local function take_back_skipped(ctx, pass, stream, route_name, after, delivered)
     while true do
       if ctx.bytes >= MIB or pass.skipped >= REMOVE_MOST then return 'more' end
@@ -137,7 +144,8 @@ do
     end
   end
 
-  -- take_back_moved: what somebody made the group of a route pass over since the last pass (`memory.delivered`). Replies as `take_back_skipped` does.
+  -- take_back_moved: take back entries that the group of a route was made to skip since the last pass
+  -- (`memory.delivered`). Replies as `take_back_skipped`.
   local function take_back_moved(ctx, pass, stream, route_name, group)
     local known, delivered = ctx.memory.delivered[route_name], group['last-delivered-id']
     local moves = moves_by(pass)
@@ -152,8 +160,8 @@ do
     return nil
   end
 
-  -- reap_route: one page of a route, from the pending entry after `from` ('' = the beginning). Replies where to go on, or nil
-  -- when the route is done. An entry is finished when it was delivered and is not pending.
+  -- reap_route: one page of a route, from the pending entry after `from` ('' = the beginning). Replies where the next
+  -- page begins, or nil where the route is done. An entry is finished when it was delivered and is not pending.
   local function reap_route(ctx, pass, name, from)
     local stream = keys.ready(ctx.space, name)
     local length = pcall_redis('XLEN', stream)
@@ -162,7 +170,8 @@ do
     if pass.thorough and from == '' then route.forget_silent(stream, SILENT_MS - pass.ahead_ms, REMOVE_MOST) end
     if length == 0 then
       local known = ctx.memory.delivered[name]
-      ctx.memory.delivered[name] = { id = '0-0', moves = known and known.moves or moves_by(pass) } -- what is there later was put there later
+      -- Entries that are there later were added later.
+      ctx.memory.delivered[name] = { id = '0-0', moves = known and known.moves or moves_by(pass) }
       if not pass.named[name] then call('SREM', ctx.k.routes, name) end
       return nil
     end
@@ -193,12 +202,14 @@ do
     return nil
   end
 
-  -- drip__reap: a part of a pass over the dispatched jobs: take back those whose lease ran out, delete those that are
-  -- finished. A pass is over when the route replied is empty.
+  -- drip__reap: a part of a pass over the dispatched jobs: take back those whose lease has run out, delete those that
+  -- are finished. A pass is over when the route in the reply is empty.
   -- keys   <prefix>:policy
-  -- args   now_us, "1" to take back | "0" to delete only, route and entry id to go on from ('' '' = a new pass)
+  -- args   now_us, "1" to take back | "0" to delete only, route and entry id where this part begins ('' '' = a new
+  --        pass)
   -- reply  { route, id, left_ms (until the next lease may end, -1 = none), taken_back, removed, live (entries seen),
-  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots (jobs/heal) }
+  --          dead (length of the dead stream), notes { kind, subject, detail, count, ... }, 1: entries hold slots
+  --          (jobs/heal) }
   -- cost   O(batch)
   function reap.reap(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
@@ -225,11 +236,11 @@ do
         if pass.removed >= REMOVE_MOST or pass.skipped >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
       end
     end
-    places.flush(ctx)
-    if places.forget_rested(ctx) then ctx.earlier = true end -- a drain will forget the others
-    if brake.forget(ctx) then ctx.earlier = true end
+    state.flush(ctx)
+    if state.forget_cooled(ctx) then ctx.earlier = true end -- a drain will forget the others
+    if constraints.drop_expired(ctx) then ctx.earlier = true end
     if ctx.earlier then context.wake(ctx.k) end
-    -- Of what is delivered from now on, none ends sooner than the shortest lease.
+    -- No lease that is given from now on is shorter than the shortest one.
     if pass.live > 0 then pass.left_ms = min(pass.left_ms, max(LEASE_MIN_MS, ctx.rec.shortest_lease_ms)) end
     local dead = pcall_redis('XLEN', ctx.k.dead)
     return {

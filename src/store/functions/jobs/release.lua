@@ -1,6 +1,5 @@
--- needs: base, base.call, base.keys, jobs.slots, policy.chain, policy.record, queue.places, queue.retries,
---   tree.budget
--- Release: an entry is in flight no more, and what waited for a slot goes on.
+-- needs: base, base.keys, context, limits.slots, policy.chain, policy.record, queue.retries, state, tree.budget
+-- Release: an entry is no longer in flight: its slots are free, and nodes that waited for one resume.
 
 local release = {}
 do
@@ -8,25 +7,25 @@ do
 
   local FLUSHED = 500 -- nodes that are written at once
 
-  -- go_on: a node may have a slot free. If it waits for one it goes on now, with no credit for the wait; the daemons are told at the
-  -- end of the call.
-  function release.go_on(ctx, id)
+  -- slot_freed: a node may have a free slot. If it waits for one it resumes now, without credit for the wait.
+  -- `ctx.earlier` says that the daemons are to be woken at the end of the call.
+  function release.slot_freed(ctx, id)
     if chain.budget_of(id) then
-      ctx.earlier = budget.go_on(ctx, id) or ctx.earlier
+      ctx.earlier = budget.slot_freed(ctx, id) or ctx.earlier
       return
     end
     local due = pcall_redis('ZSCORE', ctx.k.full, id)
     if type(due) ~= 'string' or slots.is_full(ctx, id, policy_of(ctx.rec, id)) then return end
-    retries.come_back(ctx, {}, id, ctx.k.full, due + 0)
+    retries.arrive(ctx, {}, id, ctx.k.full, due + 0, 'free')
     ctx.earlier = true
   end
 
-  -- entry: one entry of a route.
+  -- entry: one entry of a route is no longer in flight.
   function release.entry(ctx, route_name, id)
-    for _, node in ipairs(slots.free_entry(ctx, route_name, id)) do release.go_on(ctx, node) end
+    for _, node in ipairs(slots.free_entry(ctx, route_name, id)) do release.slot_freed(ctx, node) end
   end
 
-  -- who_waits: those of some nodes that stand among those without a free slot.
+  -- who_waits: those of some nodes that are blocked.
   local function who_waits(k, nodes)
     local found, list = pcall_redis('ZMSCORE', k.full, unpack(nodes)), {}
     if base.is_error(found) then return nodes end
@@ -36,8 +35,9 @@ do
     return list
   end
 
-  -- entries: some entries of a route are done, where no call is open yet: one is, if somebody waits for a slot that they held.
-  -- cost  1 call where no entry at all holds one, 2 where none of these does, 5 where nobody waits for them
+  -- entries: some entries of a route are done, where no context is open yet. One is opened only where a node waits for
+  -- a slot that they held.
+  -- cost  1 call where no entry at all holds a slot, 2 where none of these does, 5 where no node waits for them
   function release.entries(space, route_name, ids, now_us)
     local k = keys.of(space)
     if #ids == 0 or call('EXISTS', k.slots) == 0 then return end
@@ -48,10 +48,10 @@ do
     local ctx = context.open(space, now_us)
     ctx.earlier = false
     for i, node in ipairs(waits) do
-      release.go_on(ctx, node)
-      if i % FLUSHED == 0 then places.flush(ctx) end
+      release.slot_freed(ctx, node)
+      if i % FLUSHED == 0 then state.flush(ctx) end
     end
-    places.flush(ctx)
+    state.flush(ctx)
     if ctx.earlier then context.wake(k) end
   end
 end

@@ -1,21 +1,23 @@
--- needs: base, base.call, base.events, base.keys, base.names, control.change, pace.brake, pace.slow, policy.chain,
---   policy.record, queue.places, tree.budget
--- Throttle: the other side says that it is too fast. What slows a bucket or a budget down, and what ends that (pace/slow says how long).
+-- needs: base, base.events, base.keys, base.names, context, control.change, limits.constraints, pace.slowdown,
+--   policy.chain, policy.record, state, tree.budget
+-- Throttle: a receiver of jobs says that they come too fast. What slows a bucket or a budget down, and what ends that.
+-- (How long it lasts is in pace/slowdown.)
 
 local throttle = {}
 do
-  local refuse, whole, digits = base.refuse, base.whole, base.digits
+  local refuse, integer, digits = base.refuse, base.integer, base.digits
   local policy_of = record.policy_of
 
   local MOST_MS = 366 * 86400000
-  local TEXT_MOST = 1000 -- bytes of who and why
+  local TEXT_MOST = 1000 -- bytes of `by` and `reason`
 
   local upper
   at_first_call[#at_first_call + 1] = function() upper = string.upper end
 
-  throttle.FIRST_US = MOST_MS * 1000 -- so much before a slow-down began its jobs are due again: before all other retries
+  -- The retries of a slow-down are due this long before it began: ahead of all other retries.
+  throttle.FIRST_US = MOST_MS * 1000
 
-  -- above: the id of the budget of that name above a bucket, or nil.
+  -- above: the id of the budget with this name above a bucket, or nil.
   local function above(ctx, name, budget_name)
     local p = policy_of(ctx.rec, name)
     if p.refused then return nil end
@@ -24,7 +26,7 @@ do
     return id
   end
 
-  -- node_of: what is slowed down: the bucket, or the budget that `IN` names; or nil and the error.
+  -- node_of: the node to slow down: the bucket, or the budget above it that `IN` names; or nil and the error.
   function throttle.node_of(ctx, name, budget_name)
     if not budget_name then return name end
     local id = above(ctx, name, budget_name)
@@ -32,103 +34,104 @@ do
     return nil, refuse('BADARG', '"' .. names.as_text(budget_name, 200) .. '" is no budget above ' .. name .. '; `dripd explain` lists those that are')
   end
 
-  -- change_of: do something to the slow-down of a node: `act` gets it and the policy of the node; `how` says who and why. It is written,
-  -- and the node stands
-  -- where it must, when the call is over (`settle`).
+  -- change_of: change the slow-down of a node: `act` gets it and the policy of the node; `how` has who and why. The
+  -- caller writes it, and reconciles the node (`throttle.reconcile`).
   local function change_of(ctx, id, how, act)
     local p = policy_of(ctx.rec, id)
     how.by, how.reason = how.by and names.as_text(how.by, TEXT_MOST), how.reason and names.as_text(how.reason, TEXT_MOST)
-    local function slow_down(br)
-      br.slow = br.slow or slow.fresh()
-      return act(br.slow, p)
+    local function slow_down(constraint)
+      constraint.slowdown = constraint.slowdown or slowdown.new()
+      return act(constraint.slowdown, p)
     end
-    if chain.budget_of(id) then return budget.slowed(ctx, id, slow_down) end
-    local br = brake.give(ctx, id, p)
-    brake.change(ctx, br)
-    return slow_down(br)
+    if chain.budget_of(id) then return budget.slow_down(ctx, id, slow_down) end
+    local constraint = constraints.ensure(ctx, id, p)
+    constraints.change(ctx, constraint)
+    return slow_down(constraint)
   end
 
-  -- tell: what becomes an event when the call is over.
-  local function tell(ctx, id, before, d, p, how)
-    ctx.told = {
+  -- tell: keep what becomes an event at the end of the call.
+  local function report(ctx, id, before, d, p, how)
+    ctx.report = {
       what = 'slow', match = id, before = before > ctx.now and 'for ' .. digits(ceil((before - ctx.now) / 1000)) .. 'ms' or '',
-      after = d.till > ctx.now and 'for ' .. digits(ceil((d.till - ctx.now) / 1000)) .. 'ms, ' .. slow.in_words(d, p) or 'over',
+      after = d.till > ctx.now and 'for ' .. digits(ceil((d.till - ctx.now) / 1000)) .. 'ms, ' .. slowdown.in_words(d, p) or 'over',
       by = how.by, user = how.user, reason = how.reason,
     }
   end
 
-  -- because: who and why, where that is what it lasts for.
+  -- because: note who and why, where they decide how long it lasts.
   local function because(d, how)
     d.by, d.reason = how.by or '', how.reason or ''
   end
 
-  -- incident: a job that left at `left_us` was turned away. Replies when the slow-down began that it belongs to.
-  --   how { retry_after_us: nil where the other side named no time; by, reason }
+  -- incident: the receiver sent back a job that left at `left_us`. Replies when the slow-down began that it belongs to.
+  --   how { retry_after_us: nil where the receiver named no time; by, reason }
   function throttle.incident(ctx, id, left_us, how)
     return change_of(ctx, id, how, function(d, p)
       local before = d.till
-      local is_new = slow.incident(d, p.slow, ctx.now, id, left_us, how.retry_after_us, p.count ~= nil)
+      local is_new = slowdown.incident(d, p.slow, ctx.now, id, left_us, how.retry_after_us, p.count ~= nil)
       if d.till > before then because(d, how) end
       if is_new then
         context.count(ctx, 'slow:' .. (p.match and find(p.match, '[*?%[\\]') and p.match or p.match and '(named)' or '(defaults)'), 1)
-        tell(ctx, id, before, d, p, how)
+        report(ctx, id, before, d, p, how)
       end
       return d.begun
     end)
   end
 
-  -- settle: a bucket stands where it must after a slow-down. The last step of what slows something down.
-  function throttle.settle(ctx, id)
-    if ctx.marks or ctx.moves then places.flush(ctx) end -- a slot that was freed has put it right before: that a change has reached it counts once
-    if not chain.budget_of(id) then change.put_right(ctx, { id }) end
-    places.flush(ctx)
-    if not ctx.told then return end
-    local err = events.add(ctx.k, ctx.told)
+  -- reconcile: reconcile a node after a slow-down, and write its event. The last step of each slow-down.
+  function throttle.reconcile(ctx, id)
+    -- A freed slot may have moved the bucket in this call: write that first, so that its state is read and a rollout is
+    -- marked once.
+    if ctx.marks or ctx.moves then state.flush(ctx) end
+    if not chain.budget_of(id) then change.reconcile(ctx, { id }) end
+    state.flush(ctx)
+    if not ctx.report then return end
+    local err = events.add(ctx.k, ctx.report)
     if err then context.note(ctx, 'refused', ctx.k.events, err) end
   end
 
-  -- apply: pause a node for so many ms, nil: clear. Replies { ms until it goes on, incidents }.
+  -- apply: pause a node for so many ms, nil: end its slow-down. Replies { ms until it resumes, incidents }.
   local function apply(ctx, id, ms, how)
     local reply = change_of(ctx, id, how, function(d, p)
       local before = d.till
-      if ms then slow.ask(d, p.slow, ctx.now, ms * 1000) else slow.clear(d, ctx.now) end
+      if ms then slowdown.request(d, p.slow, ctx.now, ms * 1000) else slowdown.clear(d, ctx.now) end
       if d.till > before then because(d, how) end
-      tell(ctx, id, before, d, p, how)
+      report(ctx, id, before, d, p, how)
       return { max(0, ceil((d.till - ctx.now) / 1000)), d.incidents }
     end)
-    throttle.settle(ctx, id)
+    throttle.reconcile(ctx, id)
     context.wake(ctx.k)
     return reply
   end
 
-  -- milliseconds_of: of PAUSE, or nil.
+  -- milliseconds_of: the value of PAUSE, or nil.
   local function milliseconds_of(text)
-    local ms = whole(text)
+    local ms = integer(text)
     return ms and ms >= 1 and ms <= MOST_MS and ms or nil
   end
 
-  -- options_of: what follows the key: { ms (nil: clear), budget, reason }, or nil and the error.
+  -- options_of: the options after the key: { ms (nil: clear), budget, reason }, or nil and the error.
   local function options_of(args)
-    local how, i, said = {}, 1, false
+    local how, i, is_given = {}, 1, false
     while i <= #args do
       local option, value = upper(args[i]), args[i + 1]
-      if option == 'PAUSE' and not said then
-        how.ms, said, i = milliseconds_of(value), true, i + 1
+      if option == 'PAUSE' and not is_given then
+        how.ms, is_given, i = milliseconds_of(value), true, i + 1
         if not how.ms then return nil, refuse('BADARG', 'PAUSE needs whole milliseconds, 1 to ' .. digits(MOST_MS)) end
-      elseif option == 'CLEAR' and not said then said = true
+      elseif option == 'CLEAR' and not is_given then is_given = true
       elseif option == 'IN' and value then how.budget, i = value, i + 1
       elseif option == 'REASON' and value then how.reason, i = value, i + 1
       else return nil, refuse('BADARG', 'argument ' .. i .. ' is none of PAUSE ms, CLEAR, IN budget, REASON text') end
       i = i + 1
     end
-    if not said then return nil, refuse('BADARG', 'say PAUSE ms or CLEAR') end
+    if not is_given then return nil, refuse('BADARG', 'say PAUSE ms or CLEAR') end
     return how
   end
 
   -- drip_slow: slow a bucket down, or a budget above it, or end that.
   -- keys   <prefix>:queue:<bucket>
   -- args   PAUSE ms | CLEAR [IN budget] [REASON text]
-  -- reply  { ms until it goes on, incidents }
+  -- reply  { ms until it resumes, incidents }
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function throttle.slow(redis_keys, args, now_us)
@@ -139,13 +142,13 @@ do
     local how, err = options_of(args)
     if err then return err end
     local ctx, id = context.open(space, now_us), nil
-    ctx.told = nil
+    ctx.report = nil
     id, err = throttle.node_of(ctx, name, how.budget)
     if err then return err end
     return apply(ctx, id, how.ms, how)
   end
 
-  -- drip__slow_node: the same of any bucket or budget, for operators.
+  -- drip__slow_node: the same for any bucket or budget, for operators.
   -- keys   <prefix>:policy
   -- args   now_us, JSON: node (its id), in (a budget above it), ms (none: clear), by, user, reason
   -- reply  as drip_slow
@@ -163,7 +166,7 @@ do
       return refuse('BADARG', 'a slow-down lasts 1 ms to 366 d')
     end
     local ctx = context.open(space, args[1])
-    ctx.told = nil
+    ctx.report = nil
     if not policy_of(ctx.rec, how.node) then
       return chain.unknown(budget_name)
     end
@@ -172,7 +175,8 @@ do
     return apply(ctx, id, how.ms, how)
   end
 
-  -- done: these entries of a stream were acknowledged and are about to be deleted: a job that left after a slow-down ends its incidents.
+  -- done: these entries of a stream were acknowledged and are about to be deleted. A job that left after a slow-down
+  -- ends its incidents.
   function throttle.done(space, stream, ids, now_us)
     local ctx, bytes = context.open(space, now_us), 0
     if not ctx.has_slow then return end
@@ -183,18 +187,18 @@ do
       bytes = bytes + #(fields.job or '')
       throttle.done_job(ctx, fields)
     end
-    if ctx.braked then places.flush(ctx) end
+    if ctx.changed_constraints then state.flush(ctx) end
   end
 
-  -- done_job: one of them.
+  -- done_job: the same for one of them.
   function throttle.done_job(ctx, fields)
-    local left_us = whole(fields.at_us or '')
+    local left_us = integer(fields.at_us or '')
     if not left_us or not fields.bucket or not names.is_bucket(fields.bucket) then return end
     local p = policy_of(ctx.rec, fields.bucket)
-    local br = brake.of(ctx, fields.bucket, p)
-    if br and br.slow and slow.done(br.slow, left_us) then brake.change(ctx, br) end
-    for _, b in ipairs(p.parent and not p.refused and budget.above(ctx, p.parent) or {}) do
-      if b.brake and b.brake.slow and slow.done(b.brake.slow, left_us) then budget.brake_changed(ctx, b) end
+    local constraint = constraints.of(ctx, fields.bucket, p)
+    if constraint and constraint.slowdown and slowdown.acknowledged(constraint.slowdown, left_us) then constraints.change(ctx, constraint) end
+    for _, b in ipairs(p.parent and not p.refused and budget.ancestors(ctx, p.parent) or {}) do
+      if b.constraint and b.constraint.slowdown and slowdown.acknowledged(b.constraint.slowdown, left_us) then budget.constraint_changed(ctx, b) end
     end
   end
 end

@@ -1,21 +1,22 @@
 -- needs: base, base.keys, base.names
--- Limiters: "X may do Y at most N times in T", each recipe one atomic call on one key, without a daemon.
+-- Limiters: "X may do Y at most N times in T". Each recipe is one atomic call on one key, without a daemon.
 --
--- They share nothing with the buckets but the library; a policy may name some as the gates before its door (queue/gate).
+-- They share nothing with the buckets but the library. A policy may name some as gates before its bucket (queue/gate).
 -- A kind of limiter is a table in `limiter.by_name`:
---   parameters                 what it takes after the key: { name, least, most } each; after them come a quantity, and
+--   parameters                 its arguments after the key: { name, least, most } each; after them come a quantity, and
 --   option                     a word that may end the call
---   prepare(p)                 reckon what follows from the parameters alone: p.limit, and what the others need
---   read(s, key, now, p, given) how things stand at the key, into s; replies an error, or nothing. s.free is how many would
---                              pass now; below 0: not even a quantity of 0 would. `given` says whether the option was
---   wait_ms(s, p, quantity)    until that quantity passes if nobody else calls; for one that is refused and not over the limit
---   reset_ms(s, p)             until the key carries no information; 0: it carries none
---   charge(s, p, quantity)     admit a quantity that passes, and bring s up to date: the only write
--- All state is in one key that expires; a refused call and a quantity of 0 write nothing.
+--   prepare(p)                 compute what follows from the parameters alone: p.limit, and what the others need
+--   read(s, key, now, p, given)  read the state of the key into s; replies an error, or nothing. s.free is how many
+--   would pass now; where it is below 0 not even a quantity of 0 passes. `given`: the option was given
+--   wait_ms(s, p, quantity)    how long until that quantity passes if nobody else calls; for a refused quantity within
+--   the limit
+--   reset_ms(s, p)             how long until the key carries no information; 0: it carries none
+--   charge(s, p, quantity)     admit a quantity that passes, and update s: the only write
+-- All state is in one key that expires. A refused call and a quantity of 0 write nothing.
 
 local limiter = {}
 do
-  local refuse, whole, digits, clock = base.refuse, base.whole, base.digits, base.clock
+  local refuse, integer, digits, clock = base.refuse, base.integer, base.digits, base.clock
 
   local by_name = {}
   limiter.by_name = by_name
@@ -23,7 +24,8 @@ do
   limiter.LIMIT_MAX = 1000000
   limiter.PERIOD_MAX_MS = 366 * 86400000
   local EXACT = 2 ^ 53
-  limiter.EXACT = EXACT -- whole numbers below it are exact in a double, and so is the floor of the quotient of two of them
+  -- Whole numbers below it are exact in a double, and so is the floor of the quotient of two of them.
+  limiter.EXACT = EXACT
 
   local upper
   at_first_call[#at_first_call + 1] = function() upper = string.upper end
@@ -34,12 +36,12 @@ do
     return refuse('BADARG', wanted.name .. ' must be ' .. right .. ', not "' .. names.as_text(given, 40) .. '"')
   end
 
-  -- learn: what the first arguments after the key mean, or nil and the error. The same few come with every call,
-  -- so what was reckoned from them is kept, at most 1,000 sets a limiter, each under its arguments one below the other.
+  -- learn: decode the first arguments after the key, or nil and the error. Calls repeat the same few sets of arguments,
+  -- so what `prepare` made of them is kept, at most 1,000 sets a limiter, in nested tables by argument.
   function limiter.learn(kind, args)
     local wanted, p = kind.parameters, {}
     for i = 1, #wanted do
-      local want, n = wanted[i], whole(args[i])
+      local want, n = wanted[i], integer(args[i])
       if not n or n < want.least or n > want.most then return nil, bad_argument(want, args[i]) end
       p[want.name] = n
     end
@@ -59,12 +61,12 @@ do
     return p
   end
 
-  -- quantity_of: what follows the parameters: the quantity and whether the option was given; or nil and the error.
+  -- quantity_of: the quantity after the parameters, and whether the option was given; or nil and the error.
   local function quantity_of(kind, args)
     local at, quantity, option, given = kind.takes + 1, 1, kind.option, false
     local text = args[at]
     if text and not (option and upper(text) == option) then
-      quantity, at = whole(text), at + 1
+      quantity, at = integer(text), at + 1
       local want = kind.quantity
       if not quantity or quantity > want.most then return nil, bad_argument(want, text) end
     end
@@ -77,7 +79,7 @@ do
     return refuse('WRONGTYPE', 'the key holds something else than the state of a ' .. what)
   end
 
-  -- part: floor(a * b / c) and the remainder, exact where the product is not; a below 2^21, b and c below 2^45.
+  -- part: floor(a * b / c) and the remainder, exact even where the product is not; a below 2^21, b and c below 2^45.
   function limiter.part(a, b, c)
     local product = a * b
     if product < EXACT then
@@ -96,14 +98,14 @@ do
     return a * whole_part + q, r
   end
 
-  -- add: a limiter under its name.
+  -- add: register a limiter under its name.
   function limiter.add(name, kind)
     kind.takes = #kind.parameters
     kind.quantity = { name = 'quantity', least = 0, most = kind.most or limiter.LIMIT_MAX }
     by_name[name] = kind
   end
 
-  -- read: the parameters, the quantity and how things stand at the key, or nil and the error.
+  -- read: the parameters and the quantity of a call, with the state of the key in s; or nil and the error.
   function limiter.read(kind, s, given_keys, args, now_us)
     if #given_keys ~= 1 then return nil, refuse('BADARG', 'one key is needed') end
     local key = given_keys[1]
@@ -141,7 +143,7 @@ do
   -- reply  { limited 0/1, limit, remaining, retry_after_ms or -1, reset_after_ms }
   -- errors BADARG WRONGTYPE OOM; nothing is changed
   function limiter.door(kind)
-    local s = {} -- used again by every call: functions never run beside each other
+    local s = {} -- shared by all calls: functions never run at the same time
     return function(given_keys, args, now_us)
       local p, quantity = limiter.read(kind, s, given_keys, args, now_us)
       if not p then return quantity end
@@ -154,7 +156,8 @@ do
     end
   end
 
-  -- outside: the door for whoever calls from outside: a key of dripd's own is refused, for a limiter would break what it holds.
+  -- outside: the same for callers from outside: one of dripd's own keys is refused, because a limiter would overwrite
+  -- it.
   function limiter.outside(door)
     return function(given_keys, args, now_us)
       local key = given_keys[1]

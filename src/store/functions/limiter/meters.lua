@@ -1,6 +1,6 @@
 -- needs: base, limiter
--- The meters: what fills and drains evenly. Token bucket and leaky meter are one thing seen from its two sides, and
--- redis-cell's throttle is the same once more, with its own arithmetic and its own seconds.
+-- Meters: they fill and drain evenly. Token bucket and leaky meter are the same thing, seen from opposite sides. The
+-- throttle of redis-cell is the same again, with its own arithmetic and in seconds.
 
 do
   local digits, part, foreign, refuse = base.digits, limiter.part, limiter.foreign, base.refuse
@@ -10,13 +10,13 @@ do
   at_first_call[#at_first_call + 1] = function() fmod, encode, decode = math.fmod, struct.pack, struct.unpack end
 
   -- token_bucket, leaky_meter: `capacity` at once, and count / period in the long run. A bucket that lacks n tokens and
-  -- regains `count` of them in a period is a meter filled up to n that drains as fast.
+  -- regains `count` of them in a period is a meter filled up to n that drains at the same rate.
   -- state  'drpM', at_us, lacking, parts, period_us: lacking + parts / period_us were missing at at_us. In parts of one
-  --        period_us-th a microsecond gives back exactly `count` of them: nothing is rounded, and nothing is lost
+  --        period_us-th a microsecond gives back exactly `count` of them, so nothing is rounded or lost
   -- cost   O(1): TIME, GET, and SET when admitted
 
-  -- regain_ms: until so many whole tokens and the parts beside them are back, rounded up. Where their sum is too large to be
-  -- exact: the milliseconds for the whole ones and what these leave over, then the rest.
+  -- regain_ms: how long until so many whole tokens and the parts are back, rounded up. Where their sum is too large to
+  -- be exact, the milliseconds for the whole tokens are computed first, then their remainder and the parts.
   local function regain_ms(s, p, lacking)
     local behind_ms = ceil((s.at - s.now) / 1000)
     local all = lacking * p.period + s.parts
@@ -46,7 +46,8 @@ do
         local period, tag, at, of = p.period, nil, nil, nil
         tag, at, lacking, parts, of = decode('>I4dddd', value)
         if tag ~= METER then return foreign('token bucket or leaky meter') end
-        if of ~= period then parts = ceil(parts * period / of) end -- another period: the same share, in parts of this one
+        -- Another period: the same share, in parts of this one.
+        if of ~= period then parts = ceil(parts * period / of) end
         local elapsed = now - at
         if elapsed > 0 then
           local gain = elapsed * p.count
@@ -66,7 +67,8 @@ do
         end
         if lacking < 0 then
           lacking, parts = 0, 0
-        elseif elapsed < 0 then -- the clock was set back: nothing drains until it is there again, unless that takes too long
+        -- The clock was set back: nothing drains until it is there again, unless that takes too long.
+        elseif elapsed < 0 then
           if -elapsed * p.count > lacking * period + parts then lacking, parts = 0, 0 else from = at end
         end
       end
@@ -87,12 +89,13 @@ do
   limiter.add('token-bucket', meter)
   limiter.add('leaky-meter', meter)
 
-  -- throttle: redis-cell's CL.THROTTLE: the generic cell rate algorithm (GCRA), with the same replies to the same calls.
+  -- throttle: redis-cell's CL.THROTTLE: the generic cell rate algorithm (GCRA), with the same replies to the same
+  -- calls.
   -- state  'drpT', the time at which the bucket will be empty (TAT): microseconds since the epoch, nanoseconds
   -- cost   O(1): TIME, GET, and SET when admitted
   --
-  -- Nanoseconds since the epoch do not fit a double, so a time here is a pair: whole microseconds, as the clock gives them,
-  -- and nanoseconds from 0 to 999. T, the interval, is reckoned in doubles, as redis-cell does.
+  -- Nanoseconds since the epoch do not fit into a double, so a time is a pair here: whole microseconds, as the clock
+  -- gives them, and nanoseconds from 0 to 999. T, the interval, is computed in doubles, as redis-cell does.
 
   local THROTTLE = 0x64727054
 
@@ -117,7 +120,7 @@ do
     return k
   end
 
-  -- lack: by how much a quantity is refused.
+  -- lack: how much time is missing for a refused quantity.
   local function lack(s, p, quantity)
     local us, ns = times(p, quantity)
     if ns < s.room_ns then return us - s.room_us - 1, ns - s.room_ns + 1000 end
@@ -176,8 +179,8 @@ do
 
   limiter.add('throttle', throttle)
 
-  -- throttle_door: drip_throttle answers in redis-cell's units, and rounds as it does: seconds up when there is a whole
-  -- millisecond beyond them; what remains, in whole microseconds by whole microseconds.
+  -- throttle_door: drip_throttle replies in redis-cell's units, and rounds as it does: seconds are rounded up where
+  -- there is a whole millisecond beyond them; `remaining` is computed in whole microseconds.
   -- keys   the key
   -- args   max_burst count period_s [quantity]
   -- reply  { limited 0/1, max_burst + 1, remaining, retry_after_s or -1, reset_after_s }

@@ -1,5 +1,5 @@
 -- needs: base, limiter
--- The windows: fixed, sliding, and the counter that approximates the sliding one.
+-- Window limiters: fixed, sliding, and the counter that approximates the sliding one.
 
 do
   local digits, part, foreign = base.digits, limiter.part, limiter.foreign
@@ -12,10 +12,11 @@ do
     p.period = p.period_ms * 1000
   end
 
-  -- fixed_window: at most `limit` in each window. It begins with the first call, or, ALIGNED, at multiples of the period
-  -- since the epoch. Around an edge between two windows up to twice the limit may pass within one period: that is what
-  -- a fixed window is. A change of the period, or of ALIGNED, re-reads where the window began, not when its calls came.
-  -- state  'drpW', begin_us, count. It says by itself when it is over: a key without an expiry blocks nobody
+  -- fixed_window: at most `limit` in each window. A window begins with the first call, or, ALIGNED, at multiples of the
+  -- period since the epoch. Around the edge between two windows up to twice the limit may pass within one period: that
+  -- is how a fixed window works. A change of the period, or of ALIGNED, changes where the stored window begins, not its
+  -- count.
+  -- state  'drpW', begin_us, count. The value tells when the window ends: a key that lost its expiry blocks nobody
   -- cost   O(1): TIME, GET, and SET when admitted
   local WINDOW = 0x64727057
 
@@ -33,7 +34,7 @@ do
         local tag, stored, n = decode('>I4dd', value)
         if tag ~= WINDOW then return foreign('fixed window') end
         if aligned then stored = stored - fmod(stored, period) end
-        -- One that begins more than a period ahead is from a clock that was set back.
+        -- A window that begins more than a period ahead is from before the clock was set back.
         if stored > now - period and stored <= now + period then begin, count = stored, n end
       end
       s.key, s.now, s.begin, s.count, s.free = key, now, begin, count, p.limit - count
@@ -50,17 +51,18 @@ do
   })
 
   -- sliding_window: at most `limit` in every window of length `period`, exactly.
-  -- state  a sorted set with an entry a call: score = when, member = "<units admitted before it, 16 digits>:<quantity>".
-  --        The running total makes every member another one, and tells how many are in force without counting them: the
-  --        units from the oldest entry that still counts to the newest
-  -- cost   O(log n): TIME, ZRANGE, ZRANGEBYSCORE, and ZREMRANGEBYSCORE, ZADD, PEXPIRE when admitted; when refused, and more
-  --        must end than the oldest entry, ZRANK, ZCARD and at most 15 ZRANGE
+  -- state  a sorted set with an entry a call: score = when, member = "<units admitted before it, 16
+  --        digits>:<quantity>". The running total makes each member unique. It also gives the number of units in force
+  --        without counting: the units from the oldest entry in force to the newest
+  -- cost   O(log n): TIME, ZRANGE, ZRANGEBYSCORE, and ZREMRANGEBYSCORE, ZADD, PEXPIRE when admitted; when refused, and
+  --        more than the oldest entry must end, ZRANK, ZCARD and at most 15 ZRANGE
   local function entry_of(found)
     local before, quantity = match(found[1], '^(%d+):(%d+)$')
     if before and #before == 16 then return before + 0, quantity + 0, found[2] + 0 end
   end
 
-  -- ends_us: until `need` of the units in force will have ended: until the entry does with which the total reaches it.
+  -- ends_us: how long until `need` of the units in force have ended: until the entry ends with which the total reaches
+  -- `need`.
   local function ends_us(s, p, need)
     local at = s.oldest_at
     if s.oldest_quantity < need then
@@ -93,7 +95,7 @@ do
         local before, quantity, at = entry_of(newest)
         if not before then return foreign('sliding window') end
         local cutoff = now - p.period
-        -- A newest entry more than a period ahead is from a clock that was set back.
+        -- A newest entry more than a period ahead is from before the clock was set back.
         if at > cutoff and at <= now + p.period then
           s.over = digits(cutoff)
           local oldest = call('ZRANGEBYSCORE', key, '(' .. s.over, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
@@ -112,7 +114,7 @@ do
     reset_ms = function(s, p) return s.newest_at and ceil((s.newest_at + p.period - s.now) / 1000) or 0 end,
 
     charge = function(s, p, quantity)
-      local at = max(s.now, s.newest_at or 0) -- in the order of the calls, also when the clock went back a little
+      local at = max(s.now, s.newest_at or 0) -- in the order of the calls, also where the clock went back a little
       local member = format('%016.0f:%d', s.total, quantity)
       if s.over then call('ZREMRANGEBYSCORE', s.key, '-inf', s.over) end
       call('ZADD', s.key, digits(at), member)
@@ -122,16 +124,18 @@ do
     end,
   })
 
-  -- sliding_counter: two windows that begin at multiples of the period since the epoch; the previous one counts for as much
-  -- as is left of it: previous * (1 - elapsed / period) + current + quantity <= limit. It takes the calls of the previous
-  -- window as evenly spread, and is exact where they are. Otherwise up to 2 * limit - 1 may pass within one period (a burst
-  -- at the end of a window, then as many as its weight gives back, evenly), or up to `limit` too few (a burst at its
-  -- beginning).
-  -- state  'drpC', last_us, current, begin_us, previous: the count of the window that began at begin_us, the last of it admitted
-  --        at last_us, and of the one before. Under another period a count is taken as late as it can be
+  -- sliding_counter: two windows that begin at multiples of the period since the epoch. The previous one counts for the
+  -- part of it that is left: previous * (1 - elapsed / period) + current + quantity <= limit. That assumes that the
+  -- calls of the previous window were spread evenly, and is exact where they were. Otherwise up to 2 * limit - 1 may
+  -- pass within one period (a burst at the end of a window, then as many as its weight gives back, evenly), or up to
+  -- `limit` too few (a burst at its beginning).
+  -- state  'drpC', last_us, current, begin_us, previous: the count of the window that began at begin_us, whose last
+  --        call was admitted at last_us, and the count of the window before. Under another period a count is taken to
+  --        be as late as it can be
   -- cost   O(1): TIME, GET, and SET when admitted
   local COUNTER = 0x64727043
-  local COUNT_MAX = 2 * LIMIT_MAX -- what changes of the period may pile up; over any limit, and small enough for part()
+  -- What changes of the period may add up to; over any limit, and small enough for part().
+  local COUNT_MAX = 2 * LIMIT_MAX
 
   limiter.add('sliding-counter', {
     parameters = { { name = 'limit', least = 1, most = LIMIT_MAX }, { name = 'period_ms', least = 1, most = PERIOD_MAX_MS } },
@@ -145,8 +149,8 @@ do
         if #value ~= 36 then return foreign('sliding counter') end
         local tag, last, last_count, edge, edge_count = decode('>I4dddd', value)
         if tag ~= COUNTER then return foreign('sliding counter') end
-        if last <= now + period then -- else from a clock that was set back
-          if last > now then at, begin = last, last - fmod(last, period) end -- a little: reckon from where it was
+        if last <= now + period then -- else it is from before the clock was set back
+          if last > now then at, begin = last, last - fmod(last, period) end -- a little: continue from where it was
           if last >= begin then current = last_count elseif last >= begin - period then previous = last_count end
           if edge > begin then current = current + edge_count elseif edge > begin - period then previous = previous + edge_count end
           used = current
@@ -160,8 +164,8 @@ do
       s.key, s.now, s.at, s.begin, s.current, s.previous, s.free = key, now, at, begin, current, previous, p.limit - used
     end,
 
-    -- In this window the previous count must fall to what is left beside the current one; where that is not enough, the
-    -- current count must, as the previous one of the next window.
+    -- In this window the previous count must fall to what the current one leaves free. Where that is not enough, the
+    -- current count must fall, as the previous one of the next window.
     wait_ms = function(s, p, quantity)
       local room, falls, from = p.limit - s.current - quantity, s.previous, s.begin
       if room < 0 then room, falls, from = p.limit - quantity, s.current, s.begin + p.period end

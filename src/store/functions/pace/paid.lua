@@ -1,25 +1,25 @@
 -- needs: base, pace.rate
--- Payments: what the last job of a node paid, where that was not one interval. Nothing here calls Redis.
+-- Payments: what the last job of a node was charged, where that was not one interval. Nothing here calls Redis.
 --
--- A job of cost n takes n slots of each `rate` above it, and pays after it has left: the next due is n intervals later. Beside that
--- `job_rate` counts each job as one, and the later of both dues decides.
+-- A job of cost n uses n slots of each `rate` on its path, and is charged after it has left: the next due is n
+-- intervals later. Besides, `job_rate` counts each job as one, and the later of both dues decides.
 --
--- What is stored of it, `d`:
---   cost               that of the last job: no due lies further ahead than that pays
---   unit_due, job_due  when the next job may leave by the rate and by `job_rate`, where there is one; 0: nothing is known
---   needs              what the next job costs, where a quota has too little left for it
---   largest            the largest cost since the node was last at rest
---   over               from when on nothing of it is worth keeping
+-- A payment, `d`:
+--   cost               of the last job: no due lies further ahead than that charge
+--   unit_due, job_due  when the next job may leave by the rate and by `job_rate`, where there is one; 0: not known
+--   needs              the cost of the next job, where a quota has too little left for it
+--   largest            the largest cost since the node last cooled down
+--   over               when nothing of it needs to be kept any more
 
 local paid = {}
 do
   local digits = base.digits
 
-  local LONGEST_US = 366 * 86400000000 -- what one job pays at most
+  local LONGEST_US = 366 * 86400000000 -- the most that one job is charged
   paid.LONGEST_US = LONGEST_US
   local NAMES = { 'cost', 'unit_due', 'job_due', 'needs', 'largest', 'over' }
 
-  function paid.fresh()
+  function paid.new()
     return { cost = 1, unit_due = 0, job_due = 0, needs = 1, largest = 0, over = 0 }
   end
 
@@ -44,20 +44,21 @@ do
     return min(rate.nth(p, due, cost + 1), due + LONGEST_US)
   end
 
-  -- reach_us: how far ahead the due of a node may lie, at an interval.
-  function paid.reach_us(d, p, interval_us)
+  -- max_ahead_us: how far ahead the due of a node may lie, with this interval.
+  function paid.max_ahead_us(d, p, interval_us)
     local reach = min(LONGEST_US, (d and d.cost or 1) * interval_us)
     return p.job and max(reach, p.job.interval_us) or reach
   end
 
-  -- dues: the two dues of a node that meets this one: what it waited by order, and what nobody knows, counts for both.
+  -- dues: the dues by the rate and by `job_rate` of a node with this due. Where its due is later than both, because of
+  -- a pause or because they are not known, it counts for both.
   function paid.dues(d, due)
     local latest = max(d.unit_due, d.job_due)
     if due > latest then return due, due end
     return min(d.unit_due, due), min(d.job_due, due)
   end
 
-  -- units: how far the turn of a child goes with a job of this cost (tree/share), in steps of a job of cost 1.
+  -- units: how far a job of this cost raises the finish tag of a child (pace/share), in steps of a job of cost 1.
   function paid.units(p, cost)
     if cost == 1 or p.ignores_cost then return 1 end
     if not p.job then return cost end

@@ -1,12 +1,12 @@
 -- needs: base
--- Quotas: at most so many in each window of the calendar. Nothing here calls Redis.
+-- Quotas: at most so many units in each calendar window. Nothing here calls Redis.
 --
--- The windows of a quota { count, period_us, offset_us } are aligned to multiples of its period since 1970, in UTC or in a time zone
--- with that offset. What was used of a node's windows is a table: <period_us>@<offset_us> -> { ends, used }, in units as charged. It
--- is known by its windows, so a changed count goes on from what was used.
+-- The windows of a quota { count, period_us, offset_us } are aligned to multiples of its period since 1970, in UTC or
+-- in a time zone with that offset. The use of a node's windows is a table: <period_us>@<offset_us> -> { ends, used },
+-- in units as charged. The key has no count, so where the count of a quota changes, what was used still counts.
 --
--- A window counts until it ends, also where the clock stepped back: then what follows is counted in it too. Where it ends more than a
--- period ahead the step was a large one, and the window is forgotten.
+-- A window counts until it ends, also where the clock steps back: jobs after the step are counted in it too. Where it
+-- ends more than a period ahead, the step was a large one, and the window is forgotten.
 
 local quota = {}
 do
@@ -15,13 +15,13 @@ do
   local fmod
   at_first_call[#at_first_call + 1] = function() fmod = math.fmod end
 
-  -- name_of: how the windows of a quota are known.
+  -- name_of: the key of the windows of a quota.
   local function name_of(q)
     q.name = q.name or format('%.0f@%.0f', q.period_us, q.offset_us)
     return q.name
   end
 
-  -- end_of: when the window ends in which a moment lies.
+  -- end_of: when the window of a moment ends.
   local function end_of(q, now)
     return now + q.period_us - fmod(now + q.offset_us, q.period_us)
   end
@@ -30,8 +30,8 @@ do
     return window ~= nil and now < window.ends and window.ends <= now + q.period_us
   end
 
-  -- till: when the last of the windows ends in which so many units have no room; 0: they have room in all of them. What is larger than
-  -- a quota goes alone in a window.
+  -- till: when the last of the windows ends that have no room for so many units; 0: all have room. A job larger than
+  -- the whole quota leaves alone in a window.
   function quota.till(windows, quotas, now, units)
     local till = 0
     for _, q in ipairs(quotas) do
@@ -41,7 +41,7 @@ do
     return till
   end
 
-  -- charge: so many units have left. Replies when the last of the windows ends that are used up by now; 0: none is.
+  -- charge: so many units have left. Replies when the last of the used-up windows ends; 0: none is used up.
   function quota.charge(windows, quotas, now, units)
     local till = 0
     for i = 1, #quotas do
@@ -59,7 +59,8 @@ do
     return till
   end
 
-  -- adjust: of what left at a moment so many units more, or less, count, where that window has not ended.
+  -- adjust: change the use of the windows by `units`, for jobs that left at `left_us`, where the window of that moment
+  -- has not ended.
   function quota.adjust(windows, quotas, left_us, units)
     for _, q in ipairs(quotas) do
       local window = windows[name_of(q)]
@@ -79,14 +80,14 @@ do
     return list
   end
 
-  -- over: when the last window of some ends, and nothing of them is worth keeping; 0: there is none.
-  function quota.over(windows)
+  -- expires_at: when the last of some windows ends, and none needs to be kept; 0: there is none.
+  function quota.expires_at(windows)
     local over = 0
     for _, window in pairs(windows) do over = max(over, window.ends) end
     return over
   end
 
-  -- encode, decode: "<period>@<offset>:<ends>:<used> ...", without windows that are over.
+  -- encode, decode: "<period>@<offset>:<ends>:<used> ...", without windows that have ended.
   function quota.encode(windows, now)
     local list = {}
     for name, window in pairs(windows) do

@@ -1,10 +1,10 @@
 -- needs: base
--- Rates: the arithmetic of intervals. A policy holds `count` in `period_us`; an interval is `step` microseconds and
+-- Rates: the arithmetic of intervals. A policy has `count` jobs in `period_us`; an interval is `step` microseconds and
 -- `part`/count of one more.
 
 local rate = {}
 do
-  -- prepare: what follows from count and period.
+  -- prepare: set what follows from count and period.
   function rate.prepare(p)
     p.step = floor(p.period_us / p.count)
     p.part = p.period_us - p.step * p.count
@@ -17,7 +17,8 @@ do
     return k * p.step + floor(k * p.part / p.count)
   end
 
-  -- part_of: in which part of which period a time lies, and how far from its beginning.
+  -- part_of: the start of the period of a time, the number of its part, and how far the time is from the start of that
+  -- part.
   local function part_of(p, t)
     local base_us = floor(t / p.period_us) * p.period_us
     local r = t - base_us
@@ -28,8 +29,8 @@ do
   end
 
   -- after: one interval after `t`. Where the interval is not a whole number of microseconds the remainder is carried
-  -- without being stored: time is cut into periods since the epoch and each into `count` parts as equal as whole
-  -- microseconds allow, and a due keeps its distance to the beginning of its part. Any n intervals in a row then add up
+  -- without being stored. Time is cut into periods since the epoch, and each period into `count` parts as equal as
+  -- whole microseconds allow. A due keeps its distance to the start of its part. Any n intervals in a row then add up
   -- to n * period / count, to within 1 us.
   function rate.after(p, t)
     if p.part == 0 then return t + p.step end
@@ -37,7 +38,7 @@ do
     return base_us + offset(p, k + 1) + beyond
   end
 
-  -- nth: when the n-th waiting job is due, where the first one's is `due`: n - 1 times `after`.
+  -- nth: when the n-th waiting job is due, where the first one is due at `due`: n - 1 times `after`.
   local function nth(p, due, n)
     if p.part == 0 then return due + (n - 1) * p.step end
     local base_us, k, beyond = part_of(p, due)
@@ -51,19 +52,19 @@ do
   function rate.before(p, due, n, at)
     if nth(p, due, n) < at then return n end
     local k = max(0, min(n, ceil((at - due) / p.period_us * p.count)))
-    while k > 0 and nth(p, due, k) >= at do k = k - 1 end -- what was rounded is one or two
+    while k > 0 and nth(p, due, k) >= at do k = k - 1 end -- the estimate may be off by one or two
     while k < n and nth(p, due, k + 1) < at do k = k + 1 end
     return k
   end
 
-  -- eta_ms: when the n-th waiting job is due, rounded up; 0 when it could leave now.
+  -- eta_ms: how long until the n-th waiting job is due, rounded up; 0 where it could leave now.
   function rate.eta_ms(p, due, now, n)
     local us, job = due - now + (n - 1) * p.step + (n - 1) * p.part / p.count, p.job
     if job then us = max(us, due - now + (n - 1) * job.period_us / job.count) end
     return us > 0 and ceil(us / 1000) or 0
   end
 
-  -- retry_after_ms: until one place is expected to be free.
+  -- retry_after_ms: how long until one place is expected to be free, at least 1.
   function rate.retry_after_ms(due, now)
     return max(1, ceil((due - now) / 1000))
   end

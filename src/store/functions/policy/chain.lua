@@ -1,21 +1,21 @@
 -- needs: base, base.glob, base.names
--- Chains: the budgets above a bucket. Nothing here calls Redis.
+-- Chains: a bucket and the budgets above it. Nothing here calls Redis.
 --
--- A *node* is a bucket or a budget. In sets and hashes that hold both, a bucket stands under its name and a budget under its name
--- in braces, which no name can hold: `twilio:a` and `{twilio:a}`. That is its *id*.
--- The policy of a node that has a parent is made for it (`resolve`), with
+-- A *node* is a bucket or a budget. Its *id* is its name for a bucket, and its name in braces for a budget: `twilio:a`
+-- and `{twilio:a}`. No name can have a brace. Sets and hashes of nodes have ids.
+-- The policy of a node with a parent is made for it (`resolve`), with
 --   parent    the id of the budget above it
---   refused   why nothing may leave it: its chain cannot be resolved
+--   refused   why no job may leave it: its chain cannot be resolved
 
 local chain = {}
 do
   local LEVELS_MOST = 4 -- with the bucket
   local RESOLVED_MOST = 10000 -- policies that are remembered, of one record
-  local CATCH_UP_US = 20000 -- what is made up for outside of budgets
+  local CATCH_UP_US = 20000 -- the catch-up outside of budgets
 
   chain.LEVELS_MOST = LEVELS_MOST
 
-  -- budget_of: the name of the budget that an id stands for, or nil.
+  -- budget_of: the name of the budget with this id; nil for the id of a bucket.
   function chain.budget_of(id)
     if byte(id, 1) == 123 then return sub(id, 2, -2) end
   end
@@ -30,8 +30,8 @@ do
       .. ' and `dripd reload` puts it into force')
   end
 
-  -- template_of: the id of the budget that `within` names, as it is made from the name of a node: texts and numbers of stars in
-  -- turns, the first and the last one a text. `pieces` is the glob with those stars, where any is named.
+  -- template_of: the id that `within` makes of the name of a node, as a template: texts and numbers of stars by turns,
+  -- the first and the last one a text. `pieces` is the glob with those stars, where there are any.
   local function template_of(p)
     local id, parts, from = chain.id_of(p.within), {}, 1
     if not find(p.within, '{', 1, true) then return { parts = { id } } end
@@ -47,8 +47,9 @@ do
     return { parts = parts, pieces = pieces }
   end
 
-  -- parent_of: the id of the budget that `within` names. Of each node that has the same policy it is another one where it is a
-  -- template: {n} is what the n-th star of its entry's match stands for, or of the glob that it is set for.
+  -- parent_of: the id of the budget that `within` names. Where `within` is a template, each node with this policy may
+  -- have another parent: {n} is what the n-th star matches in the name, of the entry's match, or of the glob for which
+  -- `within` was set.
   local function parent_of(p, name)
     if not p.template then p.template = template_of(p) end
     local parts = p.template.parts
@@ -59,12 +60,13 @@ do
     return id
   end
 
-  -- share_tag: whether a node and its budget live in one partition: both names have the same tag (base/partition).
+  -- share_tag: whether a node and its budget are in one partition: both names have the same tag (base/partition).
   function chain.share_tag(cut, name, budget)
     return cut.partition_by > 0 and names.tag_of(name, cut.partition_by) == names.tag_of(budget, cut.partition_by)
   end
 
-  -- look_up: what is above a node: why its chain cannot be resolved, or nil; and when what is set for anything above it ends.
+  -- look_up: walk the chain above a node. Replies why it cannot be resolved, or nil; and when the first setting of a
+  -- budget above ends.
   local function look_up(rec, id, parent, policy_of)
     local till, seen = nil, { [id] = true }
     for level = 2, LEVELS_MOST + 1 do
@@ -84,7 +86,7 @@ do
     end
   end
 
-  -- above_is_limited: whether anything above a node limits what is in flight.
+  -- above_is_limited: whether a budget above a node has a `concurrency`.
   local function above_is_limited(rec, parent)
     while parent do
       local above = rec.raw(rec, parent)
@@ -94,20 +96,21 @@ do
     return false
   end
 
-  -- is_stopped: whether no bucket with this policy goes the plain way (queue/plain).
+  -- is_stopped: whether no bucket with this policy takes the fast path (dispatch/fast_path).
   function chain.is_stopped(p)
     return p.paused or p.over or p.refused or p.limited or p.quotas or p.job or p.forward or false
   end
 
-  -- catch_up_of: the lateness that a node makes up for. Inside a budget it meets that busy and would lose its rate, were that lateness dropped. So
-  -- it may make up for as much as one interval of its own, or two of its parent's, unless `catch_up` was written.
+  -- catch_up_of: the lateness that a node makes up for. Inside a budget a node is often late because the budget was
+  -- busy, and would lose its rate if it made up for nothing. So it may make up for one interval of its own, or two of
+  -- its parent's, unless `catch_up` is configured.
   local function catch_up_of(rec, p, parent)
     local above = rec.raw(rec, parent)
     if p.catch_up_set or not above then return p.catch_up_us end
     return max(CATCH_UP_US, p.interval_us, 2 * above.interval_us)
   end
 
-  -- fill: what its chain adds to a policy.
+  -- fill: add to a policy what follows from its chain.
   local function fill(rec, p, id, parent)
     local till
     p.parent = parent
@@ -117,25 +120,26 @@ do
     return p
   end
 
-  -- common_of: what the policies of all nodes with this one have in common, as the metatable of each: all but their parent. They share it where they
-  -- make up for the same lateness. What is asked at each job stands in it itself. So a policy is small: there may be thousands, and what makes a
-  -- dispatch slow is how much memory it goes through.
+  -- common_of: what the policies of all nodes with this entry and the same catch-up have in common (all but the
+  -- parent), as their metatable. The fields that each job needs are copied into it. So a policy is small: there may be
+  -- thousands, and a dispatch is the slower the more memory it touches.
   local function common_of(of_p, p, catch_up_us)
-    local heirs = of_p.heirs[catch_up_us]
-    if not heirs then
+    local shared = of_p.shared[catch_up_us]
+    if not shared then
       local common = {
         count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = catch_up_us, weight = p.weight,
         capacity = p.capacity, lease = p.lease, route = p.route, is_stopped = chain.is_stopped(p),
       }
-      heirs = { __index = setmetatable(common, { __index = p }) }
-      of_p.heirs[catch_up_us] = heirs
+      shared = { __index = setmetatable(common, { __index = p }) }
+      of_p.shared[catch_up_us] = shared
     end
-    return heirs
+    return shared
   end
 
-  -- resolve: the policy of a node, as its chain makes it: its own where it has no parent, else one for all nodes with that policy and
-  -- that parent. `is_own`: no other node has this policy, so it is changed in place.
-  --   made_of   what such a policy has in common with others: two that are made of the same differ in their parent, and in what its chain says
+  -- resolve: the policy of a node with its chain. A node without a parent has its own policy; else all nodes with that
+  -- policy and that parent share one. `is_own`: no other node has this policy, so it is changed in place.
+  --   made_of   the common part: policies with the same one differ only in their parent, and in what follows from their
+  --             chain
   function chain.resolve(rec, p, id, is_own)
     if not p.within then return p end
     local parent = parent_of(p, chain.budget_of(id) or id)
@@ -145,16 +149,17 @@ do
     end
     local of_p = rec.resolved[p]
     if not of_p then
-      of_p = { by_parent = {}, heirs = {} }
+      of_p = { by_parent = {}, shared = {} }
       rec.resolved[p] = of_p
     end
     local cut = (rec.base or rec).cut
-    -- Where partitions are, of two nodes with the same policy one may live where its budget does, and the other not.
+    -- In a partitioned system two nodes with the same policy may differ: one may be in the partition of its budget, the
+    -- other not.
     local key = cut and parent .. names.tag_of(chain.budget_of(id) or id, cut.partition_by) or parent
     local made = of_p.by_parent[key]
     if not made or made.till and made.till <= (rec.now or 0) then
-      local heirs = common_of(of_p, p, catch_up_of(rec, p, parent))
-      made = fill(rec, setmetatable({ parent = parent, made_of = heirs.__index }, heirs), id, parent)
+      local shared = common_of(of_p, p, catch_up_of(rec, p, parent))
+      made = fill(rec, setmetatable({ parent = parent, made_of = shared.__index }, shared), id, parent)
       of_p.by_parent[key] = made
       rec.resolved_count = (rec.resolved_count or 0) + 1
       if rec.resolved_count > RESOLVED_MOST then rec.resolved, rec.resolved_count = {}, 0 end

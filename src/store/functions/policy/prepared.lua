@@ -1,16 +1,17 @@
--- needs: base, limiter, pace.rate, route.forward
--- Prepared policies: what follows from the fields of one, so that it need not be read again. Nothing here calls Redis.
+-- needs: base, limiter, pace.rate, policy.forward
+-- Prepared policies: values that follow from the fields of a policy, so that they are computed once. Nothing here calls
+-- Redis.
 
 local prepared = {}
 do
-  -- For how long the ids of jobs are remembered unless `dedup` was written.
+  -- How long the ids of jobs are remembered where `dedup` is not configured.
   local DEDUP_US = 600000000
 
-  -- How slow-downs last unless `slow` was written.
+  -- How long slow-downs last where `slow` is not configured.
   local SLOW = { initial_us = 1000000, max_us = 600000000, cap_us = 3600000000, adaptive = false }
 
-  -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them after the
-  -- key. Its place is that among the gates of the same recipe.
+  -- prepare_gates: the limiters that a policy names in `admit`, each with its arguments as its function takes them
+  -- after the key. The place of a gate is its place among the gates of the same recipe.
   local function prepare_gates(p)
     p.gates = {}
     local nth = {}
@@ -26,8 +27,8 @@ do
     end
   end
 
-  -- policy: what follows from the fields of a policy. A budget may have no rate: then it is never early. `forwards`: the routes of the
-  -- record that forward, for the policy of a bucket.
+  -- policy: set what follows from the fields of a policy. A budget may have no rate: then it is never early.
+  -- `forwards`: the routes of the record that forward, for the policy of a bucket.
   function prepared.policy(p, forwards)
     if p.count then rate.prepare(p) else p.step, p.part, p.interval_us = 0, 0, 0 end
     p.lease = base.digits(p.lease_ms or 0)
@@ -40,7 +41,7 @@ do
     p.slow = p.slow or SLOW
     p.dedup_us = p.dedup_us or DEDUP_US
     if p.ttl_us == 0 then p.ttl_us = nil end
-    -- `job_rate` as a rate, or in place of one: then it does not matter what a job costs.
+    -- `job_rate` is a second rate, or takes the place of the rate: then the cost of a job does not matter.
     p.job = nil
     if (p.job_count or 0) > 0 and not p.count then
       p.count, p.period_us, p.ignores_cost = p.job_count, p.job_period_us, true
@@ -49,7 +50,7 @@ do
       p.job = { count = p.job_count, period_us = p.job_period_us }
       rate.prepare(p.job)
     end
-    p.limited = p.concurrency ~= nil -- nothing of it goes the plain way
+    p.limited = p.concurrency ~= nil -- none of its jobs takes the fast path
     p.ordered = p.ordered and p.concurrency == 1
     prepare_gates(p)
     return p

@@ -1,22 +1,26 @@
--- needs: base, base.glob, policy.chain, policy.prepared, policy.setting, route.forward
--- The record: the configuration in force, and the policy of each bucket.
+-- needs: base, base.glob, policy.chain, policy.forward, policy.prepared, policy.setting
+-- The record: the configuration in force, and the policy of each node.
 --
--- <prefix>:policy is a hash. `id` and `record` are the configuration in force (JSON, written whole by a daemon under a random
--- id), `source` where that comes from (src/words/source.rs); `prev_id` and `prev` the one before it while the change spreads
--- (control/sweep); `held` names the routes that buckets are held for; `settings` is there when operators have set something (policy/settings): another
--- text after each change; `prev_globs` are the globs before a change of them that spreads. An entry of [[bucket]] names only the keys
--- that differ from [defaults].
+-- The hash <prefix>:policy has these fields, among others:
+--   id, record      the configuration in force (JSON, written whole by a daemon under a random id)
+--   source          where that is from (src/model/source.rs)
+--   prev_id, prev   the configuration before it, during its rollout (control/sweep)
+--   prev_globs      the globs before a change of them, during its rollout
+--   held            the routes with held buckets
+--   settings        there where operators have set something (context/settings); it changes with each setting
+-- An entry of [[bucket]] has only the keys that differ from [defaults].
 --
--- A *view* is a record with what operators have set laid over it. It is asked like a record.
+-- A *view* is a record overridden by what operators have set. It has the same functions as a record.
 
 local record = {}
 do
   local refuse, seen = base.refuse, base.seen
 
-  local REMEMBERED = 131072 -- nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000
-  local SHARED = 10000      -- policies that globs make, at most
+  -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000.
+  local REMEMBERED = 131072
+  local SHARED = 10000 -- policies made by globs that are remembered, at most
 
-  -- What holds where no record is stored: before any daemon ever ran.
+  -- The configuration where no record is stored: no daemon has ever run.
   local BUILT_IN = {
     defaults = {
       count = 10, period_us = 1000000, capacity = 1000, lease_ms = 60000, attempts = 5,
@@ -27,8 +31,8 @@ do
     limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100, ready_window_us = 250000 },
   }
 
-  -- index: entries by the kind of their match. Each place in `names` and `prefixes` holds the first entry that is written so; of
-  -- prefixes there is a table for each length.
+  -- index: entries by the kind of their match. Each key of `names` and `prefixes` has the first entry with that match.
+  -- There is a table of prefixes for each length.
   local function index(entries)
     local of = { names = {}, prefixes = {}, lengths = {}, globs = {} }
     for n, entry in ipairs(entries) do
@@ -64,7 +68,7 @@ do
     return first
   end
 
-  -- policy_of_entry: what the n-th entry of [[bucket]] means, made when it is first asked for: there may be ten thousand.
+  -- policy_of_entry: the policy of the n-th [[bucket]] entry, made when it is first needed: there may be ten thousand.
   local function policy_of_entry(rec, n)
     local entry = rec.buckets[n]
     if not entry.ready then
@@ -77,7 +81,7 @@ do
     return entry.ready
   end
 
-  -- policy_of_budget: what the n-th entry of [[budget]] means.
+  -- policy_of_budget: the policy of the n-th [[budget]] entry.
   local function policy_of_budget(rec, n)
     local entry = rec.budgets[n]
     if not entry.ready then
@@ -89,7 +93,7 @@ do
     return entry.ready
   end
 
-  -- raw: what the record says of a node by itself; nil for a budget that no entry matches.
+  -- raw: the policy that the record gives a node, without its chain; nil for a budget that no entry matches.
   local function raw(rec, id)
     local budget = chain.budget_of(id)
     if budget then
@@ -100,13 +104,13 @@ do
     return place == huge and rec.defaults or policy_of_entry(rec, place)
   end
 
-  -- search: what applies to a node that is not remembered.
+  -- search: the policy of a node that is not remembered.
   local function search(rec, id)
     local p = raw(rec, id)
     return p and chain.resolve(rec, p, id)
   end
 
-  -- any_policy: whether something is so of the policy of any entry.
+  -- any_policy: whether a predicate is true of the policy of any entry.
   local function any_policy(rec, is_so)
     if is_so(rec.defaults) then return true end
     for _, list in ipairs({ rec.buckets, rec.budgets }) do
@@ -117,19 +121,21 @@ do
     return false
   end
 
-  -- prepare: what is looked up in a record, so that it need not be read again.
+  -- prepare: make the tables in which a record is looked up.
   local function prepare(rec)
     rec.written = {}
     for key, value in pairs(rec.defaults) do rec.written[key] = value end
     rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
-    rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us -- it is stored where it is another one
+    -- Only stored where it differs.
+    rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us
     prepared.policy(rec.defaults, rec.forwards)
     rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
-      if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- what could be wrong is found now
+      if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- so that an error is found now
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
-    -- Also where they do not apply because its route forwards: another entry has those of the defaults, and may have another route.
+    -- Also where `concurrency` does not apply because the route forwards: another entry takes it over from the
+    -- defaults, and may have another route.
     rec.has_slots = any_policy(rec, function(p) return ((p.as_written or p).concurrency or 0) > 0 end)
     rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
@@ -143,7 +149,7 @@ do
     return rec
   end
 
-  -- remember: what was found for a node.
+  -- remember: remember the policy of a node.
   local function remember(rec, bucket, p)
     if p then
       local is_stopped = chain.is_stopped(p)
@@ -153,12 +159,12 @@ do
     rec.young[bucket], rec.young_count = p, rec.young_count + 1
   end
 
-  -- policy_of: what applies to a bucket; the only way to ask. What was found is remembered in two halves: when the young one is
-  -- full it becomes the old one, and the old one goes. Who is asked for in the meantime is young again, so the active ones
-  -- stay, and nothing is forgotten all at once.
+  -- policy_of: the policy that applies to a node. All other files ask here. Policies are remembered in two halves: when
+  -- the young half is full it becomes the old one, and the old one is dropped. A policy that is asked for moves to the
+  -- young half. So those of active nodes stay, and never all are forgotten at once.
   function record.policy_of(rec, bucket)
     if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
-    local p, now = rec.young[bucket], rec.now -- a record that nothing lies over has no time, and none of its policies ends
+    local p, now = rec.young[bucket], rec.now -- a record that is no view has no time, and its policies do not end
     if p and (not now or not p.till or now < p.till) then return p end
     p = rec.old[bucket]
     if not p or p.till and rec.now >= p.till then p = rec.search(rec, bucket) end
@@ -166,8 +172,8 @@ do
     return p
   end
 
-  -- glance: the same for whoever passes every bucket by: what is remembered is used, but nothing more is, for that would push out the
-  -- buckets that are at work.
+  -- glance: `policy_of` for a caller that goes through all nodes. It uses what is remembered, but adds nothing, because
+  -- that would push out the active nodes.
   function record.glance(rec, bucket)
     if rec.plain and byte(bucket, 1) ~= 123 then return rec.plain end -- a budget is never plain
     local p = rec.young[bucket] or rec.old[bucket]
@@ -175,7 +181,7 @@ do
     return rec.search(rec, bucket, true)
   end
 
-  -- remember_own: what is set for one name, false where nothing is.
+  -- remember_own: remember the settings of one name, false where it has none.
   local function remember_own(view, bucket, own)
     if view.own_count >= REMEMBERED then view.own_young, view.own_old, view.own_count = {}, view.own_young, 0 end
     view.own_young[bucket], view.own_count = own, view.own_count + 1
@@ -186,7 +192,8 @@ do
     return entry and { match = bucket, entry = entry } or false
   end
 
-  -- own_entry: what is set for one name, remembered like its policy unless somebody is `passing`; nil where nothing is.
+  -- own_entry: the settings of one name; nil where it has none. They are remembered like its policy, unless the caller
+  -- is `passing`.
   local function own_entry(view, bucket, passing)
     local own = view.own_young[bucket]
     if own == nil and passing then own = view.passed[bucket] end
@@ -199,11 +206,11 @@ do
     return own or nil
   end
 
-  -- expect: these buckets are asked for next: what is set for them is read in one call. Whoever is `passing` them by has it forgotten
+  -- expect: these nodes are needed next: read their settings in one call. For a `passing` caller they are forgotten
   -- with the next ones.
   function record.expect(rec, buckets, passing)
     local own, missing = rec.own_young, {}
-    if not own then return end -- a record that nothing lies over
+    if not own then return end -- a record that is no view
     for _, bucket in ipairs(buckets) do
       if own[bucket] == nil and rec.own_old[bucket] == nil and not rec.young[bucket] then missing[#missing + 1] = bucket end
     end
@@ -222,7 +229,7 @@ do
     end
   end
 
-  -- globs_of: those of a view that match a node. One that is set for budgets stands in braces, as a budget does.
+  -- globs_of: the globs of a view that match a node. A glob for budgets is in braces, as a budget's id is.
   local function globs_of(view, id)
     local list, budget = {}, chain.budget_of(id)
     for _, g in ipairs(budget and view.budget_globs or view.globs) do
@@ -231,7 +238,7 @@ do
     return list
   end
 
-  -- is_usable: whether fields of a policy, laid over the defaults, make one.
+  -- is_usable: whether some fields, with the defaults, make a valid policy.
   function record.is_usable(fields)
     local p = {}
     for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
@@ -240,8 +247,8 @@ do
     return (pcall(prepared.policy, p))
   end
 
-  -- lay: a policy with settings laid over it, made ready; nil where nothing applies. What makes no sense here is left out, for a newer
-  -- version may have set it and know what this one does not; `view.unusable` tells of that.
+  -- lay: a policy overridden by settings, and prepared; nil where none applies. Settings that are not valid here are
+  -- left out, because a newer version may have set them; `view.unusable` notes that.
   local function lay(view, p, own, own_now, globs, globs_now)
     local function made(is_usable)
       local set = setting.apply(p.as_written or p, own, own_now, globs, globs_now, is_usable)
@@ -259,8 +266,9 @@ do
     return copy
   end
 
-  -- with_globs: what globs make of a policy: made once for all buckets of which nothing else is set, for a policy each would fill the
-  -- memory. A hundred globs can meet in more ways than a memory holds: where there are many, all are made anew.
+  -- with_globs: a policy overridden by globs. It is made once for all nodes without other settings, because a policy
+  -- for each would fill the memory. A hundred globs can combine in more ways than memory can hold: past a limit all are
+  -- made anew.
   local function with_globs(view, p, globs)
     local name = globs[1].place
     for i = 2, #globs do name = name .. ' ' .. globs[i].place end
@@ -282,10 +290,11 @@ do
     return set
   end
 
-  -- raw_view: `raw` for a view, as things are now. The second reply says that no other node has this policy, the third that it is the
-  -- very one that the record gives.
-  --   p.till   the policy must be asked for again from then on
-  --   p.over   what applied before a timed setting of this name ended: it has not been put right yet (policy/settings)
+  -- raw_view: `raw` for a view, at its time. The second reply is true where no other node has this policy, the third
+  -- where it is the policy of the record itself.
+  --   p.till   when the policy must be asked for again
+  --   p.over   the policy before a timed setting of this name ended, where that has not been reconciled yet
+  --            (context/settings)
   local function raw_view(view, id, passing)
     local p, own, globs = view.base.raw(view.base, id), own_entry(view, id, passing), globs_of(view, id)
     if not p then return nil, false, true end
@@ -302,15 +311,16 @@ do
     return set, true, false
   end
 
-  -- search_view: `search` for a view. Where nothing is set for a node it is the very policy that the record gives it, unless there
-  -- are budgets, of which something may be set.
+  -- search_view: `search` for a view. A node without settings has the policy of the record itself, unless there are
+  -- budgets, which may have settings.
   local function search_view(view, id, passing)
     local p, is_own, is_base = raw_view(view, id, passing)
     if is_base and not view.has_budgets then return (passing and record.glance or record.policy_of)(view.base, id) end
     return p and chain.resolve(view, p, id, is_own)
   end
 
-  -- policy_at: what will apply to a bucket at a time, if `entry` is what is set for its name, and until when; nothing is remembered.
+  -- policy_at: the policy of a bucket at another time, with `entry` as the settings of its name, and when that ends.
+  -- Nothing is remembered.
   function record.policy_at(rec, bucket, entry, at)
     local base_rec = rec.base or rec
     local p, globs = base_rec.raw(base_rec, bucket), rec.base and globs_of(rec, bucket) or {}
@@ -319,16 +329,16 @@ do
     return chain.resolve(rec, set, bucket, true), setting.till(own, globs, at)
   end
 
-  -- as_of: what applied to a node by itself at an earlier moment, which was after the last change of globs. What ended of its own name
-  -- since it was put right is stored until then, so it is in force here.
+  -- as_of: the policy of a node, without its chain, at an earlier time after the last change of globs. Settings of its
+  -- own name that have ended since it was reconciled are still stored, and apply here.
   function record.as_of(view, id, at)
     local p = view.base.raw(view.base, id)
     return lay(view, p, own_entry(view, id), 0, globs_of(view, id), at) or p
   end
 
-  -- look_at: from now on a view is asked for what applies at `now`. At 0 that is all that is stored, for what has ended is stored
-  -- until every bucket is put right. `ended_us` is the latest end of a setting of a glob that is over, 0: none is; `first_ended_us` the
-  -- earliest.
+  -- look_at: set the time of a view. At time 0 all stored settings apply, because ended ones are stored until every
+  -- bucket is reconciled. `ended_us` is the latest end of a setting of a glob that has ended, 0: none has.
+  -- `first_ended_us` is the earliest such end.
   function record.look_at(view, now)
     if now < view.now then -- the clock stepped back: what had ended may not have ended yet
       view.young, view.old, view.young_count, view.shared, view.shared_count, view.resolved = {}, {}, 0, {}, 0, {}
@@ -350,8 +360,8 @@ do
     end
   end
 
-  -- view: a record with settings laid over it. `globs` is the JSON of the globs, or nil; `names` another view of the same names,
-  -- whose entries need not be read again.
+  -- view: a record overridden by settings. `globs` is the JSON of the globs, or nil. `names` is another view with the
+  -- same settings of names, whose entries need not be read again.
   function record.view(rec, settings_key, globs, names)
     local view = {
       base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits, quarter = rec.quarter, search = search_view,
@@ -369,7 +379,7 @@ do
     return view
   end
 
-  -- forget: what is set for one name has changed. What is set for a budget concerns everything below it.
+  -- forget: the settings of one name have changed. Those of a budget affect everything below it.
   function record.forget(view, id)
     view.own_young[id], view.own_old[id] = nil, nil
     if chain.budget_of(id) then
@@ -412,7 +422,7 @@ do
   -- Decoded records by their random id. What a library remembers outlives FLUSHALL and is shared by all databases.
   local by_id, count = {}, 0
 
-  -- by_its_id: the record under an id, which stands in a field of the policy key; the built-in one where there is none.
+  -- by_its_id: the record with an id, which is in a field of the policy key; the built-in one where there is none.
   function record.by_its_id(policy_key, id, field)
     if not id or id == 'built-in' then return built_in end
     local rec = by_id[id]
@@ -423,7 +433,7 @@ do
     return rec
   end
 
-  -- bad: the refusal of a record that makes no sense.
+  -- bad: the refusal of an invalid record.
   function record.bad()
     return refuse('BADARG', 'policy takes a key, an id and a record')
   end

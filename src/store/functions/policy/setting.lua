@@ -1,26 +1,26 @@
 -- needs: base, policy.chain
--- Settings: what operators set at run time, as it is stored, and what it makes of a policy. Nothing here calls Redis.
+-- Settings: what operators set at run time: how it is stored, and how it changes a policy. Nothing here calls Redis.
 --
--- A setting is one key of one name or glob: { text, policy, since, by, user, reason }, and a timed one `till` as well.
+-- A setting is one key of one name or glob: { text, policy, since, by, user, reason }, and `till` where it is timed.
 --   text    the value as an operator writes it            policy   the fields of a policy that it stands for
 --   since   when it was set                               till     when it ends by itself
--- Both times are texts, for the JSON of Redis keeps 14 digits of a number.
--- The settings of one name or glob are an entry: { v, keys = { <key> = { lasting, timed } } }. A timed setting lies over the lasting
--- one of the same key, which is back at its end. Those of globs have a `seq`, which counts: the one set last wins, for each key by
--- itself.
--- The keys `pause` and `close` hold whichever name or glob says so; of all others the exact name wins over globs.
+-- Both times are texts, because the JSON of Redis keeps only 14 digits of a number.
+-- The settings of one name or glob are an entry: { v, keys = { <key> = { lasting, timed } } }. A timed setting
+-- overrides the lasting one of the same key until it ends. Settings of globs are numbered by `seq`: for each key the
+-- one set last wins.
+-- `pause` and `close` apply whether a name or a glob sets them. For all other keys the exact name wins over globs.
 
 local setting = {}
 do
   local VERSION = 1
-  local SMALL_STEP_US = 10000000 -- of a clock
+  local SMALL_STEP_US = 10000000 -- a small step of a clock
 
-  -- The fields that make a policy (the others are derived from them by policy/prepared).
+  -- The fields that make a policy (policy/prepared derives the others from them).
   local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
     'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set', 'match', 'dedup_us', 'ttl_us', 'job_count',
     'job_period_us' }
 
-  -- What can be set: the keys of a policy, and what stops a bucket.
+  -- The keys that can be set: those of a policy, and what stops a bucket.
   local KEYS = {
     rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true, catch_up = true,
     admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true, dedup = true, ttl = true, job_rate = true,
@@ -29,7 +29,7 @@ do
 
   function setting.is_key(key) return KEYS[key] == true end
 
-  -- What the fields of a policy may hold: whole numbers from .. to, or a test of a value.
+  -- What the fields of a policy may hold: whole numbers in a range, or values that pass a test.
   local DAY_US = 86400000000
   local WHOLE = {
     count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
@@ -46,7 +46,7 @@ do
     admit = is_table, quotas = is_table, slow = is_table, ordered = is_bool, catch_up_set = is_bool,
   }
 
-  -- makes_sense: whether each of some fields of a policy may hold what it does.
+  -- makes_sense: whether each of some fields of a policy has a valid value.
   function setting.makes_sense(fields)
     for name, value in pairs(fields) do
       local range, is_good = WHOLE[name], IS_GOOD[name]
@@ -59,12 +59,12 @@ do
     return true
   end
 
-  -- fresh: an entry without settings.
-  function setting.fresh()
+  -- new: an entry without settings.
+  function setting.new()
     return { v = VERSION, keys = {} }
   end
 
-  -- decode: an entry, or the table of all globs, from its JSON; nil and whether a newer version wrote it.
+  -- decode: an entry, or the table of all globs, from its JSON; or nil and whether a newer version wrote it.
   function setting.decode(json)
     local ok, entry = pcall(cjson.decode, json)
     if not ok or type(entry) ~= 'table' or type(entry.v) ~= 'number' then return nil, false end
@@ -72,7 +72,7 @@ do
     return entry
   end
 
-  -- in_force: of one key of an entry, the setting that counts at `now`, or nil.
+  -- in_force: the setting of one key of an entry that applies at `now`, or nil.
   function setting.in_force(one, now)
     if one.timed and now < one.timed.till + 0 then return one.timed end
     return one.lasting
@@ -87,7 +87,8 @@ do
     return first
   end
 
-  -- without_over: drop from an entry what is over at `now`. Replies whether anything was, and whether anything is left.
+  -- without_over: remove the settings of an entry that have ended at `now`. Replies whether any had ended, and whether
+  -- any is left.
   function setting.without_over(entry, now)
     local dropped, left = false, false
     for key, one in pairs(entry.keys) do
@@ -97,8 +98,9 @@ do
     return dropped, left
   end
 
-  -- bring_back: a timed setting that was made later than now is one of before the clock stepped back: it ends, counted from now, after
-  -- as long as it was made for. A small step changes nothing. Replies whether any of an entry was brought back.
+  -- bring_back: a timed setting that was made later than now is from before the clock stepped back: from now on it
+  -- lasts as long as it was made for. A small step changes nothing. Replies whether any setting of the entry was
+  -- changed.
   function setting.bring_back(entry, now, now_text)
     local any = false
     for _, one in pairs(entry.keys) do
@@ -110,8 +112,8 @@ do
     return any
   end
 
-  -- winners: of each key the setting that counts: key -> { setting, match }. `own` is the entry of the exact name, or nil; `globs`
-  -- a list of { match, entry } of those that match.
+  -- winners: the setting of each key that applies: key -> { setting, match }. `own` is the entry of the exact name, or
+  -- nil; `globs` is a list of { match, entry } of the globs that match.
   local function winners(own, own_now, globs, globs_now)
     local won, seqs = {}, {}
     for _, g in ipairs(globs) do
@@ -127,17 +129,20 @@ do
     return won
   end
 
-  -- apply: a policy with the settings of a name laid over it: the fields of a new one, with
-  --   paused, closed   the name or glob that pauses or closes it     set   which key was set, by what: { setting, match }
-  --   entry            that of [[bucket]] which it comes from, by its place; nil: none
-  --   stars_of         the name or glob for which its `within` is set: {n} is one of its stars; nil: those of the entry's match
-  -- or nil where nothing applies to it. Where `is_usable` is given, what it says no to is left out.
+  -- apply: override a policy with the settings of a name: the fields of a new policy, with
+  --   paused, closed   the name or glob that pauses or closes it
+  --   set              which keys were set, by what: { setting, match }
+  --   entry            the place of the [[bucket]] entry that the policy is from; nil: none
+  --   stars_of         the name or glob for which its `within` is set: {n} is one of its stars; nil: those of the
+  --                    entry's match
+  -- Replies nil where no setting applies. Settings that `is_usable`, where it is given, rejects are left out.
   function setting.apply(p, own, own_now, globs, globs_now, is_usable)
     local won = winners(own, own_now, globs, globs_now)
     if next(won) == nil then return nil end
     local fields = { set = won, entry = p.entry }
     for _, name in ipairs(FIELDS) do fields[name] = p[name] end
-    if p.ignores_cost then fields.count, fields.period_us = nil, nil end -- they stand for its job_rate (policy/prepared)
+    -- They stand for its job_rate (policy/prepared).
+    if p.ignores_cost then fields.count, fields.period_us = nil, nil end
     for key, one in pairs(won) do
       if key == 'pause' then
         fields.paused = one.match
@@ -152,7 +157,7 @@ do
     return fields
   end
 
-  -- till: when the first timed setting of those that apply ends, after `now`; nil where none does.
+  -- till: when the first timed setting of those that apply ends, after `now`; nil where none ends.
   function setting.till(own, globs, now)
     local first = huge
     local function look(entry)

@@ -1,16 +1,16 @@
 -- needs: base
 -- Envelopes: how a submitted job is stored. Nothing here calls Redis.
 --
--- A plain job is stored as it is. A submitted one is an envelope: the magic of its prefix, then
+-- A plain job is stored unchanged. A submitted job is stored as an envelope: the magic of its space, then
 --   <version> <options><body>
--- The magic is 16 random bytes, and stands in the field `mark` of the policy key: so a plain job cannot be taken for a submitted one, save
--- by somebody who can read dripd's own keys. The options are text:
+-- The magic is 16 random bytes, kept in the field `mark` of the policy key. Only somebody who can read dripd's own keys
+-- could push a plain job that looks like a submitted one. The options are text:
 --   <cost> <deadline_us, 0: none> <accepted_us, 0: not known> <id> LF, then "<name>:<value>" LF of each header, then LF
--- Retries (queue/retries) keep the same options.
+-- Retries (queue/retries) use the same options.
 
 local envelope = {}
 do
-  local digits, whole = base.digits, base.whole
+  local digits, integer = base.digits, base.integer
 
   local MAGIC_BYTES = 16
   local VERSION = '1'
@@ -20,8 +20,8 @@ do
   local char
   at_first_call[#at_first_call + 1] = function() char = string.char end
 
-  -- make_magic: a new magic. Functions have no source of randomness, so it is made of what nobody outside of the server can know in full: the
-  -- random id of the record, where a table lies in the memory of the server, and the time.
+  -- make_magic: a new magic. Functions have no source of randomness, so it is made of what nobody outside the server
+  -- knows in full: the random id of the record, the addresses of two tables in the memory of the server, and the time.
   function envelope.make_magic(id, now_text)
     local hex = redis.sha1hex(table.concat({ id or '', now_text, tostring({}), tostring({}) }, ' '))
     local magic = gsub(sub(hex, 1, 2 * MAGIC_BYTES), '%x%x', function(two) return char(tonumber(two, 16)) end)
@@ -42,11 +42,11 @@ do
     return table.concat(lines, '\n')
   end
 
-  -- options_at: the options that begin at a place of a text, and the place of what follows them; nil where there are none.
+  -- options_at: the options that begin at a position of a text, and the position after them; nil where there are none.
   function envelope.options_at(text, at)
     local cost, deadline, accepted, id, on = match(text, '^(%d+) (%d+) (%d+) (%S+)\n()', at)
     if not on then return nil end
-    local o = { id = id, cost = whole(cost) or 1, deadline_us = whole(deadline), accepted_us = whole(accepted), headers = {} }
+    local o = { id = id, cost = integer(cost) or 1, deadline_us = integer(deadline), accepted_us = integer(accepted), headers = {} }
     if o.accepted_us == 0 then o.accepted_us = nil end
     if o.deadline_us == 0 then o.deadline_us = nil end
     while true do
@@ -64,8 +64,8 @@ do
     return table.concat({ magic, VERSION, ' ', envelope.options_text(o), body })
   end
 
-  -- read: the options of a stored job with `body` added, nil for a plain one; { is_newer = true } for one that a newer version wrote. What
-  -- begins with the magic and follows no format of ours is a plain job.
+  -- read: the options of a stored job with `body` added; nil for a plain job; { is_newer = true } for one that a newer
+  -- version wrote. A text that begins with the magic but has no known format is a plain job.
   function envelope.read(magic, text)
     if not magic or sub(text, 1, MAGIC_BYTES) ~= magic then return nil end
     local version, at = match(text, '^(%d+) ()', MAGIC_BYTES + 1)
@@ -75,14 +75,14 @@ do
     return o
   end
 
-  -- body_of: the job itself, as the producer gave it, and its options, if it was submitted.
+  -- body_of: the job as the producer gave it, and its options if it was submitted.
   function envelope.body_of(magic, text)
     local o = envelope.read(magic, text)
     if not o or o.is_newer then return text, nil end
     return o.body, o
   end
 
-  -- add_fields: what an entry of a stream says of the options of a job, its id aside.
+  -- add_fields: add the options of a job, without its id, to the fields of a stream entry.
   function envelope.add_fields(entry, o)
     local n = #entry
     if o.cost ~= 1 then
@@ -99,9 +99,9 @@ do
     end
   end
 
-  -- options_of: the options that the fields of an entry tell; `list` is the same fields in their order.
+  -- options_of: the options in the fields of an entry; `list` has the same fields in their order.
   function envelope.options_of(fields, list, id)
-    local o = { id = id, cost = whole(fields.cost or '') or 1, deadline_us = whole(fields.deadline_us or ''), headers = {} }
+    local o = { id = id, cost = integer(fields.cost or '') or 1, deadline_us = integer(fields.deadline_us or ''), headers = {} }
     for i = 1, #list, 2 do
       local name = sub(list[i], 1, 2) == 'h:' and match(list[i], '^h:([a-z0-9-]+)$')
       if name and not find(list[i + 1], '[^ -~]') then
@@ -112,7 +112,7 @@ do
     return o
   end
 
-  -- is_bare: whether options say nothing but an id.
+  -- is_bare: whether options have nothing but an id.
   function envelope.is_bare(o)
     return o.cost == 1 and not o.deadline_us and not o.headers[1]
   end

@@ -1,13 +1,15 @@
 -- needs: base, base.keys
--- Gates: the limiters that a policy names in `admit`, before the doors that run code. A plain LPUSH runs none.
+-- Gates: the limiters that a policy names in `admit`. Every push that runs a function passes them; a plain LPUSH runs
+-- none.
 --
--- A gate's state is one key, which expires; its place is that among the gates of the same recipe in the policy.
+-- The state of a gate is one key, which expires. Its place in the key is its place among the gates of the same recipe
+-- in the policy.
 
 local gate = {}
 do
   local NONE = {}
 
-  -- read: each gate of a bucket, and how things stand at it; or nil and the error.
+  -- read: the gates of a bucket, each with its state; or nil and the error.
   function gate.read(ctx, s)
     if #s.p.gates == 0 then return NONE end
     local gates = {}
@@ -20,7 +22,7 @@ do
     return gates
   end
 
-  -- let_in: how many of n the gates allow.
+  -- let_in: how many of n jobs all gates allow.
   function gate.let_in(gates, n)
     for i = 1, #gates do n = min(n, max(0, gates[i].state.free)) end
     return n
@@ -31,12 +33,12 @@ do
     for i = 1, #gates do gates[i].limiter.charge(gates[i].state, gates[i].p, n) end
   end
 
-  -- wait_ms: until one of them lets one more in; 0 when it does now.
+  -- wait_ms: until this gate lets one more job in; 0 where it does now.
   function gate.wait_ms(one)
     return one.state.free >= 1 and 0 or one.limiter.wait_ms(one.state, one.p, 1)
   end
 
-  -- longest_wait_ms: until all of them do.
+  -- longest_wait_ms: until all gates do.
   function gate.longest_wait_ms(gates)
     local wait = 0
     for _, one in ipairs(gates) do wait = max(wait, gate.wait_ms(one)) end

@@ -1,6 +1,6 @@
--- needs: base, base.call, base.keys, base.names, base.partition, pace.rate, policy.record, queue.bucket, queue.gate,
---   queue.places, queue.rejected, queue.rejecting, queue.retries, route.room, tree.budget
--- The atomic door: push, and peek, which tells without changing anything.
+-- needs: base, base.keys, base.names, base.partition, context, pace.rate, policy.record, queue.gate, queue.rejected,
+--   queue.rejecting, queue.retries, route.room, state, state.bucket, tree.budget
+-- Push and peek: the atomic push into a bucket, and its figures without changing anything.
 
 local push = {}
 do
@@ -9,10 +9,10 @@ do
 
   local MOST_JOBS = 1000
 
-  local opened -- the space of the last call that could open one: only another one may be out of reach
+  local opened -- the space of the last call that could open it: only another one may be unreachable
 
-  -- stored: what is stored of the bucket behind a queue key: its name, and its length, place, due and level; or nil and an error. Its
-  -- context is filled only where more than a rate may keep a bucket from going.
+  -- stored: what is stored of the bucket behind a queue key: its name, length, state, due and allowance; or nil and an
+  -- error. Its context is only filled where something other than a rate may stop a bucket.
   local function stored(redis_keys, now_us)
     if #redis_keys ~= 1 then return nil, refuse('BADARG', 'one key is needed: <prefix>:queue:<bucket>') end
     local queue = redis_keys[1]
@@ -35,28 +35,29 @@ do
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then return nil, wrong_type(queue, 'list') end
     if not ctx.is_simple or ctx.held ~= '' then context.fill(ctx) end
-    local place, due = places.find(ctx, name)
-    local level = call('HGET', ctx.k.level, name)
-    return ctx, name, len, place, due, level and tonumber(level) or nil
+    local from, due = state.find(ctx, name)
+    local allowance = call('HGET', ctx.k.level, name)
+    return ctx, name, len, from, due, allowance and tonumber(allowance) or nil
   end
 
   -- read: the state of the bucket behind a queue key, or nil and an error.
   local function read(redis_keys, now_us)
-    local ctx, name, len, place, due, level = stored(redis_keys, now_us)
+    local ctx, name, len, from, due, allowance = stored(redis_keys, now_us)
     if not ctx then return nil, nil, name end
     context.fill(ctx)
-    return ctx, bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level)
+    return ctx, bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, from, due, allowance)
   end
 
   push.read = read
 
-  -- fits: how many of n jobs go in, past the gates and into what is free; and for how many there are free places.
+  -- fits: how many of n jobs are accepted, by the gates and the free places; and for how many there are free places.
   function push.fits(s, gates, n)
     if not s.p.drop_oldest and s.len + n > s.p.capacity then n = max(0, s.p.capacity - s.len) end
     return gate.let_in(gates, n), n
   end
 
-  -- begun: the due of a bucket once jobs come into it. The time since the due of one without work earns no credit.
+  -- begun: the due of a bucket once jobs come into it. A bucket without work earns no credit for the time since its
+  -- due.
   local function begun(ctx, name, due, len)
     if not due or due < ctx.now and len == 0 and not retries.has_ended(ctx, name) then return ctx.now end
     return due
@@ -65,27 +66,28 @@ do
   local function begun_due(ctx, s) return begun(ctx, s.bucket, s.due, s.len) end
   push.begun_due = begun_due
 
-  -- begins: jobs come into a bucket. One without a queue may have work all the same: retries, or delayed jobs whose time has come.
+  -- begins: jobs come into a bucket. A bucket with an empty queue may still have work: retries, or delayed jobs whose
+  -- time has come.
   local function begins(ctx, s)
     s.due = begun_due(ctx, s)
-    local had_work = s.len > 0 or s.place ~= nil and s.place ~= ctx.k.rest
-    if s.p.parent and not s.p.refused and not had_work then budget.arrives(ctx, s.p.parent, s.bucket) end
-    if not had_work then room.came_anew(ctx, s.bucket, s.p) end
+    local had_work = s.len > 0 or s.state ~= nil and s.state ~= ctx.k.rest
+    if s.p.parent and not s.p.refused and not had_work then budget.drop_stale_tag(ctx, s.p.parent, s.bucket) end
+    if not had_work then room.forget_rank(ctx, s.bucket, s.p) end
   end
   push.begins = begins
 
-  -- level_of: how many jobs a bucket keeps of those that it has and those that come.
-  function push.level_of(s)
+  -- allowance_of: how many jobs a bucket may keep: those that it has and those that come.
+  function push.allowance_of(s)
     return s.len > s.p.capacity and s.len or s.p.capacity
   end
 
-  -- reckoned: a due of a bucket as a reply reckons with it: of a held or paused bucket, or one without a free slot, as if that ended now.
+  -- reckoned: a due of a bucket for estimates in replies: for a paused, held or blocked bucket, as if that ended now.
   function push.reckoned(ctx, s, due)
-    if s.p.paused or s.place == ctx.k.full or places.is_held(ctx, s.place) then return max(due, ctx.now) end
+    if s.p.paused or s.state == ctx.k.full or state.is_held(ctx, s.state) then return max(due, ctx.now) end
     return due
   end
 
-  -- reckoned_due: the one that it has.
+  -- reckoned_due: the same for its present due.
   function push.reckoned_due(ctx, s) return push.reckoned(ctx, s, s.due or ctx.now) end
 
   local reckoned_due = push.reckoned_due
@@ -98,14 +100,14 @@ do
 
   push.eta_of = eta_of
 
-  -- wait_for_room: how long until one place is expected to be free: the next job leaves.
+  -- wait_for_room: how long until one place is expected to be free: when the next job leaves.
   local function wait_for_room(ctx, p, due)
     return p.parent and not p.refused and max(1, eta_of(ctx, p, due, 1)) or retry_after_ms(due, ctx.now)
   end
 
   push.wait_for_room = wait_for_room
 
-  -- verdict: the reply to a push of n jobs of which some were accepted, and stand in the queue now.
+  -- verdict: the reply to a push of n jobs, of which `accepted` are in the queue now.
   function push.verdict(ctx, s, gates, n, accepted)
     local p, due, wait = s.p, reckoned_due(ctx, s), -1
     if accepted < n then
@@ -115,7 +117,8 @@ do
     return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or p.parent and eta_of(ctx, p, due, s.len) or eta_ms(p, due, ctx.now, s.len) }
   end
 
-  -- can_be_cut: nothing keeps what is above the level of a bucket from being cut, or what `n` more jobs drop; else the error.
+  -- can_be_cut: nil where the jobs above the allowance can be cut, and those that `n` more jobs push out; else the
+  -- error.
   function push.can_be_cut(ctx, s, n)
     if s.over == 0 and not (s.p.drop_oldest and s.len + n > s.p.capacity) then return nil end
     local stream = ctx.k.rejected
@@ -130,35 +133,35 @@ do
     rejecting.add(ctx, s.bucket, n)
   end
 
-  -- put_in: the first n of some jobs go into the queue; with drop-oldest older ones go for them.
+  -- put_in: the first n of some jobs go into the queue. With drop-oldest older jobs are dropped for them.
   local function put_in(ctx, s, gates, jobs, n)
     begins(ctx, s)
     if gates[1] then gate.charge(gates, n) end
     call('LPUSH', s.queue, unpack(jobs, 1, n))
-    local level = push.level_of(s)
+    local allowance = push.allowance_of(s)
     s.len = s.len + n
-    if s.len > level then
-      s.over, s.len = s.len - level, level
+    if s.len > allowance then
+      s.over, s.len = s.len - allowance, allowance
       rejected.cut(ctx, s)
     end
   end
 
   push.put_in = put_in
 
-  -- stand: a bucket waits where it must from now on. It is written.
-  local function stand(ctx, s)
+  -- enter: write the state of a bucket after a push.
+  local function enter(ctx, s)
     if s.due then
-      -- An empty bucket may stand on the schedule for a retry.
-      s.retry_ready = s.len == 0 and s.place ~= nil and retries.has_ended(ctx, s.bucket)
-      places.commit(ctx, s, bucket.place(ctx, s) or s.place)
+      -- An empty bucket may be on the schedule for a retry.
+      s.retry_ready = s.len == 0 and s.state ~= nil and retries.has_ended(ctx, s.bucket)
+      state.enter(ctx, s, state.decide(ctx, s) or s.state, 'arrive')
     elseif s.stored_due and s.stored_due > ctx.now then
-      places.commit(ctx, s, nil) -- by a new rate it rested for long enough
+      state.enter(ctx, s, nil, 'arrive') -- by a new rate it has cooled down
     end
-    places.flush(ctx)
+    state.flush(ctx)
   end
-  push.stand = stand
+  push.enter = enter
 
-  -- too_large: the refusal of the first of some jobs that is too large, or nil.
+  -- too_large: the refusal of the first job that is too large, or nil.
   local function too_large(ctx, jobs)
     local limit = ctx.limits.max_job_bytes
     for i = 1, #jobs do
@@ -168,22 +171,22 @@ do
     end
   end
 
-  -- plain_push: a push into a bucket that waits for nothing but its rate, with room for all jobs, where nothing is set and nothing changes: most
-  -- pushes. It does what the steps of `push` would do. Replies nil where it is none, and nothing was done.
-  local function plain_push(ctx, name, queue, jobs, len, place, due, for_no_ttl)
+  -- plain_push: a push into a bucket that only its rate can stop, with room for all jobs, without settings and changes:
+  -- most pushes. It does what `push` would do. Replies nil where it does not apply, and nothing was done.
+  local function plain_push(ctx, name, queue, jobs, len, from, due, for_no_ttl)
     local k, now, n, p = ctx.k, ctx.now, #jobs, ctx.rec.plain or record.policy_of(ctx.rec, name)
-    local waits_by_rate = place == k.schedule or place == nil or place == k.rest
+    local waits_by_rate = from == k.schedule or from == nil or from == k.rest
     if not waits_by_rate or len + n > p.capacity or p.gates[1] or for_no_ttl and p.ttl_us then return nil end
     local err = too_large(ctx, jobs)
     if err then return err end
     local stored_due = due
     if due and due > now + p.interval_us then due = now + p.interval_us end
-    if due and due <= now and place == k.rest then due = nil end
+    if due and due <= now and from == k.rest then due = nil end
     due = begun(ctx, name, due, len)
-    if place ~= k.schedule and len == 0 then room.came_anew(ctx, name, p) end
+    if from ~= k.schedule and len == 0 then room.forget_rank(ctx, name, p) end
     context.count(ctx, 'pushed', n)
     call('LPUSH', queue, unpack(jobs))
-    if place ~= k.schedule or due ~= stored_due then places.schedule(ctx, name, place, due) end
+    if from ~= k.schedule or due ~= stored_due then state.schedule(ctx, name, from, due) end
     return { n, len + n, p.capacity, -1, eta_ms(p, due, now, len + n) }
   end
 
@@ -196,14 +199,14 @@ do
   function push.push(redis_keys, jobs, now_us, for_no_ttl)
     if #redis_keys == 1 and #jobs == 0 then return refuse('BADARG', 'no job given') end
     if #jobs > MOST_JOBS then return refuse('TOOMANY', 'at most 1000 jobs a call; split the push') end
-    local ctx, name, len, place, due, level = stored(redis_keys, now_us)
+    local ctx, name, len, from, due, allowance = stored(redis_keys, now_us)
     if not ctx then return name end
-    if not level and not ctx.is_filled then
-      local reply = plain_push(ctx, name, redis_keys[1], jobs, len, place, due, for_no_ttl)
+    if not allowance and not ctx.is_filled then
+      local reply = plain_push(ctx, name, redis_keys[1], jobs, len, from, due, for_no_ttl)
       if reply then return reply end
     end
     context.fill(ctx)
-    local s, err = bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, place, due, level), nil
+    local s, err = bucket.decide(ctx, ctx.bucket, name, redis_keys[1], len, from, due, allowance), nil
     if for_no_ttl and s.p.ttl_us then return nil end
     if s.p.refused then return refuse('BADBUCKET', s.bucket .. ' has no budget to leave through: ' .. s.p.refused) end
     local gates
@@ -214,7 +217,7 @@ do
     err = (s.over > 0 or s.p.drop_oldest) and push.can_be_cut(ctx, s, #jobs)
     if err then return err end
     -- checks end here
-    rejected.settle(ctx, s)
+    rejected.trim_to_capacity(ctx, s)
     local accepted, places_for = push.fits(s, gates, #jobs)
     if accepted > 0 then context.count(ctx, 'pushed', accepted) end
     if accepted < #jobs then
@@ -222,11 +225,11 @@ do
       if accepted < places_for then context.count(ctx, 'gated', places_for - accepted) end
     end
     if accepted > 0 then put_in(ctx, s, gates, jobs, accepted) end
-    stand(ctx, s)
+    enter(ctx, s)
     return push.verdict(ctx, s, gates, #jobs, accepted)
   end
 
-  -- drip_peek: how full a bucket is. It does not ask the gates: whoever pushes plainly does not pass them.
+  -- drip_peek: how full a bucket is. It does not ask the gates, because a plain LPUSH does not pass them.
   -- keys   <prefix>:queue:<bucket>
   -- reply  { 0, depth, capacity, retry_after_ms or -1 (there is room), eta_ms of the next job or -1 (none waits) }
   -- errors BADBUCKET BADARG WRONGTYPE
@@ -244,13 +247,14 @@ do
     }
   end
 
-  -- drip__look: everything that is true of one bucket, for `dripd status`.
+  -- drip__look: all figures of one bucket, for `dripd status`.
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us
   -- reply  { depth, capacity, due in us from now (-1 = none), held 0/1, retries, count, period_us, lease_ms,
   --          attempts (both 0 where its route forwards), overflow, route,
   --          { { { limiter, limit, remaining, ms until it lets one in }, ... for each gate },
-  --            the name or glob that pauses it and when that ends, the one that closes it and when that ends ('' = nothing, never),
+  --            the name or glob that pauses it and when that ends, the one that closes it and when that ends ('' =
+  --            nothing, never),
   --            why nothing may leave it ('' = it may), and how many delayed jobs wait } }
   -- errors as peek
   -- cost   O(1)
@@ -265,7 +269,7 @@ do
     end
     local p, waiting, later = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket), pcall_redis('ZCARD', ctx.k.delayed .. s.bucket)
     return {
-      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, places.is_held(ctx, s.place) and 1 or 0,
+      s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, state.is_held(ctx, s.state) and 1 or 0,
       is_error(waiting) and 0 or waiting,
       p.count, p.period_us, p.forward and 0 or p.lease_ms, p.forward and 0 or p.attempts, p.overflow, p.route,
       { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '', p.closed and p.set.close.setting.till or '',

@@ -1,18 +1,19 @@
--- needs: base, base.call, queue.bucket, queue.envelope, queue.ids, queue.rejecting
--- Rejected: what did not fit, was dropped or is too large: the stream that keeps it, and the cut that feeds it.
+-- needs: base, context, queue.envelope, queue.ids, queue.rejecting, state.bucket
+-- Rejected: jobs that did not fit, were dropped or are too large: the stream that keeps them, and the cut that feeds
+-- it.
 
 local rejected = {}
 do
   local digits, is_error = base.digits, base.is_error
   local note, count = context.note, context.count
 
-  local EXCERPT = 4096             -- bytes kept of a job
-  local STREAM_BYTES = 64 * MIB    -- size of the stream
-  local SURELY_SMALL = 12000       -- so many entries are below that size whatever they hold
-  local MEASURE_EVERY = 256        -- entries between two looks at the size of a longer one
+  local EXCERPT = 4096 -- bytes kept of a job
+  local STREAM_BYTES = 64 * MIB -- size of the stream
+  local SURELY_SMALL = 12000 -- so many entries are surely below that size
+  local MEASURE_EVERY = 256 -- entries between two measurements of a longer stream
 
-  -- add: an entry: the first 4 KiB of a job, with its size where that is not all of it, or a count of jobs. Replies false where
-  -- the stream does not take it.
+  -- add: add an entry: the first 4 KiB of a job, with its size where it is longer, or a count of jobs. Replies false
+  -- where the stream does not take it.
   function rejected.add(ctx, name, reason, field, value)
     local keep, stream, added = ctx.limits.rejected_keep, ctx.k.rejected, nil
     if #value > EXCERPT then
@@ -28,7 +29,7 @@ do
     ctx.entries = ctx.entries + 1
     local m = ctx.memory
     m.entries = m.entries + 1
-    -- All of it is measured, for what is sampled is its oldest part.
+    -- Every entry is measured: a sample would only see the oldest part.
     if keep > SURELY_SMALL and m.entries % MEASURE_EVERY == 1 then
       local bytes = call('MEMORY', 'USAGE', stream, 'SAMPLES', 0)
       if bytes > STREAM_BYTES then
@@ -38,10 +39,11 @@ do
     return true
   end
 
-  -- cut: take what is above its level out of a queue, in one LTRIM: the newest, or the oldest with drop-oldest. The `batch`
-  -- oldest of the cut get an entry each, as far as the bytes of this call go; the others get one entry with their count.
-  -- The jobs are read one by one, for nothing tells how large the next one is.
-  -- Replies false, having changed no queue, when they could not be recorded.
+  -- cut: remove the jobs above its allowance from a queue, in one LTRIM: the newest, or with drop-oldest the oldest.
+  -- The oldest `batch` of them get an entry each, within the bytes of this call. The others get one entry with their
+  -- count.
+  -- The jobs are read one by one, because the size of the next one is not known.
+  -- Replies false, with the queue unchanged, where they could not be recorded.
   function rejected.cut(ctx, s)
     local queue, over, oldest_first, gone = s.queue, s.over, s.p.drop_oldest, {}
     local reason, shown, most = oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
@@ -67,25 +69,25 @@ do
     return true
   end
 
-  -- settle: make a bucket what was decided, its place aside: cut it, write its level, mark a change as having reached it.
-  -- Replies false when it could not be cut.
-  function rejected.settle(ctx, s)
-    if s.over == 0 and not s.fresh and s.level == s.stored_level then return true end
+  -- trim_to_capacity: cut a bucket as decided, write its allowance, and mark a change as applied; its state is not
+  -- written. Replies false where it could not be cut.
+  function rejected.trim_to_capacity(ctx, s)
+    if s.over == 0 and not s.unapplied and s.allowance == s.stored_allowance then return true end
     if s.over > 0 and not rejected.cut(ctx, s) then
-      -- What it may keep must be known also when the change has spread and it is cut later.
-      if s.fresh then
-        bucket.keep_level(ctx, s)
-        bucket.mark_reached(ctx, s)
+      -- The allowance must be known also when the rollout is over and the bucket is cut later.
+      if s.unapplied then
+        bucket.keep_allowance(ctx, s)
+        bucket.mark_applied(ctx, s)
       end
       return false
     end
-    bucket.keep_level(ctx, s)
-    if s.fresh then bucket.mark_reached(ctx, s) end
+    bucket.keep_allowance(ctx, s)
+    if s.unapplied then bucket.mark_applied(ctx, s) end
     return true
   end
 
-  -- turn_away: a job over max_job_bytes, or one whose deadline is over, is gone when its turn comes, and takes no slot: `reason` is 'too_large'
-  -- or 'expired'. Replies false when that cannot be recorded.
+  -- turn_away: drop a job at its turn, without taking a slot, that is larger than max_job_bytes or whose deadline has
+  -- passed: `reason` is 'too_large' or 'expired'. Replies false where that cannot be recorded.
   function rejected.turn_away(ctx, s, job, reason)
     if not rejected.add(ctx, s.bucket, reason, 'job', job) then return false end
     ctx.rejected, ctx.bytes = ctx.rejected + 1, ctx.bytes + #job

@@ -1,18 +1,20 @@
--- needs: base, base.memory
--- Rejecting: which buckets reject most: how many jobs of each name were rejected in the last 10 to 20 minutes, about.
+-- needs: base, context.memory
+-- Rejecting: which buckets reject most: about how many jobs of each name were rejected in the last 10 to 20 minutes.
 --
--- It stands in the memory of this server alone: a flood of rejected pushes must grow neither the data nor the append-only file.
--- Two halves count, the young one since the last whole ten minutes, the old one the ten minutes before. A half holds at most NAMES
--- names, and while there are no more of them its figures are exact. After that a new name takes the place of the lightest one and goes
--- on from its figure ("space saving"). So no figure is off by more than 1/NAMES of all that the half has counted, and every name
--- with more than that is among them.
+-- The counts exist only in the memory of this server: a flood of rejected pushes must grow neither the data nor the
+-- append-only file.
+-- There are two halves: the young one counts the current ten minutes, the old one has the ten minutes before. A half
+-- holds at most NAMES names, and its counts are exact until it is full. After that a new name takes over the place and
+-- the count of the name with the lowest count ("space saving"). So no count is off by more than 1/NAMES of all that the
+-- half has counted, and every name with more than that is among them.
 --
--- A half is a heap with the lightest name at its root: names[i], counts[i], and at[name] = i; size, total and since say the rest.
+-- A half is a heap with the lowest count at its root: names[i], counts[i], and at[name] = i; `size` names, `total`
+-- rejected jobs. `since` is when the young half began.
 
 local rejecting = {}
 do
   local HALF_US = 600000000
-  local NAMES = 1500 -- well below a power of two: a Lua table that is full is built anew at every second name that comes
+  local NAMES = 1500 -- well below a power of two: a full Lua table is rebuilt at every second new name
 
   local news, news_count = {}, 0 -- by space
 
@@ -20,7 +22,7 @@ do
     return { names = {}, counts = {}, at = {}, size = 0, total = 0 }
   end
 
-  -- halves: the two of them as they are at this time, or nil where nothing was rejected; `makes`: they are made then.
+  -- halves: the two halves at this time, or nil where nothing was rejected. `makes`: make them then.
   local function halves(m, now, makes)
     local pair = m.rejecting
     if not pair then
@@ -42,7 +44,7 @@ do
     return pair
   end
 
-  -- sink: the name at the i-th place of a heap has grown: lighter ones go before it.
+  -- sink: the count of the i-th name of a heap has grown: move it down, below names with lower counts.
   local function sink(half, i)
     local names, counts, at, size = half.names, half.counts, half.at, half.size
     local name, n = names[i], counts[i]
@@ -57,7 +59,7 @@ do
     names[i], counts[i], at[name] = name, n, i
   end
 
-  -- rise: a name that is new at the last place of a heap goes before those that are heavier.
+  -- rise: add a name at the last place of a heap, and move it up, above names with higher counts.
   local function rise(half, name, n)
     local names, counts, at, i = half.names, half.counts, half.at, half.size
     while i > 1 do
@@ -93,7 +95,7 @@ do
     end
   end
 
-  -- of: how many jobs of a bucket were rejected, about.
+  -- of: about how many jobs of a bucket were rejected.
   function rejecting.of(pair, name)
     local young, old = pair.young.at[name], pair.old.at[name]
     return (young and pair.young.counts[young] or 0) + (old and pair.old.counts[old] or 0)
@@ -104,15 +106,15 @@ do
     return halves(ctx.memory, ctx.now, false)
   end
 
-  -- news: a number that is another one when something was rejected in a space: a rejected push writes nothing that Redis could
-  -- report, so the daemons are told with each heartbeat (control/daemons).
+  -- news: a number that changes when something was rejected in a space. A rejected push writes nothing that Redis could
+  -- report, so the daemons get this number with each heartbeat (control/daemons).
   function rejecting.news(space)
     return news[space] or 0
   end
 
-  -- page: some of the names with more than `floor_n` rejected jobs, from the place `from` of both halves on, the young one first.
-  -- Replies the names, their counts, and where the next page begins, or nil. While pages are read names may move: a heavier one only
-  -- to a later place, so none of the heavy ones is missed.
+  -- page: some of the names with more than `floor_n` rejected jobs, from the place `from` of both halves on, the young
+  -- half first. Replies the names, their counts, and where the next page begins, or nil. Names may move between two
+  -- pages, but a name with a growing count only moves to a later place, so none of them is missed.
   function rejecting.page(ctx, from, most, floor_n)
     local pair, found, counts = halves(ctx.memory, ctx.now, false), {}, {}
     if not pair then return found, counts, nil end

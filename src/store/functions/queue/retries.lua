@@ -1,32 +1,34 @@
--- needs: base, base.call, base.names, jobs.slots, pace.brake, policy.record, queue.bucket, queue.delayed,
---   queue.envelope, queue.ids, queue.places, queue.rejected, tree.budget
--- Retries: failed jobs that wait out their back-off, and how they are stored.
+-- needs: base, base.names, context, limits.constraints, limits.slots, policy.record, queue.dead_entry, queue.delayed,
+--   queue.envelope, queue.ids, queue.rejected, state, state.bucket, tree.budget
+-- Retries: failed jobs that back off, and how they are stored.
 --
--- A stored job opens with the version of its format, and what a newer version wrote is left alone:
+-- A stored job begins with the version of its format. A job that a newer version wrote is left alone:
 --   2 <entry> <route> <delay_us> <attempt> <kept> <id> <job>
 --   4 <order> <entry> <route> <delay_us> <attempt> <kept> <options><job>
 --     entry     the entry that failed; it makes the member unique         route  of that entry
---     delay_us  the length of the back-off                                attempt, kept, id  as its next entry carries them
--- 4 is a submitted job, with its options as queue/envelope has them, and each job that a slow-down turned away. Of one that was, `order` is the id
--- of its first dispatch, or where the job has an id of its own that of the dispatch that was turned away, both halves with zeros in
--- front: so that of those that are due at the same moment the one that was dispatched first leaves first. All of one slow-down are. Else
--- `order` is `-`.
--- Two versions are written no more, and still read. 1 had no such number and no `kept`: <entry> <route> <delay_us> <attempt> <id> <job>. 3 was
--- what a slow-down turned away: 3 <order> <entry> <route> <delay_us> <attempt> <kept> <job>, with the id for its order.
+--     delay_us  the length of the back-off                                attempt, kept, id  as its next entry has them
+-- Version 4 is for submitted jobs, with their options (queue/envelope), and for every job that a slow-down sent back.
+-- For a job that a slow-down sent back, `order` is the id of its first dispatch; where the job has an id of its own it
+-- is the id of the dispatch that was sent back. Both halves are padded with zeros, so that of jobs that are due at the
+-- same moment (all of one slow-down are) the one that was dispatched first leaves first. Otherwise `order` is `-`.
+-- Versions 1 and 3 are read, but not written any more. 1 had no version and no `kept`: <entry> <route> <delay_us>
+-- <attempt> <id> <job>. 3 was for jobs that a slow-down sent back: 3 <order> <entry> <route> <delay_us> <attempt>
+-- <kept> <job>, with the id as its order.
 --
--- The index, <prefix>:retries, tells of each bucket when the first of its retries and of its delayed jobs (53_delayed) may leave.
+-- The index, <prefix>:retries, has for each bucket when the first of its retries and of its delayed jobs
+-- (queue/delayed) may leave.
 
 local retries = {}
 do
-  local digits, whole = base.digits, base.whole
+  local digits, integer = base.digits, base.integer
   local note, count = context.note, context.count
 
   local VERSION_4 = '^4 (%S+) (%S+) (%S+) (%d+) (%d+) (%d+) ()'
   local VERSION_3 = '^3 0*(%d+)%-0*(%d+) (%S+) (%S+) (%d+) (%d+) (%d+) ()'
   local VERSION_2 = '^2 (%S+) (%S+) (%d+) (%d+) (%d+) (%S+) ()'
   local VERSION_1 = '^(%d+%-%d+) (%S+) (%d+) (%d+) (%S+) ()'
-  local LOOK_AGAIN_US = 60000000 -- at what a newer version stored
-  local LOOKED_AT_MOST = 10 -- for one that leaves: cancelled ones are gone without a slot
+  local LOOK_AGAIN_US = 60000000 -- when a job that a newer version stored is looked at again
+  local LOOKED_AT_MOST = 10 -- texts that are read for one job that leaves: cancelled jobs are dropped without a slot
 
   -- pack: a failed job as it is stored.
   local function pack(job)
@@ -44,10 +46,10 @@ do
   end
 
   local function good(entry, delay_us, attempt, kept, options, at)
-    return { format = 'good', entry = entry, delay_us = whole(delay_us) or 0, attempt = attempt, kept = kept, options = options, body_at = at }
+    return { format = 'good', entry = entry, delay_us = integer(delay_us) or 0, attempt = attempt, kept = kept, options = options, body_at = at }
   end
 
-  -- unpack_job: what a stored text says: a table with `format` 'good', 'newer' (a later version wrote it) or 'foreign'.
+  -- unpack_job: decode a stored text: a table with `format` 'good', 'newer' (a later version wrote it) or 'foreign'.
   local function unpack_job(text)
     local entry, _, delay_us, attempt, kept, id, at = match(text, VERSION_2)
     if not at then
@@ -62,25 +64,25 @@ do
     local ms, n
     ms, n, entry, _, delay_us, attempt, kept, at = match(text, VERSION_3)
     if at then return good(entry, delay_us, attempt, kept, { id = ms .. '-' .. n, cost = 1, headers = {} }, at) end
-    local version = whole(match(text, '^(%d+) '))
+    local version = integer(match(text, '^(%d+) '))
     return { format = version and version > 4 and 'newer' or 'foreign', delay_us = LOOK_AGAIN_US }
   end
 
-  -- expect: something of a bucket may leave at `ends`: that stands in the index. Replies whether it may happen earlier now than the daemons
-  -- know.
-  -- reads, writes  the index      cost  at most 3 calls, and 3 more of a bucket whose jobs finish in their order
+  -- expect: a retry or delayed job of a bucket may leave at `ends`: note it in the index. Replies whether that may be
+  -- earlier than the daemons know.
+  -- reads, writes  the index      cost  at most 3 calls, and 3 more for an `ordered` bucket
   function retries.expect(ctx, name, ends)
     local first = call('ZSCORE', ctx.k.retries, name)
     local earliest = call('ZRANGE', ctx.k.retries, '0', '0', 'WITHSCORES')
     if not first or tonumber(first) > ends and tonumber(first) ~= huge then
       call('ZADD', ctx.k.retries, digits(ends), name)
     end
-    -- One whose jobs finish in their order waits for one that failed, whatever was announced, and a delayed job does too.
+    -- An `ordered` bucket waits for its failed job, whatever was announced, and so does a delayed job.
     if record.policy_of(ctx.rec, name).ordered then retries.index(ctx, name, true) end
     return not earliest[2] or ends < earliest[2] + 0
   end
 
-  -- add: a job waits until `ends`. Replies whether something may happen earlier now than the daemons know, or nil and the error.
+  -- add: a job backs off until `ends`. Replies whether that may be earlier than the daemons know, or nil and the error.
   -- reads, writes  the bucket's retries, their index      cost  O(log n)
   function retries.add(ctx, name, job, ends)
     local err = base.is_error(pcall_redis('ZSCORE', ctx.k.retries, name))
@@ -96,58 +98,62 @@ do
     return first[2] and tonumber(first[2]) or huge
   end
 
-  -- come_back: the first back-off of a bucket without work has ended, or one that had no slot free goes on: it waits for its due, no
-  -- earlier than now. A change that has not reached it does so first: later nobody could tell from that due when its last job left.
-  function retries.come_back(ctx, s, name, place, due)
+  -- arrive: the first back-off of a bucket without work has ended, or a bucket that had no free slot resumes: it waits
+  -- for its due, no earlier than now. A change that is not applied to it yet is applied first: later its due would not
+  -- tell when its last job left.
+  function retries.arrive(ctx, s, name, from, due, event)
     local p = record.policy_of(ctx.rec, name)
-    if ctx.prev or p.over then
+    if ctx.old_rec or p.over then
       local queue = ctx.k.queues .. name
-      local level = tonumber(call('HGET', ctx.k.level, name) or nil)
-      bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, place, due, level)
-      if not rejected.settle(ctx, s) then return bucket.park(ctx, s) end
+      local allowance = tonumber(call('HGET', ctx.k.level, name) or nil)
+      bucket.decide(ctx, s, name, queue, bucket.length_of(ctx, queue) or 0, from, due, allowance)
+      if not rejected.trim_to_capacity(ctx, s) then return bucket.park(ctx, s, event) end
     else
-      local br = brake.of(ctx, name, p)
-      local latest = ctx.now + (br and brake.reach_us(br, p) or p.interval_us) -- further ahead the clock stepped back
-      local pace = min(br and br.pace or max(due or ctx.now, ctx.now), latest)
-      s.bucket, s.place, s.stored_due, s.due = name, place, due, br and brake.hold(ctx, br, p, pace) or pace
+      local constraint = constraints.of(ctx, name, p)
+      -- Further ahead the clock stepped back.
+      local latest = ctx.now + (constraint and constraints.max_ahead_us(constraint, p) or p.interval_us)
+      local pace = min(constraint and constraint.pace or max(due or ctx.now, ctx.now), latest)
+      s.bucket, s.p, s.state, s.stored_due = name, p, from, due
+      s.due = constraint and constraints.hold(ctx, constraint, p, pace) or pace
     end
     s.due = max(s.due or ctx.now, ctx.now)
-    if place ~= ctx.k.full and p.parent and not p.refused then budget.arrives(ctx, p.parent, name) end
-    local is_full = p.concurrency and not p.refused and slots.is_full(ctx, name, p, ctx.announced and ctx.announced[name])
-    places.commit(ctx, s, p.paused and ctx.k.paused or is_full and ctx.k.full or ctx.k.schedule)
+    if from ~= ctx.k.full and p.parent and not p.refused then budget.drop_stale_tag(ctx, p.parent, name) end
+    state.enter(ctx, s, state.stopped(ctx, name, p, ctx.announced and ctx.announced[name]) or ctx.k.schedule, event)
   end
 
-  -- announce: put the buckets of back-offs that ended on the schedule, or with those that are paused; at most a batch of them.
+  -- announce: a batch of buckets at most whose back-offs have ended: put those on the schedule, or into the state that
+  -- stops them.
   function retries.announce(ctx)
     local ended = call('ZRANGE', ctx.k.retries, '-inf', ctx.now_text, 'BYSCORE', 'LIMIT', '0', ctx.limits.batch)
     if #ended == 0 then return end
-    local stands, dues = places.load(ctx, ended)
+    local states, dues = state.load(ctx, ended)
     local s, done = {}, {}
     ctx.announced = {}
     for i, name in ipairs(ended) do
       if context.spent(ctx) then break end
-      local place, p = stands[i], record.policy_of(ctx.rec, name)
+      local from, p = states[i], record.policy_of(ctx.rec, name)
       local waits_for = p.ordered and call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
       if waits_for and waits_for + 0 > ctx.now then
-        -- The time of a delayed job has come, and it waits for one that failed: so the end of that is announced.
+        -- A delayed job's time has come, but it waits for a failed one: the end of that back-off is announced.
         done[#done + 1], done[#done + 2] = digits(waits_for + 0), name
       else
         ctx.announced[name] = true
-        local goes_on = place == nil or place == ctx.k.rest or place == ctx.k.full and not slots.is_full(ctx, name, p, true)
-        if goes_on then retries.come_back(ctx, s, name, place, dues[i]) end
+        local goes_on = from == nil or from == ctx.k.rest or from == ctx.k.full and not slots.is_full(ctx, name, p, true)
+        if goes_on then retries.arrive(ctx, s, name, from, dues[i], 'arrive') end
         done[#done + 1], done[#done + 2] = '+inf', name
       end
     end
-    places.flush(ctx)
-    if done[1] then call('ZADD', ctx.k.retries, unpack(done)) end -- last: where the above raises, all are announced again
+    state.flush(ctx)
+    -- Last: where something above raises, all are announced again.
+    if done[1] then call('ZADD', ctx.k.retries, unpack(done)) end
   end
 
-  -- any_has_ended: whether a retry or a delayed job of any bucket could leave, were its bucket due.
+  -- any_has_ended: whether a retry or a delayed job of any bucket could leave, if its bucket were due.
   function retries.any_has_ended(ctx)
     return call('ZCOUNT', ctx.k.retries, '+inf', '+inf') > 0 or call('ZCOUNT', ctx.k.retries, '-inf', ctx.now_text) > 0
   end
 
-  -- announced: of some buckets, those whose first back-off has ended and which were scheduled for it.
+  -- announced: for each of some buckets, whether its first back-off has ended and it was scheduled for that.
   function retries.announced(ctx, names)
     local yes = {}
     if ctx.has_ended then
@@ -156,37 +162,36 @@ do
     return yes
   end
 
-  -- one_has_ended: whether a retry of a bucket could leave, its delayed jobs aside.
+  -- one_has_ended: whether a retry of a bucket could leave. Its delayed jobs do not count.
   function retries.one_has_ended(ctx, name)
     if ctx.has_retries == false then return false end -- a drain has looked
     local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
     return first ~= nil and first + 0 <= ctx.now
   end
 
-  -- has_ended: whether a retry of a bucket, or a delayed job, could leave, were the bucket due.
+  -- has_ended: whether a retry or a delayed job of a bucket could leave, if the bucket were due.
   function retries.has_ended(ctx, name)
     if ctx.has_retries == false then return false end -- a drain has looked
     local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
     return ends ~= nil and (ends <= ctx.now or ends == huge)
   end
 
-  -- given_up: a submitted job whose turn has come and that was cancelled is gone, and one whose deadline is over is dead, both without a
-  -- slot. Replies whether it was given up; s.parked: it cannot be buried.
+  -- given_up: at its turn, drop a cancelled job, and bury one whose deadline has passed; neither takes a slot. Replies
+  -- whether it was given up; s.parked: it cannot be buried.
   local function given_up(ctx, s, key, job)
     local o = job.options
     local it = ids.of_job(ctx, s.bucket, o)
     if ids.is_cancelled(it) then
       count(ctx, 'cancelled', 1)
     elseif o.deadline_us and o.deadline_us < ctx.now then
-      local entry = { 'bucket', s.bucket, 'job', job.body, 'attempt', max(1, job.attempt - 1), 'id', o.id, 'reason', 'expired' }
-      envelope.add_fields(entry, o)
-      local buried = pcall_redis('XADD', ctx.k.dead, '*', unpack(entry))
-      if base.is_error(buried) then
-        note(ctx, 'refused', ctx.k.dead, base.is_error(buried))
+      local more = {}
+      envelope.add_fields(more, o)
+      local err = dead_entry.add(ctx, s.bucket, job.body, max(1, job.attempt - 1), o.id, 'expired', more)
+      if err then
+        note(ctx, 'refused', ctx.k.dead, err)
         s.parked = true
         return true
       end
-      count(ctx, 'dead', 1)
     else
       return false
     end
@@ -196,8 +201,8 @@ do
     return true
   end
 
-  -- next_one: the job of a bucket that leaves next, of those whose back-off has ended, or nil. What is none of ours is buried,
-  -- and what a newer version stored is left where it is and looked at again later. The second reply is how many were looked at,
+  -- next_one: the next job of a bucket whose back-off has ended, or nil. A text that dripd did not write is buried. A
+  -- text of a newer version is left alone and looked at again later. The second reply is how many texts were read,
   -- where there may be more behind them.
   function retries.next_one(ctx, s)
     local key = ctx.k.retry .. s.bucket
@@ -214,14 +219,12 @@ do
         note(ctx, 'newer', key)
         call('ZADD', key, digits(ctx.now + LOOK_AGAIN_US), text)
       else
-        local buried = pcall_redis('XADD', ctx.k.dead, '*', 'bucket', s.bucket, 'job', text, 'attempt', '1', 'id', '0-0',
-          'reason', 'malformed')
-        if base.is_error(buried) then
-          note(ctx, 'refused', ctx.k.dead, base.is_error(buried))
+        local err = dead_entry.add(ctx, s.bucket, text, '1', '0-0', 'malformed')
+        if err then
+          note(ctx, 'refused', ctx.k.dead, err)
           return nil
         end
         call('ZREM', key, text)
-        count(ctx, 'malformed', 1)
       end
     end
     return nil, LOOKED_AT_MOST
@@ -234,18 +237,18 @@ do
     count(ctx, 'retried', 1)
   end
 
-  -- forget_all: throw away all retries of a bucket. The index is put right by the caller.
+  -- forget_all: delete all retries of a bucket. The caller reconciles the index.
   function retries.forget_all(ctx, name)
     call('UNLINK', ctx.k.retry .. name)
   end
 
-  -- index: write when the first back-off of a bucket ends, or the time of its first delayed job comes, or leave what has ended and was
-  -- announced as it is. Where jobs finish in their order, or did so far, a delayed one may have waited for a retry that is gone: that it has
-  -- come was not announced. Replies whether one has ended.
+  -- index: write when the first back-off of a bucket ends, or the time of its first delayed job comes. An end that has
+  -- passed and was announced is left as it is. Where a bucket is or was `ordered`, a delayed job may have waited for a
+  -- retry that is gone, and its time was not announced. Replies whether one has ended.
   function retries.index(ctx, name, announced)
     local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
     local ends = first and first + 0 or huge
-    -- Where jobs finish in their order a delayed one waits for one that failed, as the queue does.
+    -- In an `ordered` bucket a delayed job waits for a failed one, as the queue does.
     if ends == huge or not record.policy_of(ctx.rec, name).ordered then ends = min(ends, delayed.first_time(ctx, name)) end
     if ends == huge then
       call('ZREM', ctx.k.retries, name)
@@ -260,19 +263,20 @@ do
     return ended
   end
 
-  -- reorder: what applies to a bucket may have changed: it waits for one that failed from now on, or waits for that no more. What was announced
-  -- of one whose jobs finish in their order may not be over; `anew`: the clock may have stepped back since, so it is announced once more.
+  -- reorder: the policy of a bucket may have changed: it may wait for its failed job from now on, or no longer. In an
+  -- `ordered` bucket, what was announced may not have ended. `anew`: the clock may have stepped back since, so it is
+  -- announced once more.
   function retries.reorder(ctx, name, anew)
     local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
     if ends and (ends < huge or record.policy_of(ctx.rec, name).ordered) then retries.index(ctx, name, ends == huge and not anew) end
   end
 
-  -- sweep_bucket: part of the retries of one bucket, from the last that ends to the first that has ended. They are read one by one,
-  -- for each holds its job. `at.rank` keeps where it stands. Replies whether that was all.
+  -- sweep_bucket: sweep a part of the retries of one bucket, from the last end to the first that has passed. They are
+  -- read one by one, because each has its job. `at.rank` is the position. Replies whether that was all.
   local function sweep_bucket(ctx, at)
     local key = ctx.k.retry .. at.bucket
     local card, changed = call('ZCARD', key), false
-    -- What was added since may stand before: as many are looked at again.
+    -- Retries that were added since may be in front: as many are read again.
     local rank = min(card, at.rank + max(0, card - at.card)) - 1
     at.card = card
     for _ = 1, ctx.page do
@@ -285,7 +289,7 @@ do
       local text, latest = found[1], ctx.now + unpack_job(found[1]).delay_us
       ctx.bytes = ctx.bytes + #text
       if found[2] + 0 > latest then
-        call('ZADD', key, digits(latest), text) -- it moves down, and another one stands here
+        call('ZADD', key, digits(latest), text) -- it moves down, and another one has this rank
         changed = true
       else
         rank = rank - 1
@@ -298,8 +302,8 @@ do
     return at.rank <= 0
   end
 
-  -- sweep: a part of the retries of all buckets, after the clock stepped back: no back-off lies further ahead than its own length.
-  -- `at` keeps where it stands. Replies whether that was the last part.
+  -- sweep: after the clock stepped back, limit the back-offs of all buckets, a part in each call: none ends further
+  -- ahead than its own length. `at` is the position. Replies whether that was the last part.
   function retries.sweep(ctx, at)
     if not at.bucket then
       if #at.waiting == 0 then
@@ -311,7 +315,7 @@ do
       end
       at.bucket, at.card = table.remove(at.waiting), 0
       at.rank = 0
-      delayed.go_on_counting(ctx, at, at.bucket)
+      delayed.count_page(ctx, at, at.bucket)
     end
     if sweep_bucket(ctx, at) then
       retries.reorder(ctx, at.bucket, true)

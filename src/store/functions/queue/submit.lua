@@ -1,30 +1,29 @@
--- needs: base, base.call, base.names, pace.rate, policy.chain, policy.record, queue.delayed, queue.envelope,
---   queue.gate, queue.ids, queue.places, queue.push, queue.rejected, queue.retries, route.routes, tree.budget,
---   tree.waiting
--- The door with options: submit, and what can be asked and done about a submitted job by its id: find and cancel.
+-- needs: base, base.names, context, pace.rate, policy.chain, policy.record, queue.delayed, queue.envelope,
+--   queue.gate, queue.ids, queue.push, queue.rejected, queue.retries, state, state.waiting, tree.budget
+-- Submit: push a job with options; find and cancel one submitted job by its id.
 
 local submit = {}
 do
-  local refuse, whole, digits = base.refuse, base.whole, base.digits
+  local refuse, integer, digits = base.refuse, base.integer, base.digits
 
-  local LONGEST_MS = 366 * 86400000 -- of a delay and of a deadline
+  local LONGEST_MS = 366 * 86400000 -- the longest delay, and deadline
   local COST_MOST = 100000
   local HEADERS_MOST, HEADERS_BYTES = 8, 1024
-  local SUBMITS_MOST = 100  -- in a call
-  local WORDS_MOST = 40     -- of a job: more cannot be right, and what is wrong stands in the first ones
+  local SUBMITS_MOST = 100 -- jobs in a call
+  local WORDS_MOST = 40 -- words that are read of a job: more cannot be right, and the first ones have an error
   local SIBLINGS_MOST = 100 -- children of a budget whose weights are read for an estimate
 
   local upper
   at_first_call[#at_first_call + 1] = function() upper = string.upper end
 
-  -- ---- what was asked for ----
+  -- ---- options ----
 
   local function number_of(text, least, most)
-    local n = whole(text)
+    local n = integer(text)
     return n and n >= least and n <= most and n or nil
   end
 
-  -- add_header: one more header. Replies why it cannot be, or nil.
+  -- add_header: add a header. Replies why it cannot be added, or nil.
   local function add_header(headers, name, value)
     if not name or not value then return 'HEADER needs a name and a value' end
     if name == '' or find(name, '[^a-z0-9-]') then return 'HEADER needs a name of a-z, 0-9 and -, not "' .. names.as_text(name, 50) .. '"' end
@@ -39,7 +38,7 @@ do
     headers[#headers + 1], headers[#headers + 2] = name, value
   end
 
-  -- What each option takes: its values are put into `o`; the reply is why that cannot be, or nil.
+  -- How each option is read: its value is put into `o`; replies why it cannot be, or nil.
   local OPTIONS = {
     ID = function(o, text)
       if not text or not envelope.is_id(text) then return 'ID needs 1 to 200 bytes of ! to ~' end
@@ -51,7 +50,7 @@ do
       if o.at_ms then return 'DELAY and AT exclude each other' end
     end,
     AT = function(o, text)
-      o.at_ms = whole(text)
+      o.at_ms = integer(text)
       if not o.at_ms then return 'AT needs whole milliseconds since 1970' end
       if o.delay_ms then return 'AT and DELAY exclude each other' end
     end,
@@ -65,9 +64,9 @@ do
     end,
   }
 
-  -- options_of: what follows the job, or nil and the error.
+  -- options_of: the options after the job, or nil and the error.
   local function options_of(args)
-    local o, i, said = { headers = {} }, 2, {}
+    local o, i, given = { headers = {} }, 2, {}
     while i <= #args do
       local option, why = upper(args[i]), nil
       if option == 'HEADER' then
@@ -75,10 +74,10 @@ do
         i = i + 1
       elseif not OPTIONS[option] then
         why = '"' .. names.as_text(args[i], 50) .. '" is none of ID, DELAY, AT, TTL, COST and HEADER'
-      elseif said[option] then
+      elseif given[option] then
         why = option .. ' is given twice'
       else
-        said[option] = true
+        given[option] = true
         why = OPTIONS[option](o, args[i + 1])
       end
       if why then return nil, refuse('BADARG', why) end
@@ -88,7 +87,7 @@ do
     return o
   end
 
-  -- time_of: when a delayed job may leave; nil for one that need not wait; or nil and the error.
+  -- time_of: when a delayed job may leave; nil for a job without delay; or nil and the error.
   local function time_of(ctx, o)
     local at = o.delay_ms and ctx.now + o.delay_ms * 1000 or o.at_ms and o.at_ms * 1000
     if not at or at <= ctx.now then return nil end
@@ -96,9 +95,10 @@ do
     return at
   end
 
-  -- ---- what becomes of it ----
+  -- ---- verdicts ----
 
-  -- leaves: when the n-th job of a bucket could leave at the earliest, in ms, and which node decides that.
+  -- leaves: the earliest time at which the n-th job of a bucket could leave, in ms from now, and the node that decides
+  -- it.
   local function leaves(ctx, s, due, n)
     local p, eta, by = s.p, rate.eta_ms(s.p, due, ctx.now, n), s.bucket
     if p.parent then
@@ -108,7 +108,8 @@ do
     return eta, by
   end
 
-  -- weights: the weights of what waits for a share of a budget, a bucket aside, all together. Of many only the first are read.
+  -- weights: the sum of the weights of a budget's waiting children, without this bucket. Of many children only the
+  -- first are read, and the sum is extrapolated.
   local function weights(ctx, parent, name)
     local key, sum, n = waiting.key(ctx, parent), 0, 0
     for _, member in ipairs(call('ZRANGE', key, '0', SIBLINGS_MOST - 1)) do
@@ -120,13 +121,13 @@ do
     return sum / n * (call('ZCARD', key) - 1)
   end
 
-  -- expected_ms: when the n-th job of a bucket is expected to leave: in the share that its bucket has beside those that wait with it for the
-  -- same budget, and no earlier than its turns at its route, where buckets are held for that.
+  -- expected_ms: when the n-th job of a bucket is expected to leave, by the share of its bucket among those that wait
+  -- for the same budget, and no earlier than its turns at its route, where buckets are held.
   local function expected_ms(ctx, s, n, eta)
     local p = s.p
     local up = p.parent and budget.get(ctx, p.parent).p
     if ctx.held ~= '' then -- its route may hold it: then it gets a turn in each round
-      local turn_us, round_us = routes.turn_us(ctx, s)
+      local turn_us, round_us = waiting.turn_us(ctx, s)
       eta = max(eta, ceil((turn_us + (n - 1) * round_us) / 1000))
     end
     if not up or not up.count then return eta end
@@ -134,16 +135,17 @@ do
     return max(eta, ceil(n * up.period_us / up.count * (others + p.weight) / p.weight / 1000))
   end
 
-  -- answer: the nine values of a verdict: those of drip_push, then the verdict, the id, when the job is expected to leave, and who decides that.
-  local function answer(s, verdict, told)
-    local eta = told.eta or -1
+  -- answer: the nine values of a verdict: those of drip_push, then the verdict, the id, when the job is expected to
+  -- leave, and the node that decides it.
+  local function answer(s, verdict, more)
+    local eta = more.eta or -1
     return {
-      told.accepted or 0, told.depth or s.len, s.p.capacity, told.retry or -1, eta, verdict, told.id or '', told.expected or eta,
-      told.by or s.bucket,
+      more.accepted or 0, more.depth or s.len, s.p.capacity, more.retry or -1, eta, verdict, more.id or '', more.expected or eta,
+      more.by or s.bucket,
     }
   end
 
-  -- duplicate: this id was accepted before. Nothing is changed.
+  -- duplicate: this id was accepted before. Nothing changes.
   local function duplicate(ctx, s, o)
     context.count(ctx, 'duplicates', 1)
     local it = ids.find(ctx, s.bucket, o.id)
@@ -151,7 +153,7 @@ do
     return answer(s, 'duplicate', { accepted = 1, eta = eta, id = o.id })
   end
 
-  -- slowest: the gate that lets nobody in for the longest, and for how long; nil where all let one in.
+  -- slowest: the gate with the longest wait, and that wait; nil where all gates let a job in.
   local function slowest(gates)
     local wait, name = -1, nil
     for _, one in ipairs(gates) do
@@ -161,8 +163,10 @@ do
     return name, wait
   end
 
-  -- refusal: why a job is not accepted: a verdict and what is told with it; nil: it is.
-  --   at     when it may leave, nil: at once           due   that of its bucket, were it accepted      depth   of where it would wait
+  -- refusal: why a job is not accepted: a verdict and its details; nil: it is accepted.
+  --   at     when it may leave, nil: at once
+  --   due    the due of its bucket, if it were accepted
+  --   depth  of the jobs where it would wait
   local function refusal(ctx, s, gates, o, at, due, depth)
     local p, own = s.p, at and depth or nil
     if depth >= p.capacity and (at or not p.drop_oldest) then
@@ -179,15 +183,15 @@ do
     if name then return 'gated', { depth = own, retry = wait, by = name } end
   end
 
-  -- turn_down: a job is not accepted. What plain pushes left above the level is cut, as by every push.
-  local function turn_down(ctx, s, verdict, told)
+  -- turn_down: refuse a job. Plain pushes above the allowance are cut, as in every push.
+  local function turn_down(ctx, s, verdict, more)
     push.count_refused(ctx, s, 1)
     if verdict ~= 'full' then context.count(ctx, verdict, 1) end
-    push.stand(ctx, s)
-    return answer(s, verdict, told)
+    push.enter(ctx, s)
+    return answer(s, verdict, more)
   end
 
-  -- stored: a job with its options as it is stored, under an id.
+  -- stored: a job with its options as it is stored. It gets an id where it has none.
   local function stored(ctx, o, at, job)
     if not ctx.magic then
       ctx.magic = envelope.make_magic(ctx.id, ctx.now_text)
@@ -205,11 +209,11 @@ do
     local eta, by = leaves(ctx, s, due, s.len)
     local expected = expected_ms(ctx, s, s.len, eta)
     ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'q', ctx.now + eta * 1000)
-    push.stand(ctx, s)
+    push.enter(ctx, s)
     return answer(s, 'queued', { accepted = 1, eta = eta, expected = expected, id = o.id, by = by })
   end
 
-  -- put_aside: a job waits for its time.
+  -- put_aside: a delayed job waits for its time.
   local function put_aside(ctx, s, gates, o, at, due, depth, job)
     gate.charge(gates, 1)
     local eta, by = leaves(ctx, s, max(at, due), 1)
@@ -217,16 +221,18 @@ do
     local earlier = retries.expect(ctx, s.bucket, at)
     ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'd', ctx.now + eta * 1000)
     context.count(ctx, 'delayed', 1)
-    push.stand(ctx, s)
-    if earlier and at < places.first_due(ctx) then context.wake(ctx.k) end
+    push.enter(ctx, s)
+    if earlier and at < state.first_due(ctx) then context.wake(ctx.k) end
     return answer(s, 'delayed', { accepted = 1, depth = depth + 1, eta = eta, id = o.id, by = by })
   end
 
   -- drip_submit: put one job with options into a bucket. It never dispatches.
   -- keys   <prefix>:queue:<bucket>
   -- args   job [ID id] [DELAY ms | AT unix_ms] [TTL ms] [COST n] [HEADER name value] ...
-  -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1, verdict, id ('' when refused), expected_ms or -1, by }
-  --        verdict: queued, delayed, duplicate (nothing was changed), full, late, gated; by: the bucket, budget or gate that decides
+  -- reply  { accepted, depth, capacity, retry_after_ms or -1, eta_ms or -1, verdict, id ('' when refused), expected_ms
+  --        or -1, by }
+  --        verdict: queued, delayed, duplicate (nothing was changed), full, late, gated; by: the bucket, budget or gate
+  --        that decides
   -- errors BADBUCKET BADARG TOOLARGE WRONGTYPE OOM; nothing is changed
   -- cost   O(log n)
   function submit.submit(redis_keys, args, now_us)
@@ -248,16 +254,16 @@ do
     o.ttl_ms = o.ttl_ms or p.ttl_us and p.ttl_us / 1000
     if o.id and ids.is_remembered(ctx, name, p, o.id) then return duplicate(ctx, s, o) end
     local due, depth = push.reckoned(ctx, s, push.begun_due(ctx, s)), at and delayed.count(ctx, name) or s.len
-    local verdict, told = refusal(ctx, s, gates, o, at, due, depth)
+    local verdict, more = refusal(ctx, s, gates, o, at, due, depth)
     -- checks end here
-    rejected.settle(ctx, s)
-    if verdict then return turn_down(ctx, s, verdict, told) end
+    rejected.trim_to_capacity(ctx, s)
+    if verdict then return turn_down(ctx, s, verdict, more) end
     context.count(ctx, 'pushed', 1)
     if at then return put_aside(ctx, s, gates, o, at, due, depth, job) end
     return queue_up(ctx, s, gates, o, job)
   end
 
-  -- drip__post: put one job into a bucket that tells a time if the bucket asks for one: with a `ttl` it is submitted, else pushed.
+  -- drip__post: put one job into a bucket. Where the bucket has a `ttl` the job is submitted, else pushed.
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us, job
   -- reply  as drip_submit, or as drip_push
@@ -270,17 +276,19 @@ do
     return submit.submit(redis_keys, job, args[1])
   end
 
-  -- drip_submit_all: submit several jobs to a bucket, one after the other. Each is judged by itself. It is what `dripd push` calls.
+  -- drip_submit_all: submit several jobs to a bucket, one after the other, each with its own verdict. `dripd push`
+  -- calls it.
   -- keys   <prefix>:queue:<bucket>
-  -- args   "1": stop at the first that finds no room or is kept out by a gate | "0"; then of each job how many words it has, the job
-  --        and its options as drip_submit takes them; at most 100 jobs
-  -- reply  { what drip_submit replies, ... } as far as it came; the last one may be { an error, as a text }: as an error it would stand for all
+  -- args   "1": stop at the first job that is full or gated | "0"; then for each job its number of words, the job and
+  --        its options as drip_submit takes them; at most 100 jobs
+  -- reply  { what drip_submit replies, ... } as far as it came; the last one may be { an error, as a text }: a real
+  --        error would replace the whole reply
   -- errors BADARG TOOMANY; nothing is changed
   -- cost   O(jobs log n)
   function submit.all(redis_keys, args, now_us)
     local stops, calls, i = args[1] == '1', {}, 2
     while i <= #args do
-      local n = whole(args[i])
+      local n = integer(args[i])
       if not n or n < 1 or i + n > #args then return refuse('BADARG', 'of each job its number of words is needed, and so many words') end
       if #calls == SUBMITS_MOST then return refuse('TOOMANY', 'at most ' .. SUBMITS_MOST .. ' jobs a call; split the push') end
       calls[#calls + 1] = { unpack(args, i + 1, i + min(n, WORDS_MOST)) }
@@ -297,7 +305,7 @@ do
 
   -- ---- one job, by its id ----
 
-  -- read_one: the state of the bucket and the id that a call is about, or nil and the error.
+  -- read_one: the context, the bucket and no error for a call about one id; or nil and the error in the third reply.
   local function read_one(redis_keys, args, now_us)
     local id = args[1]
     if #args ~= 1 or not envelope.is_id(id) then return nil, nil, refuse('BADARG', 'one id is needed: 1 to 200 bytes of ! to ~') end
@@ -306,7 +314,7 @@ do
     return ctx, s, err
   end
 
-  -- drip_cancel: a job that waits is not to leave: it is dropped when its turn comes, without a slot. Until then it takes up room.
+  -- drip_cancel: cancel a waiting job: it is dropped at its turn, without taking a slot. Until then it takes up room.
   -- keys   <prefix>:queue:<bucket>
   -- args   id
   -- reply  1 it will not leave: it is cancelled, or was dropped before; 2 it has left already; 0 it is not known
@@ -326,11 +334,12 @@ do
 
   local STATES = { q = 'queued', d = 'delayed', r = 'retrying' }
 
-  -- drip_find: how things stand with a job.
+  -- drip_find: where a submitted job is.
   -- keys   <prefix>:queue:<bucket>
   -- args   id
-  -- reply  { queued, delayed, retrying, left (dispatched, or gone otherwise) or unknown; eta_ms: what was answered at the accept, less the time
-  --        since, or until its back-off ends; -1: it waits no more; attempt: which one comes next, 0: none that is known }
+  -- reply  { queued, delayed, retrying, left (dispatched, or gone otherwise) or unknown; eta_ms: the estimate at the
+  --        accept less the time since, or until its back-off ends; -1: it waits no more; attempt: the number of the
+  --        next one, 0: not known }
   -- errors BADBUCKET BADARG WRONGTYPE
   -- cost   O(1)
   function submit.find(redis_keys, args, now_us)

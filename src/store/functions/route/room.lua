@@ -1,58 +1,65 @@
--- needs: base, base.call, base.keys, policy.record, route, route.forward
--- Rooms: how many more jobs a route takes now. What lies undelivered in a route is kept as short in time as its workers are fast: what
--- waits, waits in its bucket, where its rate, its share, its order and its pauses still hold. The cure is that of bufferbloat: the age is
--- bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of Linux (Herbert 2011).
+-- needs: base, base.keys, context, policy.forward, policy.record, route
+-- Rooms: how many more jobs a route takes now. The undelivered jobs of a route are kept few, so that workers reach them
+-- soon. Other jobs wait in their buckets, where their rate, share, order and pause still apply. This is the cure for
+-- bufferbloat: the age is bounded as in CoDel (Nichols and Jacobson 2012), the number as in the byte queue limits of
+-- Linux (Herbert 2011).
 --
--- A job is *undelivered* while no worker has read it; in a list, while it is there. The *age* of a route is how long ago the oldest of
--- them left its bucket. Nothing leaves a bucket for a route
+-- A job is *undelivered* while no worker has read it; in a list, while it is there. The *age* of a route is how long
+-- ago its oldest undelivered job left its bucket. No job leaves a bucket for a route
 --   R1  while its age is over its `ready_window`
---   R2  while its *limit* of jobs are undelivered. It starts at 8. While buckets are held (queue/places) the route is looked at every 20 ms:
---       where a look finds it empty the limit doubles, and the next look follows at once; where the age is over the window it falls to
---       limit * window / age, once a window. Where nothing was held for a second it starts anew
---   and while limits.max_ready are undelivered. With the window "off" that alone.
+--   R2  while its *limit* of jobs are undelivered. The limit starts at 8. While buckets are held (state) the route is
+--       looked at every 20 ms. Where a look finds it empty the limit doubles, and the next look follows at once. Where
+--       the age is over the window the limit falls to limit * window / age, once a window. Where no bucket was held for
+--       a second it starts anew
+--   and while limits.max_ready are undelivered. With the window "off" only this applies.
 --
--- A room `r` is remembered between calls:
---   stream, forward        its key; at which list (route/forward), or nil
---   sent, counted          jobs that entered since this memory began, and how many of those the figures know of (base/call)
+-- The fields of a room, `r`, which is remembered between calls:
+--   stream, forward        its key; where it forwards, its list (policy/forward), or nil
+--   sent, counted          jobs that entered since this memory began, and how many of those are in the figures
+--   (context)
 --   left                   how many more may enter, as far as is known
---   base                   the length of its stream when that was known, less `sent`: longer, somebody else has written to it
+--   base                   the length of its stream at the last look, less `sent`: where it is longer, others have
+--                          written to it
 --   since_us               no undelivered job left its bucket before then: its age is at most now - since_us
 --   looked, looked_us      in which call it was looked at closely, and when it was looked at
 --   limit, cut_us, held_us   of R2: the limit, when it fell, when a bucket was last held
---   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before that
+--   oldest_us, oldest_after  of a stream: when its oldest undelivered job left, and the last delivered entry before
+--   that
 --   marks                  of a list: how many jobs had been sent when (`mark`)
 --   is_shared              of a list: others push into it too, and it was not empty since
---   lefts, turned_us       when the buckets that are held again and again had their last turn (`turn_of`), and when any was held; it is forgotten where
---                          none was for a second
+--   lefts, turned_us       when buckets that are held again and again had their last turn (`rank_of`), and when any was
+--   last held; `lefts` is forgotten where none was for a second
+--   ranks                  in a call: the ranks of the held buckets that have their turns in it
+--   taken_most             the highest number of taken jobs that was replied (view/routes)
 --   samples                how many jobs its workers had taken when, for their pace (`taken_by`)
--- It is believed for as long as its numbers prove that nothing is over a bound, for 100 ms at most, and never from before another server may
--- have been at work (`trusted_us`, base/memory). Otherwise the route is looked at.
+-- A room is believed while its numbers prove that no bound is exceeded, for 100 ms at most, and never from before
+-- another server may have written (`trusted_us`, context/memory). Otherwise the route is looked at.
 
 local room = {}
 do
-  local is_error, whole, note = base.is_error, base.whole, context.note
+  local is_error, integer, note = base.is_error, base.integer, context.note
 
-  local START = 8              -- the limit of a route of which nothing is known
-  local ANEW_US = 1000000      -- without a held bucket for so long the limit starts anew
-  local BELIEVED_US = 100000   -- after so long a route is looked at again
-  local LEFTS_MOST = 20000     -- buckets whose last turn is remembered
-  local MARKS = 16             -- marks of a list in one window, about
-  local SAMPLE_US = 1000000    -- how often it is noted what was taken
-  local PACE_US = 10000000     -- the pace of workers is that of so long
+  local START = 8 -- the limit of a route of which nothing is known
+  local ANEW_US = 1000000 -- after so long without a held bucket the limit starts anew
+  local BELIEVED_US = 100000 -- after so long a route is looked at again
+  local LEFTS_MOST = 20000 -- buckets whose last turn is remembered
+  local MARKS = 16 -- marks of a list in one window, about
+  local SAMPLE_US = 1000000 -- how often the number of taken jobs is noted
+  local PACE_US = 10000000 -- the pace of workers is measured over so long
 
-  local function fresh(stream)
+  local function new(stream)
     return {
       stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge, limit = START, cut_us = -huge,
-      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false, gone = 0, lefts = nil, left_count = 0, samples = {}, call = 0, looked = 0, to = nil,
+      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false, gone = 0, lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
 
-  -- of_memory: the room of a route as it is remembered; made where it is not. `f` is its entry, where it forwards.
+  -- of_memory: the remembered room of a route; made where there is none. `f` is its entry, where it forwards.
   local function of_memory(ctx, name, f)
     local rooms = ctx.memory.rooms
     local r, to = rooms[name], f and f.to
     if not r or r.to ~= to then -- its jobs go elsewhere now
-      r = fresh(keys.ready(ctx.space, name))
+      r = new(keys.ready(ctx.space, name))
       rooms[name] = r
     end
     r.entry, r.to = f, to
@@ -68,12 +75,12 @@ do
 
   -- ---- the age ----
 
-  -- left_at: when the job of an entry left its bucket; of one that somebody else put there, when he did.
+  -- left_at: when the job of an entry left its bucket; for an entry that somebody else added, when that was.
   local function left_at(ctx, entry)
     local fields = entry[2]
     for i = 1, #fields, 2 do
       if fields[i] == 'job' then ctx.bytes = ctx.bytes + #fields[i + 1] end
-      local at = fields[i] == 'at_us' and whole(fields[i + 1])
+      local at = fields[i] == 'at_us' and integer(fields[i + 1])
       if at then return at end
     end
     return match(entry[1], '^%d+') * 1000
@@ -86,8 +93,8 @@ do
     return max(0, ctx.now - (is_known or left_at(ctx, oldest)))
   end
 
-  -- find_oldest: when the oldest undelivered job of a stream left. Replies whether there is one. The entry is read whole, so it is read
-  -- once.
+  -- find_oldest: find when the oldest undelivered job of a stream left. Replies whether there is one. The whole entry
+  -- must be read, so it is read once.
   local function find_oldest(ctx, r, group)
     local after = group and group['last-delivered-id'] or ''
     if r.oldest_after ~= after then
@@ -95,13 +102,13 @@ do
       if not entry then return false end
       r.oldest_us, r.oldest_after = left_at(ctx, entry), after
     end
-    r.oldest_us = min(r.oldest_us, ctx.now) -- one that is ahead of the clock ages from now on
+    r.oldest_us = min(r.oldest_us, ctx.now) -- a job from after now counts as one from now
     r.since_us = r.oldest_us
     return true
   end
 
-  -- mark: so many jobs had been sent to a list by now. The first in a list is as old as the first mark that it is not older than; what was
-  -- there before this server knew of it counts as sent just then.
+  -- mark: note how many jobs had been sent to a list by now. The first job in a list is as old as the first mark that
+  -- covers it. Jobs that were there before this server knew of the list count as sent just then.
   local function mark(ctx, r, window)
     local marks = r.marks
     local last = marks[#marks]
@@ -109,7 +116,7 @@ do
   end
 
   local function find_first_of_list(ctx, r, length)
-    local marks, gone = r.marks or {}, r.sent - length -- so many of those that were sent are there no more
+    local marks, gone = r.marks or {}, r.sent - length -- so many of the sent jobs have been taken
     if length == 0 then r.is_shared = false elseif r.marks and gone < r.gone then r.is_shared = true end
     r.marks, r.gone = marks, gone
     while marks[1] and marks[1].upto <= gone do table.remove(marks, 1) end
@@ -129,7 +136,7 @@ do
 
   -- ---- looking ----
 
-  -- taken_by: so many jobs of a route were taken by now, as far as this memory goes back.
+  -- taken_by: note how many jobs of a route were taken by now, since this memory began.
   local function taken_by(ctx, r, undelivered)
     local samples, now = r.samples, ctx.now
     local last = samples[#samples]
@@ -140,8 +147,8 @@ do
     r.samples = samples
   end
 
-  -- pace_of: how many jobs workers took in how long, over the last ten seconds; nil where that is not known. Where it is not told how many are
-  -- undelivered now, it is as of the last sample.
+  -- pace_of: how many jobs workers took in how long, over the last ten seconds; nil where that is not known. Without
+  -- `undelivered`, the number of undelivered jobs now, the reply is as of the last sample.
   function room.pace_of(ctx, name, undelivered)
     local r = ctx.memory.rooms[name]
     local samples = r and r.samples or {}
@@ -153,7 +160,7 @@ do
     return max(0, last.taken - first.taken), last.at - first.at
   end
 
-  -- limit_of: the limit of a route as it is now.
+  -- limit_of: the limit of a route now.
   function room.limit_of(ctx, name)
     local r = ctx.memory.rooms[name]
     if not room.window_of(ctx, name) or r and r.is_shared then return ctx.limits.max_ready end
@@ -161,7 +168,8 @@ do
     return min(is_known and r.limit or START, ctx.limits.max_ready)
   end
 
-  -- learn: what a look has found: so many undelivered jobs. `is_held_look`: buckets wait, and are to have their turns.
+  -- learn: use what a look has found: the number of undelivered jobs. `is_held_look`: held buckets are to have their
+  -- turns.
   local function learn(ctx, name, r, undelivered, is_held_look)
     local now, window, most = ctx.now, room.window_of(ctx, name), ctx.limits.max_ready
     r.doubled = false
@@ -183,8 +191,8 @@ do
     taken_by(ctx, r, undelivered)
   end
 
-  -- look_at_list: look at a route that forwards. Of a list that others push into as well nobody can tell which jobs are whose, nor how old they are:
-  -- there limits.max_ready bounds its length, and nothing else does.
+  -- look_at_list: look at a route that forwards. Where others push into its list too, nobody can tell whose the jobs
+  -- are, nor how old. Then only limits.max_ready bounds its length.
   local function look_at_list(ctx, name, r, is_held_look)
     local at, length, key, _, err = forward.look(r.entry, ctx.k)
     r.stream, r.forward, r.length = at.to, at, length
@@ -197,20 +205,20 @@ do
     end
   end
 
-  -- make_stream: an empty stream may be missing. Replies an error, or nil.
+  -- make_stream: create a stream that is missing; an empty one exists. Replies an error, or nil.
   local function make_stream(ctx, name, r)
     if call('EXISTS', r.stream) == 0 then return route.make(ctx.space, name) end
     if not record.names_route(ctx.rec, name) then
-      call('SADD', ctx.k.routes, name) -- one that only operators have set: the reaper lets go of it while it is empty
+      call('SADD', ctx.k.routes, name) -- only operators have set this route: the reaper forgets it while it is empty
     end
   end
 
-  -- look_at_stream: look at a route that has a ready stream, of this length.
+  -- look_at_stream: look at a route with a ready stream of this length.
   local function look_at_stream(ctx, name, r, length, is_held_look)
     local undelivered, window = length, room.window_of(ctx, name)
     if r.looked_us < ctx.memory.trusted_us then r.since_us, r.oldest_after = -huge, nil end
-    -- The length is a cheap upper bound of what is undelivered: with the window off the group is asked only where that is not enough, or buckets are
-    -- held, for it says how many of them have their turns.
+    -- The length is a cheap upper bound of what is undelivered. With the window off the group is read only where that
+    -- bound is not enough, or where buckets are held: then the number decides how many of them have their turns.
     if length > 0 and (window or is_held_look or length >= ctx.limits.max_ready) then
       local group = route.group_of(r.stream)
       if not group then route.make(ctx.space, name) end
@@ -218,7 +226,7 @@ do
       local is_over = window and (ctx.now - r.since_us > window or ctx.now < r.since_us or undelivered >= r.limit)
       if undelivered > 0 and is_over and not find_oldest(ctx, r, group) then undelivered = 0 end
     elseif length > 0 then
-      r.looked = 0 -- where that does not prove enough, it is looked at once more
+      r.looked = 0 -- where the length does not prove enough, the group is read later
     end
     if undelivered == 0 then r.since_us = ctx.now end
     r.base = length - r.sent
@@ -242,7 +250,7 @@ do
 
   local function length_of(r) return not r.entry and pcall_redis('XLEN', r.stream) or nil end
 
-  -- proves: whether what is known of a stream of this length says that it takes one more.
+  -- proves: whether what is known of a stream of this length proves that it takes one more job.
   local function proves(ctx, name, r, length)
     local now = ctx.now
     if r.left <= 0 or now < r.looked_us or now - r.looked_us > BELIEVED_US or r.looked_us < ctx.memory.trusted_us then return false end
@@ -251,8 +259,8 @@ do
     return type(length) == 'number' and length > 0 and length <= r.base + r.sent
   end
 
-  -- of: how many more jobs a route takes now: `left` of what it replies. While buckets are held for it, it takes none but theirs
-  -- (`for_held`).
+  -- of: the room of a route: `left` is how many more jobs it takes now. While buckets are held for it, it takes only
+  -- theirs (`for_held`).
   -- reads   the stream      writes  the stream and its group where they are missing
   -- cost    1 call a route, 2 where it is empty or near a bound, and the bytes of one job where its workers are behind
   function room.of(ctx, name)
@@ -268,12 +276,13 @@ do
     return r
   end
 
-  -- for_held: the same for the buckets that are held, if any is. Afterwards, where any are left (`close`), it takes no others in this call.
+  -- for_held: the room of a route for the buckets that are held, if any is. Where some stay held (`close`), it takes no
+  -- other jobs in this call.
   function room.for_held(ctx, name, is_any_held)
     local r = of_memory(ctx, name, forward.of(ctx.rec, name))
     ctx.rooms[name], r.call = r, ctx.calls
     if is_any_held then
-      if ctx.now - r.turned_us > ANEW_US then r.lefts, r.left_count = nil, 0 end
+      if ctx.now - r.turned_us > ANEW_US or ctx.now < r.turned_us then r.lefts, r.left_count = nil, 0 end
       r.turned_us = ctx.now
     end
     look(ctx, name, r, length_of(r), true)
@@ -284,7 +293,7 @@ do
     r.left, r.looked = 0, ctx.calls
   end
 
-  -- count: what entered in this call is counted from now on.
+  -- count: add the jobs that entered in this call to the figures.
   function room.count(ctx)
     for name, r in pairs(ctx.rooms) do
       local n = r.sent - r.counted
@@ -299,21 +308,32 @@ do
 
   -- ---- turns of held buckets ----
 
-  -- turn_of: the rank of a bucket among those that are held: when its last job left, or its first one came. It is known of those that had a
-  -- turn since buckets are held; of the others its due stands for it.
-  function room.turn_of(ctx, s)
+  -- rank_of: the rank of a bucket among the held ones: when its last job left, or its first one came. That is known of
+  -- buckets that had a turn since buckets are held, with no second without any; for others it is the due.
+  function room.rank_of(ctx, s)
     local r = ctx.memory.rooms[s.p.route]
-    return r and r.lefts and r.lefts[s.bucket] or min(s.due, ctx.now)
+    local is_known = r and r.lefts and ctx.now >= r.turned_us and ctx.now - r.turned_us <= ANEW_US
+    return is_known and r.lefts[s.bucket] or min(s.due, ctx.now)
   end
 
-  -- had_turn: a held bucket had its turn. came_anew: one that had no work has some.
-  function room.had_turn(ctx, r, name)
+  -- note_grant: a held bucket of this rank has its turn.
+  -- restore_rank: no job of it left, because a budget above does not admit it: it keeps its rank, or it would fall
+  -- behind its siblings each time.
+  -- forget_rank: a bucket without work has some.
+  function room.note_grant(ctx, r, name, rank)
     if not r.lefts or r.left_count >= LEFTS_MOST then r.lefts, r.left_count = {}, 0 end
     if not r.lefts[name] then r.left_count = r.left_count + 1 end
     r.lefts[name] = ctx.now
+    if not r.ranks then r.ranks = {} end
+    r.ranks[name] = rank
   end
 
-  function room.came_anew(ctx, name, p)
+  function room.restore_rank(r, name)
+    local rank = r.ranks and r.ranks[name]
+    if rank and r.lefts[name] then r.lefts[name] = rank end
+  end
+
+  function room.forget_rank(ctx, name, p)
     local r = ctx.held ~= '' and ctx.memory.rooms[p.route]
     if r and r.lefts and r.lefts[name] then r.lefts[name], r.left_count = nil, r.left_count - 1 end
   end

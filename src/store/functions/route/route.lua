@@ -1,14 +1,16 @@
--- needs: base, base.keys, route.forward
--- Routes: the ready streams, and the lists that others work on (route/forward). How many jobs each still takes is in route/room.
+-- needs: base, base.keys, base.names, policy.forward
+-- Routes: the ready streams, and the lists that other workers serve (policy/forward). How many more jobs a route takes
+-- is in route/room.
 
 local route = {}
 do
   local is_error = base.is_error
 
-  local LAST_ID = '18446744073709551615-18446744073709551615' -- there is none after it, and Redis takes it for no beginning of a range
+  -- No id follows it, and Redis does not take it as the beginning of a range.
+  local LAST_ID = '18446744073709551615-18446744073709551615'
 
-  -- make: see that a route's stream and its group exist. Called only inside functions that may run when memory is full, or a
-  -- full Redis could never be emptied. Replies an error, or nil.
+  -- make: create a route's stream and its group, where they are missing. Only functions that may run when memory is
+  -- full call it: otherwise a full Redis could never be emptied. Replies an error, or nil.
   function route.make(space, name)
     local made = pcall_redis('XGROUP', 'CREATE', keys.ready(space, name), 'workers', '0', 'MKSTREAM')
     local err = is_error(made)
@@ -16,14 +18,21 @@ do
     call('SADD', keys.of(space).routes, name)
   end
 
-  -- refuse: the refusal of what needs a stream that could not be made.
+  -- add: put a job into a ready stream. The fields of an entry are spelled only here; `...` are further ones, names and
+  -- values by turns. Replies the id of the entry, or an error as pcall has it.
+  function route.add(stream, bucket, job, attempt, due_text, now_text, lease, ...)
+    return pcall_redis('XADD', stream, '*', 'bucket', bucket, 'job', job, 'attempt', attempt, 'due_us', due_text, 'at_us', now_text,
+      'lease_ms', lease, ...)
+  end
+
+  -- refuse: the refusal where a stream is needed that could not be made.
   function route.refuse(space, name, err)
     local key = keys.ready(space, name)
     if find(err, 'WRONGTYPE', 1, true) then return base.wrong_type(key, 'stream') end
     return base.refuse('WRONGTYPE', 'route ' .. name .. ' has no stream ' .. key .. ': ' .. err)
   end
 
-  -- by_name: what Redis lists as name, value, name, value, ….
+  -- by_name: a table from a reply of Redis with names and values by turns.
   local function by_name(list)
     local fields = {}
     for i = 1, #list, 2 do fields[list[i]] = list[i + 1] end
@@ -38,78 +47,71 @@ do
     end
   end
 
-  -- Two subcommands of XGROUP lose jobs in the wrong hands, so `dripd acl` grants them to nobody: for a daemon of that role what they are
-  -- for is left undone. Once refused they are not tried again.
-  local may_mend = true
+  -- Two subcommands of XGROUP can lose jobs in the wrong hands, so `dripd acl` grants them to nobody. For a daemon with
+  -- such a role the repairs that need them are left out. Once refused they are not tried again.
+  local may_move_groups = true
   local own_moves = 0 -- how often these functions called XGROUP SETID
 
-  local function mended(reply)
+  local function note_permission(reply)
     local err = is_error(reply)
-    may_mend = not (err and base.is_refused(err))
+    may_move_groups = not (err and base.is_refused(err))
   end
 
-  -- set_delivered: the group's last delivered id is another one from now on.
+  -- set_delivered: set the group's last delivered id.
   local function set_delivered(stream, ...)
-    mended(pcall_redis('XGROUP', 'SETID', stream, 'workers', ...))
-    if may_mend then own_moves = own_moves + 1 end
+    note_permission(pcall_redis('XGROUP', 'SETID', stream, 'workers', ...))
+    if may_move_groups then own_moves = own_moves + 1 end
   end
 
-  -- foreign_moves: how often others called XGROUP SETID on this server, whatever the stream. It falls where the server's figures are reset, and is
-  -- always 0 where it may not be asked for.
+  -- foreign_moves: how often others called XGROUP SETID on this server, for any stream. The number falls where the
+  -- server's figures are reset, and is 0 where the caller may not ask.
   function route.foreign_moves()
     local figures = pcall_redis('INFO', 'commandstats')
     if is_error(figures) then return 0 end
     return (tonumber(match(figures, 'cmdstat_xgroup|setid:calls=(%d+)')) or 0) - own_moves
   end
 
-  -- forget_silent: let go of the names of workers that hold nothing and have not asked for so long: those that ended. One that waits in a
-  -- read without end gets its name again with its next job.
+  -- forget_silent: delete the names of workers that hold nothing and have not asked for so long: they ended. A worker
+  -- that waits in an endless read gets its name again with its next job.
   -- cost   O(names)
   function route.forget_silent(stream, longer_than_ms, most)
-    local consumers = may_mend and pcall_redis('XINFO', 'CONSUMERS', stream, 'workers') or {}
+    local consumers = may_move_groups and pcall_redis('XINFO', 'CONSUMERS', stream, 'workers') or {}
     if is_error(consumers) then return end -- no stream yet, or no group
     for _, list in ipairs(consumers) do
       local consumer = by_name(list)
       if consumer.pending == 0 and consumer.idle > longer_than_ms and most > 0 then
-        mended(pcall_redis('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name))
-        if not may_mend then return end
+        note_permission(pcall_redis('XGROUP', 'DELCONSUMER', stream, 'workers', consumer.name))
+        if not may_move_groups then return end
         most = most - 1
       end
     end
   end
 
-  -- all_read: let the group's count of what it has read begin anew, where nothing is undelivered.
+  -- all_read: correct the group's count of read entries, where nothing is undelivered.
   function route.all_read(stream, group)
-    if not may_mend then return end
+    if not may_move_groups then return end
     local added = by_name(call('XINFO', 'STREAM', stream))['entries-added']
     set_delivered(stream, group['last-delivered-id'], 'ENTRIESREAD', added)
   end
 
-  -- is_after: whether an entry id is after another one.
-  local function is_after(id, other)
-    local ms, seq = match(id, '^(%d+)-(%d+)$')
-    local other_ms, other_seq = match(other, '^(%d+)-(%d+)$')
-    if ms ~= other_ms then return tonumber(ms) > tonumber(other_ms) end
-    return tonumber(seq) > tonumber(other_seq)
-  end
-
-  -- newest_before_group: the newest id of a stream whose group is past it, or nil where it is not: somebody set it to an id in the future, and it would
-  -- deliver nothing that enters before that.
+  -- newest_before_group: the newest id of a stream, where its group is past it; else nil. Somebody set the group to an
+  -- id in the future, and it would not deliver entries before that.
   function route.newest_before_group(stream, group)
     local newest = by_name(call('XINFO', 'STREAM', stream))['last-generated-id']
-    return is_after(group['last-delivered-id'], newest) and newest or nil
+    return names.is_after(group['last-delivered-id'], newest) and newest or nil
   end
 
-  -- deliver_after: the group delivers what is after an id. Replies whether it may be moved.
+  -- deliver_after: make the group deliver what is after an id. Replies whether that is allowed.
   function route.deliver_after(stream, id)
-    if may_mend then set_delivered(stream, id) end
-    return may_mend
+    if may_move_groups then set_delivered(stream, id) end
+    return may_move_groups
   end
 
-  -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows it as the group's lag. But it knows
-  -- none after the newest delivered entry was deleted, or after it read its append-only file; it counts undelivered entries that were
-  -- deleted (7.0.15); and a replica is not told what was read, so that after a failover the lag is too high, until the reaper mends
-  -- it. So never more than what is there and not pending.
+  -- undelivered: how many entries of a ready stream no worker has read yet, at most. Redis knows this as the group's
+  -- lag, but not always. It has no lag after the newest delivered entry was deleted, or after it loaded its append-only
+  -- file. The lag counts undelivered entries that were deleted (7.0.15). A replica is not told what was read, so that
+  -- after a failover the lag is too high until the reaper corrects it. So the reply is never more than the entries that
+  -- are not pending.
   function route.undelivered(group, length)
     local most = max(0, length - group.pending)
     return group.lag and group.lag >= 0 and min(group.lag, most) or most
@@ -122,8 +124,10 @@ do
     return call('XRANGE', stream, delivered and '(' .. delivered or '-', '+', 'COUNT', 1)[1]
   end
 
-  -- look_at_stream: how things stand with a ready stream, its key of any type or missing; for whoever explains. Writes nothing.
-  -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, oldest: the oldest of them, or nil,
+  -- look_at_stream: the figures of a ready stream, whose key may be missing or have any type, for `explain` and the
+  -- like. Writes nothing.
+  -- reply   { stream, wrong: its type where it is no stream, ready: undelivered jobs, oldest: the oldest of them, or
+  --         nil,
   --           group: as `group_of`, or nil }
   function route.look_at_stream(ctx, name)
     local r = { stream = keys.ready(ctx.space, name), ready = 0 }
@@ -139,7 +143,8 @@ do
     return r
   end
 
-  -- look: the same of a route, whatever it is. A list has `to`, its key, and `wrong_key` and `wanted` where a key cannot be used.
+  -- look: the same for a route of either kind. A list has `to`, its key, and `wrong_key` and `wanted` where a key
+  -- cannot be used.
   function route.look(ctx, name)
     local f = forward.of(ctx.rec, name)
     if not f then return route.look_at_stream(ctx, name) end
@@ -147,20 +152,22 @@ do
     return { stream = at.to, to = at.to, ready = length, wrong_key = key, wanted = wanted, wrong = key and call('TYPE', key).ok }
   end
 
-  -- names_of: the names in a text, with a space between.
+  -- names_of: the names in a text, which are separated by spaces.
   function route.names_of(list)
     local found = {}
     for name in gmatch(list, '%S+') do found[#found + 1] = name end
     return found
   end
 
-  -- write_held: which routes buckets are held for.
+  -- write_held: store for which routes buckets are held.
   local function write_held(ctx, held)
     ctx.held = held
     if held == '' then call('HDEL', ctx.k.policy, 'held') else call('HSET', ctx.k.policy, 'held', held) end
   end
 
-  -- is_held: whether buckets are held for a route. hold: from now on. free: none are any more.
+  -- is_held: whether buckets are held for a route.
+  -- hold: buckets are held for it from now on.
+  -- free: none are held for it any more.
   function route.is_held(ctx, name)
     return ctx.held ~= '' and find(' ' .. ctx.held .. ' ', ' ' .. name .. ' ', 1, true) ~= nil
   end

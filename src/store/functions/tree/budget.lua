@@ -1,68 +1,71 @@
--- needs: base, base.memory, jobs.slots, pace.brake, pace.rate, policy.chain, policy.record, queue.bucket, tree.share,
---   tree.waiting
--- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. What is true of one, what keeps a job from
--- leaving through a chain of them. Where they stand is in tree/stand, what a job that leaves costs each in tree/path.
+-- needs: base, context.memory, limits.constraints, limits.slots, pace.rate, pace.share, policy.chain, policy.record,
+--   state.bucket, state.waiting
+-- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. This file has what is known of a
+-- budget, and what keeps a job from leaving through its path. Their states are in tree/states. What a job that leaves
+-- costs each budget is in tree/path.
 --
--- A budget has work while something waits for a share of it. Then it stands in one place, as a bucket does:
---   k.schedule             it waits for its own due, or may go now
---   k.paused               an operator stopped it
---   k.refused              its own budgets cannot be found, or it is none any more
---   k.full                 as many jobs below it are in flight as may be
---   k.wait .. <budget>     it waits for its share of the budget above it
--- and without work:
---   k.rest                 until nothing that is known of it makes a difference: its due is over by its catch-up
--- At rest its score says when that is, so its due is that less its catch-up; Redis may have a later time, by up to a second (`passed`,
--- tree/stand). Of one that has work <prefix>:budgets keeps "<due> <resumed_at> <now> <at> <place>", the place without its prefix:
---   due       when its next job may leave
---   resumed_at   when it last went on after a wait by order: that wait is no lateness of it, nor of anything below it. While a brake holds
---             it (pace/brake) that is when it will go on
---   now       of its waiting set (tree/share)
+-- A budget has work while something waits for a share of it. It is in one state, as a bucket is (state/transitions),
+-- but never held. The score of a cooling budget is its due plus its catch-up; Redis may have a time up to a second
+-- later (`cool_passed`, tree/states). For a budget with work the hash <prefix>:budgets has "<due> <resumed_at>
+-- <virtual_time> <at> <state>", the state being the key of its set without the prefix:
+--   due           when its next job may leave
+--   resumed_at    when it last resumed after a pause: that wait is not lateness, neither its own nor of anything below
+--                 it. While a constraint holds it (limits/constraints) this is when it will resume
+--   virtual_time  of its waiting set (pace/share)
 --
--- The state `b` of a budget: id, p (its policy, nil where none of the configuration is meant), due, resumed_at, now, place, at (its score
--- there; at rest the real end of that, as of when it was last written: see share.rest_ends), stands, stands_at (the set in which Redis has it,
--- waiting sets aside, and the score there: it may move more than once in a call), brake (pace/brake; nil: none), shares and tags (tree/share: the tags
--- of its children), serving (its turn has come: what waits for it is no obstacle to what it serves), changed, is_open (see budget.is_open; nil: to
--- be found out), covered (see budget.cover; of one that is open). It is remembered from call to call as long as no other server can have written
--- another one.
+-- The fields of a budget, `b`:
+--   id, p         p: its policy, nil where no entry of the configuration matches
+--   due, resumed_at, virtual_time, state
+--   at            its score in that set; while it cools the real end of that, as of the last write (share.rest_ends)
+--   stored_state, stored_at  the set in which Redis has it, waiting sets aside, and its score there: it may move more
+--   than once in a call
+--   is_stored     whether the hash has it
+--   constraint    its constraint (limits/constraints), nil: none
+--   shares, tags  the finish tags of its children (pace/share)
+--   serving       it has its turn: nodes that wait for it do not stop what it serves now
+--   changed       it is to be written at the end of the call
+--   is_open       see budget.is_open; nil: not decided yet
+--   covered       see budget.cover; only of an open one
+-- A budget is remembered between calls as long as no other server can have written it.
 
 local budget = {}
 do
   local digits, policy_of = base.digits, record.policy_of
 
-  budget.AHEAD_US = 1000000.5 -- of a budget that rests a time is stored that is so much later than the real one (tree/stand)
+  budget.AHEAD_US = 1000000.5 -- the stored end of cooling is later than the real one by this (tree/states)
 
-  local STATE = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
-  local KNOWN_MOST = 50000 -- budgets that are remembered, of one prefix
+  local STORED = '^(%d+) (%d+) (%S+) (%d+) (.+)$'
+  local KNOWN_MOST = 50000 -- budgets that are remembered, of one space
 
   -- ---- what is known of a budget ----
 
   local function decode(ctx, id, text, rests_till)
-    -- All fields that most budgets ever have are sixteen at most: with one more the table has room for 32.
+    -- Most budgets never have more than these sixteen fields. With one more the table would have room for 32.
     local b = {
-      id = id, p = policy_of(ctx.rec, id), due = 0, resumed_at = 0, now = 0, at = 0, place = nil, stands = nil, stands_at = 0, shares = nil,
+      id = id, p = policy_of(ctx.rec, id), due = 0, resumed_at = 0, virtual_time = 0, at = 0, state = nil, stored_state = nil, stored_at = 0, shares = nil,
       tags = nil, call = ctx.calls, changed = false, is_open = nil, covered = 0,
     }
-    local due, resumed_at, now, at, place
-    if text then due, resumed_at, now, at, place = match(text, STATE) end
+    local due, resumed_at, now, at, word
+    if text then due, resumed_at, now, at, word = match(text, STORED) end
     if due then
-      b.due, b.resumed_at, b.now, b.at, b.place = due + 0, resumed_at + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. place
+      b.due, b.resumed_at, b.virtual_time, b.at, b.state = due + 0, resumed_at + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. word
       b.is_stored = true
     elseif rests_till then
-      b.at, b.place = rests_till + 0, ctx.k.rest
+      b.at, b.state = rests_till + 0, ctx.k.rest
     end
-    if b.place and not waiting.budget(ctx, b.place) then b.stands, b.stands_at = b.place, b.at end
-    b.shares = share.known(ctx.memory.budgets.shares, id, b.is_stored and b.now)
-    if b.stands == ctx.k.rest then b.at = share.rests_till(b.shares, b.at) end
+    if b.state and not waiting.budget(ctx, b.state) then b.stored_state, b.stored_at = b.state, b.at end
+    b.shares = share.known(ctx.memory.budgets.shares, id, b.is_stored and b.virtual_time)
+    if b.stored_state == ctx.k.rest then b.at = share.rests_till(b.shares, b.at) end
     b.tags = b.shares.tags
-    if not b.is_stored then b.now = b.shares.now end
+    if not b.is_stored then b.virtual_time = b.shares.virtual_time end
     return b
   end
 
   function budget.encode(ctx, b)
-    return table.concat({ digits(b.due), digits(b.resumed_at), base.exact(b.now), digits(b.at), sub(b.place, #ctx.k.prefix + 2) }, ' ')
+    return table.concat({ digits(b.due), digits(b.resumed_at), base.exact(b.virtual_time), digits(b.at), sub(b.state, #ctx.k.prefix + 2) }, ' ')
   end
 
-  -- change: something of a budget is to be written at the end of the call.
+  -- change: mark a budget to be written at the end of the call.
   local function change(ctx, b)
     if b.changed then return end
     local list = ctx.memory.budgets.changed
@@ -73,50 +76,50 @@ do
   end
   budget.change = change
 
-  -- put_right: where what applies to a budget changed since it was last looked at, its due is re-anchored. No due lies further ahead
-  -- than one interval: beyond that, the clock stepped back.
-  local function put_right(ctx, b)
+  -- reconcile: re-anchor the due of a budget where its policy changed since it was last looked at. A due lies at most
+  -- `max_ahead_us` (one interval) in the future: beyond that, the clock stepped back.
+  local function reconcile(ctx, b)
     local p = b.p
     if not p then return end
-    local old, spreads = p.over, false
-    if ctx.prev then old, spreads = bucket.before(ctx, b.id, p) end
-    if ctx.was and ctx.was[b.id] then old, spreads = ctx.was[b.id], ctx.prev ~= nil end
-    if b.place == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
+    local old, in_rollout = p.over, false
+    if ctx.old_rec then old, in_rollout = bucket.applied_policy(ctx, b.id, p) end
+    if ctx.policies_before and ctx.policies_before[b.id] then old, in_rollout = ctx.policies_before[b.id], ctx.old_rec ~= nil end
+    if b.state == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
     if old then
-      b.fresh, b.spreads = true, spreads -- it is marked where it is written
+      b.unapplied, b.in_rollout = true, in_rollout -- flush marks it as applied
       change(ctx, b)
       if not p.count then
         b.due = 0
-      elseif b.due > 0 and brake.is_other_pace(old, p) then
-        b.due = old.count and brake.re_anchor(ctx, b.brake, old, p, b.due) or min(b.due, ctx.now)
+      elseif b.due > 0 and constraints.changes_pace(old, p) then
+        b.due = old.count and constraints.re_anchor(ctx, b.constraint, old, p, b.due) or min(b.due, ctx.now)
       end
     end
-    local reach_us = brake.reach_us(b.brake, p)
-    if b.due > ctx.now + reach_us then
-      b.due = ctx.now + reach_us
+    local max_ahead_us = constraints.max_ahead_us(b.constraint, p)
+    if b.due > ctx.now + max_ahead_us then
+      b.due = ctx.now + max_ahead_us
       change(ctx, b)
     end
   end
 
-  -- hold: what its brake makes of a budget.
+  -- hold: apply the constraint of a budget to it (limits/constraints).
   local function hold(ctx, b)
-    if not b.brake and b.resumed_at <= ctx.now and not (b.p and b.p.quotas) then return end
+    if not b.constraint and b.resumed_at <= ctx.now and not (b.p and b.p.quotas) then return end
     b.is_open = nil
-    if b.p and brake.hold_budget(ctx, b, b.p) then change(ctx, b) end
+    if b.p and constraints.hold_budget(ctx, b, b.p) then change(ctx, b) end
   end
 
-  -- stood_still: the partition of a budget went on after the due of it: that wait is no lateness of it.
-  local function stood_still(ctx, b) if b.due > 0 then b.due = ctx.resumed_at end end
+  -- forgive_migration: a partition that migrated resumed after the budget was due. That wait is not lateness.
+  local function forgive_migration(ctx, b) if b.due > 0 then b.due = ctx.resumed_at end end
 
-  -- known: the budgets that are remembered. While a change spreads, after a call that only read or that raised, and under another record,
-  -- nothing is believed; nor after a while without a drain (base/call).
+  -- known: the budgets that are remembered. Nothing is believed during a rollout, after a call that raised or did not
+  -- write all, or under another record. After a while without a drain context drops them too.
   local function known(ctx)
     local m = ctx.memory
     local all = m.budgets
     if all and all.call == ctx.calls then return all end
     if not all or share.is_full(all.shares) then
       memory.forget_budgets(m, share.none())
-    elseif ctx.prev or ctx.was or all.count > KNOWN_MOST or all.changed[1] or not all.is_written
+    elseif ctx.old_rec or ctx.policies_before or all.count > KNOWN_MOST or all.changed[1] or not all.is_written
       or all.rec and all.rec ~= ctx.rec then
       memory.distrust(m)
     end
@@ -125,9 +128,9 @@ do
     return all
   end
 
-  -- load: budgets are asked for next: what is stored of them is read at once.
-  -- reads   budgets, rest, slow, windows; what was reached, while a change spreads      cost  2 calls, 1 for each kind of brakes
-  --         that is stored, and 1 a budget while a change spreads
+  -- load: read budgets that are needed next, all at once.
+  -- reads   budgets, rest, slow, windows; `reached` during a rollout      cost  2 calls, 1 for each kind of constraints
+  --         that is stored, and 1 a budget during a rollout
   function budget.load(ctx, ids)
     local all, missing = known(ctx), {}
     for _, id in ipairs(ids) do
@@ -135,29 +138,29 @@ do
     end
     if #missing == 0 then return end
     local texts = call('HMGET', ctx.k.budgets, unpack(missing))
-    local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), brake.read(ctx, missing)
+    local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), constraints.read(ctx, missing)
     for i, id in ipairs(missing) do
       local b = decode(ctx, id, texts[i], rests[i])
       all.of[id], all.count = b, all.count + 1
-      if brakes[i] then b.brake = brakes[i] end
-      if b.brake and b.brake.changed then change(ctx, b) end
-      put_right(ctx, b)
+      if brakes[i] then b.constraint = brakes[i] end
+      if b.constraint and b.constraint.changed then change(ctx, b) end
+      reconcile(ctx, b)
       hold(ctx, b)
-      if b.due < ctx.resumed_at then stood_still(ctx, b) end
+      if b.due < ctx.resumed_at then forgive_migration(ctx, b) end
     end
   end
 
-  -- begin: a call begins with what is remembered of a budget. What operators set may have begun or ended since; else the time is all
-  -- that has changed of one that is open.
+  -- begin: take over a remembered budget into this call. A timed setting may have begun or ended since. For an open
+  -- budget without settings only the time has changed.
   local function begin(ctx, b)
     local p = b.p
     b.call = ctx.calls
-    if b.due < ctx.resumed_at then stood_still(ctx, b) end
-    if b.is_open and not ctx.rec.version and not ctx.was and b.due <= ctx.now + p.interval_us then return end
+    if b.due < ctx.resumed_at then forgive_migration(ctx, b) end
+    if b.is_open and not ctx.rec.version and not ctx.policies_before and b.due <= ctx.now + p.interval_us then return end
     b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
-    if b.brake and brake.put_right(ctx, b.brake) then change(ctx, b) end
-    if p ~= b.p then memory.forget_lines(ctx.memory.budgets) end
-    put_right(ctx, b)
+    if b.constraint and constraints.reconcile(ctx, b.constraint) then change(ctx, b) end
+    if p ~= b.p then memory.forget_paths(ctx.memory.budgets) end
+    reconcile(ctx, b)
     hold(ctx, b)
   end
 
@@ -172,31 +175,33 @@ do
     return b
   end
 
-  function budget.brake_changed(ctx, b)
-    brake.change(ctx, b.brake)
+  function budget.constraint_changed(ctx, b)
+    constraints.change(ctx, b.constraint)
     change(ctx, b)
   end
 
-  -- slowed: the brakes of a budget that is slowed down: what becomes of it is seen when it is put right.
-  function budget.slowed(ctx, id, slow_down)
+  -- slow_down: apply `slow_down` to the constraint of a budget, then reconcile the budget. Replies what `slow_down`
+  -- replied.
+  function budget.slow_down(ctx, id, slow_down)
     local b = budget.get(ctx, id)
-    b.brake, b.is_open = b.brake or brake.fresh(id), nil
-    local reply = slow_down(b.brake)
-    b.due = min(b.due, ctx.now + brake.reach_us(b.brake, b.p)) -- what was left of its rate may be all of it again
-    budget.brake_changed(ctx, b)
+    b.constraint, b.is_open = b.constraint or constraints.new(id), nil
+    local reply = slow_down(b.constraint)
+    -- What was left of its rate may be all of it again.
+    b.due = min(b.due, ctx.now + constraints.max_ahead_us(b.constraint, b.p))
+    budget.constraint_changed(ctx, b)
     hold(ctx, b)
-    budget.put_right(ctx, id)
+    budget.reconcile(ctx, id)
     return reply
   end
 
-  -- expect: these nodes are asked for next: of the budgets above them those that are not remembered are read at once.
+  -- expect: these nodes are needed next. The budgets above them that are not remembered are read at once.
   function budget.expect(ctx, names)
     if not ctx.has_budgets then return end
     local all, ids, seen = known(ctx), {}, {}
-    local of, ways = all.of, all.ways
+    local of, known_paths = all.of, all.paths_by_policy
     for i = 1, #names do
       local p = policy_of(ctx.rec, names[i])
-      if not p or not ways[p] then
+      if not p or not known_paths[p] then
         local id = chain.budget_of(names[i]) and names[i] or p and not p.refused and p.parent
         while id and not of[id] and not seen[id] do
           seen[id], ids[#ids + 1] = true, id
@@ -208,53 +213,55 @@ do
     if ids[1] then budget.load(ctx, ids) end
   end
 
-  -- above: the budgets above a node that has this parent, the nearest first: its line. It is remembered as they are.
-  local function above(ctx, parent)
+  -- ancestors_of: the path above a node with this parent: its budgets, nearest first. The path is remembered.
+  local function ancestors_of(ctx, parent)
     local all, calls = ctx.memory.budgets, ctx.calls
-    local line = all and all.lines[parent]
-    if line and all.begun[line] == calls then return line end
+    local ancestors = all and all.paths[parent]
+    if ancestors and all.begun[ancestors] == calls then return ancestors end
     all = known(ctx)
-    line = all.lines[parent]
-    for i = 1, line and #line or 0 do
-      local b = line[i]
+    ancestors = all.paths[parent]
+    for i = 1, ancestors and #ancestors or 0 do
+      local b = ancestors[i]
       if b.call ~= calls then begin(ctx, b) end
     end
-    if not line or all.lines[parent] ~= line then
+    if not ancestors or all.paths[parent] ~= ancestors then
       local b = budget.get(ctx, parent)
-      line = { b }
-      -- A chain that cannot be resolved ends where that is so: it may be a circle.
-      while b.p and b.p.parent and not b.p.refused and #line < chain.LEVELS_MOST do
+      ancestors = { b }
+      -- A chain that cannot be resolved ends at the refused budget: it may be a circle.
+      while b.p and b.p.parent and not b.p.refused and #ancestors < chain.LEVELS_MOST do
         b = budget.get(ctx, b.p.parent)
-        line[#line + 1] = b
+        ancestors[#ancestors + 1] = b
       end
-      all.lines[parent] = line
+      all.paths[parent] = ancestors
     end
-    all.begun[line] = calls
-    return line
+    all.begun[ancestors] = calls
+    return ancestors
   end
-  budget.above = above
+  budget.ancestors = ancestors_of
 
-  -- trusted: the lines that a call may believe as they are where all budgets of one are open: nothing has happened that `begin` looks for but
-  -- the time. It is a table from the policy of a bucket to the line above it; nil where none may be believed.
+  -- trusted: the paths that this call may use without `begin`, where all budgets of a path are open: only the time has
+  -- changed. Replies a table from the policy of a bucket to the path above it; nil where no path may be used so.
   function budget.trusted(ctx)
-    if not ctx.has_budgets or ctx.rec.version or ctx.was or ctx.resumed_at > 0 then return nil end
-    return known(ctx).ways
+    if not ctx.has_budgets or ctx.rec.version or ctx.policies_before or ctx.resumed_at > 0 then return nil end
+    return known(ctx).paths_by_policy
   end
 
-  -- way_of: the line above a bucket with this policy. It is remembered in `ways`, which may be nil.
-  function budget.way_of(ctx, p, ways)
-    local line = above(ctx, p.parent)
+  -- path_of: the path above a bucket with this policy. It is remembered in `known_paths`, where that is not nil.
+  function budget.path_of(ctx, p, known_paths)
+    local ancestors = ancestors_of(ctx, p.parent)
     local all = ctx.memory.budgets
-    if ways and ways == all.ways then
-      if all.way_count >= KNOWN_MOST then all.ways, all.way_count = {}, 0 end
-      all.ways[p], all.way_count = line, all.way_count + 1
+    if known_paths and known_paths == all.paths_by_policy then
+      if all.path_count >= KNOWN_MOST then all.paths_by_policy, all.path_count = {}, 0 end
+      all.paths_by_policy[p], all.path_count = ancestors, all.path_count + 1
     end
-    return line
+    return ancestors
   end
 
-  -- terms_of: what is asked of an open budget with this policy at each job: one table for all budgets of an entry, for there may be thousands,
-  -- and what makes a dispatch slow is how much memory it goes through.
-  --   makes_up, step   the lateness that it may make up for, and its interval where that is whole      weight   its own, at the one above
+  -- terms_of: what an open budget with this policy needs for each job. All budgets of one entry share one table: there
+  -- may be thousands of them, and a dispatch is the slower the more memory it touches.
+  --   makes_up   the lateness that it may make up for
+  --   step       its interval where that is whole, else false
+  --   weight     its weight in the budget above
   local function terms_of(p)
     local source = p.made_of or p
     local terms = source.terms
@@ -265,77 +272,83 @@ do
     return terms
   end
 
-  -- is_open: the terms of a budget that nothing but its due keeps from letting a job through, and of which nothing but that due changes with one;
-  -- false: it is no such budget. It is found out once, and forgotten where its policy, its brake, its place or its turn change.
+  -- is_open: the terms of an open budget, else false. Only the due of an open budget can keep a job back, and a job
+  -- changes nothing but that due. The answer is remembered until the policy, constraint, state or turn of the budget
+  -- changes.
   function budget.is_open(ctx, b)
     if b.is_open ~= nil then return b.is_open end
-    local p, place = b.p, b.place
-    local is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.brake) and b.resumed_at == 0
-      and (not place or place == ctx.k.rest or b.serving)
+    local p, state_now = b.p, b.state
+    local is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.constraint) and b.resumed_at == 0
+      and (not state_now or state_now == ctx.k.rest or b.serving)
     b.is_open = is_open and terms_of(p)
     if is_open then budget.cover(ctx, b) end
     return b.is_open
   end
 
-  -- cover: `covered` says up to which end of its rest a job that passes through an open budget leaves nothing to write: that is what is stored.
+  -- cover: set `covered`, the stored end of cooling of an open budget: a job that leaves it cooling until then at most
+  -- has nothing to write.
   function budget.cover(ctx, b)
-    b.covered = b.place == ctx.k.rest and b.stands == b.place and not b.is_stored and b.stands_at or 0
+    b.covered = b.state == ctx.k.rest and b.stored_state == b.state and not b.is_stored and b.stored_at or 0
   end
 
-  -- serves: the turn of a budget begins, picked with this end (nil: by nobody), or is over.
-  function budget.serves(b, is, ends)
-    b.serving, b.ends, b.is_open = is, ends, nil
+  -- set_serving: the turn of a budget begins or ends. `finish` is the rank with which it was granted, nil where nobody
+  -- granted it.
+  function budget.set_serving(b, is, finish)
+    b.serving, b.finish, b.is_open = is, finish, nil
   end
 
   -- ---- shares ----
 
-  -- arrives: a child that had no work has some: one that was away for long enough is as good as new.
-  function budget.arrives(ctx, parent, id)
+  -- drop_stale_tag: a child that had no work has some. Where it was away for long enough its tag is dropped, as if it
+  -- were new.
+  function budget.drop_stale_tag(ctx, parent, id)
     local b = budget.get(ctx, parent)
     local tag, shares = b.tags[id], ctx.memory.budgets.shares
-    if tag and share.is_forgotten(tag, b.now, b.shares.largest) then
+    if tag and share.is_forgotten(tag, b.virtual_time, b.shares.largest) then
       b.tags[id], shares.tag_count = nil, shares.tag_count - 1
     end
   end
 
-  -- end_of: the end of the next job of a child.
-  function budget.end_of(ctx, b, id, p)
-    return share.end_of(b.tags[id], b.now, p.weight, b.shares.largest)
+  -- finish_of: the finish tag of the next job of a child.
+  function budget.finish_of(ctx, b, id, p)
+    return share.finish_of(b.tags[id], b.virtual_time, p.weight, b.shares.largest)
   end
 
   -- ---- what keeps a job from leaving ----
 
-  -- met_by: the due that a job meets at the i-th of the budgets above it: its own, but what waited by order was not late. It may make
-  -- up for no more than its catch-up, and one without a rate for nothing.
-  local function met_by(ctx, list, i)
+  -- eligible_at: the eligible time of the i-th budget of a path, by its own rate. Time in a pause, its own or of a
+  -- budget above it, is not lateness. It may make up for no more than its catch-up, and a budget without a rate for
+  -- nothing.
+  local function eligible_at(ctx, list, i)
     local b = list[i]
     local due = max(b.due, b.resumed_at)
     for k = i + 1, #list do
       local resumed_at = list[k].resumed_at
-      if resumed_at > due then due = max(due, min(resumed_at, ctx.now)) end -- what is still to come is the place of that one
+      -- Where it lies in the future, that budget itself does not admit the job.
+      if resumed_at > due then due = max(due, min(resumed_at, ctx.now)) end
     end
-    return max(due, b.p.count and ctx.now - brake.catch_up_us(b.p, b.brake, list[i + 1], ctx.now) or ctx.now)
+    return max(due, b.p.count and ctx.now - constraints.catch_up_us(b.p, b.constraint, list[i + 1], ctx.now) or ctx.now)
   end
 
-  budget.met_by = met_by
+  budget.eligible_at = eligible_at
 
-  -- blocked: which of the budgets above keeps a job from leaving now: the nearest one; nil: none does.
-  function budget.blocked(ctx, parent)
-    local list = above(ctx, parent)
+  -- blocked_by: the nearest budget of a path that keeps a job from leaving now; nil: none does.
+  function budget.blocked_by(ctx, parent)
+    local list = ancestors_of(ctx, parent)
     for i, b in ipairs(list) do
       if not b.p or b.p.paused or slots.is_full(ctx, b.id, b.p) then return b end
-      if met_by(ctx, list, i) > ctx.now then return b end
-      local has_work = b.place and b.place ~= ctx.k.rest
+      if eligible_at(ctx, list, i) > ctx.now then return b end
+      local has_work = b.state and b.state ~= ctx.k.rest
       if has_work and not b.serving then return b end
     end
   end
 
-  -- eta_ms: when the n-th job of a bucket could leave, were it for the budgets above alone; siblings are left out. The second reply is the
-  -- id of the one that decides.
+  -- eta_ms: when the n-th job of a bucket could leave, by the budgets above alone, as if there were no siblings. The
+  -- second reply is the id of the budget that decides.
   function budget.eta_ms(ctx, parent, n)
-    local list, latest, decides = above(ctx, parent), 0, parent
+    local list, latest, decides = ancestors_of(ctx, parent), 0, parent
     for i, b in ipairs(list) do
-      local at = b.p and max(met_by(ctx, list, i), ctx.now)
+      local at = b.p and max(eligible_at(ctx, list, i), ctx.now)
       local eta = at and (b.p.count and rate.eta_ms(b.p, at, ctx.now, n) or ceil((at - ctx.now) / 1000)) or 0
       if eta > latest then latest, decides = eta, b.id end
     end

@@ -1,40 +1,54 @@
--- needs: base, base.call, base.keys, base.memory, base.names, jobs.slots, policy.chain, policy.record, route,
---   tree.share, view.brakes_audit
--- Audit: for tests. It looks at everything that is stored in a space and says what is not as it must be between two calls.
+-- needs: base, base.keys, base.names, context, context.memory, limits.slots, pace.share, policy.chain, policy.record,
+--   route, view.constraints_audit
+-- Audit: for tests. It reads everything that is stored in a space and replies what breaks an invariant.
 
 local audit = {}
 do
-  local TOLD_MOST = 100
+  local PROBLEMS_MOST = 100
 
-  -- word_of: a key without its prefix, as the places of budgets are stored.
+  -- What is true between any two calls; docs/engine.md has the same words.
+  audit.invariants = {
+    'A node is in one state: in one of the sets, or in none.',
+    'A budget that something waits for is in a state with work.',
+    'The budgets hash has each budget with work, its state and its score there, and no idle one.',
+    'The waiting hash has each node that is queued or held, its set and its due there, and no other.',
+    'A bucket whose jobs a call has seen, or with a retry that was announced, is in a state with work.',
+    'The index of retries has each bucket with delayed jobs, no later than the first of them, and their number is stored.',
+    'An entry that holds slots is in flight, and its line in the slots hash and the members of inflight name the same nodes.',
+    'A blocked node has no slot free, a paused one is paused by a setting, and the chain of a refused one cannot be resolved.',
+    'Of each slow-down, window and payment it is stored when it is over, and no bucket is scheduled before its slow-down or used-up window ends.',
+    'In the memory of this server there are as many finish tags as it counts.',
+  }
+
+  -- word_of: a key without its prefix, as the states of budgets are stored.
   local function word_of(k, key) return sub(key, #k.prefix + 2) end
 
-  -- places_of: of each node all places in which it stands, with the due there.
-  local function places_of(k, found)
+  -- states_of: of each node all sets that it is in, with the due there.
+  local function states_of(k, found)
     local all = {}
-    local function add(id, place, due)
+    local function add(id, state, due)
       all[id] = all[id] or {}
-      all[id][#all[id] + 1] = { place = place, due = due }
+      all[id][#all[id] + 1] = { state = state, due = due }
     end
     local function scan(key)
       local members = call('ZRANGE', key, '0', '-1', 'WITHSCORES')
       for i = 1, #members, 2 do add(members[i], word_of(k, key), members[i + 1] + 0) end
     end
     for _, name in ipairs({ 'schedule', 'rest', 'paused', 'full', 'refused' }) do scan(k[name]) end
-    for _, key in ipairs(call('KEYS', k.held .. '*')) do found(key .. ' is there, and no version since 20 of this library writes it') end
+    for _, key in ipairs(call('KEYS', k.held .. '*')) do found(4, key .. ' is there, and no version since 20 of this library writes it') end
     local held = ' ' .. (call('HGET', k.policy, 'held') or '') .. ' '
     for _, key in ipairs(call('KEYS', k.wait .. '*')) do
       local members = call('ZRANGE', key, '0', '-1')
       for _, member in ipairs(members) do
-        local id, due, place = sub(member, 17), sub(member, 1, 16), word_of(k, key)
-        add(id, place, due + 0)
-        local said = call('HGET', k.waiting, id)
+        local id, due, state = sub(member, 17), sub(member, 1, 16), word_of(k, key)
+        add(id, state, due + 0)
+        local stored = call('HGET', k.waiting, id)
         local wanted = due .. ' ' .. sub(key, #k.wait + 1)
-        if said ~= wanted then found(id .. ' waits in ' .. place .. ', and waiting says ' .. tostring(said)) end
+        if stored ~= wanted then found(4, id .. ' waits in ' .. state .. ', and waiting says ' .. tostring(stored)) end
       end
       local name = sub(key, #k.wait + 1)
       local of_route = match(name, '^{(.*)}$')
-      if of_route and not find(held, ' ' .. of_route .. ' ', 1, true) then found('buckets are held for ' .. of_route .. ', and the policy key does not name it') end
+      if of_route and not find(held, ' ' .. of_route .. ' ', 1, true) then found(4, 'buckets are held for ' .. of_route .. ', and the policy key does not name it') end
       if not of_route then
         local parent = chain.id_of(name)
         all[parent] = all[parent] or {}
@@ -52,105 +66,107 @@ do
     return not group or names.is_after(id, group['last-delivered-id']) or #call('XPENDING', stream, 'workers', id, id, 1) > 0
   end
 
-  -- look_at_slots: the entries that hold slots, as their lines have it and as the nodes have it, and who waits for one.
+  -- look_at_slots: compare the lines of entries that hold slots with the members of nodes; and look for blocked nodes
+  -- with a free slot.
   local function look_at_slots(ctx, found)
     local k, held = keys.of(ctx.space), {}
     local lines = call('HGETALL', k.slots)
     for i = 1, #lines, 2 do
       local name, route_name, id = lines[i], slots.split(lines[i])
       if not route_name then
-        found('slots holds ' .. name .. ', which is no entry')
+        found(7, 'slots holds ' .. name .. ', which is no entry')
       elseif not in_flight(ctx.space, route_name, id) then
-        found(name .. ' holds slots and is not in flight')
+        found(7, name .. ' holds slots and is not in flight')
       end
       for _, node in ipairs(slots.nodes_of(lines[i + 1])) do held[slots.member(node, name)] = true end
     end
     for _, member in ipairs(call('ZRANGE', k.inflight, '0', '-1')) do
       local node, name = slots.split_member(member)
       if not node then
-        found('inflight holds ' .. member)
+        found(7, 'inflight holds ' .. member)
       elseif not held[member] then
-        found(name .. ' counts at ' .. node .. ', and its line does not say so')
+        found(7, name .. ' counts at ' .. node .. ', and its line does not say so')
       end
       held[member] = nil
     end
-    for member in pairs(held) do found(gsub(member, '\n', ': ') .. ' stands in a line and does not count') end
+    for member in pairs(held) do found(7, gsub(member, '\n', ': ') .. ' stands in a line and does not count') end
     for _, id in ipairs(ctx.rec and call('ZRANGE', k.full, '0', '-1') or {}) do
       local p = record.policy_of(ctx.rec, id)
-      if not ctx.prev and not (p and slots.is_full(ctx, id, p)) then found(id .. ' waits for a slot and has one free') end
+      if not ctx.old_rec and not (p and slots.is_full(ctx, id, p)) then found(8, id .. ' waits for a slot and has one free') end
     end
   end
 
-  -- look_at_orders: who waits for budgets that are there, or for the end of a pause that is over.
+  -- look_at_orders: look for refused nodes whose chain can be resolved, and for paused nodes without a pause.
   local function look_at_orders(ctx, found)
-    if not ctx.rec or ctx.prev then return end
+    if not ctx.rec or ctx.old_rec then return end
     for _, id in ipairs(call('ZRANGE', ctx.k.refused, '0', '-1')) do
       local p = record.policy_of(ctx.rec, id)
-      if p and not p.refused then found(id .. ' waits for its budgets, which can be found') end
+      if p and not p.refused then found(8, id .. ' waits for its budgets, which can be found') end
     end
     for _, id in ipairs(call('ZRANGE', ctx.k.paused, '0', '-1')) do
       local p = record.policy_of(ctx.rec, id)
-      if p and not p.paused then found(id .. ' is paused no more, and stands there') end
+      if p and not p.paused then found(8, id .. ' is paused no more, and stands there') end
     end
   end
 
-  -- look_at_tags: how many children of budgets this server knows, and how many it believes to know.
+  -- look_at_tags: compare how many finish tags this server remembers with how many it counts.
   local function look_at_tags(space, found)
     local m = memory.of(space, call('HGET', keys.of(space).policy, 'id') or nil)
     local shares, known = m.budgets and m.budgets.shares or share.none(), 0
     for _, of_budget in pairs(shares.of) do
       for _ in pairs(of_budget.tags) do known = known + 1 end
     end
-    if known ~= shares.tag_count then found(known .. ' children of budgets are known, and ' .. shares.tag_count .. ' were counted') end
+    if known ~= shares.tag_count then found(10, known .. ' children of budgets are known, and ' .. shares.tag_count .. ' were counted') end
   end
 
-  -- drip__audit: what is wrong. A queue that nobody has looked at since a plain push stands nowhere: wake it before.
-  -- What was done by hand to entries that hold slots is for the reaper to find: heal (jobs/heal) before.
+  -- drip__audit: what is wrong. A queue that no call has seen since a plain LPUSH is in no state: wake it first.
+  -- Entries that hold slots and were changed by hand are for the healing pass to find: heal (jobs/heal) first.
   -- keys   <prefix>:policy
-  -- args   now_us; without it nobody is asked whether what it waits for is there: a free slot, its budgets, the end of a pause
+  -- args   now_us; without it the audit does not look for free slots, chains that can be resolved and pauses that have
+  --        ended
   -- reply  { a sentence, ... }, at most 100; none: all is well
   -- cost   O(everything): for tests only
   function audit.audit(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
     if not space then return base.refuse('BADARG', 'audit takes the policy key') end
-    local k, told = keys.of(space), {}
-    local function found(sentence)
-      if #told < TOLD_MOST then told[#told + 1] = sentence end
+    local k, problems = keys.of(space), {}
+    local function found(n, sentence)
+      if #problems < PROBLEMS_MOST then problems[#problems + 1] = sentence .. '. (' .. n .. ': ' .. audit.invariants[n] .. ')' end
     end
-    local all, rest, wait = places_of(k, found), word_of(k, k.rest), word_of(k, k.wait)
-    for id, stands in pairs(all) do
-      if #stands > 1 then found(id .. ' stands in ' .. stands[1].place .. ' and in ' .. stands[2].place) end
-      if stands.has_work and (not stands[1] or stands[1].place == rest) then
-        found('something waits for ' .. id .. ', which stands ' .. (stands[1] and 'at rest' or 'nowhere'))
+    local all, rest, wait = states_of(k, found), word_of(k, k.rest), word_of(k, k.wait)
+    for id, states in pairs(all) do
+      if #states > 1 then found(1, id .. ' stands in ' .. states[1].state .. ' and in ' .. states[2].state) end
+      if states.has_work and (not states[1] or states[1].state == rest) then
+        found(2, 'something waits for ' .. id .. ', which stands ' .. (states[1] and 'at rest' or 'nowhere'))
       end
       if chain.budget_of(id) then
         local text = call('HGET', k.budgets, id)
-        local at, place = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
-        if stands[1] and place ~= stands[1].place and (text or stands[1].place ~= rest) then
-          found(id .. ' stands in ' .. stands[1].place .. ', and budgets says ' .. tostring(text))
-        elseif stands[1] and text and at + 0 ~= stands[1].due then
-          found(id .. ' stands in ' .. place .. ' at ' .. base.digits(stands[1].due) .. ', and budgets says ' .. at)
+        local at, state = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
+        if states[1] and state ~= states[1].state and (text or states[1].state ~= rest) then
+          found(3, id .. ' stands in ' .. states[1].state .. ', and budgets says ' .. tostring(text))
+        elseif states[1] and text and at + 0 ~= states[1].due then
+          found(3, id .. ' stands in ' .. state .. ' at ' .. base.digits(states[1].due) .. ', and budgets says ' .. at)
         end
       end
     end
     for _, id in ipairs(call('HKEYS', k.budgets)) do
-      if not (all[id] and all[id][1]) then found(id .. ' is known and stands nowhere') end
+      if not (all[id] and all[id][1]) then found(3, id .. ' is known and stands nowhere') end
     end
     for _, id in ipairs(call('HKEYS', k.waiting)) do
-      local place = all[id] and all[id][1] and all[id][1].place
-      if not place or sub(place, 1, #wait) ~= wait then found(id .. ' stands in ' .. tostring(place) .. ', and waiting knows it') end
+      local state = all[id] and all[id][1] and all[id][1].state
+      if not state or sub(state, 1, #wait) ~= wait then found(4, id .. ' stands in ' .. tostring(state) .. ', and waiting knows it') end
     end
     for _, queue in ipairs(call('KEYS', k.queues .. '*')) do
       local name = sub(queue, #k.queues + 1)
-      local place = all[name] and all[name][1] and all[name][1].place
-      if not place or place == rest then found(name .. ' has jobs and stands ' .. (place and 'at rest' or 'nowhere')) end
+      local state = all[name] and all[name][1] and all[name][1].state
+      if not state or state == rest then found(5, name .. ' has jobs and stands ' .. (state and 'at rest' or 'nowhere')) end
     end
     local retries_of = call('ZRANGE', k.retries, '0', '-1', 'WITHSCORES')
     for i = 1, #retries_of, 2 do
       local name = retries_of[i]
-      local place = all[name] and all[name][1] and all[name][1].place
-      if tonumber(retries_of[i + 1]) == huge and (not place or place == rest) then
-        found(name .. ' has a retry that was announced and stands ' .. (place and 'at rest' or 'nowhere'))
+      local state = all[name] and all[name][1] and all[name][1].state
+      if tonumber(retries_of[i + 1]) == huge and (not state or state == rest) then
+        found(5, name .. ' has a retry that was announced and stands ' .. (state and 'at rest' or 'nowhere'))
       end
     end
     local waiting_aside, counted = 0, call('GET', k.delays)
@@ -159,19 +175,19 @@ do
       local name = sub(key, #k.delayed + 1)
       local ends, first = tonumber(call('ZSCORE', k.retries, name) or nil), call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0
       if not ends or ends ~= huge and ends > first and call('EXISTS', k.retry .. name) == 0 then
-        found(name .. ' has a delayed job that nobody knows of')
+        found(6, name .. ' has a delayed job that nobody knows of')
       end
     end
-    if tonumber(counted or 0) ~= waiting_aside then found(waiting_aside .. ' delayed jobs wait, and delays says ' .. tostring(counted)) end
+    if tonumber(counted or 0) ~= waiting_aside then found(6, waiting_aside .. ' delayed jobs wait, and delays says ' .. tostring(counted)) end
     for _, name in ipairs(call('HKEYS', k.turns)) do
-      if call('EXISTS', k.delayed .. name) == 0 then found(name .. ' has a turn and no delayed job') end
+      if call('EXISTS', k.delayed .. name) == 0 then found(6, name .. ' has a turn and no delayed job') end
     end
-    brakes_audit.check(space, all, found)
+    constraints_audit.check(space, all, function(sentence) found(9, sentence) end)
     look_at_tags(space, found)
     local ctx = args[1] and context.open(space, args[1]) or { space = space }
     look_at_slots(ctx, found)
     look_at_orders(ctx, found)
-    table.sort(told)
-    return told
+    table.sort(problems)
+    return problems
   end
 end

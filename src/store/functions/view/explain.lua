@@ -1,21 +1,21 @@
--- needs: base, base.call, base.keys, base.names, control.change, control.daemons, jobs.slots, pace.brake, pace.quota,
---   pace.rate, pace.slow, policy.chain, policy.record, policy.setting, policy.settings, queue.bucket, queue.delayed,
---   queue.envelope, queue.gate, queue.places, queue.push, route, route.routes, tree.budget, tree.waiting
--- Explain: why a bucket waits, and what a change or a push would do to it. Both only read, and both reckon with the steps that do
--- the thing itself: `bucket.decide`, the push, the rates. The words are made by the program (src/explain).
+-- needs: base, base.keys, base.names, context, context.settings, control.change, control.daemons, limits.constraints,
+--   limits.slots, pace.quota, pace.rate, pace.slowdown, policy.chain, policy.record, policy.setting, queue.delayed,
+--   queue.envelope, queue.gate, queue.push, route, state, state.bucket, state.waiting, tree.budget, view.routes
+-- Explain: why a bucket waits, and what a change or a push would do to it. Both only read. Both compute with the steps
+-- that do the thing itself: `bucket.decide`, the push, the rates. The program (src/explain) puts the facts into words.
 
 local explain = {}
 do
-  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local refuse, is_error, digits, integer = base.refuse, base.is_error, base.digits, base.integer
 
-  local CONSUMERS_MOST = 100   -- workers that are listed
+  local CONSUMERS_MOST = 100 -- workers that are listed
   local CONSUMERS_READ = 10000 -- and read, to find those who hold most
-  local COSTS_READ = 1000      -- jobs of a queue whose cost is read for a forecast, at most, and 1 MiB of them
-  local FAR = 2 ^ 53         -- what lies further ahead is as good as never
+  local COSTS_READ = 1000 -- jobs of a queue whose cost is read for a forecast, at most, and 1 MiB of them
+  local FAR = 2 ^ 53 -- what lies further ahead is as good as never
 
   -- look: the context of a call and what is stored of a bucket, or nil and an error.
   --   queue, name, len    its queue; wrong: the type of a key there that is no list
-  --   place, due, level   as `bucket.decide` takes them
+  --   state, due, allowance   as `bucket.decide` takes them
   local function look(redis_keys, now_us)
     local queue = redis_keys[1] or ''
     local space, name = keys.split_queue(queue)
@@ -25,21 +25,21 @@ do
     local ctx, b = context.open(space, now_us), { queue = queue, name = name }
     local len = pcall_redis('LLEN', queue)
     if is_error(len) then b.wrong, len = call('TYPE', queue).ok, 0 end
-    local stands, dues = places.load(ctx, { name })
-    b.len, b.place, b.due = len, stands[1], dues[1]
-    b.level = tonumber(call('HGET', ctx.k.level, name) or nil)
+    local states, dues = state.load(ctx, { name })
+    b.len, b.state, b.due = len, states[1], dues[1]
+    b.allowance = tonumber(call('HGET', ctx.k.level, name) or nil)
     return ctx, b
   end
 
   local function decide(ctx, b, p)
-    return bucket.decide(ctx, {}, b.name, b.queue, b.len, b.place, b.due, b.level, p)
+    return bucket.decide(ctx, {}, b.name, b.queue, b.len, b.state, b.due, b.allowance, p)
   end
 
   -- ms: a time between two moments, in whole milliseconds, never below 0.
   local function ms(us) return max(0, floor(us / 1000)) end
 
-  -- retries_of: how many failed jobs of a bucket wait, how many could leave, and when the first of them can; or its key's type where
-  -- that is none of ours.
+  -- retries_of: how many failed jobs of a bucket wait, how many could leave, and when the first of them can; or the
+  -- type of its key where that is wrong.
   local function retries_of(ctx, name)
     local key = ctx.k.retry .. name
     local waiting = pcall_redis('ZCARD', key)
@@ -47,12 +47,12 @@ do
     local r = { waiting = waiting, ended = 0 }
     if waiting > 0 then
       r.ended = call('ZCOUNT', key, '-inf', ctx.now_text)
-      r.first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0 -- the index tells of delayed jobs, too
+      r.first = call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0 -- not from the index, which has delayed jobs too
     end
     return r
   end
 
-  -- delayed_of: the same of its delayed jobs.
+  -- delayed_of: the same for its delayed jobs.
   local function delayed_of(ctx, name)
     local key = ctx.k.delayed .. name
     local n = pcall_redis('ZCARD', key)
@@ -61,15 +61,15 @@ do
     return { waiting = n, ended = call('ZCOUNT', key, '-inf', ctx.now_text), first = delayed.first_time(ctx, name) }
   end
 
-  -- in_facts: how jobs that wait for a time stand, as it is told.
+  -- in_facts: the facts about jobs that wait for a time.
   local function in_facts(ctx, r)
     return { waiting = r.waiting, ended = r.ended, next_us = r.first and max(0, r.first - ctx.now) }
   end
 
-  -- paid_of: of a node whose due is still to come what its last job cost, where that was more than one slot, and whether it is `job_rate`
-  -- that it waits for; nil where it is the plain rate.
-  local function paid_of(ctx, p, due, br)
-    local d = br and br.paid
+  -- paid_of: of a node whose due is in the future, the cost of its last job, where that was more than one slot, and
+  -- whether it waits for `job_rate`; nil where no payment is known.
+  local function paid_of(ctx, p, due, constraint)
+    local d = constraint and constraint.paid
     if not d or not due or due <= ctx.now then return nil end
     local by_jobs = p.job ~= nil and d.job_due > d.unit_due
     return { by_jobs = by_jobs, cost = not by_jobs and not p.ignores_cost and d.cost > 1 and d.cost or nil }
@@ -78,12 +78,12 @@ do
   -- bare: the name or glob of a node as people write it.
   local function bare(id) return chain.budget_of(id) or id end
 
-  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom, why. A slow-down in
-  -- force is listed like a timed setting.
-  local function settings_of(ctx, id, p, br)
-    local list, d = {}, br and br.slow
-    if d and slow.matters(d, p, ctx.now) then
-      list[1] = { key = 'slow-down', text = slow.in_words(d, p), match = bare(id), since = digits(d.begun), till = digits(slow.ends(d, p)),
+  -- settings_of: what operators have set of a policy: key, value, which name or glob, since and until when, by whom,
+  -- why. A slow-down in force is listed like a timed setting.
+  local function settings_of(ctx, id, p, constraint)
+    local list, d = {}, constraint and constraint.slowdown
+    if d and slowdown.applies(d, p, ctx.now) then
+      list[1] = { key = 'slow-down', text = slowdown.in_words(d, p), match = bare(id), since = digits(d.begun), till = digits(slowdown.ends(d, p)),
         by = d.by, reason = d.reason ~= '' and d.reason or nil }
     end
     for key, won in pairs(p.set or {}) do
@@ -95,22 +95,23 @@ do
     return list[1] and list
   end
 
-  -- level_of: one level of the chain, with what applies there and where that comes from: the place of its entry in the record, and
-  -- what is set. `id` is that of the node, `p` its policy, `place` and `due` as they are stored, `br` its brake.
+  -- level_of: one level of the chain, with what applies there and where that is from: the place of its entry in the
+  -- record, and settings. `id` is that of the node, `p` its policy, `from` and `due` are as stored, `constraint` is its
+  -- constraint.
   -- (The JSON of Redis writes an empty list as a table, so none is written.)
-  local function level_of(ctx, id, p, place, due, br)
+  local function level_of(ctx, id, p, from, due, constraint)
     local budget_name = chain.budget_of(id)
     local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
     local entry = p.entry and entries and entries[p.entry]
     return {
-      kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = places.word(ctx, place),
+      kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = state.word(ctx, from),
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
-      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, br),
+      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, constraint),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
-      paid = paid_of(ctx, p, due, br),
-      slow_us = br and br.slow and max(0, br.slow.till - ctx.now) or nil, quotas = p.quotas and quota.used(br and br.windows, p.quotas, ctx.now),
-      policy = { -- what is forwarded has no lease and is tried once
+      paid = paid_of(ctx, p, due, constraint),
+      slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil, quotas = p.quotas and quota.used(constraint and constraint.windows, p.quotas, ctx.now),
+      policy = { -- a job that is forwarded has no lease and is tried once
         count = not p.ignores_cost and p.count or nil, period_us = not p.ignores_cost and p.period_us or nil,
         job_count = (p.job_count or 0) > 0 and p.job_count or nil, job_period_us = p.job_period_us, ttl_us = p.ttl_us,
         dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity, lease_ms = not p.forward and p.lease_ms or nil,
@@ -122,47 +123,47 @@ do
     }
   end
 
-  -- share_of: whose share a node waits for: how many wait there, and how many of them go before it.
-  local function share_of(ctx, id, place, due)
-    local of = waiting.budget(ctx, place)
+  -- share_of: the budget whose share a node waits for: how many nodes wait there, and how many of them are ahead.
+  local function share_of(ctx, id, from, due)
+    local of = waiting.budget(ctx, from)
     if not of then return nil end
-    return { of = chain.budget_of(of), waiting = waiting.count(ctx, place), ahead = waiting.ahead(ctx, place, id, due) }
+    return { of = chain.budget_of(of), waiting = waiting.count(ctx, from), ahead = waiting.ahead(ctx, from, id, due) }
   end
 
   -- budget_level: the level of a budget.
   local function budget_level(ctx, b)
-    local p, has_work = b.p, b.place and b.place ~= ctx.k.rest
+    local p, has_work = b.p, b.state and b.state ~= ctx.k.rest
     if not p then return { kind = 'budget', name = chain.budget_of(b.id), place = 'refused', refused = 'no [[budget]] matches it', policy = {} } end
-    local level = level_of(ctx, b.id, p, b.place, (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil, b.brake)
+    local level = level_of(ctx, b.id, p, b.state, (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil, b.constraint)
     level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
-    level.share = has_work and share_of(ctx, b.id, b.place, b.at) or nil
+    level.share = has_work and share_of(ctx, b.id, b.state, b.at) or nil
     return level
   end
 
   -- chain_of: all levels, from a bucket to its root.
   local function chain_of(ctx, s)
-    local list = { level_of(ctx, s.bucket, s.p, s.place, s.due, s.brake) }
-    list[1].share = s.place and share_of(ctx, s.bucket, s.place, s.stored_due) or nil
+    local list = { level_of(ctx, s.bucket, s.p, s.state, s.due, s.constraint) }
+    list[1].share = s.state and share_of(ctx, s.bucket, s.state, s.stored_due) or nil
     if s.p.refused or not s.p.parent then return list end
-    for _, b in ipairs(budget.above(ctx, s.p.parent)) do list[#list + 1] = budget_level(ctx, b) end
+    for _, b in ipairs(budget.ancestors(ctx, s.p.parent)) do list[#list + 1] = budget_level(ctx, b) end
     return list
   end
 
-  -- route_of: the route of a bucket, as it is told; and of a held bucket how many others have their turns before it.
+  -- route_of: the facts about the route of a bucket; for a held bucket also how many others have their turns before it.
   local function route_of(ctx, s, r, workers)
     local now = routes.now(ctx, s.p.route, r)
-    local is_held = places.is_held(ctx, s.place)
+    local is_held = state.is_held(ctx, s.state)
     return {
       name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0, workers = workers,
       oldest_ms = r.oldest and ms(now.age_us) or nil, to = r.to, age_us = now.age_us, window_us = now.window_us, limit = now.limit,
       is_own_window = (ctx.rec.base or ctx.rec).ready_windows and (ctx.rec.base or ctx.rec).ready_windows[s.p.route] ~= nil or nil,
       held = now.held, taken = now.taken, over_us = now.over_us,
-      ahead = is_held and waiting.ahead(ctx, s.place, s.bucket, s.stored_due) or nil,
+      ahead = is_held and waiting.ahead(ctx, s.state, s.bucket, s.stored_due) or nil,
     }
   end
 
-  -- workers_of: who takes jobs of a route: name, leases held and ms since it was last heard of, of each. Those that hold most come
-  -- first. The second reply is how many there are. Nobody is listed where a call would have to read very many.
+  -- workers_of: the workers of a route: name, leases held and ms since it was last heard of, for each. Those that hold
+  -- most come first. The second reply is how many there are. None is listed where a call would have to read very many.
   local function workers_of(r)
     local list, reply, there_are = {}, {}, r.group and r.group.consumers or 0
     if there_are > CONSUMERS_READ then return reply, there_are end
@@ -181,13 +182,13 @@ do
     return reply, #list
   end
 
-  -- drip__explain: everything that says why a bucket waits.
+  -- drip__explain: all facts about why a bucket waits.
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us
-  -- reply  { now_us (a text), the facts (JSON), where the record comes from (JSON, '' = nobody knows),
+  -- reply  { now_us (a text), the facts (JSON), where the record is from (JSON, '' = not known),
   --          { worker, leases held, idle_ms, ... } (at most 100 workers; their names may be any bytes) }
   -- errors BADBUCKET
-  -- cost   O(gates, workers), the bytes of one job and of where the record comes from
+  -- cost   O(gates, workers), the bytes of one job and of the source of the record
   function explain.explain(redis_keys, args)
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end
@@ -208,8 +209,8 @@ do
     local workers, how_many = workers_of(r)
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
-      place = places.word(ctx, s.place), depth = s.len, over = s.over, keeps = s.level, daemons = is_error(alive) and 0 or alive,
-      has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
+      place = state.word(ctx, s.state), depth = s.len, over = s.over, keeps = s.allowance, daemons = is_error(alive) and 0 or alive,
+      has_record = ctx.id ~= nil, spreading = ctx.old_rec ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = in_facts(ctx, retry), delayed = in_facts(ctx, later),
       route = route_of(ctx, s, r, how_many),
@@ -217,11 +218,11 @@ do
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '', workers }
   end
 
-  -- drip__explain_budget: the same of a budget.
+  -- drip__explain_budget: the same for a budget.
   -- keys   <prefix>:policy
   -- args   now_us, its name
-  -- reply  { now_us (a text), the facts (JSON): levels, daemons, has_record, spreading; where the record comes from }
-  -- errors BADARG: the name can be none, or no [[budget]] matches it
+  -- reply  { now_us (a text), the facts (JSON): levels, daemons, has_record, spreading; where the record is from }
+  -- errors BADARG: the name is invalid, or no [[budget]] matches it
   -- cost   O(levels)
   function explain.budget(redis_keys, args)
     local space, name = keys.space_before(redis_keys[1], 'policy'), args[2] or ''
@@ -231,15 +232,15 @@ do
       return chain.unknown(name)
     end
     local levels = {}
-    for _, b in ipairs(budget.above(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
+    for _, b in ipairs(budget.ancestors(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
-      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil, spreading = ctx.prev ~= nil,
+      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil, spreading = ctx.old_rec ~= nil,
     }
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '' }
   end
 
-  -- note_limits: what a forecast under a policy cannot know of: it reckons with the pace alone.
+  -- note_limits: the limits of a policy that a forecast leaves out: it only knows the pace.
   local function note_limits(met, p)
     if p.quotas then met.quota = true end
     if p.concurrency or p.limited then met.slots = true end
@@ -247,12 +248,13 @@ do
     if p.job then met['job-rate'] = true end
   end
 
-  -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends when it ends. `entry` is what
-  -- is set for its name, `till` when something of all that is set ends. A pause that does not end by itself is taken as over.
-  -- Replies a time on the server's clock; `met` gets the word of each such pause and limit on the way.
+  -- run: when the last of n jobs of a bucket leaves, if nothing but time passes: each timed setting ends at its end.
+  -- `entry` has the settings of its name, `till` is when the first of all settings ends. A pause that does not end by
+  -- itself is taken to end now. Replies a time on the server's clock. `met` gets the word of each such pause and limit
+  -- on the way.
   local function run(ctx, s, entry, till, n, met)
     local last
-    ctx.prev = nil
+    ctx.old_rec = nil
     while true do
       local p, k = s.p, n
       local is_paused = p.paused and p.set.pause.setting.till
@@ -267,16 +269,17 @@ do
         end
       end
       if n == 0 then return last end
-      local level, place, due = s.level, p.paused and ctx.k.paused or ctx.k.schedule, s.due
-      ctx.now, ctx.was = till, { [s.bucket] = p }
+      local allowance, from, due = s.allowance, p.paused and ctx.k.paused or ctx.k.schedule, s.due
+      ctx.now, ctx.policies_before = till, { [s.bucket] = p }
       p, till = record.policy_at(ctx.rec, s.bucket, entry, till)
-      if s.brake then s.brake.pace = nil end -- the due has gone on since
-      bucket.decide(ctx, s, s.bucket, s.queue, n, place, due, level, p)
+      if s.constraint then s.constraint.pace = nil end -- the due has moved since
+      bucket.decide(ctx, s, s.bucket, s.queue, n, from, due, allowance, p)
     end
   end
 
-  -- costs_of: what the oldest jobs of a queue cost beyond 1 each: a list whose n-th number is that of the first n together. What was not
-  -- read counts as 1. The second reply says whether that may be too little, or any of them costs more.
+  -- costs_of: what the oldest jobs of a queue cost beyond 1 each: a list whose n-th number is the sum for the first n.
+  -- Jobs that were not read count as 1. The second reply is true where that may be too little, or where any of them
+  -- costs more.
   local function costs_of(ctx, b)
     local sums, sum, bytes = {}, 0, 0
     if not ctx.magic or b.len == 0 or pcall_redis('HLEN', ctx.k.jobs .. b.name) == 0 then return sums, false end
@@ -289,23 +292,23 @@ do
     return sums, sum > 0 or #sums < b.len
   end
 
-  -- forecast: how many jobs wait, when the last of them leaves, and when no retry and no delayed job waits any more either, both in us from
-  -- now (-1: there is none). It counts the retries in as if each succeeded. `aside` are those and the delayed jobs; `costs` is what the jobs
-  -- before the last cost beyond 1 each. `met` is that of `run`.
+  -- forecast: how many jobs wait, when the last of them leaves, and when no retry and no delayed job waits any more
+  -- either, both in us from now (-1: there is none). Each retry is taken to succeed. `aside` are the retries and the
+  -- delayed jobs. `costs` is what the jobs before the last cost beyond 1 each. `met` is that of `run`.
   local function forecast(ctx, s, entry, till, aside, costs, met)
     local now, retry, later, reply = ctx.now, aside.retry, aside.later, { s.len, -1, -1 }
     local function leaves(n)
-      local state = {}
-      for key, value in pairs(s) do state[key] = value end
-      state.due = s.due or now
+      local after = {}
+      for key, value in pairs(s) do after[key] = value end
+      after.due = s.due or now
       -- A wait for its route or for a slot gives no credit. While buckets are held for its route it waits for its turn.
-      if places.is_held(ctx, s.place) or s.place == ctx.k.full then state.due = max(state.due, now) end
-      if ctx.held ~= '' then state.due = max(state.due, now + routes.turn_us(ctx, s)) end
-      local at = run(ctx, state, entry, till, n, met)
-      ctx.now, ctx.was = now, false
+      if state.is_held(ctx, s.state) or s.state == ctx.k.full then after.due = max(after.due, now) end
+      if ctx.held ~= '' then after.due = max(after.due, now + waiting.turn_us(ctx, s)) end
+      local at = run(ctx, after, entry, till, n, met)
+      ctx.now, ctx.policies_before = now, false
       return min(at - now, FAR)
     end
-    -- Delayed jobs whose time has come take turns with the queue, one and one.
+    -- Delayed jobs whose time has come take turns with the queue, one job each.
     local extra = costs[min(#costs, s.len - 1)] or 0
     if s.len > 0 then reply[2] = leaves(s.len + extra + retry.ended + min(later.ended, s.len - 1)) end
     reply[3] = reply[2]
@@ -319,18 +322,19 @@ do
     return reply
   end
 
-  -- why_not_exact: what the forecast of some jobs cannot know of, a word each; `met` are those of the policies that it met.
+  -- why_not_exact: what the forecast of some jobs leaves out, a word each; `met` has the words of the policies on the
+  -- way.
   local function why_not_exact(ctx, s, aside, n, met)
     local r, alive, why = route.look(ctx, s.p.route), daemons.count(ctx.k.daemons, ctx.now), {}
     if aside.retry.waiting > 0 then why[#why + 1] = 'retries' end
     if aside.later.waiting > 0 then why[#why + 1] = 'delayed' end
-    if s.brake and brake.factor(s.brake, s.p) < 1 then met.slow = true end
+    if s.constraint and constraints.factor(s.constraint, s.p) < 1 then met.slow = true end
     note_limits(met, s.p)
     for _, word in ipairs({ 'costs', 'job-rate', 'paused', 'quota', 'slots', 'slow', 'budget' }) do
       if met[word] then why[#why + 1] = word end
     end
     local left = ctx.limits.max_ready - r.ready
-    local is_held = left <= 0 or routes.held(ctx, s.p.route) > 0
+    local is_held = left <= 0 or waiting.held(ctx, s.p.route) > 0
     if r.wrong then why[#why + 1] = 'wrong-type' elseif is_held then why[#why + 1] = 'held' elseif left < n then
       why[#why + 1] = 'room'
     end
@@ -338,46 +342,50 @@ do
     return why
   end
 
-  -- change_of: what is set for a bucket after a change, its policy then, and until when; or nil and an error.
+  -- change_of: the settings of a bucket's name after a change, its policy then, and until when; or nil and an error in
+  -- the fourth reply.
   local function change_of(ctx, b, text)
     local c, err = change.read(text)
     if err then return nil, nil, nil, err end
     local entry, is_newer = settings.of_name(ctx, b.name)
     if is_newer then return nil, nil, nil, refuse('BADARG', ctx.k.settings .. ' was written by a newer version of dripd; use that one') end
-    entry = entry or setting.fresh()
+    entry = entry or setting.new()
     setting.without_over(entry, ctx.now)
     change.alter(ctx, c, entry, 0)
     return entry, record.policy_at(ctx.rec, b.name, entry, ctx.now)
   end
 
-  -- drip__what_if: what a change or a push would do to a bucket, reckoned from how things stand. Nothing is changed.
+  -- drip__what_if: what a change or a push would do to a bucket, computed from its present state. Nothing is changed.
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us, the change (JSON, as drip__set takes it), how many jobs are pushed
-  -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for them,
-  --          { jobs that wait, us until the last leaves, us until nothing waits aside any more } as things stand,
+  -- reply  { the verdict (what drip_push would reply; empty: nothing is pushed), how many jobs would be dropped for
+  --        them,
+  --          { jobs that wait, us until the last leaves, us until no retry or delayed job waits any more } without the
+  --          change,
   --          the same with the change and the push,
-  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, delayed, costs, job-rate, paused, quota,
-  --          slots, slow, budget, held, room, no-daemon, wrong-type }
+  --          { why that is a lower bound, ... } (none: it is exact to one interval): retries, delayed, costs, job-rate,
+  --          paused, quota, slots, slow, budget, held, room, no-daemon, wrong-type }
   -- errors BADBUCKET BADARG TOOMANY WRONGTYPE
-  -- cost   O(settings that apply to the bucket), and the bytes of one job; where jobs with options wait, of as many as are read for their costs
+  -- cost   O(settings that apply to the bucket), and the bytes of one job; where jobs with options wait, the bytes of
+  --        as many as are read for their costs
   function explain.what_if(redis_keys, args)
     local ctx, b, err = look(redis_keys, args[1])
     if err then return err end
     if b.wrong then return base.wrong_type(b.queue, 'list') end
-    local n = whole(args[3] or '0')
+    local n = integer(args[3] or '0')
     if not n then return refuse('BADARG', 'what-if takes the change as JSON, and a whole number of jobs') end
     local entry, p, till
     entry, p, till, err = change_of(ctx, b, args[2])
     if err then return err end
     local s, aside = decide(ctx, b), { retry = retries_of(ctx, b.name), later = delayed_of(ctx, b.name) }
     local costs, may_cost = costs_of(ctx, b)
-    local prev, was, own = ctx.prev, bucket.was(ctx, b.name), settings.of_name(ctx, b.name)
+    local old_rec, policy_before, own = ctx.old_rec, bucket.policy_before(ctx, b.name), settings.of_name(ctx, b.name)
     local _, own_till = record.policy_at(ctx.rec, b.name, own, ctx.now)
     local met = { costs = may_cost }
     local before = forecast(ctx, s, own, own_till, aside, costs, met)
-    ctx.prev, ctx.was = prev, { [b.name] = was }
+    ctx.old_rec, ctx.policies_before = old_rec, { [b.name] = policy_before }
     s = decide(ctx, b, p)
-    ctx.was = false
+    ctx.policies_before = false
     local verdict, dropped = {}, 0
     if n > 0 then
       local gates
@@ -386,9 +394,8 @@ do
       local accepted = push.fits(s, gates, n)
       if accepted > 0 then
         push.begins(ctx, s)
-        local level = push.level_of(s)
-        dropped = max(0, s.len + accepted - level)
-        if dropped > 0 then costs = {} end -- those that are dropped are the oldest
+        dropped = max(0, s.len + accepted - push.allowance_of(s))
+        if dropped > 0 then costs = {} end -- the dropped jobs are the oldest
         s.len = s.len + accepted - dropped
       end
       verdict = push.verdict(ctx, s, gates, n, accepted)

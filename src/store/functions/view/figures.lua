@@ -1,18 +1,18 @@
--- needs: base, base.call, base.keys, control.daemons, queue.delayed, route, route.forward, route.routes, tree.waiting
--- Figures: what is measured under a prefix, for monitoring: counters, sizes and ages, in one call that costs the same whatever the number of
--- buckets. Nothing is written.
+-- needs: base, base.keys, context, control.daemons, policy.forward, queue.delayed, route, state.waiting, view.routes
+-- Figures: what monitoring reads of a prefix: counters, sizes and ages, in one call whose cost does not depend on the
+-- number of buckets. Nothing is written.
 
 local figures = {}
 do
   local refuse, digits = base.refuse, base.digits
 
-  local HELD_READ = 100 -- held buckets of a route of which it is read since when they are due: those whose turn is next
+  local HELD_READ = 100 -- held buckets of a route whose dues are read, those with the next turns
 
   local function number(n)
     return type(n) == 'number' and n or 0
   end
 
-  -- counters: what was counted since the keys were made, what is not written yet among it.
+  -- counters: what was counted since the keys exist, with what is not written yet.
   local function counters(ctx)
     local of = {}
     local written = pcall_redis('HGETALL', ctx.k.stats)
@@ -24,16 +24,16 @@ do
     return list
   end
 
-  -- sizes: how many nodes wait in which place.
+  -- sizes: how many nodes are in each state.
   local function sizes(ctx)
     local held = 0
-    for _, name in ipairs(route.names_of(ctx.held)) do held = held + routes.held(ctx, name) end
+    for _, name in ipairs(route.names_of(ctx.held)) do held = held + waiting.held(ctx, name) end
     local function size(key) return number(pcall_redis('ZCARD', key)) end
     return { 'due', size(ctx.k.schedule), 'share', max(0, number(pcall_redis('HLEN', ctx.k.waiting)) - held), 'slots', size(ctx.k.full),
       'held', held, 'paused', size(ctx.k.paused), 'refused', size(ctx.k.refused), 'retrying', size(ctx.k.retries) }
   end
 
-  -- overdue: for how long the first of each place has been due, in us.
+  -- overdue: how long the first node of each state has been due, in us.
   local function overdue(ctx)
     local function late(key)
       local first = pcall_redis('ZRANGE', key, '0', '0', 'WITHSCORES')
@@ -47,8 +47,8 @@ do
       'paused', digits(late(ctx.k.paused)), 'refused', digits(late(ctx.k.refused)) }
   end
 
-  -- in_stream: of a ready stream how many entries no worker has taken, how many workers hold, how many there are, and for how many ms the
-  -- oldest that nobody has taken has been there.
+  -- in_stream: of a ready stream the number of undelivered entries, of entries with workers, and of all entries, and
+  -- the age of the oldest undelivered one in ms.
   local function in_stream(ctx, name)
     local found = route.look_at_stream(ctx, name)
     if found.wrong then return nil end
@@ -57,7 +57,8 @@ do
     return found.ready, group and group.pending or 0, call('XLEN', found.stream), oldest
   end
 
-  -- of_routes: the same of each route. Of one that forwards the length of its list, and what is left in its stream of before it did.
+  -- of_routes: the same for each route. For a route that forwards: the length of its list, and what is left in its
+  -- stream from before it forwarded.
   local function of_routes(ctx)
     local list, n = {}, 0
     local known, has_stream = routes.names(ctx)
@@ -82,13 +83,13 @@ do
     return { 'name', number(pcall_redis('HLEN', ctx.k.settings)), 'glob', globs, 'slow', number(pcall_redis('HLEN', ctx.k.slow)) }
   end
 
-  -- drip__figures: what is measured.
+  -- drip__figures: the figures of a prefix.
   -- keys   <prefix>:policy
   -- args   now_us
   -- reply  { now_us (a text), counters, sizes, overdue in us, settings by kind (each of these: name, figure, ...),
   --          { route, undelivered, with workers, entries, ms of the oldest that is undelivered, ... },
-  --          { name, figure, ... }: rejected and dead (entries of those streams), delayed (jobs), daemons,
-  --          and budgets: how many of the nodes that wait are budgets }
+  --          { name, figure, ... }: rejected and dead (entries of those streams), delayed (jobs), daemons, and budgets:
+  --          how many of the nodes with work are budgets }
   -- cost   O(routes, daemons, held routes)
   function figures.read(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')

@@ -1,23 +1,24 @@
--- needs: base, base.call, base.keys, base.names, queue.envelope, view.trace
--- Front: what a bucket's page shows besides its row: the jobs that leave next, and the dispatches that came last. Nothing is written.
+-- needs: base, base.keys, base.names, context, context.trace, queue.envelope
+-- Front: what the page of a bucket shows besides its row: the jobs that leave next, and the last dispatches. Nothing is
+-- written.
 
 local front = {}
 do
-  local refuse, whole, is_error, wrong_type = base.refuse, base.whole, base.is_error, base.wrong_type
+  local refuse, integer, is_error, wrong_type = base.refuse, base.integer, base.is_error, base.wrong_type
 
-  local JOBS_MOST = 100    -- jobs of a call
-  local BYTES_MOST = 4096  -- bytes of each
+  local JOBS_MOST = 100 -- jobs of a call
+  local BYTES_MOST = 4096 -- bytes of each
 
   -- drip__front: the first bytes of the jobs that leave a bucket next, in the order of its queue.
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us, how many jobs at most (1 to 100), how many bytes of each at most (1 to 4096)
   -- reply  { jobs that wait, bytes of a job, its first bytes, ... }
   -- errors BADBUCKET BADARG WRONGTYPE
-  -- cost   O(jobs), and at most 1 MiB of jobs or one job: a list tells nothing of a job without reading it whole
+  -- cost   O(jobs), and at most 1 MiB of jobs or one job: a job of a list must be read whole
   function front.jobs(redis_keys, args)
     local space, name = keys.split_queue(redis_keys[1] or '')
     if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
-    local most, first = whole(args[2]), whole(args[3])
+    local most, first = integer(args[2]), integer(args[3])
     if not most or most < 1 or most > JOBS_MOST or not first or first < 1 or first > BYTES_MOST then
       return refuse('BADARG', 'front takes how many jobs, 1 to 100, and how many bytes of each, 1 to 4096')
     end
@@ -37,8 +38,8 @@ do
   -- drip__drips: the last dispatches of a bucket, at most 100. They are remembered as long as somebody asks.
   -- keys   <prefix>:queue:<bucket>
   -- args   now_us
-  -- reply  { now_us, jobs that have left since they are remembered, due_us, left_us, ... }, times as texts; { now_us } where those of too
-  --        many other buckets are remembered
+  -- reply  { now_us, jobs that have left since dispatches are remembered, due_us, left_us, ... }, times as texts; {
+  --        now_us } where those of too many other buckets are remembered
   -- errors BADBUCKET
   -- cost   O(1)
   function front.drips(redis_keys, args)

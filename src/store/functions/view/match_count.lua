@@ -1,6 +1,6 @@
--- needs: base, base.call, base.glob, base.keys, base.names, policy.chain, policy.record, route, tree.waiting
--- Match counts: which buckets that are not idle a name or a glob matches, and how many of their jobs are out already. One of budgets matches
--- the buckets below those.
+-- needs: base, base.glob, base.keys, base.names, context, policy.chain, policy.record, route, state.waiting
+-- Match counts: how many buckets that are not idle a name or a glob matches, and how many of their jobs have been
+-- dispatched. A name or glob of budgets matches the buckets below them.
 
 local match_count = {}
 do
@@ -9,7 +9,7 @@ do
 
   local PAGE = 1000 -- entries in a call; of names a batch
 
-  -- sets_of: where buckets with work stand.
+  -- sets_of: the sets of nodes with work.
   local function sets_of(ctx)
     local list = { ctx.k.schedule, ctx.k.paused, ctx.k.full, ctx.k.refused }
     if ctx.has_budgets or ctx.held ~= '' then list[#list + 1] = ctx.k.waiting end
@@ -25,7 +25,7 @@ do
     return list
   end
 
-  -- page_of: a page of what stands somewhere: ids, and where the next page begins, '0' at the end. Of what cannot be read nothing.
+  -- page_of: a page of a set: ids, and the next cursor, '0' at the end. A set that cannot be read counts as empty.
   local function page_of(ctx, key, cursor)
     if key == ctx.k.waiting then
       ctx.page = ctx.limits.batch
@@ -38,8 +38,9 @@ do
     return ids, page[1]
   end
 
-  -- in_sets: how many buckets match, from a place and a cursor on: a batch or so, so that few are counted in one step, in which none
-  -- moves. Replies that, and where the next page begins; no place at the end.
+  -- in_sets: how many buckets match, from a set and a cursor on. About a batch is read in a call, so few buckets move
+  -- while they are counted. Replies the number, and where the next page begins; the set is past the last one at the
+  -- end.
   local function in_sets(ctx, all, at, cursor, meets)
     local buckets, seen = 0, 0
     while all[at] and seen < ctx.limits.batch do
@@ -54,8 +55,8 @@ do
     return buckets, at, cursor
   end
 
-  -- entries_after: entries of a stream from an id on, at most PAGE, and no more once a MiB was read. They are read one by one, then
-  -- two at a time and so on, for nothing tells how large the next one is.
+  -- entries_after: entries of a stream after an id, at most PAGE, and none after a MiB was read. They are read one by
+  -- one, then two at a time and so on, because the size of the next one is not known.
   local function entries_after(stream, from)
     local list, bytes, step = {}, 0, 1
     while #list < PAGE and bytes < MIB do
@@ -82,8 +83,8 @@ do
     return list
   end
 
-  -- in_stream: how many entries of a page of buckets that match are undelivered, and with workers. Replies these and where the next
-  -- page begins, '0' at the end.
+  -- in_stream: how many entries of a page are of buckets that match and are undelivered, and how many of them are with
+  -- workers. Replies both, and where the next page begins, '0' at the end.
   local function in_stream(stream, cursor, meets)
     if is_error(pcall_redis('XLEN', stream)) or call('EXISTS', stream) == 0 then return 0, 0, '0' end
     local group = route.group_of(stream)
@@ -109,8 +110,9 @@ do
     return ready, held, last
   end
 
-  -- meets_of: whom a name or a glob meets: `bucket(name)` says whether it meets a bucket; `expect(names)`: these are asked for next.
-  -- What is met by one of budgets is found from below, by the budgets above a bucket: nobody keeps lists of what is below one.
+  -- meets_of: the matcher of a name or a glob: `bucket(name)` says whether it matches a bucket; `expect(names)`: these
+  -- are asked for next. For budgets it looks from below, at the budgets above a bucket: nothing lists what is below a
+  -- budget.
   local function meets_of(ctx, text, is_glob)
     local budgets = chain.budget_of(text)
     local pieces = is_glob and glob.compile(budgets or text)
@@ -119,7 +121,7 @@ do
       return name == (budgets or text)
     end
     if not budgets then return { bucket = matches, expect = function() end } end
-    local known = {} -- by the id of a budget: whether it matches, or one above it does
+    local known = {} -- by the id of a budget: whether it, or one above it, matches
     local function is_met(id, levels)
       if not id or levels > chain.LEVELS_MOST then return false end -- a circle is no chain
       if known[id] == nil then
@@ -136,9 +138,10 @@ do
 
   -- drip__met: a page of the count.
   -- keys   <prefix>:policy
-  -- args   now_us, name or glob (of budgets in braces: their buckets), "1": it is a glob, what: "buckets" | "jobs", cursor ('' = from the
-  --        beginning)
-  -- reply  { the next cursor ('' = that was all), buckets (0 with "jobs"), ready jobs, jobs with workers (0 with "buckets") }, of this page
+  -- args   now_us, name or glob (of budgets in braces: their buckets), "1": it is a glob, what: "buckets" | "jobs",
+  --        cursor ('' = from the beginning)
+  -- reply  { the next cursor ('' = that was all), buckets (0 with "jobs"), ready jobs, jobs with workers (0 with
+  --        "buckets") }, of this page
   -- cost   O(batch) names; or O(PAGE) entries, at most 1 MiB of jobs or one job
   function match_count.count(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')

@@ -1,30 +1,33 @@
--- needs: base, base.call, base.keys, base.memory, pace.rate, policy.record, queue.bucket, queue.places,
---   queue.rejecting, tree.waiting, view.rows
--- The walk: it passes every bucket by, a page a call, for the ranking that `dripd status` and `dripd top` show. One daemon calls, and
--- rests between two pages; it keeps the first of each order, and what it has kept at the end is left here for whoever asks.
+-- needs: base, base.keys, context, context.memory, pace.rate, policy.record, queue.rejecting, state, state.bucket,
+--   state.waiting, view.rows
+-- The walk: it reads every bucket, a page a call, for the ranking that `dripd status` and `dripd top` show. One daemon
+-- calls, and rests between two pages. It keeps the first buckets of each order, and stores the ranking here at the end.
 --
--- The order   ranks buckets by (and `budgets` the budgets, by how many wait for a share of each)
+-- The orders rank buckets by (`budgets` ranks budgets by how many nodes wait for a share of each)
 --   empty     how long until the bucket is empty, at its rate        depth     how many jobs wait
---   late      how long its next job has been due                     rejected  how many of its jobs were rejected lately (queue/rejecting)
--- What is left here stands in the memory of this server: written to Redis, it would grow the append-only file by megabytes a minute.
+--   late      how long its next job has been due                     rejected  how many of its jobs were rejected
+--             lately (queue/rejecting)
+-- The ranking is in the memory of this server: in Redis it would grow the append-only file by megabytes a minute.
 --
--- A row is one of view/rows. Retries are left out of it, and a pause or a full route is taken to end now, as in what the doors say (queue/push).
--- Of a budget it has the id, where it waits, how many wait for a share of it in place of the depth, and its rate (0: it has none).
+-- The rows are those of view/rows, without retries. A pause and a full route are taken to end now, as in the replies to
+-- pushes (queue/push). The row of a budget has its id, its state, how many nodes wait for a share of it instead of the
+-- depth, and its rate (0: it has none).
 
 local walk = {}
 do
-  local refuse, is_error, digits, whole = base.refuse, base.is_error, base.digits, base.whole
+  local refuse, is_error, digits, integer = base.refuse, base.is_error, base.digits, base.integer
   local glance, eta_ms, add, waits_at = record.glance, rate.eta_ms, rows.add, rows.waits_at
 
   local PAGE_MOST = 1000
-  local PLACES_MOST = 16       -- places that one call looks into
-  local PARTS_MOST = 50        -- of a ranking
+  local PLACES_MOST = 16 -- sets that one call reads
+  local PARTS_MOST = 50 -- of a ranking
   local PART_BYTES = 131072
-  local KEPT_US = 86400000000  -- a ranking is of no use any more after a day
+  local KEPT_US = 86400000000 -- a ranking is of no use after a day
 
   local ORDERS = { empty = true, depth = true, late = true, rejected = true, budgets = true }
 
-  -- next_place: the places in their order: paused, full, waits (for a share or held), due, rejected; nil after the last.
+  -- next_place: the next set to read, in this order: paused, full, waits (queued or held), due, rejected; nil after the
+  -- last.
   local function next_place(ctx, at)
     if at == 'paused' and ctx.may_be_full then return 'full' end
     if at == 'paused' or at == 'full' then return (ctx.has_budgets or ctx.held ~= '') and 'waits' or 'due' end
@@ -34,21 +37,22 @@ do
 
   -- due_of: when the next job of a bucket may leave, as far as its rate goes, and how late it is.
   local function due_of(p, waits, due, now)
-    if due > now + p.interval_us then return now + p.interval_us, 0 end -- the clock stepped back: a drain puts it right
+    if due > now + p.interval_us then return now + p.interval_us, 0 end -- the clock stepped back: a drain reconciles it
     if due >= now then return due, 0 end
     if waits == 'due' then return due, now - due end
     return now, 0
   end
 
-  -- names_of: the names among names and scores in turns.
+  -- names_of: the names in a list of names and scores by turns.
   local function names_of(found)
     local list = {}
     for i = 1, #found, 2 do list[#list + 1] = found[i] end
     return list
   end
 
-  -- page_of_place: a page of a set in which buckets wait. Replies where it goes on, '0' at its end, how many names were passed, and
-  -- how many of those are buckets. Of all buckets but few are told of, so what only those need is reckoned after the floors.
+  -- page_of_place: read a page of a set of nodes. Replies the next cursor, '0' at its end, the number of nodes, and how
+  -- many of those are buckets. Few buckets exceed a floor, so what only their rows need is computed after that
+  -- comparison.
   local function page_of_place(ctx, at, cursor, most, floors, list)
     local key, waits = at == 'due' and ctx.k.schedule or at == 'full' and ctx.k.full or ctx.k.paused, at
     local page
@@ -67,7 +71,7 @@ do
       local is_budget = byte(name, 1) == 123
       if is_budget then buckets = buckets - 1 end
       local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), not is_budget and policy or glance(rec, name)
-      if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain tells it
+      if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain notes it
       local due, late = now, 0
       if at == 'waits' then waits = waiting.word(found[i + 1]) end
       if not is_budget then due, late = due_of(p, waits, sub(found[i + 1], 1, 16) + 0, now) end
@@ -82,12 +86,12 @@ do
     return page[1], #found / 2, buckets
   end
 
-  -- page_of_rejected: a page of the buckets that reject, wherever they wait.
+  -- page_of_rejected: a page of the buckets that reject jobs, whatever their state.
   local function page_of_rejected(ctx, cursor, most, floors, list)
-    local names, counts, on = rejecting.page(ctx, max(1, whole(cursor) or 1), most, floors.rejected)
-    local stands, dues = places.load(ctx, names)
+    local names, counts, on = rejecting.page(ctx, max(1, integer(cursor) or 1), most, floors.rejected)
+    local states, dues = state.load(ctx, names)
     for i, name in ipairs(names) do
-      local waits = waits_at(ctx, stands[i])
+      local waits = waits_at(ctx, states[i])
       local len, p = bucket.length_of(ctx, ctx.k.queues .. name) or 0, glance(ctx.rec, name)
       local due, late = due_of(p, waits, dues[i] or ctx.now, ctx.now)
       add(list, ctx, p, name, waits, due, len, len > 0 and eta_ms(p, due, ctx.now, len) or 0, late, counts[i])
@@ -97,15 +101,15 @@ do
 
   -- drip__walk: a page of the walk.
   -- keys   <prefix>:policy
-  -- args   now_us, place and cursor to go on from ('' '' = from the beginning), how many buckets at most, about, and five
-  --        floors: what does not exceed one is left out: depth, ms until empty, us late, rejected jobs, children that wait for a share
-  --        of a budget (left out: no budget is told of)
-  -- reply  { place and cursor to go on from ('' '' = that was all), now, buckets passed, rows that may rank by depth,
-  --          empty or late, and those of budgets; rows that may rank by rejected }
+  -- args   now_us, set and cursor of this page ('' '' = from the beginning), about how many nodes at most, and five
+  --        floors: rows that exceed none are left out: depth, ms until empty, us late, rejected jobs, nodes that wait
+  --        for a share of a budget (absent: no rows of budgets)
+  -- reply  { set and cursor of the next page ('' '' = that was all), now, number of buckets, rows that may rank by
+  --        depth, empty or late, and those of budgets; rows that may rank by rejected }
   -- cost   O(how many)
   function walk.page(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
-    local most = whole(args[4])
+    local most = integer(args[4])
     if not space or not most or most < 1 or most > PAGE_MOST then
       return refuse('BADARG', 'walk takes the policy key, a place, a cursor, how many (1 to 1000), and four floors')
     end
@@ -131,16 +135,16 @@ do
     return { at or '', at and cursor or '', ctx.now_text, buckets, list, rejecting_rows }
   end
 
-  -- drip__rank: keep a ranking, in place of the last one.
+  -- drip__rank: keep a ranking, instead of the last one.
   -- keys   <prefix>:policy
-  -- args   now_us, when its walk began, how long that took in us, how many buckets it passed, then its parts: order, rows (a text
-  --        that only the daemons read), ...; the parts of an order one after the other
+  -- args   now_us, when its walk began, how long that took in us, how many buckets it read, then its parts: order, rows
+  --        (a text that only the daemons read), ...; the parts of an order one after the other
   -- reply  1
   -- errors BADARG
   -- cost   O(bytes)
   function walk.rank(redis_keys, args)
     local space = keys.space_before(redis_keys[1], 'policy')
-    local as_of, took, buckets = whole(args[2]), whole(args[3]), whole(args[4])
+    local as_of, took, buckets = integer(args[2]), integer(args[3]), integer(args[4])
     local good, orders = space and as_of and took and buckets and #args % 2 == 0 and #args <= 4 + 2 * PARTS_MOST, {}
     for i = 5, #args - 1, 2 do
       good = good and ORDERS[args[i]] and #args[i + 1] <= PART_BYTES
@@ -157,11 +161,11 @@ do
   -- drip__top: the ranking that is kept.
   -- keys   <prefix>:policy
   -- args   now_us, how many parts of an order at most, order ...
-  -- reply  { when its walk began, its age in us, how long it took in us, buckets passed, { part, ... } of each order }; { } where none is
-  --        kept, or one of before yesterday
+  -- reply  { when its walk began, its age in us, how long it took in us, how many buckets it read, { part, ... } of
+  --        each order }; { } where none is kept, or one that is older than a day
   -- cost   O(bytes)
   function walk.top(redis_keys, args)
-    local space, most = keys.space_before(redis_keys[1], 'policy'), whole(args[2])
+    local space, most = keys.space_before(redis_keys[1], 'policy'), integer(args[2])
     if not space or not most then return refuse('BADARG', 'top takes the policy key, how many parts, and orders') end
     local ctx = context.open(space, args[1])
     local top = ctx.memory.top

@@ -33,6 +33,11 @@ pub struct Submit {
 }
 
 impl Submit {
+    /// Without any option.
+    pub(super) fn plain(bucket: usize) -> Self {
+        Self { bucket, id: None, time: Time::Now, ttl: None, cost: None, headers: 0 }
+    }
+
     /// With an id alone.
     pub(super) fn of_id(bucket: usize, id: usize) -> Self {
         Self { bucket, id: Some(id), time: Time::Now, ttl: None, cost: None, headers: 0 }

@@ -66,7 +66,8 @@ impl Model {
             return 0;
         }
         let turns = self.turns_of(route);
-        if now > turns.at + S {
+        // After a second without held buckets, or a step back of the clock, nobody knows of an earlier turn.
+        if now > turns.at + S || now < turns.at {
             turns.of.clear();
         }
         turns.at = now;
@@ -95,7 +96,9 @@ impl Model {
 
     /// A bucket is held from now on.
     fn hold(&mut self, now: u64, bucket: &str, route: &str, due: u64) {
-        let rank = self.turns_of(route).of.get(bucket).copied().unwrap_or(due.min(now));
+        let turns = self.turns_of(route);
+        let is_known = (turns.at..=turns.at + S).contains(&now);
+        let rank = turns.of.get(bucket).copied().filter(|_| is_known).unwrap_or(due.min(now));
         self.held.insert(bucket.into(), Held { route: route.into(), due, rank });
     }
 

@@ -1,7 +1,7 @@
 //! The server of partition 0, which says what is set: an old primary that has not heard of its successor is not believed.
 
 use dripd::config::{Config, Environment};
-use dripd::store::{Address, Layout, Whole};
+use dripd::store::{Address, Layout, Partitions};
 use redis::Value;
 
 use super::{Cluster, PARTITIONS};
@@ -36,8 +36,8 @@ fn what_an_old_primary_of_partition_0_does_not_know_is_not_taken_back() {
     let config = Config::parse(&text, None, &Environment::default()).expect("good");
     let (address, layout) = (Address::of(&config.redis).expect("an address"), Layout::of(&config.redis));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let mut whole = runtime.block_on(Whole::connect(&address, &layout)).expect("connected");
-    runtime.block_on(whole.carry()).expect("carried");
+    let mut partitions = runtime.block_on(Partitions::connect(&address, &layout)).expect("connected");
+    runtime.block_on(partitions.replicate()).expect("carried");
 
     // The old one hears nothing of the others any more, and answers clients as before.
     for other in cluster.servers.iter().filter(|server| server.port != old.port) {
@@ -69,13 +69,13 @@ fn what_an_old_primary_of_partition_0_does_not_know_is_not_taken_back() {
     assert_eq!(role[0], Value::BulkString(b"master".to_vec()), "the old one has heard of nothing");
 
     eventually("the new one is known", || {
-        runtime.block_on(whole.carry()).expect("carried");
+        runtime.block_on(partitions.replicate()).expect("carried");
         assert!(
             is_set(&cluster, number, bucket),
             "it is taken back, as {} knows nothing of it",
-            whole.authority().shown()
+            partitions.authority().redacted()
         );
-        whole.authority().shown() == format!("127.0.0.1:{}", new.port)
+        partitions.authority().redacted() == format!("127.0.0.1:{}", new.port)
     });
 
     // What the new one itself has lost is taken back: as if it had been promoted without the change.
@@ -86,7 +86,7 @@ fn what_an_old_primary_of_partition_0_does_not_know_is_not_taken_back() {
     pipe.cmd("HSET").arg("drip:policy:{0}").arg("number").arg(number_of_last - 1).ignore();
     pipe.exec(&mut new.connect()).expect("done");
     eventually("it is taken back", || {
-        runtime.block_on(whole.carry()).expect("carried");
+        runtime.block_on(partitions.replicate()).expect("carried");
         !is_set(&cluster, number, bucket)
     });
 }

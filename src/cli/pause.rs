@@ -1,0 +1,75 @@
+//! `dripd pause`, `resume`, `close` and `open`: stop what comes out of a bucket, or what goes in.
+
+use clap::Args;
+
+use super::change::{KindArgs, TargetArgs, TimeArgs, by};
+use super::{Exit, Failure, connect, say};
+use crate::config::Config;
+use crate::operate::pause::{Direction, PauseRequest, ResumeRequest};
+
+/// Let nothing out of a bucket, or of what is below a budget.
+#[derive(Debug, Args)]
+pub(super) struct Pause {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    #[command(flatten)]
+    pub(super) lasts: TimeArgs,
+    #[command(flatten)]
+    pub(super) kind: KindArgs,
+}
+
+/// Let a bucket, or what is below a budget, go on.
+#[derive(Debug, Args)]
+pub(super) struct Resume {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    #[command(flatten)]
+    pub(super) kind: KindArgs,
+}
+
+/// Let nothing into a bucket.
+#[derive(Debug, Args)]
+pub(super) struct Close {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+    #[command(flatten)]
+    pub(super) lasts: TimeArgs,
+}
+
+/// Let jobs into a bucket again.
+#[derive(Debug, Args)]
+pub(super) struct Open {
+    #[command(flatten)]
+    pub(super) target: TargetArgs,
+}
+
+/// Stop it, and say what that is about.
+pub(super) async fn stop(
+    config: &Config,
+    direction: Direction,
+    args: TargetArgs,
+    is_budget: bool,
+    time: TimeArgs,
+) -> Result<Exit, Failure> {
+    let (kind, command) = (args.subject(is_budget).kind(), direction.stop_command());
+    let target = args.confirmed(is_budget, &format!("means every {kind}: {command} all of them?"))?;
+    let request = PauseRequest { direction, target, lasts: time.lasts, reason: args.reason };
+    let report = request.run_counted(&mut connect(config).await?, &by()).await?;
+    say(&report.to_string());
+    Ok(Exit::Done)
+}
+
+/// Let it go on.
+pub(super) async fn resume(
+    config: &Config,
+    direction: Direction,
+    args: TargetArgs,
+    is_budget: bool,
+) -> Result<Exit, Failure> {
+    let (kind, command, state) = (args.subject(is_budget).kind(), direction.resume_command(), direction.state());
+    let target = args.confirmed(is_budget, &format!("is every {kind}: {command} what was {state} under it?"))?;
+    let request = ResumeRequest { direction, target, reason: args.reason };
+    let changed = request.run(&mut connect(config).await?, &by()).await?;
+    say(&request.describe(&changed).map_err(|why| Failure::new(Exit::Failed, why))?);
+    Ok(Exit::Done)
+}

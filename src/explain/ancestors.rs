@@ -1,0 +1,114 @@
+//! What keeps a node from going besides its own time: the budgets above it. An order that only a person ends comes first, then what ends last.
+
+use std::time::Duration;
+
+use super::binding::{Binding, Reason};
+use super::local_time::LocalTime;
+use super::provenance::Hand;
+use super::{count, plain, shell};
+use crate::model::duration::say;
+use crate::store::explain::{Level, Paid, Share, Slots};
+
+/// What a level is called in a sentence.
+pub(super) fn called(level: &Level) -> String {
+    if level.kind == "budget" { format!("budget {}", plain(&level.name)) } else { plain(&level.name) }
+}
+
+/// Why nothing leaves a node whose chain cannot be resolved.
+pub(super) fn refused(level: &Level) -> Option<Reason> {
+    let why = plain(level.refused.as_ref()?);
+    let name = called(level);
+    let words =
+        format!("nothing leaves {name}: {why}; a reload of a configuration that has it, or `dripd set`, ends that");
+    Some(Reason::about(level, Binding::Refused, words))
+}
+
+/// Why nothing leaves a node that an operator stopped, and what ends that.
+pub(super) fn paused(level: &Level, local_time: &LocalTime) -> Option<Reason> {
+    let pattern = level.paused.as_ref()?;
+    let hand = Hand::of_key(level, "pause");
+    let until = hand.as_ref().and_then(|hand| hand.until(local_time));
+    let flag = if level.kind == "budget" { "--budget " } else { "" };
+    let until = until.unwrap_or_else(|| format!("`dripd resume {flag}{}`", shell(pattern)));
+    let hand = hand.map_or_else(String::new, |hand| format!(" {}", hand.say(local_time)));
+    let words = format!("nothing leaves until {until}: {} is paused{hand}", called(level));
+    Some(Reason::about(level, Binding::Paused, words))
+}
+
+/// Why nothing leaves a node of which as many jobs are in flight as may be.
+pub(super) fn full(level: &Level) -> Option<Reason> {
+    let Slots { taken, of } = level.slots.filter(|slots| slots.taken >= slots.of)?;
+    let jobs = count(taken, "job", "jobs");
+    let words = format!(
+        "nothing leaves until a job in flight is finished: {} has {jobs} out, its concurrency is {of}",
+        called(level)
+    );
+    Some(Reason::about(level, Binding::Slot, words))
+}
+
+/// Which of some budgets lets nothing out until somebody ends that.
+pub(super) fn stopped(budgets: &[Level], local_time: &LocalTime) -> Option<Reason> {
+    budgets.iter().find_map(|level| refused(level).or_else(|| paused(level, local_time)))
+}
+
+/// How long it is until the last of some budgets may go; of several with the same time the nearest one.
+pub(super) fn latest(budgets: &[Level]) -> Option<(u64, &Level)> {
+    let waits = budgets.iter().rev().filter_map(|level| Some((level.due_us.filter(|us| *us > 0)?, level)));
+    waits.max_by_key(|(us, _)| *us)
+}
+
+/// What a bucket waits for whose own time has come, or comes before that of a budget above it, where none of them is stopped: a slot, the time of the
+/// budget that may go last, or its turn.
+pub(super) fn waiting_for(levels: &[Level], local_time: &LocalTime) -> Option<Reason> {
+    let (bucket, budgets) = levels.split_first()?;
+    let turn = bucket.share.as_ref().map(|share| turn(bucket, share));
+    let time = || latest(budgets).map(|(due, level)| at_its_rate(level, due, local_time, turn.as_deref()));
+    budgets.iter().find_map(full).or_else(time).or_else(|| {
+        let waits = levels.iter().find(|level| level.share.is_some())?;
+        let words = format!("the next job leaves at its turn: {}", turn.as_ref()?);
+        Some(Reason::about(waits, Binding::Share, words))
+    })
+}
+
+fn at_its_rate(level: &Level, due: u64, local_time: &LocalTime, turn: Option<&str>) -> Reason {
+    let (name, turn) = (called(level), turn.map_or_else(String::new, |turn| format!("; {turn}")));
+    let (binding, because) = its_time_is_for(level, local_time);
+    let binding = if binding == Binding::Rate { Binding::Share } else { binding };
+    let words = format!("the next job of {name} leaves in {}: it {because}{turn}", say(Duration::from_micros(due)));
+    Reason::about(level, binding, words)
+}
+
+/// What the due of a node is for: what ends last.
+pub(super) fn its_time_is_for(level: &Level, local_time: &LocalTime) -> (Binding, String) {
+    let quota = level.quotas.iter().filter(|quota| quota.is_used_up()).max_by_key(|quota| quota.ends_us);
+    let ends = quota.map_or(0, |quota| quota.ends_us);
+    if level.slow_us > ends {
+        let hand =
+            Hand::of_key(level, "slow-down").map_or_else(String::new, |hand| format!(" {}", hand.say(local_time)));
+        return (Binding::Slow, format!("is slowed down{hand}"));
+    }
+    match quota {
+        Some(quota) => (Binding::Quota, format!("has used up its quota of {}", quota.shown())),
+        None => (Binding::Rate, format!("is at its {}", pace(level))),
+    }
+}
+
+/// Which rate its due is for: `rate: its last job cost 40`
+fn pace(level: &Level) -> String {
+    let is_of_jobs = level.policy.rate().is_none() && level.policy.job_rate().is_some();
+    match level.paid {
+        _ if is_of_jobs => "job_rate".to_owned(),
+        Some(Paid { by_jobs: true, .. }) => "job_rate".to_owned(),
+        Some(Paid { cost: Some(cost), .. }) => format!("rate: its last job cost {cost}"),
+        _ => "rate".to_owned(),
+    }
+}
+
+/// `acme waits for its share of budget twilio, after 3 others`
+fn turn(level: &Level, share: &Share) -> String {
+    let place = match share.ahead {
+        0 => "as the first".to_owned(),
+        ahead => format!("after {}", count(ahead, "other", "others")),
+    };
+    format!("{} waits for its share of budget {} {place} of {}", called(level), plain(&share.of), share.waiting)
+}

@@ -1,0 +1,74 @@
+//! The reasons for which jobs wait: a word for programs, and a sentence for people.
+
+use serde::Serialize;
+
+use crate::store::explain::Level;
+
+/// Something that keeps jobs from leaving, or from coming in, or that surprises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Binding {
+    /// A key holds something else than it should.
+    WrongType,
+    /// Nothing waits.
+    Empty,
+    /// An operator stopped what leaves.
+    Paused,
+    /// No daemon is alive.
+    NoDaemon,
+    /// Only failed jobs wait, and their back-off runs.
+    BackingOff,
+    /// Only delayed jobs wait, or the first of them comes before any failed job.
+    Delayed,
+    /// The other side asked for a pause.
+    Slow,
+    /// As many have left as may in a window of the calendar.
+    Quota,
+    /// The rate.
+    Rate,
+    /// Its budgets cannot be found.
+    Refused,
+    /// As many jobs are in flight as may be.
+    Slot,
+    /// Its share of a budget above it.
+    Share,
+    /// The route is full: workers are away.
+    Held,
+    /// Nothing: the next job is due.
+    Due,
+    /// An operator stopped what comes in.
+    Closed,
+    /// No place is free.
+    Full,
+    /// It holds more than its capacity, which was lowered.
+    Lowered,
+    /// A change of policies has not reached every bucket.
+    Spreading,
+    /// The file at hand is not what is obeyed.
+    AnotherFile,
+    /// No record is stored.
+    NoRecord,
+}
+
+/// A binding in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// Which one.
+    pub binding: Binding,
+    /// The sentence.
+    pub words: String,
+    /// The kind and the name of the level of the chain that it is about; `None`: of the bucket.
+    pub at: Option<(String, String)>,
+}
+
+impl Reason {
+    /// A sentence about the bucket.
+    pub(super) fn new(binding: Binding, words: String) -> Self {
+        Self { binding, words, at: None }
+    }
+
+    /// A sentence about a level of the chain.
+    pub(super) fn about(level: &Level, binding: Binding, words: String) -> Self {
+        Self { binding, words, at: Some((level.kind.clone(), level.name.clone())) }
+    }
+}

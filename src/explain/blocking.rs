@@ -1,0 +1,298 @@
+//! What binds a bucket: why its next job does not leave now, and what else is worth knowing, a sentence each.
+
+use std::time::Duration;
+
+use super::binding::{Binding, Reason};
+use super::local_time::LocalTime;
+use super::provenance::Origin;
+use super::{File, ancestors, count, plain};
+use crate::model::duration::say;
+use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
+use crate::store::routes::say_pace;
+
+/// How many workers that hold leases are named.
+const MAX_WORKERS_NAMED: usize = 3;
+
+/// From when on a job that is due is worth a word.
+const LATE_MS: u64 = 1_000;
+
+/// What is asked about, with what it takes to say it.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// What the functions know.
+    pub facts: &'a Facts,
+    /// The file at hand.
+    pub file: &'a File,
+    /// The clock on the wall.
+    pub local_time: &'a LocalTime,
+}
+
+/// What binds the next job, and then everything else that holds. The first one is what an operator has to do with first: a key that
+/// cannot be used, the pause, the daemon, the time of the bucket itself, its route.
+#[must_use]
+pub fn what_binds(question: &Question) -> Vec<Reason> {
+    let mut found = question.out();
+    let (first, into) = (&mut found[0], question.into());
+    for said in &into {
+        first.words += &format!("; {}", said.words);
+    }
+    found.extend(into.into_iter().map(|said| Reason { words: String::new(), ..said })); // said already
+    found.extend(question.aside());
+    found
+}
+
+/// What a key holds, and the way out.
+fn holds(wrong: &Wrong) -> String {
+    format!(
+        "the key {} holds a {}, not a {}; see what it is, then rename or delete it",
+        plain(&wrong.key),
+        wrong.holds,
+        wrong.wanted
+    )
+}
+
+fn us(us: u64) -> String {
+    say(Duration::from_micros(us))
+}
+
+fn ms(ms: u64) -> String {
+    say(Duration::from_millis(ms))
+}
+
+impl<'a> Question<'a> {
+    fn bucket(&self) -> &'a Level {
+        self.facts.levels.first().expect("a chain begins with its bucket")
+    }
+
+    /// The budgets above it, the nearest first.
+    fn above(&self) -> &'a [Level] {
+        &self.facts.levels[1..]
+    }
+
+    fn name(&self) -> String {
+        plain(&self.bucket().name)
+    }
+
+    fn has_work(&self) -> bool {
+        self.facts.depth + self.facts.retries.waiting + self.facts.delayed.waiting > 0
+    }
+
+    /// Why nothing leaves now: at least one reason.
+    fn out(&self) -> Vec<Reason> {
+        let facts = self.facts;
+        let mut found: Vec<Reason> = Vec::new();
+        let level = self.bucket();
+        found.extend(self.wrong().map(|words| Reason::new(Binding::WrongType, words)));
+        found.extend(ancestors::refused(level));
+        if found.is_empty() && !self.has_work() {
+            found.push(Reason::new(Binding::Empty, self.empty()));
+        }
+        found.extend(ancestors::paused(level, self.local_time));
+        if facts.daemons == 0 {
+            let words = "nothing leaves: no daemon runs; start one with `dripd run`".to_owned();
+            found.push(Reason::new(Binding::NoDaemon, words));
+        }
+        if found.is_empty() {
+            let above = || ancestors::waiting_for(&facts.levels, self.local_time);
+            let stopped = ancestors::stopped(self.above(), self.local_time);
+            let first = stopped.or_else(|| ancestors::full(level)).or_else(|| self.ordered());
+            found.extend(first.or_else(|| self.own_time()).or_else(above));
+        }
+        if self.has_work() && (facts.place == Place::Held || facts.route.holds()) {
+            found.push(Reason::new(Binding::Held, self.held(found.is_empty())));
+        }
+        if found.is_empty() {
+            found.push(Reason::new(Binding::Due, self.due()));
+        }
+        found
+    }
+
+    /// A queue, or a route's stream, that is none.
+    fn wrong(&self) -> Option<String> {
+        let keys = &self.facts.wrong;
+        let (of_route, others): (Vec<&Wrong>, Vec<&Wrong>) = keys.iter().partition(|wrong| wrong.of == "route");
+        let queue = others.into_iter().find(|wrong| wrong.wanted == "list");
+        let queue = queue.map(|wrong| format!("nothing goes in or out: {}", holds(wrong)));
+        queue.or_else(|| of_route.first().map(|wrong| format!("nothing leaves: {}", holds(wrong))))
+    }
+
+    fn empty(&self) -> String {
+        let (level, name) = (self.bucket(), self.name());
+        let waits = level.due_us.filter(|us| *us > 0).max(ancestors::latest(self.above()).map(|(us, _)| us));
+        let is_full = |level: &Level| ancestors::full(level).is_some();
+        let is_stopped = level.paused.is_some()
+            || ancestors::stopped(self.above(), self.local_time).is_some()
+            || self.facts.levels.iter().any(is_full);
+        let stopped = is_stopped || level.closed.is_some() || self.facts.daemons == 0;
+        let then = match waits {
+            _ if stopped => String::new(),
+            Some(wait) => format!("; a job that comes now leaves in {}", us(wait)),
+            None => "; a job that comes now leaves at once".to_owned(),
+        };
+        format!("nothing waits: {name} is empty{then}")
+    }
+
+    /// What its own time says, where that is still to come, and no budget above keeps the next job back for longer.
+    fn own_time(&self) -> Option<Reason> {
+        let (retries, delayed, name) = (&self.facts.retries, &self.facts.delayed, self.name());
+        let due = self.bucket().due_us.unwrap_or(0);
+        let above_us = ancestors::latest(self.above()).map_or(0, |(us, _)| us);
+        let nothing_can = self.facts.depth + retries.ended + delayed.ended == 0;
+        if let Some(next) = delayed.next_us.filter(|next| {
+            nothing_can && retries.next_us.is_none_or(|other| *next <= other) && *next > due.max(above_us)
+        }) {
+            let jobs = count(delayed.waiting, "delayed job waits for its time", "delayed jobs wait for their time");
+            let words = format!("the next job leaves in {}: {jobs} in {name}", us(next));
+            return Some(Reason::new(Binding::Delayed, words));
+        }
+        let next = retries.next_us.unwrap_or(0);
+        if nothing_can && next > due.max(above_us) {
+            let jobs = count(retries.waiting, "failed job waits", "failed jobs wait");
+            let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
+            return Some(Reason::new(Binding::BackingOff, words));
+        }
+        let (binding, because) = ancestors::its_time_is_for(self.bucket(), self.local_time);
+        let words = || format!("the next job leaves in {}: {name} {because}", us(due));
+        (due > 0 && due >= above_us).then(|| Reason::new(binding, words()))
+    }
+
+    fn held(&self, is_first: bool) -> String {
+        let (facts, name) = (self.facts, self.name());
+        let since = self.local_time.say_ago(self.bucket().late_ms.unwrap_or(0));
+        let route = &facts.route;
+        let name_of_route = &route.name;
+        let others = match route.held {
+            1 => "1 bucket waits".to_owned(),
+            n => format!("{n} buckets wait"),
+        };
+        if let Some(pace) = route.per_second().filter(|pace| *pace > 0.0) {
+            let they_take = format!("workers of route {name_of_route} take {}", say_pace(pace));
+            if !is_first {
+                return format!("the {they_take}, and {others} for them: its turn comes after those");
+            }
+            let turn = Duration::from_secs_f64((route.ahead.unwrap_or(route.held) + 1) as f64 / pace);
+            return format!("held: the {they_take}, and {others} for them; its turn comes in about {}", say(turn));
+        }
+        let ready = count(route.ready, "job is ready", "jobs are ready");
+        let oldest = match route.age_us {
+            0..100_000 => String::new(),
+            age => format!("the oldest for {}, ", us(age)),
+        };
+        let away = match &route.to {
+            Some(to) => format!(
+                "the workers of the list {} take nothing: {} in it, {oldest}and it takes {} at most",
+                plain(to),
+                count(route.ready, "job is", "jobs are"),
+                route.most()
+            ),
+            None => format!("nobody takes jobs of route {name_of_route}: {ready}, {oldest}{}", self.leases()),
+        };
+        if is_first { format!("held: {name} waits since {since}, and {away}") } else { away }
+    }
+
+    /// Who holds jobs of its route.
+    fn leases(&self) -> String {
+        let facts = self.facts;
+        let shown = |worker: &Worker| {
+            format!("{} ({}, last heard of {} ago)", plain(&worker.name), worker.leases, ms(worker.idle_ms))
+        };
+        let with_leases: Vec<&Worker> = facts.workers.iter().filter(|worker| worker.leases > 0).collect();
+        let named: Vec<String> = with_leases.iter().take(MAX_WORKERS_NAMED).map(|worker| shown(worker)).collect();
+        let more = with_leases.len().saturating_sub(MAX_WORKERS_NAMED);
+        match (named.is_empty(), more) {
+            (true, _) if facts.route.pending > 0 => {
+                format!("{} held", count(facts.route.pending, "lease is", "leases are"))
+            }
+            (true, _) => "no leases are held".to_owned(),
+            (false, 0) => format!("leases are held by {}", named.join(", ")),
+            (false, more) => format!("leases are held by {} and {more} more", named.join(", ")),
+        }
+    }
+
+    fn due(&self) -> String {
+        let name = self.name();
+        match self.bucket().late_ms {
+            Some(late) if late >= LATE_MS => {
+                format!("the next job has been due for {}: the daemons are behind with {name}", ms(late))
+            }
+            _ => format!("the next job leaves now: nothing holds {name} back"),
+        }
+    }
+
+    /// The back-off of a job that the others wait for, where their order is kept.
+    fn ordered(&self) -> Option<Reason> {
+        let is_free = self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
+        let next = us(self.facts.retries.next_us.unwrap_or(0));
+        let words = || {
+            format!(
+                "the next job leaves in {next}: {} keeps the order of its jobs, and the failed one backs off",
+                self.name()
+            )
+        };
+        (self.facts.place == Place::Full && is_free).then(|| Reason::new(Binding::BackingOff, words()))
+    }
+
+    /// What keeps jobs from coming in: said in the same breath as what keeps them from leaving.
+    fn into(&self) -> Vec<Reason> {
+        let (facts, level) = (self.facts, self.bucket());
+        if level.closed.is_some() {
+            let Origin::Closed(hand) = Origin::of(facts.into(), level, "capacity") else { return Vec::new() };
+            let words = format!("it takes nothing in: closed {}", hand.say_all(self.local_time));
+            return vec![Reason::new(Binding::Closed, words)];
+        }
+        if facts.depth < level.policy.capacity || self.wrong().is_some() {
+            return Vec::new();
+        }
+        let push = if level.policy.drops_oldest() { "each push drops the oldest" } else { "a push is rejected" };
+        let words = format!("it is full, {} of {}: {push}", facts.depth, level.policy.capacity);
+        vec![Reason::new(Binding::Full, words)]
+    }
+
+    /// What surprises whoever looks only at the file at hand.
+    fn aside(&self) -> Vec<Reason> {
+        let (facts, level, mut found) = (self.facts, self.bucket(), Vec::new());
+        let mut add = |binding, words| found.push(Reason::new(binding, words));
+        for wrong in facts.wrong.iter().filter(|wrong| wrong.wanted == "sorted set") {
+            let what =
+                if wrong.of == "delayed" { "no job can be delayed" } else { "no failed job can wait for another try" };
+            add(Binding::WrongType, format!("{what}: {}", holds(wrong)));
+        }
+        if let Some(why) = &facts.bad_gate {
+            add(Binding::WrongType, format!("atomic pushes are refused: {}", plain(why)));
+        }
+        if let (Some(keeps), None) = (facts.keeps, &level.closed) {
+            let capacity = level.policy.capacity;
+            add(
+                Binding::Lowered,
+                format!(
+                    "{} keeps {keeps} though its capacity is {capacity}: lowering it threw nothing out",
+                    self.name()
+                ),
+            );
+        }
+        if facts.spreading {
+            add(Binding::Spreading, "a change of policies still spreads to the buckets that wait".to_owned());
+        }
+        let path = &self.file.name;
+        match (self.file.is_in_force, facts.has_record) {
+            (_, false) => add(
+                Binding::NoRecord,
+                "no policies are stored: the built-in defaults are in force until a daemon runs".to_owned(),
+            ),
+            (Some(false), true) => {
+                let other = facts.source.as_ref().map_or_else(String::new, |source| {
+                    let from = source.path.as_ref().map_or("its built-in defaults".to_owned(), |path| plain(path));
+                    format!(", that of {}:{from}", plain(&source.host))
+                });
+                add(
+                    Binding::AnotherFile,
+                    format!(
+                        "another file is in force than {path}{other}; a daemon that reads yours puts it in force by starting or `dripd reload`"
+                    ),
+                );
+            }
+            _ => {}
+        }
+        found
+    }
+}

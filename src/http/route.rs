@@ -1,0 +1,130 @@
+//! A request that is answered: its handler, and what `/openapi.json` says of it.
+
+use std::sync::Arc;
+
+use axum::routing::MethodRouter;
+use utoipa::openapi::path::{Parameter, ParameterIn};
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Schema};
+use utoipa::openapi::{HttpMethod, Ref, RefOr};
+use utoipa::{IntoParams, ToSchema};
+
+use super::state::AppState;
+
+pub(super) type Handler = MethodRouter<Arc<AppState>>;
+
+/// A type as the document knows it: by its name, with all that it is made of.
+pub(super) struct Typed {
+    pub(super) schema: Box<RefOr<Schema>>,
+    /// The schema among the components, with those of its parts.
+    pub(super) parts: Vec<(String, RefOr<Schema>)>,
+}
+
+impl Typed {
+    pub(super) fn of<T: ToSchema>() -> Self {
+        let mut parts = vec![(T::name().into_owned(), T::schema())];
+        T::schemas(&mut parts);
+        Self { schema: Box::new(Ref::from_schema_name(T::name()).into()), parts }
+    }
+
+    /// A list of them.
+    pub(super) fn list_of<T: ToSchema>() -> Self {
+        let Self { schema, parts } = Self::of::<T>();
+        Self { schema: RefOr::T(ArrayBuilder::new().items(*schema).build().into()).into(), parts }
+    }
+
+    /// One or the other.
+    pub(super) fn or<T: ToSchema>(self) -> Self {
+        let other = Self::of::<T>();
+        let any = AnyOfBuilder::new().item(*self.schema).item(*other.schema);
+        Self {
+            schema: Box::new(RefOr::T(any.build().into())),
+            parts: self.parts.into_iter().chain(other.parts).collect(),
+        }
+    }
+}
+
+/// The body of a request.
+pub(super) enum Body {
+    None,
+    /// Any bytes.
+    Job,
+    /// JSON; it may be left out where that means an empty object that is allowed.
+    Schema {
+        schema: Typed,
+        required: bool,
+    },
+}
+
+impl Body {
+    /// JSON that must be there.
+    pub(super) fn of<T: ToSchema>() -> Self {
+        Self::Schema { schema: Typed::of::<T>(), required: true }
+    }
+
+    /// JSON that may be left out.
+    pub(super) fn if_any<T: ToSchema>() -> Self {
+        Self::Schema { schema: Typed::of::<T>(), required: false }
+    }
+}
+
+/// An answer that is a success.
+pub(super) enum Answer {
+    Text,
+    /// Something else, of this media type.
+    Kind(&'static str, &'static str),
+    /// JSON, and what it is about.
+    Json(Typed, &'static str),
+    /// JSON that has a schema of its own elsewhere.
+    Any(&'static str),
+}
+
+impl Answer {
+    pub(super) fn of<T: ToSchema>(about: &'static str) -> Self {
+        Self::Json(Typed::of::<T>(), about)
+    }
+}
+
+/// A request that is answered, with all that the document says of it.
+pub(super) struct Route {
+    pub(super) method: HttpMethod,
+    pub(super) path: String,
+    pub(super) says: String,
+    pub(super) handler: Handler,
+    /// What it takes in the query, and in headers of its own.
+    pub(super) query: Vec<Parameter>,
+    pub(super) body: Body,
+    pub(super) answers: Vec<(u16, Answer)>,
+    /// Other answers than those that any request may get.
+    pub(super) problems: &'static [u16],
+}
+
+impl Route {
+    pub(super) fn new(
+        method: HttpMethod,
+        path: impl Into<String>,
+        says: impl Into<String>,
+        handler: Handler,
+        answer: Answer,
+    ) -> Self {
+        let (path, says, answers) = (path.into(), says.into(), vec![(200, answer)]);
+        Self { method, path, says, handler, query: Vec::new(), body: Body::None, answers, problems: &[] }
+    }
+
+    pub(super) fn query<T: IntoParams>(mut self) -> Self {
+        self.query = T::into_params(|| Some(ParameterIn::Query));
+        self
+    }
+
+    pub(super) fn headers(mut self, headers: impl IntoIterator<Item = Parameter>) -> Self {
+        self.query.extend(headers);
+        self
+    }
+
+    pub(super) fn body(self, body: Body) -> Self {
+        Self { body, ..self }
+    }
+
+    pub(super) fn problems(self, problems: &'static [u16]) -> Self {
+        Self { problems, ..self }
+    }
+}

@@ -1,0 +1,19 @@
+//! The words of dripd, as types that cannot be wrong: parsed, printed and bounded here. No I/O, no clock.
+
+pub mod bucket;
+pub mod duration;
+pub mod entry;
+pub mod escape;
+pub mod forward;
+pub mod glob;
+pub mod limiter;
+pub mod node;
+pub mod parent;
+pub mod partitioning;
+pub mod policy;
+pub mod quota;
+pub mod rate;
+pub mod ready_window;
+pub mod route;
+pub mod source;
+pub mod subject;

@@ -1,0 +1,332 @@
+//! Policies: rate, capacity, lease, attempts, back-off, overflow, route, catch-up, gates and the place in a tree, as words that
+//! cannot be wrong.
+//! Nothing is computed here: what they mean for a bucket is decided by the functions in Redis alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use crate::model::duration::micros;
+use crate::model::forward::Forward;
+use crate::model::limiter::Limiter;
+use crate::model::node::{Budget, Node};
+use crate::model::parent::Parent;
+use crate::model::partitioning::Partitioning;
+use crate::model::rate::Rate;
+use crate::model::ready_window::ReadyWindow;
+use crate::model::route::Route;
+
+/// What happens to a job that comes to a full bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overflow {
+    /// The new job is rejected.
+    Reject,
+    /// The new job goes in and the oldest waiting one is dropped.
+    DropOldest,
+}
+
+/// What applies to a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// How fast jobs leave.
+    pub rate: Rate,
+    /// How many jobs may wait, 1 to 10,000,000.
+    pub capacity: u32,
+    /// How long a worker may hold a job, 1 s to 7 d.
+    pub lease: Duration,
+    /// How often a job is tried, 1 to 1,000.
+    pub attempts: u32,
+    /// The wait before the second try; it doubles before each further one.
+    pub backoff_initial: Duration,
+    /// The longest such wait.
+    pub backoff_max: Duration,
+    /// What happens when the bucket is full.
+    pub overflow: Overflow,
+    /// Where its jobs go.
+    pub route: Route,
+    /// The most lateness that is made up, at most 1 s or, where that is longer, one interval of the rate.
+    pub catch_up: Duration,
+    /// Whether somebody wrote it: inside a budget it is obeyed then, and otherwise what suits the place in the tree holds.
+    pub is_catch_up_set: bool,
+    /// The gates before the doors that run code; a plain push passes none.
+    pub admit: Vec<Limiter>,
+    /// Whether jobs finish in the order in which they were pushed; needs a concurrency of 1.
+    pub ordered: bool,
+    /// For how long the id of a submitted job is remembered, 1 s to 7 d.
+    pub dedup: Duration,
+    /// How long a submitted job may wait where it does not say so itself; none: for ever.
+    pub ttl: Option<Duration>,
+    /// Its place in a tree, and what else it has in common with a budget.
+    pub node: Node,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            rate: Rate::DEFAULT,
+            capacity: 1_000,
+            lease: Duration::from_secs(60),
+            attempts: 5,
+            backoff_initial: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(600),
+            overflow: Overflow::Reject,
+            route: Route::default(),
+            catch_up: Duration::from_millis(20),
+            is_catch_up_set: false,
+            admit: Vec::new(),
+            ordered: false,
+            dedup: Duration::from_secs(600),
+            ttl: None,
+            node: Node::default(),
+        }
+    }
+}
+
+impl Policy {
+    /// The longest `catch_up` at a rate: one interval, and at least 1 s.
+    #[must_use]
+    pub fn longest_catch_up(rate: Rate) -> Duration {
+        (rate.period() / rate.count()).max(Duration::from_secs(1))
+    }
+}
+
+/// Fields that the record names only where they are used: what they are where they are not is in [`Policy::default`].
+const IF_USED: [&str; 11] = [
+    "catch_up_set",
+    "within",
+    "weight",
+    "concurrency",
+    "ordered",
+    "quotas",
+    "slow",
+    "dedup_us",
+    "ttl_us",
+    "job_count",
+    "job_period_us",
+];
+
+/// As the functions read it: whole microseconds and milliseconds, and for what is taken away a word of its kind.
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut s = serializer.serialize_struct("Policy", 22)?;
+        s.serialize_field("count", &self.rate.count())?;
+        s.serialize_field("period_us", &micros(self.rate.period()))?;
+        s.serialize_field("capacity", &self.capacity)?;
+        s.serialize_field("lease_ms", &(micros(self.lease) / 1_000))?;
+        s.serialize_field("attempts", &self.attempts)?;
+        s.serialize_field("backoff_initial_us", &micros(self.backoff_initial))?;
+        s.serialize_field("backoff_max_us", &micros(self.backoff_max))?;
+        s.serialize_field("overflow", &self.overflow)?;
+        s.serialize_field("route", &self.route)?;
+        s.serialize_field("catch_up_us", &micros(self.catch_up))?;
+        s.serialize_field("catch_up_set", &self.is_catch_up_set)?;
+        s.serialize_field("admit", &self.admit)?;
+        s.serialize_field("within", self.node.within.as_ref().map_or("", Parent::as_str))?;
+        s.serialize_field("weight", &self.node.weight)?;
+        s.serialize_field("concurrency", &self.node.concurrency.unwrap_or(0))?;
+        s.serialize_field("ordered", &self.ordered)?;
+        s.serialize_field("quotas", &self.node.quotas)?;
+        s.serialize_field("slow", &self.node.slow)?;
+        s.serialize_field("dedup_us", &micros(self.dedup))?;
+        s.serialize_field("ttl_us", &self.ttl.map_or(0, micros))?;
+        s.serialize_field("job_count", &self.node.job_rate.map_or(0, Rate::count))?;
+        s.serialize_field("job_period_us", &self.node.job_rate.map_or(0, |rate| micros(rate.period())))?;
+        s.end()
+    }
+}
+
+/// An entry for what matches a glob: a `[[bucket]]` with its policy, or a `[[budget]]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Matched<T = Policy> {
+    /// A glob as in Redis `KEYS`, on bytes.
+    #[serde(rename = "match")]
+    pub glob: String,
+    /// Of a bucket `[defaults]`, overridden key by key; of a budget what the entry says.
+    pub policy: T,
+}
+
+/// Bounds that hold for all buckets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// The largest job, in bytes.
+    pub max_job_bytes: u64,
+    /// How many entries the rejected stream keeps.
+    pub rejected_keep: u64,
+    /// How many dispatched jobs of a route may wait for a worker before its buckets are held.
+    pub max_ready: u64,
+    /// How many jobs or buckets one call handles, 1 to 1,000.
+    pub batch: u64,
+    /// How old undelivered jobs of a route may become before its buckets are held, where the route has none of its own.
+    #[serde(rename = "ready_window_us", skip_serializing_if = "ReadyWindow::is_default")]
+    pub ready_window: ReadyWindow,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_job_bytes: 1_048_576,
+            rejected_keep: 10_000,
+            max_ready: 10_000,
+            batch: 100,
+            ready_window: ReadyWindow::default(),
+        }
+    }
+}
+
+/// The record that the functions obey: stored in Redis whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Record {
+    /// What applies where no entry matches.
+    pub defaults: Policy,
+    /// The entries; the first that matches wins.
+    pub buckets: Vec<Matched>,
+    /// The entries of budgets, likewise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub budgets: Vec<Matched<Budget>>,
+    /// The routes that forward.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Forward>,
+    /// The ready windows of routes that have one of their own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ready_windows: BTreeMap<Route, ReadyWindow>,
+    /// Bounds for all.
+    pub limits: Limits,
+    /// Into how many partitions the system is divided, where that is more than one.
+    #[serde(skip_serializing_if = "Partitioning::is_single", rename = "cut")]
+    pub partitioning: Partitioning,
+}
+
+impl Record {
+    /// The entry of a route that forwards; none where its jobs go to a ready stream.
+    #[must_use]
+    pub fn forward(&self, route: &Route) -> Option<&Forward> {
+        self.routes.iter().find(|forward| forward.name == *route)
+    }
+
+    /// The ready window of a route.
+    #[must_use]
+    pub fn ready_window(&self, route: &Route) -> ReadyWindow {
+        self.ready_windows.get(route).copied().unwrap_or(self.limits.ready_window)
+    }
+
+    /// Whether any bucket gives up jobs that wait for too long.
+    #[must_use]
+    pub fn has_ttl(&self) -> bool {
+        self.defaults.ttl.is_some() || self.buckets.iter().any(|entry| entry.policy.ttl.is_some())
+    }
+
+    /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
+    /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
+    /// What nobody uses stands in neither, so that such a record is the one of earlier versions.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut record = serde_json::to_value(self).expect("a record holds only numbers and text");
+        let defaults = record["defaults"].clone();
+        for entry in record["buckets"].as_array_mut().into_iter().flatten() {
+            if let Some(policy) = entry["policy"].as_object_mut() {
+                policy.retain(|key, value| defaults[key.as_str()] != *value);
+            }
+        }
+        let unused = serde_json::to_value(Policy::default()).expect("as above");
+        if let Some(policy) = record["defaults"].as_object_mut() {
+            policy.retain(|key, value| !IF_USED.contains(&key.as_str()) || unused[key.as_str()] != *value);
+        }
+        record.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::model::node::Slow;
+    use crate::model::quota::Quota;
+
+    fn entry<T>(glob: &str, policy: T) -> Matched<T> {
+        Matched { glob: glob.to_owned(), policy }
+    }
+
+    fn json_of(record: &Record) -> Value {
+        serde_json::from_str(&record.to_json()).expect("JSON")
+    }
+
+    fn within(name: &str) -> Node {
+        Node { within: Some(Parent::parse(name).expect("a name")), ..Node::default() }
+    }
+
+    #[test]
+    fn an_entry_of_a_record_names_only_what_differs_from_the_defaults() {
+        let policy = Policy { capacity: 5, ..Policy::default() };
+        let buckets = vec![entry("a", policy), entry("b*", Policy::default())];
+        let json = Record { buckets, ..Record::default() }.to_json();
+        assert!(json.contains(r#"[{"match":"a","policy":{"capacity":5}},{"match":"b*","policy":{}}]"#), "{json}");
+    }
+
+    #[test]
+    fn without_a_tree_a_record_is_to_the_byte_what_it_was_before_there_were_trees() {
+        let policy = Policy { capacity: 5, catch_up: Duration::ZERO, ..Policy::default() };
+        let record = Record { buckets: vec![entry("a", policy)], ..Record::default() };
+        let before = r#"{"buckets":[{"match":"a","policy":{"capacity":5,"catch_up_us":0}}],"defaults":{"admit":[],"attempts":5,"backoff_initial_us":1000000,"backoff_max_us":600000000,"capacity":1000,"catch_up_us":20000,"count":10,"lease_ms":60000,"overflow":"reject","period_us":1000000,"route":"default"},"limits":{"batch":100,"max_job_bytes":1048576,"max_ready":10000,"rejected_keep":10000}}"#;
+        assert_eq!(record.to_json(), before);
+    }
+
+    #[test]
+    fn what_is_used_is_named_and_what_an_entry_takes_away_too() {
+        let slow = Slow { adaptive: true, ..Slow::default() };
+        let quotas = vec![Quota::parse("1000/d@-08:00").expect("a quota")];
+        let job_rate = Some(Rate::parse("500/m").expect("a rate"));
+        let node = Node { weight: 3, concurrency: Some(1), quotas, slow, job_rate, ..within("a") };
+        let (dedup, ttl) = (Duration::from_secs(60), Some(Duration::from_secs(30)));
+        let all = Policy { ordered: true, is_catch_up_set: true, dedup, ttl, node, ..Policy::default() };
+        let said = json!({
+            "within": "a", "weight": 3, "concurrency": 1, "ordered": true, "catch_up_set": true,
+            "quotas": [{ "count": 1000, "period_us": 86_400_000_000_u64, "offset_us": -28_800_000_000_i64 }],
+            "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": true },
+            "dedup_us": 60_000_000, "ttl_us": 30_000_000, "job_count": 500, "job_period_us": 60_000_000,
+        });
+        let record = Record { buckets: vec![entry("x", all.clone())], ..Record::default() };
+        assert_eq!(json_of(&record)["buckets"][0]["policy"], said);
+        let bare = Policy { is_catch_up_set: true, ..Policy::default() };
+        let record =
+            Record { defaults: all.clone(), buckets: vec![entry("x", bare), entry("y", all)], ..Record::default() };
+        let json = json_of(&record);
+        for (key, value) in said.as_object().expect("a table") {
+            assert_eq!(json["defaults"][key], *value, "{key}");
+        }
+        let taken = json!({
+            "within": "", "weight": 1, "concurrency": 0, "ordered": false, "quotas": [],
+            "slow": { "initial_us": 1_000_000, "max_us": 600_000_000, "cap_us": 3_600_000_000_u64, "adaptive": false },
+            "dedup_us": 600_000_000, "ttl_us": 0, "job_count": 0, "job_period_us": 0,
+        });
+        assert_eq!((&json["buckets"][0]["policy"], &json["buckets"][1]["policy"]), (&taken, &json!({})));
+    }
+
+    #[test]
+    fn a_budget_of_a_record_names_only_what_it_says() {
+        let rate = Some(Rate::parse("3000/m").expect("a rate"));
+        let catch_up = Some(Duration::from_millis(20));
+        let node = Node {
+            weight: 2,
+            concurrency: Some(9),
+            quotas: vec![Quota::parse("5/h").expect("a quota")],
+            job_rate: Some(Rate::parse("7/s").expect("a rate")),
+            ..within("up")
+        };
+        let budgets =
+            vec![entry("a", Budget { rate, ..Budget::default() }), entry("b:*", Budget { rate, catch_up, node })];
+        let json = json_of(&Record { budgets, ..Record::default() });
+        let expected = json!([
+            { "match": "a", "policy": { "count": 3000, "period_us": 60_000_000 } },
+            { "match": "b:*", "policy": {
+                "within": "up", "count": 3000, "period_us": 60_000_000, "catch_up_us": 20_000, "catch_up_set": true, "weight": 2,
+                "concurrency": 9, "quotas": [{ "count": 5, "period_us": 3_600_000_000_u64, "offset_us": 0 }],
+                "job_count": 7, "job_period_us": 1_000_000,
+            } },
+        ]);
+        assert_eq!(json["budgets"], expected);
+    }
+}

@@ -1,0 +1,33 @@
+//! `explain`: why a bucket or a budget waits.
+
+use crate::config::Config;
+use crate::explain::{BudgetSaid, Explanation, File, LocalTime};
+use crate::model::bucket::BucketName;
+use crate::store::{Partitions, StoreError};
+
+/// Explain a bucket. With a configuration file it also says whether that file is in force; from any directory one sees the policies of
+/// another, so that without a file there is nothing to compare.
+///
+/// # Errors
+///
+/// As any call.
+pub async fn explain_bucket(
+    store: &Partitions,
+    bucket: &BucketName,
+    config: &Config,
+) -> Result<Explanation, StoreError> {
+    let facts = store.of(bucket).explain(bucket).await?;
+    let is_in_force = if config.path.is_some() { store.authority().has_record(&config.record).await? } else { None };
+    let file = File { name: config.source(), is_in_force };
+    Ok(Explanation::of(&facts, file, &LocalTime::here(facts.now_us)))
+}
+
+/// Explain a budget.
+///
+/// # Errors
+///
+/// As any call; [`StoreError::Refused`] with `BADARG` where there is no such budget.
+pub async fn explain_budget(store: &Partitions, budget: &BucketName) -> Result<BudgetSaid, StoreError> {
+    let facts = store.of(budget).explain_budget(budget).await?;
+    Ok(BudgetSaid::of(&facts, &LocalTime::here(facts.now_us)))
+}

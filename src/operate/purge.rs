@@ -1,0 +1,115 @@
+//! `purge`: throw away what waits in a bucket.
+
+use clap::Args;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::model::bucket::BucketName;
+use crate::model::escape::escaped;
+use crate::store::change::Author;
+use crate::store::purge::{Purged, What};
+use crate::store::{Partitions, StoreError};
+
+/// Throw away what waits in a bucket.
+#[derive(Debug, Clone)]
+pub struct PurgeRequest {
+    /// The bucket.
+    pub bucket: BucketName,
+    /// The kinds of jobs.
+    pub what: What,
+}
+
+/// The kinds of jobs that are purged, beside those of the queue.
+#[derive(Debug, Clone, Copy, Default, Args, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Purge)]
+pub struct PurgeOptions {
+    /// Jobs that failed and wait for another try, too
+    #[arg(long)]
+    #[serde(default)]
+    pub retries: bool,
+    /// Jobs that wait for their time, too
+    #[arg(long)]
+    #[serde(default)]
+    pub delayed: bool,
+}
+
+impl From<PurgeOptions> for What {
+    fn from(PurgeOptions { retries, delayed }: PurgeOptions) -> Self {
+        Self::Queue { retries, delayed }
+    }
+}
+
+impl PurgeRequest {
+    /// Throw it away in one step, in the name of `by`.
+    ///
+    /// # Errors
+    ///
+    /// As any call.
+    pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Purged, StoreError> {
+        let author = Author { by: by.to_owned(), user: store.whoami().await };
+        store.of(&self.bucket).purge(&self.bucket, self.what, &author).await
+    }
+
+    /// The outcome for people.
+    #[must_use]
+    pub fn describe(&self, gone: &Purged) -> String {
+        let name = escaped(self.bucket.as_str().as_bytes());
+        let What::Queue { retries, delayed } = self.what else {
+            return format!("{}: {} delayed jobs dropped", self.bucket, gone.delayed);
+        };
+        let and_retries = if retries { format!(" and {}", count_retries(gone.retries)) } else { String::new() };
+        let and_delayed = if delayed { format!(", {} delayed", gone.delayed) } else { String::new() };
+        let cut = match gone.cut {
+            0 => String::new(),
+            n => format!("; {} had come over its capacity and are counted as rejected", count_jobs(n)),
+        };
+        let (jobs, left) = (count_jobs(gone.jobs), count_retries(gone.retries_left));
+        format!("{name}: {jobs}{and_retries} thrown away{and_delayed}, 0 jobs and {left} left{cut}")
+    }
+}
+
+/// `1 job`, `2 jobs`.
+#[must_use]
+pub fn count_jobs(n: u64) -> String {
+    if n == 1 { "1 job".to_owned() } else { format!("{n} jobs") }
+}
+
+/// `1 retry`, `2 retries`.
+#[must_use]
+pub fn count_retries(n: u64) -> String {
+    if n == 1 { "1 retry".to_owned() } else { format!("{n} retries") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outcome_says_what_is_gone_and_what_is_left() {
+        let bucket = BucketName::parse(b"acme").expect("a name");
+        let describe = |what| {
+            let bucket = bucket.clone();
+            let gone = Purged {
+                bucket: bucket.to_string(),
+                jobs: 1,
+                retries: 2,
+                retries_left: 0,
+                cut: 3,
+                delayed: 4,
+                delayed_left: 0,
+            };
+            PurgeRequest { bucket, what }.describe(&gone)
+        };
+        let cut = "; 3 jobs had come over its capacity and are counted as rejected";
+        assert_eq!(
+            describe(What::Queue { retries: true, delayed: true }),
+            format!("acme: 1 job and 2 retries thrown away, 4 delayed, 0 jobs and 0 retries left{cut}")
+        );
+        assert_eq!(
+            describe(What::Queue { retries: false, delayed: false }),
+            format!("acme: 1 job thrown away, 0 jobs and 0 retries left{cut}")
+        );
+        assert_eq!(describe(What::DelayedAlone), "acme: 4 delayed jobs dropped");
+    }
+}

@@ -1,0 +1,117 @@
+//! `slow`: slow a bucket or a budget down before a worker is told to wait, or end that.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::target::Target;
+use crate::model::bucket::BucketName;
+use crate::model::duration;
+use crate::model::subject::Subject;
+use crate::store::change::SlowDown;
+use crate::store::{Partitions, StoreError};
+
+/// Slow a bucket or a budget down for a while, or end that.
+#[derive(Debug, Clone)]
+pub struct SlowRequest {
+    /// The bucket or the budget.
+    pub target: Target,
+    /// For how long; `None`: it goes on now.
+    pub lasts: Option<Duration>,
+    /// A budget above the bucket that is slowed down in its place.
+    pub within: Option<BucketName>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// What became of a slow-down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Slowed {
+    /// The bucket or the budget.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// Whether it is a budget.
+    pub budget: bool,
+    /// When it goes on.
+    pub goes_on_in_ms: u64,
+    /// Whether that is earlier than asked for: a policy says how long a slow-down may be.
+    pub capped: bool,
+}
+
+impl SlowRequest {
+    /// The bucket or budget that is slowed down in the end.
+    #[must_use]
+    pub fn slowed(&self) -> Subject<'_> {
+        match &self.within {
+            Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
+            None => self.target.subject(),
+        }
+    }
+
+    /// Slow it down, in the name of `by`.
+    ///
+    /// # Errors
+    ///
+    /// Redis or the functions refuse it: there is no such budget, or it is not above the bucket.
+    pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Slowed, StoreError> {
+        let subject = self.target.subject();
+        let slow_down = SlowDown {
+            node: subject.stored(),
+            within: self.within.as_ref().map(|budget| budget.as_str().to_owned()),
+            ms: self.lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)),
+            by: by.to_owned(),
+            user: store.whoami().await,
+            reason: self.reason.clone(),
+        };
+        let goes_on = store.slow(&slow_down).await?;
+        Ok(Slowed {
+            pattern: subject.pattern.to_owned(),
+            budget: subject.is_budget,
+            goes_on_in_ms: u64::try_from(goes_on.as_millis()).unwrap_or(u64::MAX),
+            capped: self.lasts.is_some_and(|lasts| goes_on < lasts),
+        })
+    }
+
+    /// The outcome for people: a slow-down is only ever extended, and lasts no longer than its policy allows.
+    #[must_use]
+    pub fn describe(&self, slowed: &Slowed) -> String {
+        let subject = self.slowed();
+        let Some(lasts) = self.lasts else { return format!("{subject}: slowed down no more") };
+        let goes_on = Duration::from_millis(slowed.goes_on_in_ms);
+        let why = if slowed.capped {
+            "; slow.cap allows no more"
+        } else if goes_on > lasts + Duration::from_millis(1) {
+            "; the slow-down in force lasts longer"
+        } else {
+            ""
+        };
+        format!("{subject}: goes on in {}{why}", duration::say(goes_on))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outcome_says_what_was_not_done_as_asked() {
+        let twilio = BucketName::parse(b"twilio").expect("a name");
+        let request = |lasts: Option<u64>| SlowRequest {
+            target: Target::named(true, &twilio),
+            lasts: lasts.map(Duration::from_secs),
+            within: None,
+            reason: None,
+        };
+        let say = |lasts: Option<u64>, goes_on_s: u64| {
+            let capped = lasts.is_some_and(|lasts| goes_on_s < lasts);
+            let slowed =
+                Slowed { pattern: "twilio".to_owned(), budget: true, goes_on_in_ms: goes_on_s * 1_000, capped };
+            request(lasts).describe(&slowed)
+        };
+        assert_eq!(say(Some(30), 30), "budget twilio: goes on in 30.0 s");
+        assert_eq!(say(Some(7_200), 3_600), "budget twilio: goes on in 60 m; slow.cap allows no more");
+        assert_eq!(say(Some(30), 45), "budget twilio: goes on in 45.0 s; the slow-down in force lasts longer");
+        assert_eq!(say(None, 0), "budget twilio: slowed down no more");
+    }
+}

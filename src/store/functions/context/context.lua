@@ -1,0 +1,209 @@
+-- needs: base, base.keys, context.memory, policy.record
+-- A call: what it reads before it looks at a bucket, and what it replies besides when it is over.
+--
+-- The context `ctx` of a call:
+--   k          the keys of its space (base/keys)
+--   now, now_text   its time
+--   resumed_at  when a partition that was interrupted resumed, 0 where it was not: a due from before that counts as
+--               that time (dispatch/drain)
+--   id, rec    the record in force; limits: rec.limits
+--   magic      that of submitted jobs (queue/envelope), or false
+--   old_rec    the record before a rollout, or before a setting of a glob ended
+--   rollout    the name of that change, nil where no rollout has begun
+--   held       names of the routes with held buckets, separated by spaces
+--   memory     what is remembered of this space (context/memory)
+--   bytes      of jobs read so far; entries: rejected so far; `spent` bounds both
+--   dispatched, rejected, latest_us   its figures
+--   rooms      the rooms of the routes that were asked for (route/room)
+--   head_of, head   a bucket whose next job was read already, and that job (dispatch/fast_path)
+--   moves      states that were entered and are not written yet (state)
+--   is_simple  no settings, no rollout, and no entry has a budget, a quota or slots
+--   is_filled  all of the context is of this call
+--   has_slow, has_windows, has_paid   whether any slow-down, window of a quota or payment is stored
+--   constraints, slowed, changed_constraints   the constraints of buckets that were read, which buckets are slowed
+--   down, and constraints to be written (limits/constraints)
+
+local context = {}
+do
+  local clock, digits = base.clock, base.digits
+
+  local STEP_BACK_US = 1000 -- a clock that went back further than this starts a sweep
+  local BELIEVED_US = 250000 -- after so long without a drain, what is remembered of states is not believed
+
+  -- By space. A context is made once and filled anew by each call: making one costs more than most calls do.
+  local contexts, context_count = {}, 0
+
+  local function make(space)
+    if context_count >= 256 then contexts, context_count = {}, 0 end
+    local ctx = { space = space, k = keys.of(space), bucket = {} }
+    contexts[space], context_count = ctx, context_count + 1
+    return ctx
+  end
+
+  -- look_through: override the records by what operators have set. The views are made anew after a change of globs, or
+  -- after a change by another server. After other changes only that name is forgotten (context/settings).
+  local function look_through(ctx, m, version, now)
+    local view = m.view
+    if not view or view.version ~= version or view.base ~= ctx.rec then
+      local globs = base.seen(pcall_redis('GET', ctx.k.globs))
+      view = record.view(ctx.rec, ctx.k.settings, type(globs) == 'string' and globs or nil, nil)
+      view.version, m.view, m.old_view = version, view, nil
+    end
+    record.look_at(view, now)
+    ctx.rec = view
+    if not ctx.old_rec and view.ended_us == 0 then return end
+    local old_view, of = m.old_view, ctx.old_rec or view.base
+    if not old_view or old_view.base ~= of or old_view.rollout ~= ctx.rollout then
+      local globs = ctx.rollout and call('HGET', ctx.k.policy, 'prev_globs')
+      old_view = record.view(of, ctx.k.settings, globs or call('GET', ctx.k.globs) or nil, view)
+      old_view.rollout, m.old_view = ctx.rollout, old_view
+      record.look_at(old_view, 0)
+    end
+    ctx.old_rec = old_view
+  end
+
+  -- take_old: the record before the rollout. `old_id` is the id of another record; or, where globs changed or one of
+  -- their settings ended, the id of the same record, a space and the name of the change.
+  local function take_old(ctx, id, old_id)
+    ctx.rollout, ctx.old_rec = old_id, nil
+    if not old_id then return end
+    local of = match(old_id, '^%S+')
+    ctx.old_rec = record.by_its_id(ctx.k.policy, of, of == id and 'record' or 'prev')
+  end
+
+  -- renew: globs changed, or one of their settings ended, within this call. Idle nodes take no part in that rollout,
+  -- but the sweep also reads buckets whose jobs back off.
+  function context.renew(ctx)
+    ctx.memory.sweep = nil
+    ctx.rec = ctx.rec.base or ctx.rec
+    take_old(ctx, ctx.id, call('HGET', ctx.k.policy, 'prev_id'))
+    look_through(ctx, ctx.memory, ctx.memory.view.version, ctx.now)
+  end
+
+  -- begin_tree: what a call needs to know of budgets, slots and constraints: nothing, as long as there are none.
+  local function begin_tree(ctx, rec, brakes)
+    ctx.waits, ctx.waiting_at, ctx.write_budgets, ctx.announced = false, false, false, false
+    ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.old_rec or false
+    ctx.has_budgets = rec.has_budgets or ctx.old_rec and ctx.old_rec.has_budgets or false
+    ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
+    ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
+    ctx.constraints, ctx.changed_constraints, ctx.slowed = false, false, false
+  end
+
+  -- look: the first half of `open`: what a push needs to know into a bucket that only its rate can stop. All other
+  -- fields are those of an earlier call, until `fill`.
+  -- reads   the policy key, the clock      writes  nothing      cost  2 calls, and one more where a record is new to
+  --         this server
+  local calls = 0
+
+  function context.look(space, now_us)
+    calls = calls + 1
+    local ctx = contexts[space] or make(space)
+    local head = call('HMGET', ctx.k.policy, 'id', 'prev_id', 'held', 'settings', 'brakes', 'mark')
+    local id, now, m = head[1] or nil, clock(now_us), ctx.memory
+    ctx.rec = record.by_its_id(ctx.k.policy, id, 'record')
+    take_old(ctx, id, head[2])
+    if not m or ctx.id ~= id then m = memory.of(space, id) end
+    if head[4] then look_through(ctx, m, head[4], now) end
+    if now < m.clock - STEP_BACK_US then m.sweep, m.rest_us, m.over_us = nil, 0, 0 end
+    -- This server may have been a replica since its last drain, and another one may have moved nodes to `rest`. Calls
+    -- that only read come to a replica too.
+    local was_drained = now <= m.drained_us + BELIEVED_US
+    if not was_drained then m.rest_us, m.over_us, m.trusted_us = 0, 0, now end
+    if not was_drained or now < m.clock then memory.replaced(m) end
+    memory.refresh(m, now)
+    m.clock = now
+    local rec = ctx.rec
+    ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', rec.limits, m
+    ctx.magic, ctx.of_brakes = head[6], head[5] -- false: nothing was ever submitted; no constraint is stored
+    ctx.is_simple, ctx.has_retries = not (rec.has_more or rec.version or ctx.old_rec or head[5]), nil
+    ctx.is_filled = false
+    return ctx
+  end
+
+  -- fill: the second half of `open`. Where it was done already nothing is done.
+  function context.fill(ctx)
+    if ctx.is_filled then return end
+    ctx.is_filled, ctx.calls, ctx.now_text = true, calls, digits(ctx.now)
+    -- Absent values are `false`: a field that is nil would lose its place in the table, and the next call would need a
+    -- new one.
+    ctx.rooms, ctx.notes, ctx.moves, ctx.policies_before, ctx.bytes, ctx.entries = {}, false, false, false, 0, 0
+    ctx.head_of, ctx.head = false, false
+    ctx.marks, ctx.applied_of, ctx.swept_over, ctx.only_looks, ctx.resumed_at = false, false, false, false, 0
+    local is_simple = ctx.is_simple
+    if not is_simple or not ctx.has_no_tree or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.constraints or ctx.changed_constraints then
+      begin_tree(ctx, ctx.rec, ctx.of_brakes)
+    end
+    ctx.has_no_tree = is_simple
+    ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_allowances = 0, 0, 0, 0, nil
+  end
+
+  -- open: the context of a call.
+  -- reads, writes, cost   as `look`
+  function context.open(space, now_us)
+    local ctx = context.look(space, now_us)
+    context.fill(ctx)
+    return ctx
+  end
+
+  -- spent: whether a call has rejected or read as much as one call may. The rest is left for the next call.
+  function context.spent(ctx)
+    return ctx.entries >= ctx.limits.batch or ctx.bytes >= MIB
+  end
+
+  -- note: note something that the daemon should log. Of each kind the reply has one example, and the number of times.
+  --   'bad-name'    a queue with an invalid bucket name            'wrong-type'  a key that holds something else
+  --   'refused'     a stream did not take an entry (detail: why)   'raised'      a bucket's turn raised an error
+  --                 (detail: it)
+  --   'vanished'    an entry was deleted while a worker held it    'newer'       a newer version stored it: it is left
+  --                 alone
+  --   'no-budget'   no job may leave a bucket, because its chain cannot be resolved (detail: why)
+  --   'skipped'     an entry that its group never delivered was taken back
+  function context.note(ctx, kind, subject, detail)
+    if not ctx.notes then ctx.notes = {} end
+    local noted = ctx.notes[kind]
+    if noted then
+      noted.count = noted.count + 1
+    else
+      ctx.notes[kind] = { subject = subject, detail = detail or '', count = 1 }
+    end
+  end
+
+  -- notes_of: the notes of a call as a reply: kind, subject, detail and count of each, as texts.
+  function context.notes_of(ctx)
+    local list = {}
+    if ctx.rec.unusable then
+      context.note(ctx, 'newer', ctx.k.settings)
+      ctx.rec.unusable = nil
+    end
+    for kind, noted in pairs(ctx.notes or {}) do
+      local n = #list
+      list[n + 1], list[n + 2], list[n + 3], list[n + 4] = kind, noted.subject, noted.detail, digits(noted.count)
+    end
+    return list
+  end
+
+  -- count: a figure of <prefix>:stats grows by n. It is written within a second.
+  function context.count(ctx, counter, n)
+    local counts = ctx.memory.counts
+    counts[counter] = (counts[counter] or 0) + n
+  end
+
+  -- flush_counts: write the figures of the last second.
+  function context.flush_counts(ctx)
+    local m = ctx.memory
+    if ctx.dispatched > 0 then
+      context.count(ctx, 'dispatched', ctx.dispatched)
+    end
+    if next(m.counts) == nil or ctx.now - m.flushed_us < 1000000 and ctx.now >= m.flushed_us then return end
+    for counter, n in pairs(m.counts) do call('HINCRBY', ctx.k.stats, counter, n) end
+    for k, n in pairs(m.lates) do call('HINCRBY', ctx.k.stats, 'late:' .. k, n) end
+    m.counts, m.lates, m.flushed_us = {}, {}, ctx.now
+  end
+
+  -- wake: tell the daemons that something may happen earlier than they know. They hear of each write of this key, or
+  -- see that its number grew where Redis reports nothing.
+  function context.wake(k)
+    call('INCR', k.wake)
+  end
+end

@@ -1,0 +1,173 @@
+-- needs: base, context.memory, context.trace, dispatch.leave, limits.slots, queue.delayed, queue.envelope,
+--   queue.rejected, queue.retries, route.room, state, state.bucket, state.waiting, tree.budget
+-- Dispatch: the turn of one bucket. Retries leave first, then the queue, as many as the rate, the route and the call
+-- allow. Every job may take this path, so it does nothing that only some jobs need. Most turns take the fast path
+-- (dispatch/fast_path), which does what `turn` would do.
+
+local dispatch = {}
+do
+  local digits, room_of, send, admits = base.digits, room.of, leave.send, leave.admits
+  local watched_in, watch_note = trace.of, trace.note
+
+  -- The positions of the next jobs in a queue, as LINDEX takes them: '-1', '-2', ...
+  local from_right = {}
+  at_first_call[#at_first_call + 1] = function()
+    for i = 1, 1000 do from_right[i] = digits(-i) end
+  end
+  dispatch.from_right = from_right
+
+  -- from_retries: let out jobs whose back-off has ended; each counts against the rate. Replies how much of `allowed` is
+  -- left: nothing where there may be more of them, because nothing overtakes them.
+  local function from_retries(ctx, s, allowed)
+    while true do
+      local r = admits(ctx, s, allowed)
+      local job, looked_at
+      while r do
+        job, looked_at = retries.next_one(ctx, s)
+        if not looked_at then break end
+        allowed = allowed - looked_at
+        r = admits(ctx, s, allowed)
+      end
+      if not job then break end
+      local o = job.options
+      local cost = o.cost > 1 and o.cost or nil
+      if cost and not leave.has_room(ctx, s, cost) then break end
+      local extra = { 'id', o.id }
+      if job.kept ~= '0' then extra[3], extra[4] = 'kept', job.kept end
+      envelope.add_fields(extra, o)
+      if not send(ctx, s, r, job.body, job.attempt, 0, s.len > 0 or leave.others_wait(ctx, s, 1), cost, extra) then break end
+      retries.remove(ctx, s, job)
+      allowed = allowed - 1
+    end
+    return allowed
+  end
+
+  -- read_head: the next job of a bucket, where the fast path has read it already.
+  local function read_head(ctx, name)
+    local head = ctx.head_of == name and ctx.head
+    ctx.head_of, ctx.head = false, false
+    return head
+  end
+
+  -- from_queue: let out jobs from the right end of the queue. A job is removed from its queue only after it is in a
+  -- stream. Whatever stops or raises in between, no job is lost, and a job that may not leave is not touched. Jobs are
+  -- read one by one, because the size of the next one is not known. Replies how much of `allowed` is left.
+  local function from_queue(ctx, s, allowed)
+    local queue, name, limit, out, len, large, magic = s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len, false, ctx.magic
+    while out < len do
+      local r = admits(ctx, s, allowed)
+      if not r then break end
+      local job = out == 0 and read_head(ctx, name) or call('LINDEX', queue, from_right[out + 1])
+      local bytes, o = #job, magic and envelope.read(magic, job)
+      if o then
+        if not leave.submitted(ctx, s, r, o, bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
+      elseif bytes <= limit then
+        if not send(ctx, s, r, job, '1', bytes, out + 1 < len or leave.others_wait(ctx, s, 0)) then break end
+      elseif not rejected.turn_away(ctx, s, job, 'too_large') then
+        s.parked = true
+        break
+      end
+      large = bytes > 4096
+      out, allowed = out + 1, allowed - 1
+    end
+    -- RPOP is a little cheaper, but replies the job once more.
+    if out == 1 and not large then call('RPOP', queue) elseif out > 0 then call('LTRIM', queue, '0', -(out + 1)) end
+    s.len = len - out
+    s.allowance = s.len > s.p.capacity and s.len or nil
+    return allowed
+  end
+
+  -- one_delayed: the next delayed job of a bucket leaves, or is dropped without a slot. Replies whether it is gone.
+  local function one_delayed(ctx, s, text, job, more)
+    local r = admits(ctx, s, 1)
+    if not r or not leave.submitted(ctx, s, r, envelope.read(sub(job, 1, envelope.MAGIC_BYTES), job), #job, more) then return false end
+    delayed.remove(ctx, s.bucket, text)
+    return true
+  end
+
+  -- by_turns: let out delayed jobs whose time has come and jobs of the queue, by turns. Replies how much of `allowed`
+  -- is left.
+  local function by_turns(ctx, s, allowed)
+    local name = s.bucket
+    local was_queue = delayed.is_queue_next(ctx, name)
+    local is_queue = was_queue
+    while allowed > 0 do
+      local text, job = delayed.next_one(ctx, name)
+      if not text then
+        is_queue = false
+        if s.len > 0 then allowed = from_queue(ctx, s, allowed) end
+        break
+      end
+      local takes_queue, before = is_queue and s.len > 0, allowed
+      if takes_queue then
+        allowed = allowed - 1 + from_queue(ctx, s, 1)
+      elseif one_delayed(ctx, s, text, job, s.len > 0 or leave.others_wait(ctx, s, 1)) then
+        allowed = allowed - 1
+      end
+      if allowed == before then break end
+      is_queue = not takes_queue
+    end
+    delayed.note_next(ctx, name, was_queue, is_queue and delayed.next_one(ctx, name) ~= nil)
+    return allowed
+  end
+
+  -- state_after: the state of a bucket after its turn. A bucket that is still due is queued for its share, or held for
+  -- its route.
+  local function state_after(ctx, s)
+    local is_due = not s.p.paused and not s.p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
+    if not is_due or s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return state.decide(ctx, s) end
+    local parent = s.p.parent
+    if parent and not s.granted and budget.blocked_by(ctx, parent) then return budget.queue_bucket(ctx, s) end
+    if room_of(ctx, s.p.route).left <= 0 then return waiting.route_key(ctx, s.p.route) end
+    if s.granted and parent then return budget.queue_bucket(ctx, s) end
+    return state.decide(ctx, s)
+  end
+
+  -- retry_first: whether an `ordered` bucket has a failed job that could leave: the queue waits for it.
+  local function retry_first(ctx, s)
+    return s.p.ordered and retries.one_has_ended(ctx, s.bucket)
+  end
+
+  -- turn: the turn of a bucket that is due. Replies how much of `allowed` is left, and whether the bucket is due again
+  -- at once.
+  -- reads, writes  its queue and retries, its ready stream, what `trim_to_capacity` and `state.enter` write      cost
+  -- O(allowed)
+  function dispatch.turn(ctx, s, allowed, announced, event)
+    local rest, dispatched_before = allowed, ctx.dispatched
+    if rejected.trim_to_capacity(ctx, s) then
+      if s.p.paused or s.p.refused then
+        s.retry_ready = announced
+      else
+        if announced then rest = from_retries(ctx, s, rest) end
+        if not retry_first(ctx, s) then
+          if announced and ctx.magic then
+            rest = by_turns(ctx, s, rest)
+          elseif s.len > 0 then
+            rest = from_queue(ctx, s, rest)
+          end
+        end
+        if announced then s.retry_ready = retries.index(ctx, s.bucket, true) end
+        local counts = ctx.memory.watched and watched_in(ctx.memory, ctx.now)
+        if counts then watch_note(counts, s.bucket, ctx.dispatched - dispatched_before) end
+      end
+      if s.allowance ~= s.stored_allowance then bucket.keep_allowance(ctx, s) end
+    else
+      s.parked = true
+    end
+    if s.parked then
+      bucket.park(ctx, s, event)
+      return min(rest, allowed - 1), false
+    end
+    local to = state_after(ctx, s)
+    local is_kept = s.left_state == 'held' and ctx.dispatched == dispatched_before and waiting.budget(ctx, to)
+    if is_kept then room.restore_rank(room_of(ctx, s.p.route), s.bucket) end
+    state.enter(ctx, s, to, event)
+    if (to == ctx.k.schedule or to == ctx.k.full or s.p.parent) and s.len > 0 and ctx.id then
+      memory.note(ctx.memory, s.bucket, s.len, ctx.now)
+    else
+      memory.drop(ctx.memory, s.bucket)
+    end
+    local goes_on = to ~= nil and to ~= ctx.k.paused and to ~= ctx.k.full and not s.p.parent
+    return min(rest, allowed - 1), s.due <= ctx.now and goes_on
+  end
+end

@@ -1,0 +1,69 @@
+//! Notes: things that the functions met and left alone, for the log.
+
+use crate::store::connection::Text;
+
+/// Something that a function met and left alone: one of its kind, with their number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Of which kind.
+    pub kind: NoteKind,
+    /// The key, the stream or the entry.
+    pub subject: String,
+    /// The error, where there was one.
+    pub detail: String,
+    /// How many of the kind the call met.
+    pub count: u64,
+}
+
+/// The subject of a note; each kind has advice of its own.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoteKind {
+    /// A queue's name is no bucket.
+    BadName,
+    /// A key of dripd's, or a queue, is of another type.
+    WrongType,
+    /// A stream does not take an entry.
+    Refused,
+    /// A bucket's turn raised an error.
+    Raised,
+    /// An entry was deleted while a worker held it.
+    Vanished,
+    /// The group of a route was moved past entries that no worker had read.
+    Skipped,
+    /// Something was stored by a newer version.
+    Newer,
+    /// A bucket lets nothing out: its budgets cannot be found.
+    NoBudget,
+    /// A kind that only a newer library knows.
+    Other(String),
+}
+
+impl NoteKind {
+    /// The kind that the functions call so.
+    fn parse(name: &str) -> Self {
+        match name {
+            "bad-name" => Self::BadName,
+            "wrong-type" => Self::WrongType,
+            "refused" => Self::Refused,
+            "raised" => Self::Raised,
+            "vanished" => Self::Vanished,
+            "skipped" => Self::Skipped,
+            "newer" => Self::Newer,
+            "no-budget" => Self::NoBudget,
+            other => Self::Other(other.to_owned()),
+        }
+    }
+}
+
+/// A note as the functions reply it: kind, subject, detail, and how many.
+pub(super) type FlatNote = (Text, Text, Text, u64);
+
+impl Note {
+    pub(super) fn all(flat: Vec<FlatNote>) -> Vec<Self> {
+        let note = |(Text(kind), Text(subject), Text(detail), count)| {
+            let kind = NoteKind::parse(&kind);
+            Self { kind, subject, detail, count }
+        };
+        flat.into_iter().map(note).collect()
+    }
+}

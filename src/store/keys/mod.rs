@@ -1,0 +1,198 @@
+//! Every key of a partition by its name, spelled here and nowhere else.
+
+pub mod partition;
+
+pub use partition::{Layout, Partition};
+
+use crate::model::bucket::BucketName;
+use crate::model::partitioning::Partitioning;
+use crate::model::route::Route;
+
+/// The consumer group that counts.
+pub const GROUP: &str = "workers";
+
+/// A text as a glob that matches it and nothing else.
+fn plain(text: &str) -> String {
+    let mut glob = String::new();
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+            glob.push('\\');
+        }
+        glob.push(c);
+    }
+    glob
+}
+
+impl Layout {
+    /// A pattern that matches the key of every queue, for `SCAN`.
+    pub(in crate::store) fn queue_pattern(&self) -> String {
+        plain(self.queues()) + "*"
+    }
+
+    /// The prefixes of all keys that should be reported.
+    pub(in crate::store) fn reported(&self) -> [String; 2] {
+        [self.queues().to_owned(), format!("{}:wake", self.prefix())]
+    }
+
+    /// The channel of which a daemon is a subscriber for as long as it is connected; its name, or how all of them begin.
+    pub(in crate::store) fn alive(&self, id: &str) -> String {
+        format!("{}:alive:{id}", self.prefix())
+    }
+
+    /// How the names of those channels begin, for rules of access.
+    pub(in crate::store) fn acl_channels(&self) -> String {
+        plain(&self.alive("")).replace(['"', '\''], "?")
+    }
+
+    /// Patterns for rules of access: this prefix as it is, and behind it a word, which may end in `*`, of every partition. A rule holds no
+    /// quotes, so `?`, any one character, stands for them.
+    pub(in crate::store) fn acl_pattern(&self, word: &str) -> String {
+        let prefix = plain(self.prefix()).replace(['"', '\''], "?");
+        match word.split_once(':') {
+            _ if self.partitioning().is_single() || word == "*" => format!("{prefix}:{word}"),
+            Some((word, rest)) => format!("{prefix}:{word}:{{*}}:{rest}"),
+            None => format!("{prefix}:{word}:{{*}}"),
+        }
+    }
+
+    /// Patterns for rules of access to the keys of `records`.
+    pub(in crate::store) fn acl_records(&self) -> Vec<String> {
+        let whole = Self::new(self.prefix(), Partitioning::default());
+        vec![whole.acl_pattern("policy"), format!("{}:{{0}}", whole.acl_pattern("policy"))]
+    }
+
+    /// The keys under which a system of one partition, and one of several, keep their records: the one that is there says which it is.
+    pub(in crate::store) fn records(&self) -> [String; 2] {
+        [format!("{}:policy", self.prefix()), format!("{}:policy:{{0}}", self.prefix())]
+    }
+}
+
+impl Partition {
+    fn under(&self, word: &str) -> String {
+        format!("{}:{word}{}", self.prefix(), self.tag())
+    }
+
+    /// The key of one of several names under a word.
+    fn each_under(&self, word: &str, name: &str) -> String {
+        format!("{}:{word}{}:{name}", self.prefix(), self.tag())
+    }
+
+    /// The waiting jobs of a bucket.
+    pub fn queue(&self, bucket: &BucketName) -> String {
+        format!("{}{bucket}", self.queues())
+    }
+
+    /// The ready stream of a route.
+    pub fn ready(&self, route: &Route) -> String {
+        if route.is_default() { self.under("ready") } else { self.each_under("ready", route.as_str()) }
+    }
+
+    /// Bucket to due.
+    pub fn schedule(&self) -> String {
+        self.under("schedule")
+    }
+
+    /// Jobs that did not fit.
+    pub fn rejected(&self) -> String {
+        self.under("rejected")
+    }
+
+    /// Jobs that were given up.
+    pub fn dead(&self) -> String {
+        self.under("dead")
+    }
+
+    /// The record in force.
+    pub fn policy(&self) -> String {
+        self.under("policy")
+    }
+
+    /// Settings of names and budgets.
+    pub fn settings(&self) -> String {
+        self.under("settings")
+    }
+
+    /// Settings of globs.
+    pub fn globs(&self) -> String {
+        self.under("globs")
+    }
+
+    /// The key that functions write when something may happen earlier than the daemons know.
+    pub fn wake(&self) -> String {
+        self.under("wake")
+    }
+
+    /// Bucket to the end of its next back-off.
+    pub fn retries(&self) -> String {
+        self.under("retries")
+    }
+
+    /// How many delayed jobs wait in all buckets.
+    pub fn delays(&self) -> String {
+        self.under("delays")
+    }
+
+    /// Buckets that an operator stopped.
+    pub fn paused(&self) -> String {
+        self.under("paused")
+    }
+
+    /// Buckets and budgets that wait for a share of a budget.
+    pub fn waiting(&self) -> String {
+        self.under("waiting")
+    }
+
+    /// Buckets and budgets that wait for a job in flight to finish.
+    pub fn full(&self) -> String {
+        self.under("full")
+    }
+
+    /// The failed jobs of a bucket.
+    pub fn retry(&self, bucket: &BucketName) -> String {
+        self.each_under("retry", bucket.as_str())
+    }
+
+    /// The routes whose streams are reaped.
+    pub fn routes(&self) -> String {
+        self.under("routes")
+    }
+
+    /// The daemons that are alive.
+    pub fn daemons(&self) -> String {
+        self.under("daemons")
+    }
+
+    /// Changes that people made while dripd runs.
+    pub fn events(&self) -> String {
+        self.under("events")
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> String {
+        self.under("stats")
+    }
+
+    /// The keys of dripd's own whose type must be right, with that type.
+    pub fn typed(&self) -> Vec<(String, &'static str)> {
+        vec![
+            (self.policy(), "hash"),
+            (self.schedule(), "zset"),
+            (self.under("rest"), "zset"),
+            (self.rejected(), "stream"),
+            (self.dead(), "stream"),
+            (self.under("ready"), "stream"),
+            (self.retries(), "zset"),
+            (self.routes(), "set"),
+            (self.stats(), "hash"),
+            (self.daemons(), "hash"),
+            (self.events(), "stream"),
+            (self.under("level"), "hash"),
+            (self.paused(), "zset"),
+            (self.settings(), "hash"),
+            (self.globs(), "string"),
+            (self.under("ends"), "zset"),
+            (self.under("reached"), "hash"),
+            (self.delays(), "string"),
+        ]
+    }
+}
