@@ -1,5 +1,6 @@
 //! What the pages show: to everybody, of any bytes, however many buckets there are, and while the connection is lost.
 
+use redis::Commands as _;
 use serde_json::{Value, json};
 
 use super::browser::{Browser, DARK_DESK, DARK_PHONE, DESK, PHONE};
@@ -20,7 +21,9 @@ fn furnish(door: &mut Door) {
         case.lpush(bucket, &["{\"to\": 1}", "<img src=x onerror=window.pwned=1>", "\u{202e}turned"]);
     }
     let queue = case.queue("acme");
-    redis::cmd("LPUSH").arg(queue).arg(&b"\xff\xfe"[..]).query::<()>(&mut case.redis).expect("LPUSH");
+    redis::cmd("LPUSH").arg(&queue).arg(&b"\xff\xfe"[..]).query::<()>(&mut case.redis).expect("LPUSH");
+    // Or else the pause below might keep it back.
+    eventually("the first job of acme has left", || case.redis.llen::<_, u64>(&queue) == Ok(3));
     bury(case, "acme", "http 500", &[b"<b>bold</b>", b"\xff\x00"]);
     bury(case, HOSTILE, "failed", &["\u{202e}x".as_bytes()]);
     for args in [
