@@ -184,6 +184,7 @@ pub async fn ask_all(reload: &Reload) -> (Vec<Answer>, Vec<String>) {
                 match ask(&path, reload).await {
                     Ok(answer) => answers.push(answer),
                     Err(why) if why.kind() == io::ErrorKind::ConnectionRefused => drop(fs::remove_file(&path)),
+                    Err(_) if UnixStream::connect(&path).await.is_err() => {} // it has ended meanwhile
                     Err(why) => {
                         let why = format!("the daemon behind {} does not answer: {why}", path.display());
                         answers.push(Answer::Failed { why });

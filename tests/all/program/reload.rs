@@ -240,3 +240,18 @@ fn a_runtime_directory_that_others_may_write_to_is_not_used_and_the_way_out_is_s
     let (code, err) = outcome(reload(home.path()));
     assert!(code == Some(1) && err.contains(&named), "{code:?} {err}");
 }
+
+#[test]
+fn a_daemon_that_ends_while_it_is_asked_is_passed_over() {
+    let case = Case::new();
+    let home = home(&case, SLOW);
+    let _daemon = Daemon::start(home.path());
+    let path = home.path().join("run/1.sock");
+    let ending = std::os::unix::net::UnixListener::bind(&path).expect("a directory of its own");
+    let asked = reload(home.path());
+    let (stream, _) = ending.accept().expect("it is asked");
+    std::fs::remove_file(&path).expect("as daemons do that end");
+    drop((ending, stream)); // the request was not read: the connection is reset
+    let (code, err) = outcome(asked);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+}

@@ -54,11 +54,10 @@ do
     memory.forget_paths(m.budgets)
   end
 
-  -- forget_paths: forget which budgets are above which node (tree/budget):
-  --   paths, begun      the path by the id of its nearest budget, and by path the call that began with it
-  --   paths_by_policy   the same path by the policy of a bucket
+  -- forget_paths: forget which budgets are above which node (tree/budget): `paths` has the path by the id of its
+  -- nearest budget, `begun` the call that began with it, by path.
   function memory.forget_paths(all)
-    all.paths, all.begun, all.paths_by_policy, all.path_count = {}, {}, {}, 0
+    all.paths, all.begun = {}, {}
   end
 
   function memory.distrust(m)
@@ -79,7 +78,7 @@ do
     if not m then
       if count >= SPACES then by_name, before, count = {}, by_name, 0 end
       m = before[name] or {
-        clock = 0, counts = {}, flushed_us = 0, lates = {}, late_from = 0, late_to = 0,
+        clock = 0, counts = {}, flushed_us = 0, lates = {},
         settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0, aged_us = 0,
         rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {}, entries = 0, passes = 0, delivered = {},
       }

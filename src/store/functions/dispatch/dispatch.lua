@@ -1,5 +1,5 @@
 -- needs: base, context.memory, context.trace, dispatch.leave, limits.slots, queue.delayed, queue.envelope,
---   queue.rejected, queue.retries, route.room, state, state.bucket, state.waiting, tree.budget
+--   queue.rejected, queue.retries, route.room, state, state.bucket, state.waiting, tree.budget, tree.path
 -- Dispatch: the turn of one bucket. Retries leave first, then the queue, as many as the rate, the route and the call
 -- allow. Every job may take this path, so it does nothing that only some jobs need. Most turns take the fast path
 -- (dispatch/fast_path), which does what `turn` would do.
@@ -117,7 +117,7 @@ do
     local is_due = not s.p.paused and not s.p.refused and s.due <= ctx.now and (s.len > 0 or s.retry_ready)
     if not is_due or s.p.concurrency and slots.is_full(ctx, s.bucket, s.p) then return state.decide(ctx, s) end
     local parent = s.p.parent
-    if parent and not s.granted and budget.blocked_by(ctx, parent) then return budget.queue_bucket(ctx, s) end
+    if parent and not s.granted and path.is_blocked(ctx, parent) then return budget.queue_bucket(ctx, s) end
     if room_of(ctx, s.p.route).left <= 0 then return waiting.route_key(ctx, s.p.route) end
     if s.granted and parent then return budget.queue_bucket(ctx, s) end
     return state.decide(ctx, s)

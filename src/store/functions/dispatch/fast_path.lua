@@ -7,14 +7,15 @@
 local fast_path = {}
 do
   local digits, after, policy_of, from_right = base.digits, rate.after, record.policy_of, dispatch.from_right
-  local add, at_rate, admits_open, charge_open = route.add, state.at_rate, path.admits_open, path.charge_open
+  local add, at_rate, ancestors_of = route.add, state.at_rate, budget.ancestors
+  local admits_open, charge_open = path.admits_open, path.charge_open
 
   -- What all turns of a call share, from `open` to `close`. A field of a table would cost several times as much.
   local m, now, now_text, queues, schedule, rest, limit, slowed, watched, dispatches, magic, magic_byte, settled, noted
   local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest, due_before, text_before
   -- What consecutive buckets with the same policy share (`use`). `is_open`: only dues can stop a job between the bucket
   -- and its route.
-  local policy, source, is_stopped, weight, capacity, lease, step, catch_up_from, ancestors, known_paths, is_open
+  local policy, source, is_stopped, weight, capacity, lease, step, catch_up_from, ancestors, is_open
   local r, stream, room_left, dispatched, bytes, latest -- its room, and the figures that `pause` writes
   local size -- of the last job that left
 
@@ -32,7 +33,7 @@ do
     queues, schedule, rest, settled = ctx.k.queues, ctx.k.schedule, ctx.k.rest, ctx.id and memory.room_for_notes(m, now)
     watched, dispatches, magic, magic_byte = m.watched and trace.of(m, now), trace.dispatches_of(m), ctx.magic, ctx.magic and byte(ctx.magic)
     to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0, {}, 0, {}, 0
-    policy, source, known_paths, due_before, noted = nil, nil, nil, nil, 0
+    policy, source, due_before, noted = nil, nil, nil, 0
   end
 
   function fast_path.pause(ctx)
@@ -40,7 +41,7 @@ do
       r.sent, r.left = r.sent + r.left - room_left, room_left
       ctx.dispatched, ctx.bytes, ctx.latest_us = dispatched, bytes, latest
     end
-    policy, source, known_paths, r, settled = nil, nil, nil, nil, settled and m.settled
+    policy, source, r, settled = nil, nil, nil, settled and m.settled
   end
 
   function fast_path.close(ctx)
@@ -52,8 +53,8 @@ do
   -- use: switch to the policy of the next buckets. Policies made of the same entry, each for its own budget, differ
   -- only in what is read first.
   local function use(ctx, p)
-    policy, is_stopped, known_paths = p, p.is_stopped, known_paths or budget.trusted(ctx)
-    ancestors = not is_stopped and (known_paths and known_paths[p] or p.parent and budget.path_of(ctx, p, known_paths)) or false
+    policy, is_stopped = p, p.is_stopped
+    ancestors = not is_stopped and p.parent and ancestors_of(ctx, p.parent) or false
     if r and p.made_of and p.made_of == source then return end
     if r then r.sent, r.left = r.sent + r.left - room_left, room_left end
     source, weight, capacity, lease, step, catch_up_from = p.made_of, p.weight, p.capacity, p.lease, p.part == 0 and p.step, now - p.catch_up_us
@@ -67,7 +68,7 @@ do
     local eligible_at = admits_open(ancestors, due)
     is_open = eligible_at and not watched
     if eligible_at then return eligible_at, due end
-    ancestors = budget.ancestors(ctx, p.parent)
+    ancestors = ancestors_of(ctx, p.parent)
     local constraint = ancestors[1].constraint
     if constraint and constraint.paid then return false end
     return path.admits(ctx, ancestors, due)
@@ -141,7 +142,7 @@ do
 
   -- queue_bucket: a bucket is queued: it waits for its share from now on.
   local function queue_bucket(ctx, name, p, len, from, due_text)
-    local up = budget.ancestors(ctx, p.parent)[1]
+    local up = ancestors_of(ctx, p.parent)[1]
     waiting.join(ctx, waiting.key(ctx, up.id), name, due_text + 0, budget.finish_of(ctx, up, name, p))
     if r.ranks then room.restore_rank(r, name) end
     budget.begin_work(ctx, up)

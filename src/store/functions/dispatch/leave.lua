@@ -8,20 +8,14 @@ do
   local digits, after, room_of, ancestors_of, admits, charge = base.digits, rate.after, room.of, budget.ancestors, path.admits, path.charge
   local note = context.note
 
-  -- Lateness is counted in quarters of an octave: late:<k> has those of 2^(k/4) - 1 to 2^((k+1)/4) - 1 us. Jobs that
-  -- leave together are about equally late, so the bounds of the last quarter are remembered.
   local quarters, log
   at_first_call[#at_first_call + 1] = function() log, quarters = math.log, 4 / math.log(2) end
 
-  local function find_quarter(m, late)
-    local k = floor(log(max(0, late) + 1) * quarters + 1e-9) -- a whole quarter must not come out just below itself
-    m.late_k, m.late_from, m.late_to = k, ceil(2 ^ (k / 4) - 1), 2 ^ ((k + 1) / 4) - 1
-  end
-
-  -- count_late: a job has left `late` us after its eligible time.
+  -- count_late: a job has left `late` us after its eligible time. Lateness is counted in quarters of an octave:
+  -- late:<k> has those of 2^(k/4) - 1 to 2^((k+1)/4) - 1 us.
   function leave.count_late(m, late)
-    if late < m.late_from or late >= m.late_to then find_quarter(m, late) end
-    local lates, k = m.lates, m.late_k
+    -- Without the 1e-9 a whole quarter may come out just below itself.
+    local lates, k = m.lates, floor(log(max(0, late) + 1) * quarters + 1e-9)
     lates[k] = (lates[k] or 0) + 1
   end
 

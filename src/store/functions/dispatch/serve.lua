@@ -1,5 +1,5 @@
 -- needs: base, context, dispatch, dispatch.fast_path, limits.slots, pace.rate, policy.chain, policy.record,
---   queue.retries, state.bucket, state.waiting, tree.budget
+--   queue.retries, state.bucket, state.waiting, tree.budget, tree.path
 -- Serve: the turn of a budget. It grants turns to its children in the order of their ranks. A child that is a budget
 -- grants a turn in its place, and so on down to a bucket, which lets out one job.
 
@@ -75,7 +75,7 @@ do
     local now, parent = ctx.now, b.p and b.p.parent
     while left > 0 and not spent(ctx) do
       local is_eligible = b.is_open and b.due <= now or budget.is_eligible(ctx, b)
-      if not is_eligible or parent and budget.blocked_by(ctx, parent) then break end
+      if not is_eligible or parent and path.is_blocked(ctx, parent) then break end
       wanted = wanted or allows(ctx, b, left)
       local found = grant(ctx, b, key, wanted)
       if found == nil then break end

@@ -1,4 +1,4 @@
--- needs: base, context.memory, limits.constraints, limits.slots, pace.rate, pace.share, policy.chain, policy.record,
+-- needs: base, context.memory, limits.constraints, pace.rate, pace.share, policy.chain, policy.record,
 --   state.bucket, state.waiting
 -- Budgets: paced nodes without a queue, shared by the buckets and budgets below them. This file has what is known of a
 -- budget, and what keeps a job from leaving through its path. Their states are in tree/states. What a job that leaves
@@ -198,16 +198,14 @@ do
   function budget.expect(ctx, names)
     if not ctx.has_budgets then return end
     local all, ids, seen = known(ctx), {}, {}
-    local of, known_paths = all.of, all.paths_by_policy
+    local of = all.of
     for i = 1, #names do
       local p = policy_of(ctx.rec, names[i])
-      if not p or not known_paths[p] then
-        local id = chain.budget_of(names[i]) and names[i] or p and not p.refused and p.parent
-        while id and not of[id] and not seen[id] do
-          seen[id], ids[#ids + 1] = true, id
-          local up = policy_of(ctx.rec, id)
-          id = up and up.parent
-        end
+      local id = chain.budget_of(names[i]) and names[i] or p and not p.refused and p.parent
+      while id and not of[id] and not seen[id] do
+        seen[id], ids[#ids + 1] = true, id
+        local up = policy_of(ctx.rec, id)
+        id = up and up.parent
       end
     end
     if ids[1] then budget.load(ctx, ids) end
@@ -238,24 +236,6 @@ do
     return ancestors
   end
   budget.ancestors = ancestors_of
-
-  -- trusted: the paths that this call may use without `begin`, where all budgets of a path are open: only the time has
-  -- changed. Replies a table from the policy of a bucket to the path above it; nil where no path may be used so.
-  function budget.trusted(ctx)
-    if not ctx.has_budgets or ctx.rec.version or ctx.policies_before or ctx.resumed_at > 0 then return nil end
-    return known(ctx).paths_by_policy
-  end
-
-  -- path_of: the path above a bucket with this policy. It is remembered in `known_paths`, where that is not nil.
-  function budget.path_of(ctx, p, known_paths)
-    local ancestors = ancestors_of(ctx, p.parent)
-    local all = ctx.memory.budgets
-    if known_paths and known_paths == all.paths_by_policy then
-      if all.path_count >= KNOWN_MOST then all.paths_by_policy, all.path_count = {}, 0 end
-      all.paths_by_policy[p], all.path_count = ancestors, all.path_count + 1
-    end
-    return ancestors
-  end
 
   -- terms_of: what an open budget with this policy needs for each job. All budgets of one entry share one table: there
   -- may be thousands of them, and a dispatch is the slower the more memory it touches.
@@ -331,17 +311,6 @@ do
   end
 
   budget.eligible_at = eligible_at
-
-  -- blocked_by: the nearest budget of a path that keeps a job from leaving now; nil: none does.
-  function budget.blocked_by(ctx, parent)
-    local list = ancestors_of(ctx, parent)
-    for i, b in ipairs(list) do
-      if not b.p or b.p.paused or slots.is_full(ctx, b.id, b.p) then return b end
-      if eligible_at(ctx, list, i) > ctx.now then return b end
-      local has_work = b.state and b.state ~= ctx.k.rest
-      if has_work and not b.serving then return b end
-    end
-  end
 
   -- eta_ms: when the n-th job of a bucket could leave, by the budgets above alone, as if there were no siblings. The
   -- second reply is the id of the budget that decides.

@@ -43,6 +43,11 @@ do
     return eligible_at, due
   end
 
+  -- is_blocked: whether a budget of the path above a node with this parent keeps a job from leaving now.
+  function path.is_blocked(ctx, parent)
+    return path.admits(ctx, budget.ancestors(ctx, parent), 0) == nil
+  end
+
   -- admits_open: the latest due of a bucket and of a path whose budgets are all known to be open. It may lie in the
   -- future. Nil where a budget is not known to be open.
   function path.admits_open(ancestors, due)

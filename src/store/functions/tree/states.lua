@@ -1,5 +1,5 @@
 -- needs: base, limits.constraints, limits.slots, pace.share, state, state.bucket, state.transitions, state.waiting,
---   tree.budget
+--   tree.budget, tree.path
 -- The states of budgets, the other half of `budget` (tree/budget): a state is decided here, and written at the end of
 -- the call.
 
@@ -29,7 +29,7 @@ do
     local stopped = state.stopped(ctx, b.id, b.p)
     if stopped then return move(ctx, b, event, stopped, stopped == ctx.k.refused and ctx.now or max(b.due, 0)) end
     local due = eligible_at(ctx, list, 1)
-    if due <= ctx.now and b.p.parent and budget.blocked_by(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due, event) end
+    if due <= ctx.now and b.p.parent and path.is_blocked(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due, event) end
     move(ctx, b, event, ctx.k.schedule, due)
   end
 
