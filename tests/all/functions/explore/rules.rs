@@ -119,8 +119,8 @@ const RULES: [Rule; 19] = [
     Rule {
         says: "a child of a budget waits for its slots",
         world: NARROW,
-        line: "if not b.p or b.p.paused or slots.is_full(ctx, b.id, b.p) then return b end",
-        broken: "if not b.p or b.p.paused then return b end",
+        line: "if p.concurrency and slots.is_full(ctx, b.id, p) then return nil end",
+        broken: "",
     },
     Rule {
         says: "what is used of a quota counts until the window ends",
