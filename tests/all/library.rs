@@ -158,6 +158,14 @@ fn each_file_of_the_library_names_what_it_uses_and_nothing_else() {
 }
 
 #[test]
+fn no_line_of_lua_is_wider_than_120_columns_but_a_text() {
+    for (file, source) in sources() {
+        let wide = source.lines().find(|line| line.len() > 120 && !line.trim_start().starts_with('\''));
+        assert_eq!(wide, None, "{file}");
+    }
+}
+
+#[test]
 fn every_lua_file_is_part_of_the_library() {
     for (file, source) in sources() {
         assert!(dripd::store::library::SOURCE.contains(&source), "{file} is not joined in");

@@ -52,6 +52,24 @@ fn a_small_step_of_the_clock_under_children_that_wait_sends_nothing_twice() {
     assert!(at.windows(2).all(|two| two[1] - two[0] >= S - 200 * MS), "at its rate: {at:?}");
 }
 
+/// Braces as in a hash tag: the name of such a queue is the id of the budget.
+#[test]
+fn a_list_with_the_name_of_a_budget_stops_neither_the_budget_nor_what_is_below_it() {
+    let mut case =
+        Case::with("[[budget]]\nmatch = 'p'\nrate = '10/s'\n[[bucket]]\nmatch = 'a*'\nwithin = 'p'\nrate = '1000/s'\n");
+    case.lpush("{p}", &["astray"]);
+    case.push_at(T0, "a1", &["1", "2", "3"]);
+    case.push_at(T0, "a2", &["1", "2", "3"]);
+    for n in 0..6 {
+        let now = T0 + n * 100 * MS;
+        case.settle_at(now);
+        assert_eq!(case.stream("ready").len() as u64, n + 1, "one in 100 ms");
+        audit(&mut case);
+    }
+    let astray = case.queue("{p}");
+    assert_eq!(case.cmd::<u64>(&["LLEN", &astray]), 1, "nobody touches it");
+}
+
 #[test]
 fn a_damaged_key_below_a_busy_budget_stops_nobody_else_though_another_budget_came_to_rest() {
     let mut case = Case::with(

@@ -45,7 +45,10 @@ do
   function base.wrong_type(key, wanted)
     local is = pcall_redis('TYPE', key)
     local what = is.ok and 'a ' .. is.ok or 'something else'
-    return base.refuse('WRONGTYPE', key .. ' holds ' .. what .. ' and must hold a ' .. wanted .. ': rename or delete it')
+    return base.refuse(
+      'WRONGTYPE',
+      key .. ' holds ' .. what .. ' and must hold a ' .. wanted .. ': rename or delete it'
+    )
   end
 
   -- integer: the number that a text of decimal digits stands for, or nil. (tonumber would take 0x10, 1e3, ' 5 ', nan.)

@@ -21,7 +21,8 @@ do
     return find(c, '%w') and c or '%' .. c
   end
 
-  -- class_of: the set of bytes of a class that begins behind the bracket at `i`; replies it as a Lua pattern (nil where it
+  -- class_of: the set of bytes of a class that begins behind the bracket at `i`; replies it as a Lua pattern (nil where
+  -- it
   -- matches nothing) and where the glob goes on.
   local function class_of(text, i)
     local set, negated, n = {}, false, #text
@@ -51,14 +52,16 @@ do
 
   -- compile: a glob as the pieces between its stars. A piece is a text to be found as it is, or, where it holds ? or a
   -- class, a Lua pattern; both are searched by C code, and a piece never matches more than one length.
-  --   begins     of one with one or two stars: what stands before the last of them, as a Lua pattern that never has to go back
+  --   begins     of one with one or two stars: what stands before the last of them, as a Lua pattern that never has to
+  --              go back
   --   captures   what its stars stand for in a name that matches, as a Lua pattern; nil where they are too many
   function glob.compile(text)
     local pieces, plain, pattern, is_pattern = {}, {}, {}, false
     local function close()
       local as_pattern = table.concat(pattern)
       pieces[#pieces + 1] = {
-        text = is_pattern and as_pattern or table.concat(plain), is_pattern = is_pattern, length = #pattern, pattern = as_pattern,
+        text = is_pattern and as_pattern or table.concat(plain), is_pattern = is_pattern, length = #pattern,
+        pattern = as_pattern,
       }
       plain, pattern, is_pattern = {}, {}, false
     end
@@ -82,7 +85,11 @@ do
     end
     close()
     local stars, first = #pieces - 1, '^' .. pieces[1].pattern
-    if stars == 1 then pieces.begins = first elseif stars == 2 then pieces.begins = first .. '.-' .. pieces[2].pattern end
+    if stars == 1 then
+      pieces.begins = first
+    elseif stars == 2 then
+      pieces.begins = first .. '.-' .. pieces[2].pattern
+    end
     if stars > 0 and stars <= CAPTURES_MOST then
       local list = { first }
       for k = 2, stars do list[k] = '(.-)' .. pieces[k].pattern end
@@ -121,7 +128,8 @@ do
     return begins_at(last, name, stop + 1)
   end
 
-  -- captures: what each star of a glob stands for in a name that matches it, leftmost shortest: the last star takes the rest.
+  -- captures: what each star of a glob stands for in a name that matches it, leftmost shortest: the last star takes the
+  -- rest.
   function glob.captures(pieces, name)
     if pieces.captures then return { match(name, pieces.captures) } end
     local found, at = {}, pieces[1].length + 1

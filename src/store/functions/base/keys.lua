@@ -75,14 +75,17 @@ do
       local prefix, tag = match(space, '^(.+)\n({%d+})$')
       if not tag then prefix = space end
       k = { prefix = prefix, tag = tag or false }
-      for name, of in pairs({ queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate', delayed = 'delayed',
+      for name, of in pairs({ queues = 'queue', retry = 'retry', held = 'held', wait = 'wait', gate = 'gate',
+        delayed = 'delayed',
         jobs = 'jobs', ids = 'ids' }) do
         k[name] = key_of(prefix, tag, of) .. ':'
       end
       k.ready = key_of(prefix, tag, 'ready')
-      for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats', 'rejected', 'dead',
+      for _, name in ipairs({ 'schedule', 'rest', 'level', 'retries', 'policy', 'reached', 'routes', 'stats',
+        'rejected', 'dead',
         'wake', 'daemons', 'paused', 'settings', 'globs', 'ends', 'events', 'refused', 'waiting', 'budgets',
-        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid', 'adjusted' }) do
+        'full', 'slots', 'inflight', 'slow', 'windows', 'over', 'changed', 'unset', 'turns', 'delays', 'paid',
+        'adjusted' }) do
         k[name] = key_of(prefix, tag, name)
       end
       known[space], known_count = k, known_count + 1
@@ -144,7 +147,8 @@ do
 
   local WORDS = {
     queue = true, ready = true, rejected = true, dead = true, schedule = true, rest = true, held = true, level = true,
-    retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true, daemons = true,
+    retry = true, retries = true, policy = true, reached = true, routes = true, stats = true, wake = true,
+    daemons = true,
     gate = true, events = true, paused = true, settings = true, globs = true, ends = true,
     refused = true, wait = true, waiting = true, budgets = true, full = true, slots = true, inflight = true,
     slow = true, windows = true, over = true, changed = true, unset = true, delayed = true, turns = true,

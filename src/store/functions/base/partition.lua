@@ -37,7 +37,9 @@ do
     bxor, band, lshift, crc = bit.bxor, bit.band, bit.lshift, {}
     for n = 0, 255 do
       local sum = lshift(n, 8)
-      for _ = 1, 8 do sum = band(sum, 0x8000) ~= 0 and band(bxor(lshift(sum, 1), 0x1021), 0xFFFF) or band(lshift(sum, 1), 0xFFFF) end
+      for _ = 1, 8 do
+        sum = band(sum, 0x8000) ~= 0 and band(bxor(lshift(sum, 1), 0x1021), 0xFFFF) or band(lshift(sum, 1), 0xFFFF)
+      end
       crc[n] = sum
     end
   end
@@ -104,8 +106,13 @@ do
   -- text, with its code.)
   function partition.not_opened(err, name)
     local text = type(err) == 'table' and err.err or tostring(err)
-    if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then return redis.error_reply(text) end
-    return base.refuse('BADBUCKET', name .. ' is not taken here: in a cluster the key of a queue has a tag; `dripd partition --key` prints it')
+    if not (find(text, 'same slot', 1, true) or find(text, 'non local key', 1, true)) then
+      return redis.error_reply(text)
+    end
+    return base.refuse(
+      'BADBUCKET',
+      name .. ' is not taken here: in a cluster the key of a queue has a tag; `dripd partition --key` prints it'
+    )
   end
 
   -- is_migrating: whether the slot of a key is moving to another server. Keys move one by one, and a function that used

@@ -83,9 +83,11 @@ do
   -- begin_tree: what a call needs to know of budgets, slots and constraints: nothing, as long as there are none.
   local function begin_tree(ctx, rec, brakes)
     ctx.waits, ctx.waiting_at, ctx.write_budgets, ctx.announced = false, false, false, false
-    ctx.inflight, ctx.takes_slots, ctx.may_be_full = false, 'unknown', rec.has_slots or rec.version or ctx.old_rec or false
+    ctx.inflight, ctx.takes_slots, ctx.may_be_full =
+      false, 'unknown', rec.has_slots or rec.version or ctx.old_rec or false
     ctx.has_budgets = rec.has_budgets or ctx.old_rec and ctx.old_rec.has_budgets or false
-    ctx.has_slow, ctx.has_windows = brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
+    ctx.has_slow, ctx.has_windows =
+      brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
     ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
     ctx.constraints, ctx.changed_constraints, ctx.slowed = false, false, false
   end
@@ -131,7 +133,8 @@ do
     ctx.head_of, ctx.head = false, false
     ctx.marks, ctx.applied_of, ctx.swept_over, ctx.only_looks, ctx.resumed_at = false, false, false, false, 0
     local is_simple = ctx.is_simple
-    if not is_simple or not ctx.has_no_tree or ctx.waits or ctx.inflight or ctx.write_budgets or ctx.constraints or ctx.changed_constraints then
+    local has_used = ctx.waits or ctx.inflight or ctx.write_budgets or ctx.constraints or ctx.changed_constraints
+    if not is_simple or not ctx.has_no_tree or has_used then
       begin_tree(ctx, ctx.rec, ctx.of_brakes)
     end
     ctx.has_no_tree = is_simple

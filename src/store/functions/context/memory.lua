@@ -7,7 +7,7 @@
 -- counts    figures that are not written yet                             context
 -- lates     the lateness of dispatches, not written yet                  dispatch/leave, dispatch/fast_path
 -- sweep     the position of the sweep                                    control/sweep
--- refused_again, refused_at  whether refused nodes must be looked at again (set where a budget changes), and the position
+-- refused_again, refused_at  whether refused nodes must be looked at again, and the position
 --                                                                        control/sweep
 -- settled   how a dispatch left the queues, to recognise its echo        this file: note, ask, drop, forget
 -- leases    the lease of entries that workers hold                       this file: note_lease, ask_lease, age_leases
@@ -79,8 +79,10 @@ do
       if count >= SPACES then by_name, before, count = {}, by_name, 0 end
       m = before[name] or {
         clock = 0, counts = {}, flushed_us = 0, lates = {},
-        settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0, aged_us = 0,
-        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {}, entries = 0, passes = 0, delivered = {},
+        settled = {}, settled_us = 0, settled_count = 0, young_leases = {}, old_leases = {}, lease_count = 0,
+        aged_us = 0,
+        rest_us = 0, forgot_us = 0, over_us = 0, drained_us = -huge, trusted_us = -huge, rooms = {}, entries = 0,
+        passes = 0, delivered = {},
       }
       by_name[name], count = m, count + 1
     end

@@ -184,7 +184,9 @@ do
 
   -- forget_if_none: where no setting is left, remove the field `settings`, so that calls stop reading settings.
   function settings.forget_if_none(ctx)
-    if not ctx.rec.version or ctx.old_rec or call('EXISTS', ctx.k.settings, ctx.k.globs, ctx.k.paused) > 0 then return end
+    if not ctx.rec.version or ctx.old_rec or call('EXISTS', ctx.k.settings, ctx.k.globs, ctx.k.paused) > 0 then
+      return
+    end
     call('HDEL', ctx.k.policy, 'settings')
     ctx.rec, ctx.memory.view, ctx.memory.old_view = ctx.rec.base, nil, nil
   end

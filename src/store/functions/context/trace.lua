@@ -20,7 +20,9 @@ do
     local w = m.watched
     if not w then return nil end
     if now > w.asked_us + KEPT_US or now < w.asked_us - KEPT_US then m.watched = nil end
-    if w.dispatches and now > w.dispatches_asked_us + DISPATCHES_KEPT_US then w.dispatches, w.dispatches_count = nil, 0 end
+    if w.dispatches and now > w.dispatches_asked_us + DISPATCHES_KEPT_US then
+      w.dispatches, w.dispatches_count = nil, 0
+    end
     return m.watched and w.counts
   end
 
@@ -49,7 +51,9 @@ do
       if now > asked_us + KEPT_US then w.by[id], w.counts[id], w.size = nil, nil, w.size - 1 end
     end
     for id, d in pairs(w.dispatches or {}) do
-      if now > d.asked_us + DISPATCHES_KEPT_US then w.dispatches[id], w.dispatches_count = nil, w.dispatches_count - 1 end
+      if now > d.asked_us + DISPATCHES_KEPT_US then
+        w.dispatches[id], w.dispatches_count = nil, w.dispatches_count - 1
+      end
     end
     if w.dispatches_count == 0 then w.dispatches = nil end
     w.tidied_us = now
@@ -60,7 +64,15 @@ do
     trace.of(m, now)
     local w = m.watched
     if not w then
-      w = { counts = {}, by = {}, size = 0, dispatches_count = 0, asked_us = now, dispatches_asked_us = now, tidied_us = now }
+      w = {
+        counts = {},
+        by = {},
+        size = 0,
+        dispatches_count = 0,
+        asked_us = now,
+        dispatches_asked_us = now,
+        tidied_us = now,
+      }
       m.watched = w
     end
     w.asked_us = now

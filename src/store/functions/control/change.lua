@@ -94,11 +94,15 @@ do
   -- read: decode and check the change of drip__set, or nil and an error.
   function change.read(text)
     local ok, c = pcall(cjson.decode, text or '')
-    local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= '' and type(c.set or {}) == 'table'
-      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0 and c.for_us <= LONGEST_US)
+    local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= ''
+      and type(c.set or {}) == 'table'
+      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0
+        and c.for_us <= LONGEST_US)
       and (c.reason == nil or type(c.reason) == 'string')
       and (c.is_glob == true or names.is_bucket(chain.budget_of(c.match) or c.match))
-    if not is_good then return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason') end
+    if not is_good then
+      return nil, refuse('BADARG', 'set takes a change as JSON: match, is_glob, set, unset, for_us, by, user, reason')
+    end
     local n = 0
     for _, one in pairs(c.set or {}) do
       n = n + 1
@@ -150,7 +154,15 @@ do
     for key, one in pairs(c.set or {}) do
       remember(key)
       local kept = entry.keys[key] or {}
-      local new = { text = one.text, policy = one.policy, since = ctx.now_text, seq = seq, by = c.by, user = c.user, reason = c.reason }
+      local new = {
+        text = one.text,
+        policy = one.policy,
+        since = ctx.now_text,
+        seq = seq,
+        by = c.by,
+        user = c.user,
+        reason = c.reason,
+      }
       if c.for_us then
         new.till = digits(ctx.now + c.for_us)
         kept.timed = new
@@ -168,7 +180,7 @@ do
     return reply
   end
 
-  -- tell: write the change as an event.
+  -- report: write the change as an event.
   local function report(ctx, c, changes)
     local before, after = {}, {}
     for i = 1, #changes, 3 do
@@ -177,7 +189,8 @@ do
     end
     if c.for_us then after[#after + 1] = 'for ' .. format('%g', c.for_us / 1000000) .. 's' end
     local err = events.add(ctx.k, {
-      what = c.what, match = c.match, before = table.concat(before, ' '), after = table.concat(after, ' '), by = c.by, user = c.user,
+      what = c.what, match = c.match, before = table.concat(before, ' '), after = table.concat(after, ' '), by = c.by,
+      user = c.user,
       reason = c.reason,
     })
     if err then context.note(ctx, 'refused', ctx.k.events, err) end
@@ -263,12 +276,24 @@ do
       local own = settings.of_name(ctx, chain.id_of(within)) -- the setting of an exact name wins
       if not own or not own.keys.within then why = 'its budgets form a circle: ' .. within end
     end
-    if why then return refuse('BADARG', 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why .. '; `dripd check` lists the budgets of a file') end
+    if why then
+      return refuse(
+        'BADARG',
+        'nothing could leave '
+          .. (chain.budget_of(c.match) or c.match)
+          .. ': '
+          .. why
+          .. '; `dripd check` lists the budgets of a file'
+      )
+    end
   end
 
   -- cannot_forward: the refusal of a setting that a bucket cannot have whose jobs are forwarded.
   local function cannot_forward(ctx, c, entry)
-    local p = c.set and (ctx.rec.base or ctx.rec).forwards and not chain.budget_of(c.match) and record.policy_at(ctx.rec, c.match, entry, ctx.now)
+    local p = c.set
+      and (ctx.rec.base or ctx.rec).forwards
+      and not chain.budget_of(c.match)
+      and record.policy_at(ctx.rec, c.match, entry, ctx.now)
     return p and p.forward and forward.refuse(p.forward, c.set, c.match)
   end
 
@@ -401,7 +426,8 @@ do
     local list, next_cursor = constraints.page(ctx, cursor)
     for _, one in ipairs(list) do
       local d, p = one.d, one.p
-      local states = { text = slowdown.in_words(d, p), since = digits(d.begun), till = digits(slowdown.ends(d, p)), by = d.by,
+      local states = { text = slowdown.in_words(d, p), since = digits(d.begun), till = digits(slowdown.ends(d, p)),
+        by = d.by,
         reason = d.reason ~= '' and d.reason or nil }
       add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = states } } }))
     end

@@ -28,7 +28,9 @@ do
   -- cost   O(changes)
   function copies.changed(redis_keys, args)
     local space, after = keys.space_before(redis_keys[1], 'policy'), integer(args[2])
-    if not space or not after then return refuse('BADARG', 'changed takes the policy key of the authority and a number') end
+    if not space or not after then
+      return refuse('BADARG', 'changed takes the policy key of the authority and a number')
+    end
     local k, found, list, bytes = keys.of(space), {}, {}, 0
     for _, set in ipairs({ k.changed, k.unset }) do
       local page = call('ZRANGE', set, '(' .. after, '+inf', 'BYSCORE', 'LIMIT', '0', MOST, 'WITHSCORES')
@@ -60,7 +62,9 @@ do
     end
     local ctx = context.open(space, now_us)
     if what == GLOBS then return change.take_globs(ctx, a) end
-    if a ~= '' and not partition.lives_here(ctx.k, (ctx.rec.base or ctx.rec).cut, chain.budget_of(what) or what) then return true end
+    if a ~= '' and not partition.lives_here(ctx.k, (ctx.rec.base or ctx.rec).cut, chain.budget_of(what) or what) then
+      return true
+    end
     return change.take_name(ctx, what, a)
   end
 

@@ -8,7 +8,11 @@ do
 
   -- in_words: how many wait, as an event says it.
   local function in_words(jobs, waiting, aside)
-    return digits(jobs) .. ' jobs, ' .. digits(waiting) .. ' retries' .. (aside and ', ' .. digits(aside) .. ' delayed' or '')
+    return digits(jobs)
+      .. ' jobs, '
+      .. digits(waiting)
+      .. ' retries'
+      .. (aside and ', ' .. digits(aside) .. ' delayed' or '')
   end
 
   -- throw_away: delete what is outside the queue: retries and delayed jobs.
@@ -42,7 +46,9 @@ do
     end
     -- checks end here
     local jobs, over, aside = takes_queue and s.len or 0, s.over, delayed.count(ctx, s.bucket)
-    if not rejected.trim_to_capacity(ctx, s) then return refuse('WRONGTYPE', ctx.k.rejected .. ' does not take what must be cut: see what it holds') end
+    if not rejected.trim_to_capacity(ctx, s) then
+      return refuse('WRONGTYPE', ctx.k.rejected .. ' does not take what must be cut: see what it holds')
+    end
     if takes_queue then
       call('UNLINK', s.queue)
       s.len, s.allowance = 0, nil
@@ -68,7 +74,8 @@ do
       context.count(ctx, 'purged', jobs + gone + aside_gone)
       events.add(ctx.k, {
         what = 'purge', match = s.bucket, before = in_words(s.len + jobs, waiting, aside > 0 and aside),
-        after = in_words(s.len, waiting - gone, aside > 0 and aside - aside_gone), by = args[3], user = args[4], reason = args[5],
+        after = in_words(s.len, waiting - gone, aside > 0 and aside - aside_gone), by = args[3], user = args[4],
+        reason = args[5],
       })
       context.wake(ctx.k) -- the daemons log it
     end

@@ -59,7 +59,11 @@ do
   -- last page.
   local function page_of(ctx, at, from)
     local names, dues, cursor, states
-    if from then names, dues, cursor = state.page(ctx, from, at.cursor) else names, dues, cursor, states = waiting.page(ctx, at.cursor) end
+    if from then
+      names, dues, cursor = state.page(ctx, from, at.cursor)
+    else
+      names, dues, cursor, states = waiting.page(ctx, at.cursor)
+    end
     local allowances, s = (ctx.old_rec or from == ctx.k.refused) and bucket.allowances_of(ctx, names) or {}, {}
     local step = (ctx.old_rec or not from or from == ctx.k.refused) and reconcile or bring_back
     record.expect(ctx.rec, names)

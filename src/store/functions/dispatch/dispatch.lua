@@ -35,7 +35,9 @@ do
       local extra = { 'id', o.id }
       if job.kept ~= '0' then extra[3], extra[4] = 'kept', job.kept end
       envelope.add_fields(extra, o)
-      if not send(ctx, s, r, job.body, job.attempt, 0, s.len > 0 or leave.others_wait(ctx, s, 1), cost, extra) then break end
+      if not send(ctx, s, r, job.body, job.attempt, 0, s.len > 0 or leave.others_wait(ctx, s, 1), cost, extra) then
+        break
+      end
       retries.remove(ctx, s, job)
       allowed = allowed - 1
     end
@@ -53,7 +55,8 @@ do
   -- stream. Whatever stops or raises in between, no job is lost, and a job that may not leave is not touched. Jobs are
   -- read one by one, because the size of the next one is not known. Replies how much of `allowed` is left.
   local function from_queue(ctx, s, allowed)
-    local queue, name, limit, out, len, large, magic = s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len, false, ctx.magic
+    local queue, name, limit, out, len, large, magic =
+      s.queue, s.bucket, ctx.limits.max_job_bytes, 0, s.len, false, ctx.magic
     while out < len do
       local r = admits(ctx, s, allowed)
       if not r then break end
@@ -80,7 +83,9 @@ do
   -- one_delayed: the next delayed job of a bucket leaves, or is dropped without a slot. Replies whether it is gone.
   local function one_delayed(ctx, s, text, job, more)
     local r = admits(ctx, s, 1)
-    if not r or not leave.submitted(ctx, s, r, envelope.read(sub(job, 1, envelope.MAGIC_BYTES), job), #job, more) then return false end
+    if not r or not leave.submitted(ctx, s, r, envelope.read(sub(job, 1, envelope.MAGIC_BYTES), job), #job, more) then
+      return false
+    end
     delayed.remove(ctx, s.bucket, text)
     return true
   end
@@ -130,8 +135,8 @@ do
 
   -- turn: the turn of a bucket that is due. Replies how much of `allowed` is left, and whether the bucket is due again
   -- at once.
-  -- reads, writes  its queue and retries, its ready stream, what `trim_to_capacity` and `state.enter` write      cost
-  -- O(allowed)
+  -- reads, writes  its queue, retries and delayed jobs, its route, what `trim_to_capacity` and `state.enter` write
+  -- cost  O(allowed)
   function dispatch.turn(ctx, s, allowed, announced, event)
     local rest, dispatched_before = allowed, ctx.dispatched
     if rejected.trim_to_capacity(ctx, s) then
@@ -139,7 +144,7 @@ do
         s.retry_ready = announced
       else
         if announced then rest = from_retries(ctx, s, rest) end
-        if not retry_first(ctx, s) then
+        if not s.parked and not retry_first(ctx, s) then
           if announced and ctx.magic then
             rest = by_turns(ctx, s, rest)
           elseif s.len > 0 then

@@ -106,7 +106,8 @@ do
     local share = #names == 1 and batch or min(ctx.rec.quarter, max(1, floor(batch / #names)))
     local work = {
       s = {}, names = names, due = due, from = ctx.k.schedule, allowances = bucket.allowances_of(ctx, names),
-      announced = retries.announced(ctx, names), event = 'turn', at = 0, allowed = batch, share = share, more = #names == batch,
+      announced = retries.announced(ctx, names), event = 'turn', at = 0, allowed = batch, share = share,
+      more = #names == batch,
     }
     guarded(ctx, work, take_turns)
     return work.more
@@ -122,7 +123,8 @@ do
       room.note_grant(ctx, r, one.id, one.rank) -- before it is held again
     end
     local work = {
-      s = {}, names = names, due = due, from = false, states = {}, allowances = bucket.allowances_of(ctx, names), announced = retries.announced(ctx, names),
+      s = {}, names = names, due = due, from = false, states = {}, allowances = bucket.allowances_of(ctx, names),
+      announced = retries.announced(ctx, names),
       event = 'turn', left_state = 'held', at = 0, allowed = #names, share = 1, more = false,
     }
     record.expect(ctx.rec, names)
@@ -179,7 +181,15 @@ do
   end
 
   local function reply_of(ctx, wait)
-    return { wait, ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.id or '', ctx.old_rec and 1 or 0, context.notes_of(ctx) }
+    return {
+      wait,
+      ctx.dispatched,
+      ctx.rejected,
+      ctx.latest_us,
+      ctx.id or '',
+      ctx.old_rec and 1 or 0,
+      context.notes_of(ctx),
+    }
   end
 
   -- finish: the turns of what is due, the sweep, and the reply.
@@ -258,7 +268,9 @@ do
   -- first.
   local function look_at_one(ctx, work, i, queue, len)
     local s, name, from, due, now = work.s, work.names[i], work.states[i], work.dues[i], ctx.now
-    local may_dispatch = not ctx.only_looks and (from == nil or from == ctx.k.rest or from == ctx.k.paused) and work.allowed > 0
+    local may_dispatch = not ctx.only_looks
+      and (from == nil or from == ctx.k.rest or from == ctx.k.paused)
+      and work.allowed > 0
     if work.is_fast and may_dispatch and from ~= ctx.k.paused and (due or 0) <= now then
       local p = ctx.rec.plain or policy_of(ctx.rec, name)
       if p.parent and not p.refused then budget.drop_stale_tag(ctx, p.parent, name) end
@@ -317,7 +329,8 @@ do
     constraints.expect(ctx, found)
     local states, dues = state.load(ctx, found)
     local work = {
-      s = {}, event = 'arrive', names = found, keys = redis_keys, key_at = at, lens = lens, states = states, dues = dues,
+      s = {}, event = 'arrive', names = found, keys = redis_keys, key_at = at, lens = lens, states = states,
+      dues = dues,
       allowances = bucket.allowances_of(ctx, found), announced = {}, seen = {}, at = 0, allowed = allowed,
       share = min(ctx.rec.quarter, max(1, floor(allowed / #found))),
     }

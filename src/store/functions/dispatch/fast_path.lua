@@ -1,5 +1,5 @@
 -- needs: base, context.memory, context.trace, dispatch, dispatch.leave, limits.constraints, pace.rate, pace.share,
---   policy.record, queue.envelope, route, route.room, state, state.waiting, tree.budget, tree.path
+--   policy.chain, policy.record, queue.envelope, route, route.room, state, state.waiting, tree.budget, tree.path
 -- The fast path of most turns. Most due buckets are within their capacity, have no retry or delayed job that may leave,
 -- and no rollout is going on. For them a turn is four calls and little else. All other turns take the full path
 -- (dispatch); tests/all/functions/fast_path.rs compares the two.
@@ -7,17 +7,18 @@
 local fast_path = {}
 do
   local digits, after, policy_of, from_right = base.digits, rate.after, record.policy_of, dispatch.from_right
-  local add, at_rate, ancestors_of = route.add, state.at_rate, budget.ancestors
+  local add, at_rate, ancestors_of, budget_of = route.add, state.at_rate, budget.ancestors, chain.budget_of
   local admits_open, charge_open = path.admits_open, path.charge_open
 
   -- What all turns of a call share, from `open` to `close`. A field of a table would cost several times as much.
   local m, now, now_text, queues, schedule, rest, limit, slowed, watched, dispatches, magic, magic_byte, settled, noted
-  local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest, due_before, text_before
+  local to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest, due_before,
+  text_before
   -- What consecutive buckets with the same policy share (`use`). `is_open`: only dues can stop a job between the bucket
   -- and its route.
   local policy, source, is_stopped, weight, capacity, lease, step, catch_up_from, ancestors, is_open
   local r, stream, room_left, dispatched, bytes, latest -- its room, and the figures that `pause` writes
-  local size -- of the last job that left
+  local size -- of the last job that was read
 
   -- fits: whether the buckets of this call may take the fast path.
   function fast_path.fits(ctx)
@@ -31,8 +32,10 @@ do
   function fast_path.open(ctx)
     m, now, now_text, limit, slowed, r = ctx.memory, ctx.now, ctx.now_text, ctx.limits.max_job_bytes, ctx.slowed, nil
     queues, schedule, rest, settled = ctx.k.queues, ctx.k.schedule, ctx.k.rest, ctx.id and memory.room_for_notes(m, now)
-    watched, dispatches, magic, magic_byte = m.watched and trace.of(m, now), trace.dispatches_of(m), ctx.magic, ctx.magic and byte(ctx.magic)
-    to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest = {}, 0, {}, 0, {}, 0, {}, 0
+    watched, dispatches, magic, magic_byte =
+      m.watched and trace.of(m, now), trace.dispatches_of(m), ctx.magic, ctx.magic and byte(ctx.magic)
+    to_schedule, scheduled, to_rest, rested, from_schedule, left_schedule, from_rest, left_rest =
+      {}, 0, {}, 0, {}, 0, {}, 0
     policy, source, due_before, noted = nil, nil, nil, 0
   end
 
@@ -57,8 +60,10 @@ do
     ancestors = not is_stopped and p.parent and ancestors_of(ctx, p.parent) or false
     if r and p.made_of and p.made_of == source then return end
     if r then r.sent, r.left = r.sent + r.left - room_left, room_left end
-    source, weight, capacity, lease, step, catch_up_from = p.made_of, p.weight, p.capacity, p.lease, p.part == 0 and p.step, now - p.catch_up_us
-    r, dispatched, bytes, latest = room.of(ctx, p.route), r and dispatched or ctx.dispatched, r and bytes or ctx.bytes, r and latest or ctx.latest_us
+    source, weight, capacity, lease, step, catch_up_from =
+      p.made_of, p.weight, p.capacity, p.lease, p.part == 0 and p.step, now - p.catch_up_us
+    r, dispatched, bytes, latest =
+      room.of(ctx, p.route), r and dispatched or ctx.dispatched, r and bytes or ctx.bytes, r and latest or ctx.latest_us
     stream, room_left = r.stream, r.left
   end
 
@@ -96,7 +101,11 @@ do
     if late > latest then latest = late end
     leave.count_late(m, late)
     if ancestors then
-      if is_open then charge_open(ctx, ancestors, name, weight, finish) else path.charge(ctx, ancestors, name, p, finish) end
+      if is_open then
+        charge_open(ctx, ancestors, name, weight, finish)
+      else
+        path.charge(ctx, ancestors, name, p, finish)
+      end
     end
     if due < catch_up_from then due = catch_up_from end
     if step then return due + step end
@@ -150,9 +159,10 @@ do
     if settled then settled[name], noted = len, noted + 1 end
   end
 
-  -- turn: the turn of a bucket that is due and has `len` jobs, at least one; `most` may leave. Replies how many have
-  -- left (0: it needs the full path, and nothing was done), and its next due where its turn continues on the full path.
-  -- The third reply says whether it is due again at once.
+  -- turn: the turn of a bucket that is due and has `len` jobs, at least one; `most` may leave. Replies 0 where it needs
+  -- the full path, and nothing was done for it; else how many of `most` are used up (1 where it was queued for its
+  -- share), and its next due where its turn continues on the full path. The third reply says whether it is due again at
+  -- once.
   function fast_path.turn(ctx, name, p, queue, len, from, due, due_text, most)
     if p ~= policy then use(ctx, p) end
     if len > capacity or room_left <= 0 or bytes >= MIB or is_stopped or slowed and slowed[name] then return 0 end
@@ -188,10 +198,12 @@ do
     if one.due > now then return false end -- the clock stepped back
     local name, p = one.id, policy_of(ctx.rec, one.id)
     if p ~= policy then use(ctx, p) end
-    if (ctx.has_slow or ctx.has_paid) and constraints.is_slowed(ctx, name, p) then return false end
+    if (ctx.has_slow or ctx.has_paid or ctx.constraints) and constraints.is_slowed(ctx, name, p) then return false end
     local queue = queues .. name
     local len = pcall_redis('LLEN', queue)
-    if type(len) ~= 'number' or len == 0 or len > capacity or bytes >= MIB or is_stopped or not ancestors then return false end
+    if type(len) ~= 'number' or len == 0 or len > capacity or bytes >= MIB or is_stopped or not ancestors then
+      return false
+    end
     -- A bucket that is still due after the last job that its route takes is held: on the full path.
     if room_left <= 0 or room_left == 1 and len > 1 then return false end
     local eligible_at, due = ask_path(ctx, p, max(one.due, ctx.resumed_at))
@@ -220,10 +232,12 @@ do
     while i <= n and allowed > 0 do
       work.at = i -- where it raises, this one is to blame
       local name, due_text = names[i], dues[i + i]
+      if budget_of(name) then break end
       local queue = queues .. name
       local len = pcall_redis('LLEN', queue)
       if len == 0 or announced and announced[i] or len ~= 1 and type(len) ~= 'number' then break end
-      out, left_at, is_due = fast_path.turn(ctx, name, policy_of_all or policy_of(rec, name), queue, len, from, due_text + 0,
+      out, left_at, is_due = fast_path.turn(ctx, name, policy_of_all or policy_of(rec, name), queue, len, from,
+        due_text + 0,
         due_text, allowed < share_of and allowed or share_of)
       if out == 0 then break end
       allowed, i = allowed - out, i + 1

@@ -5,7 +5,8 @@
 
 local leave = {}
 do
-  local digits, after, room_of, ancestors_of, admits, charge = base.digits, rate.after, room.of, budget.ancestors, path.admits, path.charge
+  local digits, after, room_of, ancestors_of, admits, charge =
+    base.digits, rate.after, room.of, budget.ancestors, path.admits, path.charge
   local note = context.note
 
   local quarters, log
@@ -46,7 +47,8 @@ do
     r.left, r.sent = r.left - 1, r.sent + 1
     ctx.dispatched, ctx.bytes, ctx.latest_us = ctx.dispatched + 1, ctx.bytes + bytes, max(ctx.latest_us, late)
     leave.count_late(ctx.memory, late)
-    local from = now - (p.parent and constraints.catch_up_us(p, constraint, ancestors_of(ctx, p.parent)[1], now) or p.catch_up_us)
+    local from = now
+      - (p.parent and constraints.catch_up_us(p, constraint, ancestors_of(ctx, p.parent)[1], now) or p.catch_up_us)
     if due < from then due = from end
     if cost and not constraint then
       constraint = constraints.ensure(ctx, s.bucket, p)
@@ -59,7 +61,7 @@ do
     else
       s.due = after(p, due)
     end
-    s.due_text, s.met = nil, nil
+    s.met = nil
   end
 
   -- not_taken: a stream did not take a job. It takes no more in this call.
@@ -73,7 +75,7 @@ do
   -- it; if not, nothing has changed.
   -- writes  the ready stream or the list, the slots      cost  1 to 3 calls, 2 more for each slot
   function leave.send(ctx, s, r, job, attempt, bytes, more, cost, extra)
-    local name, p, due_text, added = s.bucket, s.p, s.due_text or digits(s.met or s.due), nil
+    local name, p, due_text, added = s.bucket, s.p, digits(s.met or s.due), nil
     if r.forward then
       added = forward.send(r, job)
     elseif extra then
@@ -107,7 +109,7 @@ do
       if s.p.refused then return nil end
       local eligible_at, due = admits(ctx, ancestors_of(ctx, parent), s.due)
       if not eligible_at then return nil end
-      s.met, s.due, s.due_text = eligible_at, due, nil
+      s.met, s.due = eligible_at, due
     end
     local r = ctx.rooms[s.p.route]
     if not r or r.left <= 0 then
@@ -121,15 +123,20 @@ do
   -- with too little left waits for the end of that window, so that nothing overtakes the job.
   function leave.has_room(ctx, s, cost)
     local p, constraint, now = s.p, s.constraint, ctx.now
-    local till = p.quotas and constraint and constraint.windows and quota.till(constraint.windows, p.quotas, now, cost) or 0
+    local till = p.quotas and constraint and constraint.windows and quota.till(constraint.windows, p.quotas, now, cost)
+      or 0
     if till > now then
       constraints.needs(ctx, constraint, cost, till)
-      s.due, s.due_text = constraints.hold(ctx, constraint, p, s.due), nil
+      s.due = constraints.hold(ctx, constraint, p, s.due)
       return false
     end
     local ancestors = p.parent and ancestors_of(ctx, p.parent) or {}
     for i, b in ipairs(ancestors) do
-      till = b.p.quotas and b.constraint and b.constraint.windows and quota.till(b.constraint.windows, b.p.quotas, now, cost) or 0
+      till = b.p.quotas
+          and b.constraint
+          and b.constraint.windows
+          and quota.till(b.constraint.windows, b.p.quotas, now, cost)
+        or 0
       if till > now then
         constraints.needs(ctx, b.constraint, cost, till)
         constraints.hold_budget(ctx, b, b.p)

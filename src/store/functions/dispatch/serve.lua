@@ -33,8 +33,9 @@ do
   local function grant(ctx, b, key, wanted)
     local one = waiting.first(ctx, key, wanted)
     if not one then return nil end
-    if one.rank == waiting.FRONT then -- it is charged as if it had waited for its turn
-      local finish = budget.finish_of(ctx, b, one.id, policy_of(ctx.rec, one.id))
+    local p = policy_of(ctx.rec, one.id)
+    if one.rank == waiting.FRONT and p then -- it is charged as if it had waited for its turn
+      local finish = budget.finish_of(ctx, b, one.id, p)
       one = { id = one.id, due = one.due, member = one.member, rank = finish }
     end
     if chain.budget_of(one.id) then return grant_budget(ctx, budget.get(ctx, one.id), one, key) end
@@ -70,7 +71,9 @@ do
   function serve.round(ctx, id, allowed)
     local b, left, key, wanted = budget.get(ctx, id), allowed, waiting.key(ctx, id), nil
     -- A set that cannot be written leaves its members on the schedule, so the budget may know another state.
-    if b.state ~= ctx.k.schedule then b.state, b.stored_state, b.at, b.stored_at = ctx.k.schedule, ctx.k.schedule, 0, 0 end
+    if b.state ~= ctx.k.schedule then
+      b.state, b.stored_state, b.at, b.stored_at = ctx.k.schedule, ctx.k.schedule, 0, 0
+    end
     budget.set_serving(b, true)
     local now, parent = ctx.now, b.p and b.p.parent
     while left > 0 and not spent(ctx) do

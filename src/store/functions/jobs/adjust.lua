@@ -67,7 +67,9 @@ do
       local step = (paid.units(b.p, max(1, charged + units)) - paid.units(b.p, charged)) / p.weight
       if b.tags[id] then b.tags[id] = b.tags[id] + step end
       if id == s.bucket then
-        if s.state == waiting.key(ctx, b.id) then s.rank = waiting.shifted(waiting.rank_of(ctx, s.state, id, s.stored_due), step) end
+        if s.state == waiting.key(ctx, b.id) then
+          s.rank = waiting.shifted(waiting.rank_of(ctx, s.state, id, s.stored_due), step)
+        end
       else
         budget.shift_rank(ctx, budget.get(ctx, id), step)
       end
@@ -87,7 +89,8 @@ do
   -- apply: the job of an entry with these fields cost so many units more, or less.
   -- reads, writes  as a look at its bucket, and the budgets above
   local function apply(ctx, fields, units)
-    local name, charged, left_us = fields.bucket, integer(fields.cost or '') or 1, integer(fields.at_us or '') or ctx.now
+    local name, charged, left_us =
+      fields.bucket, integer(fields.cost or '') or 1, integer(fields.at_us or '') or ctx.now
     units = max(units, -charged)
     if units == 0 then return end
     local states, dues = state.load(ctx, { name })
@@ -104,7 +107,11 @@ do
     local due = moved(ctx, constraint, p, by_rate(ctx, constraint, p, pace), units, left_us, charged)
     s.due = constraints.hold(ctx, constraint, p, charge(ctx, constraint, p, due, pace))
     s.retry_ready = retries.has_ended(ctx, name)
-    if not rejected.trim_to_capacity(ctx, s) then bucket.park(ctx, s, 'change') else state.enter(ctx, s, state.decide(ctx, s), 'change') end
+    if not rejected.trim_to_capacity(ctx, s) then
+      bucket.park(ctx, s, 'change')
+    else
+      state.enter(ctx, s, state.decide(ctx, s), 'change')
+    end
     memory.drop(ctx.memory, name)
   end
 

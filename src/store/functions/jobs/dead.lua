@@ -23,8 +23,11 @@ do
   local function open(redis_keys, args)
     local space = #redis_keys == 1 and keys.space_before(redis_keys[1], 'dead')
     if not space then return nil, nil, refuse('BADARG', 'one key is needed: <prefix>:dead') end
-    local after, upto, of_bucket, of_reason, id = args[2] or '', args[3] or '', args[4] or '', args[5] or '', args[6] or ''
-    if id ~= '' and not envelope.is_id(id) then return nil, nil, refuse('BADARG', 'the id of a job is 1 to 200 bytes of ! to ~') end
+    local after, upto, of_bucket, of_reason, id =
+      args[2] or '', args[3] or '', args[4] or '', args[5] or '', args[6] or ''
+    if id ~= '' and not envelope.is_id(id) then
+      return nil, nil, refuse('BADARG', 'the id of a job is 1 to 200 bytes of ! to ~')
+    end
     for _, one in ipairs({ after, upto }) do
       if one ~= '' and not entry_id(one) then return nil, nil, refuse('BADARG', 'an entry id is <ms>-<seq>') end
     end
@@ -187,7 +190,8 @@ do
     local o = envelope.options_of(fields, list, fields.id or id)
     o.deadline_us = nil
     local earlier, err = retries.add(ctx, name, {
-      entry = id, route = record.policy_of(ctx.rec, name).route, delay_us = 0, attempt = 1, kept = 0, options = o, body = fields.job,
+      entry = id, route = record.policy_of(ctx.rec, name).route, delay_us = 0, attempt = 1, kept = 0, options = o,
+      body = fields.job,
     }, ends)
     if err then
       context.note(ctx, 'refused', ctx.k.retry .. name, err)

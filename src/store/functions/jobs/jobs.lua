@@ -103,7 +103,13 @@ do
     if not space then return bad_ready_key() end
     local id, units = entry_id(args[1] or ''), adjust.units_of(args[2])
     if not id or not units or #args ~= 2 then
-      return refuse('BADARG', 'adjust takes an entry id, and a difference in units, -' .. digits(adjust.UNITS_MOST) .. ' to +' .. digits(adjust.UNITS_MOST))
+      return refuse(
+        'BADARG',
+        'adjust takes an entry id, and a difference in units, -'
+          .. digits(adjust.UNITS_MOST)
+          .. ' to +'
+          .. digits(adjust.UNITS_MOST)
+      )
     end
     local ctx = context.open(space, now_us)
     local holds, err = is_pending(stream, id)
@@ -138,7 +144,8 @@ do
         end
       end
     end
-    local err = dead_entry.add(ctx, fields.bucket or '', fields.job or '', fields.attempt or '1', fields.id or id, reason, more)
+    local err =
+      dead_entry.add(ctx, fields.bucket or '', fields.job or '', fields.attempt or '1', fields.id or id, reason, more)
     if err then return refuse('WRONGTYPE', ctx.k.dead .. ' does not take the job: ' .. err) end
     finish(ctx, stream, route_name, id)
     return 2
@@ -158,7 +165,9 @@ do
     local name, attempt, kept = fields.bucket, integer(fields.attempt or '1'), integer(fields.kept or '0')
     local p = policy_of(ctx.rec, name)
     local counts = not how.keep or kept >= FREE_KEEPS
-    if how.dead or (counts and attempt >= p.attempts) then return bury(ctx, stream, route_name, id, fields, list, how.reason) end
+    if how.dead or (counts and attempt >= p.attempts) then
+      return bury(ctx, stream, route_name, id, fields, list, how.reason)
+    end
     local delay_us = how.delay_us or backoff_us(p, attempt)
     local ends, o = how.first_us or ctx.now + delay_us, envelope.options_of(fields, list, fields.id or id)
     if o.deadline_us and ends > o.deadline_us then return bury(ctx, stream, route_name, id, fields, list, 'expired') end
@@ -207,8 +216,8 @@ do
         if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end
         how.budget, how.is_of_throttled = args[i], true
       else
-        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget,'
-          .. ' REASON text')
+        local options = 'RETRY_IN ms, KEEP, DEAD, THROTTLED, RETRY_AFTER ms, IN budget, REASON text'
+        return nil, refuse('BADARG', 'argument ' .. i .. ' is none of ' .. options)
       end
       i = i + 1
     end

@@ -134,7 +134,15 @@ do
       if #call('XPENDING', stream, 'workers', after, after, 1) == 0 then
         local fields, list = jobs.read_entry(stream, after)
         ctx.bytes, pass.skipped = ctx.bytes + #(fields.job or ''), pass.skipped + 1
-        local outcome = jobs.take_back(ctx, stream, route_name, after, fields, list, { keep = true, delay_us = 0, reason = 'skipped' })
+        local outcome = jobs.take_back(
+          ctx,
+          stream,
+          route_name,
+          after,
+          fields,
+          list,
+          { keep = true, delay_us = 0, reason = 'skipped' }
+        )
         if is_error(outcome) then
           note(ctx, 'refused', stream, is_error(outcome))
           return 'stop'
@@ -192,7 +200,9 @@ do
     local behind = may_hide(stream, group, lag, pass.thorough)
     local last = from
     for _, row in ipairs(rows) do
-      if behind and last ~= '' and not remove_between(ctx, pass, stream, '(' .. last, '(' .. row[1]) then return last end
+      if behind and last ~= '' and not remove_between(ctx, pass, stream, '(' .. last, '(' .. row[1]) then
+        return last
+      end
       last = row[1]
       expire(ctx, pass, stream, name, row)
       if ctx.bytes >= MIB then return last end
@@ -221,7 +231,8 @@ do
       memory.age_leases(m, ctx.now)
     end
     local pass = {
-      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, moves = nil, ahead_ms = 0, named = record.routes_of(ctx.rec),
+      left_ms = huge, rows = 0, taken_back = 0, skipped = 0, removed = 0, live = 0, moves = nil, ahead_ms = 0,
+      named = record.routes_of(ctx.rec),
       takes_back = args[2] == '1', thorough = m.passes % THOROUGH_EVERY == 0,
     }
     if args[1] ~= '' then pass.ahead_ms = floor((ctx.now - clock('')) / 1000) end
@@ -233,7 +244,15 @@ do
       if name >= (args[3] or '') then
         from = reap_route(ctx, pass, name, name == args[3] and from or '')
         if from then at = name break end
-        if pass.removed >= REMOVE_MOST or pass.skipped >= REMOVE_MOST or pass.rows >= ctx.limits.batch or ctx.bytes >= MIB then at, from = list[i + 1] or '', '' break end
+        if
+          pass.removed >= REMOVE_MOST
+          or pass.skipped >= REMOVE_MOST
+          or pass.rows >= ctx.limits.batch
+          or ctx.bytes >= MIB
+        then
+          at, from = list[i + 1] or '', ''
+          break
+        end
       end
     end
     state.flush(ctx)

@@ -31,14 +31,23 @@ do
     if not budget_name then return name end
     local id = above(ctx, name, budget_name)
     if id then return id end
-    return nil, refuse('BADARG', '"' .. names.as_text(budget_name, 200) .. '" is no budget above ' .. name .. '; `dripd explain` lists those that are')
+    return nil,
+      refuse(
+        'BADARG',
+        '"'
+          .. names.as_text(budget_name, 200)
+          .. '" is no budget above '
+          .. name
+          .. '; `dripd explain` lists those that are'
+      )
   end
 
   -- change_of: change the slow-down of a node: `act` gets it and the policy of the node; `how` has who and why. The
   -- caller writes it, and reconciles the node (`throttle.reconcile`).
   local function change_of(ctx, id, how, act)
     local p = policy_of(ctx.rec, id)
-    how.by, how.reason = how.by and names.as_text(how.by, TEXT_MOST), how.reason and names.as_text(how.reason, TEXT_MOST)
+    how.by, how.reason =
+      how.by and names.as_text(how.by, TEXT_MOST), how.reason and names.as_text(how.reason, TEXT_MOST)
     local function slow_down(constraint)
       constraint.slowdown = constraint.slowdown or slowdown.new()
       return act(constraint.slowdown, p)
@@ -49,11 +58,13 @@ do
     return slow_down(constraint)
   end
 
-  -- tell: keep what becomes an event at the end of the call.
+  -- report: keep what becomes an event at the end of the call.
   local function report(ctx, id, before, d, p, how)
     ctx.report = {
-      what = 'slow', match = id, before = before > ctx.now and 'for ' .. digits(ceil((before - ctx.now) / 1000)) .. 'ms' or '',
-      after = d.till > ctx.now and 'for ' .. digits(ceil((d.till - ctx.now) / 1000)) .. 'ms, ' .. slowdown.in_words(d, p) or 'over',
+      what = 'slow', match = id, before = before > ctx.now
+        and 'for ' .. digits(ceil((before - ctx.now) / 1000)) .. 'ms' or '',
+      after = d.till > ctx.now
+        and 'for ' .. digits(ceil((d.till - ctx.now) / 1000)) .. 'ms, ' .. slowdown.in_words(d, p) or 'over',
       by = how.by, user = how.user, reason = how.reason,
     }
   end
@@ -71,7 +82,11 @@ do
       local is_new = slowdown.incident(d, p.slow, ctx.now, id, left_us, how.retry_after_us, p.count ~= nil)
       if d.till > before then because(d, how) end
       if is_new then
-        context.count(ctx, 'slow:' .. (p.match and find(p.match, '[*?%[\\]') and p.match or p.match and '(named)' or '(defaults)'), 1)
+        context.count(
+          ctx,
+          'slow:' .. (p.match and find(p.match, '[*?%[\\]') and p.match or p.match and '(named)' or '(defaults)'),
+          1
+        )
         report(ctx, id, before, d, p, how)
       end
       return d.begun
@@ -161,7 +176,9 @@ do
       return refuse('BADARG', 'slow_node takes the policy key, and JSON: node, in, ms, by, user, reason')
     end
     local budget_name = chain.budget_of(how.node)
-    if not names.is_bucket(budget_name or how.node) then return refuse('BADBUCKET', 'no bucket or budget can have that name') end
+    if not names.is_bucket(budget_name or how.node) then
+      return refuse('BADBUCKET', 'no bucket or budget can have that name')
+    end
     if how.ms and (type(how.ms) ~= 'number' or how.ms < 1 or how.ms > MOST_MS) then
       return refuse('BADARG', 'a slow-down lasts 1 ms to 366 d')
     end
@@ -196,9 +213,13 @@ do
     if not left_us or not fields.bucket or not names.is_bucket(fields.bucket) then return end
     local p = policy_of(ctx.rec, fields.bucket)
     local constraint = constraints.of(ctx, fields.bucket, p)
-    if constraint and constraint.slowdown and slowdown.acknowledged(constraint.slowdown, left_us) then constraints.change(ctx, constraint) end
+    if constraint and constraint.slowdown and slowdown.acknowledged(constraint.slowdown, left_us) then
+      constraints.change(ctx, constraint)
+    end
     for _, b in ipairs(p.parent and not p.refused and budget.ancestors(ctx, p.parent) or {}) do
-      if b.constraint and b.constraint.slowdown and slowdown.acknowledged(b.constraint.slowdown, left_us) then budget.constraint_changed(ctx, b) end
+      if b.constraint and b.constraint.slowdown and slowdown.acknowledged(b.constraint.slowdown, left_us) then
+        budget.constraint_changed(ctx, b)
+      end
     end
   end
 end

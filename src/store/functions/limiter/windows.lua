@@ -21,7 +21,8 @@ do
   local WINDOW = 0x64727057
 
   limiter.add('fixed-window', {
-    parameters = { { name = 'limit', least = 1, most = LIMIT_MAX }, { name = 'period_ms', least = 1, most = PERIOD_MAX_MS } },
+    parameters = { { name = 'limit', least = 1, most = LIMIT_MAX },
+      { name = 'period_ms', least = 1, most = PERIOD_MAX_MS } },
     option = 'ALIGNED',
     prepare = prepare_window,
 
@@ -83,7 +84,8 @@ do
   end
 
   limiter.add('sliding-window', {
-    parameters = { { name = 'limit', least = 1, most = 10000 }, { name = 'period_ms', least = 1, most = PERIOD_MAX_MS } },
+    parameters = { { name = 'limit', least = 1, most = 10000 },
+      { name = 'period_ms', least = 1, most = PERIOD_MAX_MS } },
     most = 10000,
     prepare = prepare_window,
 
@@ -138,7 +140,8 @@ do
   local COUNT_MAX = 2 * LIMIT_MAX
 
   limiter.add('sliding-counter', {
-    parameters = { { name = 'limit', least = 1, most = LIMIT_MAX }, { name = 'period_ms', least = 1, most = PERIOD_MAX_MS } },
+    parameters = { { name = 'limit', least = 1, most = LIMIT_MAX },
+      { name = 'period_ms', least = 1, most = PERIOD_MAX_MS } },
     prepare = prepare_window,
 
     read = function(s, key, now, p)
@@ -152,7 +155,11 @@ do
         if last <= now + period then -- else it is from before the clock was set back
           if last > now then at, begin = last, last - fmod(last, period) end -- a little: continue from where it was
           if last >= begin then current = last_count elseif last >= begin - period then previous = last_count end
-          if edge > begin then current = current + edge_count elseif edge > begin - period then previous = previous + edge_count end
+          if edge > begin then
+            current = current + edge_count
+          elseif edge > begin - period then
+            previous = previous + edge_count
+          end
           used = current
           if previous > 0 then
             previous = min(previous, COUNT_MAX)
@@ -161,7 +168,8 @@ do
           end
         end
       end
-      s.key, s.now, s.at, s.begin, s.current, s.previous, s.free = key, now, at, begin, current, previous, p.limit - used
+      s.key, s.now, s.at, s.begin, s.current, s.previous, s.free =
+        key, now, at, begin, current, previous, p.limit - used
     end,
 
     -- In this window the previous count must fall to what the current one leaves free. Where that is not enough, the

@@ -68,7 +68,8 @@ do
     constraint.windows = body and quota.decode(body) or nil
     body = paid_text and body_of(ctx, constraint, paid_text, ctx.k.paid)
     constraint.paid = body and paid.decode(body) or nil
-    constraint.had_slow, constraint.had_windows, constraint.had_paid, constraint.over = slow_text and true, windows_text and true, paid_text and true, expires_at(constraint)
+    constraint.had_slow, constraint.had_windows, constraint.had_paid, constraint.over =
+      slow_text and true, windows_text and true, paid_text and true, expires_at(constraint)
     if constraint.slowdown and slowdown.reconcile(constraint.slowdown, ctx.now) then change(ctx, constraint) end
     return constraint
   end
@@ -82,7 +83,8 @@ do
     local found = {}
     for i = 1, #ids do
       local slow_text, windows_text, paid_text = slows[i], windows[i], payments[i]
-      found[i] = (slow_text or windows_text or paid_text) and decode(ctx, ids[i], slow_text, windows_text, paid_text) or false
+      found[i] = (slow_text or windows_text or paid_text) and decode(ctx, ids[i], slow_text, windows_text, paid_text)
+        or false
     end
     return found
   end
@@ -111,7 +113,16 @@ do
 
   -- of: the constraint of a bucket, or nil where it has none.
   function constraints.of(ctx, name, p)
-    if not ctx.has_slow and not ctx.has_windows and not ctx.has_paid and not ctx.constraints and not p.quotas and not p.job then return nil end
+    if
+      not ctx.has_slow
+      and not ctx.has_windows
+      and not ctx.has_paid
+      and not ctx.constraints
+      and not p.quotas
+      and not p.job
+    then
+      return nil
+    end
     ctx.constraints = ctx.constraints or {}
     local constraint = ctx.constraints[name]
     if constraint == nil then
@@ -145,7 +156,9 @@ do
   -- ends_at: when the last part of a constraint ends, or ended; 0: nothing ends.
   function constraints.ends_at(constraint, p, now)
     local till = constraint.slowdown and constraint.slowdown.till or 0
-    if constraint.windows and p.quotas then till = max(till, quota.till(constraint.windows, p.quotas, now, constraint.paid and constraint.paid.needs or 1)) end
+    if constraint.windows and p.quotas then
+      till = max(till, quota.till(constraint.windows, p.quotas, now, constraint.paid and constraint.paid.needs or 1))
+    end
     return till
   end
 
@@ -198,7 +211,8 @@ do
   end
 
   function constraints.interval_us(constraint, p)
-    return constraint.slowdown and p.count and slowdown.interval_us(p, slowdown.factor(constraint.slowdown, p)) or p.interval_us
+    return constraint.slowdown and p.count and slowdown.interval_us(p, slowdown.factor(constraint.slowdown, p))
+      or p.interval_us
   end
 
   -- max_ahead_us: how far ahead the due of a node may lie: what its last job was charged. Further ahead the clock
@@ -264,13 +278,15 @@ do
   -- than now, unless it was due before: a faster rate does not make up for the past. Both dues of a payment are
   -- re-anchored too. A payment is kept as long as it counts, because it limits how far ahead the due may lie.
   function constraints.re_anchor(ctx, constraint, old, p, due)
-    local factor, d, least = constraint and constraints.factor(constraint, old) or 1, constraint and constraint.paid, min(due, ctx.now)
+    local factor, d, least =
+      constraint and constraints.factor(constraint, old) or 1, constraint and constraint.paid, min(due, ctx.now)
     -- For the second time in a call.
     if d and d.follows == p and d.followed == ctx.calls then return max(d.unit_due, d.job_due, least) end
     local cost = d and d.cost or 1
     local unit_due, job_due = due, due
     if d and old.job then unit_due, job_due = paid.dues(d, due) end
-    local left_us = unit_due - min(paid.LONGEST_US, cost * (factor < 1 and slowdown.interval_us(old, factor) or old.step))
+    local left_us = unit_due
+      - min(paid.LONGEST_US, cost * (factor < 1 and slowdown.interval_us(old, factor) or old.step))
     if d and p.ignores_cost then -- each job costs one from now on, and so does the last one
       d.cost, d.largest, cost = 1, min(d.largest, 1), 1
       change(ctx, constraint)
@@ -356,11 +372,14 @@ do
     for _, constraint in ipairs(ctx.changed_constraints) do
       constraint.changed = false
       if not constraint.is_newer then
-        if constraint.slowdown and slowdown.expires_at(constraint.slowdown) <= ctx.now then constraint.slowdown = nil end
+        if constraint.slowdown and slowdown.expires_at(constraint.slowdown) <= ctx.now then
+          constraint.slowdown = nil
+        end
         local text = constraint.windows and quota.encode(constraint.windows, ctx.now) or ''
         if text == '' then constraint.windows = nil end
         if constraint.slowdown then
-          slows[#slows + 1], slows[#slows + 2] = constraint.id, head_of(constraint) .. ' ' .. slowdown.encode(constraint.slowdown)
+          slows[#slows + 1], slows[#slows + 2] =
+            constraint.id, head_of(constraint) .. ' ' .. slowdown.encode(constraint.slowdown)
         elseif constraint.had_slow then
           slows_gone[#slows_gone + 1] = constraint.id
         end
@@ -371,11 +390,13 @@ do
         end
         if constraint.paid and constraint.paid.over <= ctx.now then constraint.paid = nil end
         if constraint.paid then
-          payments[#payments + 1], payments[#payments + 2] = constraint.id, head_of(constraint) .. ' ' .. paid.encode(constraint.paid)
+          payments[#payments + 1], payments[#payments + 2] =
+            constraint.id, head_of(constraint) .. ' ' .. paid.encode(constraint.paid)
         elseif constraint.had_paid then
           payments_gone[#payments_gone + 1] = constraint.id
         end
-        constraint.had_slow, constraint.had_windows, constraint.had_paid = constraint.slowdown ~= nil, constraint.windows ~= nil, constraint.paid ~= nil
+        constraint.had_slow, constraint.had_windows, constraint.had_paid =
+          constraint.slowdown ~= nil, constraint.windows ~= nil, constraint.paid ~= nil
         local at = expires_at(constraint)
         if at == huge then
           over_gone[#over_gone + 1] = constraint.id
@@ -425,7 +446,9 @@ do
     for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
     for i, constraint in ipairs(ids[1] and constraints.read(ctx, ids) or {}) do
       local p = record.policy_of(ctx.rec, ids[i])
-      if p and constraint and constraint.slowdown and slowdown.applies(constraint.slowdown, p, ctx.now) then list[#list + 1] = { id = ids[i], d = constraint.slowdown, p = p } end
+      if p and constraint and constraint.slowdown and slowdown.applies(constraint.slowdown, p, ctx.now) then
+        list[#list + 1] = { id = ids[i], d = constraint.slowdown, p = p }
+      end
     end
     return list, page[1]
   end

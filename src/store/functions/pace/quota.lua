@@ -36,7 +36,9 @@ do
     local till = 0
     for _, q in ipairs(quotas) do
       local window = windows[name_of(q)]
-      if counts(window, q, now) and window.used > 0 and window.used + units > q.count then till = max(till, window.ends) end
+      if counts(window, q, now) and window.used > 0 and window.used + units > q.count then
+        till = max(till, window.ends)
+      end
     end
     return till
   end
@@ -74,7 +76,8 @@ do
     for i, q in ipairs(quotas) do
       local window = windows and windows[name_of(q)]
       local is_open = counts(window, q, now)
-      list[i] = { count = q.count, period_us = q.period_us, offset_us = q.offset_us, used = is_open and window.used or 0,
+      list[i] = { count = q.count, period_us = q.period_us, offset_us = q.offset_us,
+        used = is_open and window.used or 0,
         ends_us = (is_open and window.ends or end_of(q, now)) - now }
     end
     return list
@@ -98,7 +101,9 @@ do
 
   function quota.decode(text)
     local windows = {}
-    for name, ends, used in gmatch(text, '(%d+@%-?%d+):(%d+):(%d+)') do windows[name] = { ends = ends + 0, used = used + 0 } end
+    for name, ends, used in gmatch(text, '(%d+@%-?%d+):(%d+):(%d+)') do
+      windows[name] = { ends = ends + 0, used = used + 0 }
+    end
     return windows
   end
 end

@@ -25,7 +25,19 @@ do
   local NUMBERS = { 'begun', 'till', 'length', 'incidents', 'last', 'max_us', 'busy_us', 'seen' }
 
   function slowdown.new()
-    return { begun = 0, till = 0, length = 0, incidents = 0, last = 0, max_us = 0, factor = 1, busy_us = 0, seen = 0, by = '', reason = '' }
+    return {
+      begun = 0,
+      till = 0,
+      length = 0,
+      incidents = 0,
+      last = 0,
+      max_us = 0,
+      factor = 1,
+      busy_us = 0,
+      seen = 0,
+      by = '',
+      reason = '',
+    }
   end
 
   -- encode: "<numbers> <factor>", then who and why, a line each.

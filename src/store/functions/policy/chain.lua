@@ -26,8 +26,8 @@ do
 
   -- unknown: the refusal of a budget that no entry matches.
   function chain.unknown(budget)
-    return base.refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. budget .. '; `dripd check` lists those of a file,'
-      .. ' and `dripd reload` puts it into force')
+    local way_out = '`dripd check` lists those of a file, and `dripd reload` puts it into force'
+    return base.refuse('BADARG', 'no [[budget]] of the configuration in force matches ' .. budget .. '; ' .. way_out)
   end
 
   -- template_of: the id that `within` makes of the name of a node, as a template: texts and numbers of stars by turns,
@@ -127,7 +127,8 @@ do
     local shared = of_p.shared[catch_up_us]
     if not shared then
       local common = {
-        count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = catch_up_us, weight = p.weight,
+        count = p.count, step = p.step, part = p.part, interval_us = p.interval_us, catch_up_us = catch_up_us,
+        weight = p.weight,
         capacity = p.capacity, lease = p.lease, route = p.route, is_stopped = chain.is_stopped(p),
       }
       shared = { __index = setmetatable(common, { __index = p }) }

@@ -97,8 +97,9 @@ do
   function forward.refuse(f, set, bucket)
     for _, key in ipairs(UNFIT) do
       if set[key] then
-        return base.refuse('BADARG', key .. ' means nothing for ' .. bucket .. ': its route ' .. f.name .. ' forwards to the list ' .. f.to
-          .. ', whose own workers take its jobs; set another route, or leave ' .. key .. ' out')
+        local why = 'its route ' .. f.name .. ' forwards to the list ' .. f.to .. ', whose own workers take its jobs'
+        local way_out = 'set another route, or leave ' .. key .. ' out'
+        return base.refuse('BADARG', key .. ' means nothing for ' .. bucket .. ': ' .. why .. '; ' .. way_out)
       end
     end
   end

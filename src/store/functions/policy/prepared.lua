@@ -22,7 +22,8 @@ do
       if not learnt then error(err.err) end
       nth[gate.limiter] = (nth[gate.limiter] or 0) + 1
       p.gates[n] = {
-        name = gate.limiter, place = nth[gate.limiter], limiter = kind, p = learnt, given = gate.args[kind.takes + 1] ~= nil,
+        name = gate.limiter, place = nth[gate.limiter], limiter = kind, p = learnt,
+        given = gate.args[kind.takes + 1] ~= nil,
       }
     end
   end

@@ -28,7 +28,8 @@ do
       catch_up_us = 20000,
     },
     buckets = {},
-    limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100, ready_window_us = 250000 },
+    limits = { max_job_bytes = 1048576, rejected_keep = 10000, max_ready = 10000, batch = 100,
+      ready_window_us = 250000 },
   }
 
   -- index: entries by the kind of their match. Each key of `names` and `prefixes` has the first entry with that match.
@@ -137,7 +138,9 @@ do
     -- Also where `concurrency` does not apply because the route forwards: another entry takes it over from the
     -- defaults, and may have another route.
     rec.has_slots = any_policy(rec, function(p) return ((p.as_written or p).concurrency or 0) > 0 end)
-    rec.has_more = rec.has_budgets or rec.has_slots or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
+    rec.has_more = rec.has_budgets
+      or rec.has_slots
+      or any_policy(rec, function(p) return p.quotas and p.quotas[1] or (p.job_count or 0) > 0 end)
     rec.young, rec.old, rec.young_count, rec.search = {}, {}, 0, search
     rec.plain = #rec.buckets == 0 and not rec.defaults.within and rec.defaults or nil
     rec.defaults.is_stopped = rec.defaults.limited or rec.defaults.quotas or rec.defaults.job or rec.defaults.forward
@@ -212,11 +215,14 @@ do
     local own, missing = rec.own_young, {}
     if not own then return end -- a record that is no view
     for _, bucket in ipairs(buckets) do
-      if own[bucket] == nil and rec.own_old[bucket] == nil and not rec.young[bucket] then missing[#missing + 1] = bucket end
+      if own[bucket] == nil and rec.own_old[bucket] == nil and not rec.young[bucket] then
+        missing[#missing + 1] = bucket
+      end
     end
     rec.passed = {}
     if #missing < 2 then return end
-    local found, is_bare = seen(pcall_redis('HMGET', rec.settings_key, unpack(missing))), not rec.globs[1] and not rec.has_budgets
+    local found, is_bare =
+      seen(pcall_redis('HMGET', rec.settings_key, unpack(missing))), not rec.globs[1] and not rec.has_budgets
     if found.err then return end
     for i, bucket in ipairs(missing) do
       if passing then
@@ -364,9 +370,12 @@ do
   -- same settings of names, whose entries need not be read again.
   function record.view(rec, settings_key, globs, names)
     local view = {
-      base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits, quarter = rec.quarter, search = search_view,
-      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {}, budget_globs = {},
-      shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets, young = {}, old = {},
+      base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits,
+      quarter = rec.quarter, search = search_view,
+      shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {},
+      budget_globs = {},
+      shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets,
+      young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
       own_count = names and names.own_count or 0,
     }

@@ -16,14 +16,18 @@ do
   local SMALL_STEP_US = 10000000 -- a small step of a clock
 
   -- The fields that make a policy (policy/prepared derives the others from them).
-  local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us', 'overflow',
-    'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set', 'match', 'dedup_us', 'ttl_us', 'job_count',
+  local FIELDS = { 'count', 'period_us', 'capacity', 'lease_ms', 'attempts', 'backoff_initial_us', 'backoff_max_us',
+    'overflow',
+    'route', 'catch_up_us', 'admit', 'within', 'weight', 'concurrency', 'ordered', 'quotas', 'slow', 'catch_up_set',
+    'match', 'dedup_us', 'ttl_us', 'job_count',
     'job_period_us' }
 
   -- The keys that can be set: those of a policy, and what stops a bucket.
   local KEYS = {
-    rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true, catch_up = true,
-    admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true, dedup = true, ttl = true, job_rate = true,
+    rate = true, capacity = true, lease = true, attempts = true, backoff = true, overflow = true, route = true,
+    catch_up = true,
+    admit = true, within = true, weight = true, quota = true, concurrency = true, ordered = true, slow = true,
+    dedup = true, ttl = true, job_rate = true,
     pause = true, close = true,
   }
 
@@ -32,9 +36,11 @@ do
   -- What the fields of a policy may hold: whole numbers in a range, or values that pass a test.
   local DAY_US = 86400000000
   local WHOLE = {
-    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 }, lease_ms = { 1, 366 * DAY_US / 1000 },
+    count = { 1, 50000000 }, period_us = { 1000, 366 * DAY_US }, capacity = { 1, 10000000 },
+    lease_ms = { 1, 366 * DAY_US / 1000 },
     attempts = { 1, 1000 }, backoff_initial_us = { 0, 366 * DAY_US }, backoff_max_us = { 0, 366 * DAY_US },
-    catch_up_us = { 0, 366 * DAY_US }, concurrency = { 0, 100000 }, weight = { 1, 1000 }, dedup_us = { 1, 366 * DAY_US }, ttl_us = { 0, 366 * DAY_US },
+    catch_up_us = { 0, 366 * DAY_US }, concurrency = { 0, 100000 }, weight = { 1, 1000 },
+    dedup_us = { 1, 366 * DAY_US }, ttl_us = { 0, 366 * DAY_US },
     job_count = { 0, 50000000 }, job_period_us = { 0, 366 * DAY_US },
   }
   local function is_table(value) return type(value) == 'table' end

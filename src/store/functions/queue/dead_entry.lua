@@ -9,7 +9,8 @@ do
 -- nil. Replies an error where the stream does not take it, else nil.
 -- writes  the dead stream      cost  1 call
   function dead_entry.add(ctx, bucket, job, attempt, id, reason, more)
-    local added = pcall_redis('XADD', ctx.k.dead, '*', 'bucket', bucket, 'job', job, 'attempt', attempt, 'id', id, 'reason', reason,
+    local added = pcall_redis('XADD', ctx.k.dead, '*', 'bucket', bucket, 'job', job, 'attempt', attempt, 'id', id,
+      'reason', reason,
       unpack(more or {}))
     local err = base.is_error(added)
   -- A malformed one was never dispatched.

@@ -56,7 +56,8 @@ do
     if at.anew then count_in(ctx, at.anew, name, 0) end
   end
 
-  -- end_count: the sweep has read the index. Replies false where the new sum was lost meanwhile (context/memory): then it
+  -- end_count: the sweep has read the index. Replies false where the new sum was lost meanwhile (context/memory): then
+  -- it
   -- must start again.
   function delayed.end_count(ctx, at)
     if at.anew == nil then return false end

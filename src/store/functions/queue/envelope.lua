@@ -36,7 +36,8 @@ do
   -- options_text: options as they are stored: { id, cost, deadline_us, accepted_us (nil: none), headers { name, value,
   -- ... } }.
   function envelope.options_text(o)
-    local lines = { digits(o.cost) .. ' ' .. digits(o.deadline_us or 0) .. ' ' .. digits(o.accepted_us or 0) .. ' ' .. o.id }
+    local lines =
+      { digits(o.cost) .. ' ' .. digits(o.deadline_us or 0) .. ' ' .. digits(o.accepted_us or 0) .. ' ' .. o.id }
     for i = 1, #o.headers, 2 do lines[#lines + 1] = o.headers[i] .. ':' .. o.headers[i + 1] end
     lines[#lines + 1] = '\n'
     return table.concat(lines, '\n')
@@ -46,7 +47,13 @@ do
   function envelope.options_at(text, at)
     local cost, deadline, accepted, id, on = match(text, '^(%d+) (%d+) (%d+) (%S+)\n()', at)
     if not on then return nil end
-    local o = { id = id, cost = integer(cost) or 1, deadline_us = integer(deadline), accepted_us = integer(accepted), headers = {} }
+    local o = {
+      id = id,
+      cost = integer(cost) or 1,
+      deadline_us = integer(deadline),
+      accepted_us = integer(accepted),
+      headers = {},
+    }
     if o.accepted_us == 0 then o.accepted_us = nil end
     if o.deadline_us == 0 then o.deadline_us = nil end
     while true do
@@ -101,7 +108,8 @@ do
 
   -- options_of: the options in the fields of an entry; `list` has the same fields in their order.
   function envelope.options_of(fields, list, id)
-    local o = { id = id, cost = integer(fields.cost or '') or 1, deadline_us = integer(fields.deadline_us or ''), headers = {} }
+    local o =
+      { id = id, cost = integer(fields.cost or '') or 1, deadline_us = integer(fields.deadline_us or ''), headers = {} }
     for i = 1, #list, 2 do
       local name = sub(list[i], 1, 2) == 'h:' and match(list[i], '^h:([a-z0-9-]+)$')
       if name and not find(list[i + 1], '[^ -~]') then

@@ -35,8 +35,12 @@ do
 
   -- wrong_type: the refusal where a key holds something else, or nil.
   function ids.wrong_type(ctx, name)
-    if base.is_error(pcall_redis('HLEN', ctx.k.jobs .. name)) then return base.wrong_type(ctx.k.jobs .. name, 'hash') end
-    if base.is_error(pcall_redis('ZCARD', ctx.k.ids .. name)) then return base.wrong_type(ctx.k.ids .. name, 'sorted set') end
+    if base.is_error(pcall_redis('HLEN', ctx.k.jobs .. name)) then
+      return base.wrong_type(ctx.k.jobs .. name, 'hash')
+    end
+    if base.is_error(pcall_redis('ZCARD', ctx.k.ids .. name)) then
+      return base.wrong_type(ctx.k.ids .. name, 'sorted set')
+    end
   end
 
   -- is_remembered: whether a job with this id was accepted within `dedup`, so that another one is a duplicate; and
@@ -49,7 +53,12 @@ do
   end
 
   local function write(ctx, name, id, it)
-    call('HSET', ctx.k.jobs .. name, id, table.concat({ it.state, digits(it.accepted_us), digits(it.eta_us), digits(it.attempt) }, ' '))
+    call(
+      'HSET',
+      ctx.k.jobs .. name,
+      id,
+      table.concat({ it.state, digits(it.accepted_us), digits(it.eta_us), digits(it.attempt) }, ' ')
+    )
   end
 
   -- keep: make a key live at least this long.

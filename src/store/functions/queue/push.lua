@@ -114,7 +114,13 @@ do
       wait = gate.longest_wait_ms(gates)
       if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, wait_for_room(ctx, p, due)) end
     end
-    return { accepted, s.len, p.capacity, wait, accepted == 0 and -1 or p.parent and eta_of(ctx, p, due, s.len) or eta_ms(p, due, ctx.now, s.len) }
+    return {
+      accepted,
+      s.len,
+      p.capacity,
+      wait,
+      accepted == 0 and -1 or p.parent and eta_of(ctx, p, due, s.len) or eta_ms(p, due, ctx.now, s.len),
+    }
   end
 
   -- can_be_cut: nil where the jobs above the allowance can be cut, and those that `n` more jobs push out; else the
@@ -183,7 +189,6 @@ do
     if due and due > now + p.interval_us then due = now + p.interval_us end
     if due and due <= now and from == k.rest then due = nil end
     due = begun(ctx, name, due, len)
-    if from ~= k.schedule and len == 0 then room.forget_rank(ctx, name, p) end
     context.count(ctx, 'pushed', n)
     call('LPUSH', queue, unpack(jobs))
     if from ~= k.schedule or due ~= stored_due then state.schedule(ctx, name, from, due) end
@@ -267,12 +272,14 @@ do
     for i, one in ipairs(gates) do
       gates[i] = { one.name, one.p.limit, max(0, one.state.free), gate.wait_ms(one) }
     end
-    local p, waiting, later = s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket), pcall_redis('ZCARD', ctx.k.delayed .. s.bucket)
+    local p, waiting, later =
+      s.p, pcall_redis('ZCARD', ctx.k.retry .. s.bucket), pcall_redis('ZCARD', ctx.k.delayed .. s.bucket)
     return {
       s.len, p.capacity, s.due and max(0, s.due - ctx.now) or -1, state.is_held(ctx, s.state) and 1 or 0,
       is_error(waiting) and 0 or waiting,
       p.count, p.period_us, p.forward and 0 or p.lease_ms, p.forward and 0 or p.attempts, p.overflow, p.route,
-      { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '', p.closed and p.set.close.setting.till or '',
+      { gates, p.paused or '', p.paused and p.set.pause.setting.till or '', p.closed or '',
+        p.closed and p.set.close.setting.till or '',
         p.refused or '', is_error(later) and 0 or later },
     }
   end

@@ -17,7 +17,8 @@ do
   function rejected.add(ctx, name, reason, field, value)
     local keep, stream, added = ctx.limits.rejected_keep, ctx.k.rejected, nil
     if #value > EXCERPT then
-      added = pcall_redis('XADD', stream, 'MAXLEN', keep, '*', 'bucket', name, field, sub(value, 1, EXCERPT), 'reason', reason,
+      added = pcall_redis('XADD', stream, 'MAXLEN', keep, '*', 'bucket', name, field, sub(value, 1, EXCERPT), 'reason',
+        reason,
         'bytes', #value)
     else
       added = pcall_redis('XADD', stream, 'MAXLEN', keep, '*', 'bucket', name, field, value, 'reason', reason)
@@ -46,7 +47,8 @@ do
   -- Replies false, with the queue unchanged, where they could not be recorded.
   function rejected.cut(ctx, s)
     local queue, over, oldest_first, gone = s.queue, s.over, s.p.drop_oldest, {}
-    local reason, shown, most = oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
+    local reason, shown, most =
+      oldest_first and 'dropped' or s.p.closed and 'closed' or 'full', 0, min(over, ctx.limits.batch)
     while shown < most and ctx.bytes < MIB do
       local stored = call('LINDEX', queue, oldest_first and -(shown + 1) or over - shown - 1)
       local job, o = stored, nil

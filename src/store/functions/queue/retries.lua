@@ -34,7 +34,10 @@ do
   local function pack(job)
     local o, order = job.options, '-'
     if not job.is_throttled and envelope.is_bare(o) then
-      return table.concat({ '2', job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), o.id, job.body }, ' ')
+      return table.concat(
+        { '2', job.entry, job.route, digits(job.delay_us), digits(job.attempt), digits(job.kept), o.id, job.body },
+        ' '
+      )
     end
     if job.is_throttled then
       local is_entry = find(o.id, '-', 1, true) and names.entry_id(o.id) -- a producer's id may be a bare number
@@ -46,7 +49,15 @@ do
   end
 
   local function good(entry, delay_us, attempt, kept, options, at)
-    return { format = 'good', entry = entry, delay_us = integer(delay_us) or 0, attempt = attempt, kept = kept, options = options, body_at = at }
+    return {
+      format = 'good',
+      entry = entry,
+      delay_us = integer(delay_us) or 0,
+      attempt = attempt,
+      kept = kept,
+      options = options,
+      body_at = at,
+    }
   end
 
   -- unpack_job: decode a stored text: a table with `format` 'good', 'newer' (a later version wrote it) or 'foreign'.
@@ -138,7 +149,9 @@ do
         done[#done + 1], done[#done + 2] = digits(waits_for + 0), name
       else
         ctx.announced[name] = true
-        local goes_on = from == nil or from == ctx.k.rest or from == ctx.k.full and not slots.is_full(ctx, name, p, true)
+        local goes_on = from == nil
+          or from == ctx.k.rest
+          or from == ctx.k.full and not slots.is_full(ctx, name, p, true)
         if goes_on then retries.arrive(ctx, s, name, from, dues[i], 'arrive') end
         done[#done + 1], done[#done + 2] = '+inf', name
       end
@@ -157,7 +170,9 @@ do
   function retries.announced(ctx, names)
     local yes = {}
     if ctx.has_ended then
-      for i, ends in ipairs(call('ZMSCORE', ctx.k.retries, unpack(names))) do yes[i] = ends and tonumber(ends) == huge end
+      for i, ends in ipairs(call('ZMSCORE', ctx.k.retries, unpack(names))) do
+        yes[i] = ends and tonumber(ends) == huge
+      end
     end
     return yes
   end
@@ -249,7 +264,9 @@ do
     local first = call('ZRANGE', ctx.k.retry .. name, '0', '0', 'WITHSCORES')[2]
     local ends = first and first + 0 or huge
     -- In an `ordered` bucket a delayed job waits for a failed one, as the queue does.
-    if ends == huge or not record.policy_of(ctx.rec, name).ordered then ends = min(ends, delayed.first_time(ctx, name)) end
+    if ends == huge or not record.policy_of(ctx.rec, name).ordered then
+      ends = min(ends, delayed.first_time(ctx, name))
+    end
     if ends == huge then
       call('ZREM', ctx.k.retries, name)
       return false
@@ -257,7 +274,8 @@ do
     local ended = ends <= ctx.now
     if not (ended and announced) then
       call('ZADD', ctx.k.retries, digits(ends), name)
-    elseif (not first or first + 0 > ctx.now) and (tonumber(call('ZSCORE', ctx.k.retries, name) or nil) or huge) < huge then
+    elseif (not first or first + 0 > ctx.now)
+      and (tonumber(call('ZSCORE', ctx.k.retries, name) or nil) or huge) < huge then
       call('ZADD', ctx.k.retries, 'LT', digits(ends), name)
     end
     return ended
@@ -268,7 +286,9 @@ do
   -- announced once more.
   function retries.reorder(ctx, name, anew)
     local ends = tonumber(call('ZSCORE', ctx.k.retries, name) or nil)
-    if ends and (ends < huge or record.policy_of(ctx.rec, name).ordered) then retries.index(ctx, name, ends == huge and not anew) end
+    if ends and (ends < huge or record.policy_of(ctx.rec, name).ordered) then
+      retries.index(ctx, name, ends == huge and not anew)
+    end
   end
 
   -- sweep_bucket: sweep a part of the retries of one bucket, from the last end to the first that has passed. They are

@@ -26,7 +26,9 @@ do
   -- add_header: add a header. Replies why it cannot be added, or nil.
   local function add_header(headers, name, value)
     if not name or not value then return 'HEADER needs a name and a value' end
-    if name == '' or find(name, '[^a-z0-9-]') then return 'HEADER needs a name of a-z, 0-9 and -, not "' .. names.as_text(name, 50) .. '"' end
+    if name == '' or find(name, '[^a-z0-9-]') then
+      return 'HEADER needs a name of a-z, 0-9 and -, not "' .. names.as_text(name, 50) .. '"'
+    end
     if find(value, '[^ -~]') then return 'HEADER ' .. name .. ' needs a value of plain characters, space to ~' end
     local bytes = #name + #value
     for i = 1, #headers, 2 do
@@ -140,7 +142,8 @@ do
   local function answer(s, verdict, more)
     local eta = more.eta or -1
     return {
-      more.accepted or 0, more.depth or s.len, s.p.capacity, more.retry or -1, eta, verdict, more.id or '', more.expected or eta,
+      more.accepted or 0, more.depth or s.len, s.p.capacity, more.retry or -1, eta, verdict, more.id or '',
+      more.expected or eta,
       more.by or s.bucket,
     }
   end
@@ -244,7 +247,9 @@ do
     if err then return err end
     local p, name, limit = s.p, s.bucket, ctx.limits.max_job_bytes
     if p.refused then return refuse('BADBUCKET', name .. ' has no budget to leave through: ' .. p.refused) end
-    if #job > limit then return refuse('TOOLARGE', 'the job has ' .. #job .. ' bytes, limits.max_job_bytes is ' .. limit) end
+    if #job > limit then
+      return refuse('TOOLARGE', 'the job has ' .. #job .. ' bytes, limits.max_job_bytes is ' .. limit)
+    end
     local gates, at
     gates, err = gate.read(ctx, s)
     if err then return err end
@@ -289,8 +294,12 @@ do
     local stops, calls, i = args[1] == '1', {}, 2
     while i <= #args do
       local n = integer(args[i])
-      if not n or n < 1 or i + n > #args then return refuse('BADARG', 'of each job its number of words is needed, and so many words') end
-      if #calls == SUBMITS_MOST then return refuse('TOOMANY', 'at most ' .. SUBMITS_MOST .. ' jobs a call; split the push') end
+      if not n or n < 1 or i + n > #args then
+        return refuse('BADARG', 'of each job its number of words is needed, and so many words')
+      end
+      if #calls == SUBMITS_MOST then
+        return refuse('TOOMANY', 'at most ' .. SUBMITS_MOST .. ' jobs a call; split the push')
+      end
       calls[#calls + 1] = { unpack(args, i + 1, i + min(n, WORDS_MOST)) }
       i = i + n + 1
     end
@@ -308,7 +317,9 @@ do
   -- read_one: the context, the bucket and no error for a call about one id; or nil and the error in the third reply.
   local function read_one(redis_keys, args, now_us)
     local id = args[1]
-    if #args ~= 1 or not envelope.is_id(id) then return nil, nil, refuse('BADARG', 'one id is needed: 1 to 200 bytes of ! to ~') end
+    if #args ~= 1 or not envelope.is_id(id) then
+      return nil, nil, refuse('BADARG', 'one id is needed: 1 to 200 bytes of ! to ~')
+    end
     local ctx, s, err = push.read(redis_keys, now_us)
     if not err then err = ids.wrong_type(ctx, s.bucket) end
     return ctx, s, err
@@ -346,7 +357,9 @@ do
     local ctx, s, err = read_one(redis_keys, args, now_us)
     if err then return err end
     local it = ids.find(ctx, s.bucket, args[1])
-    if it and not ids.is_cancelled(it) then return { STATES[it.state], max(0, ceil((it.eta_us - ctx.now) / 1000)), it.attempt } end
+    if it and not ids.is_cancelled(it) then
+      return { STATES[it.state], max(0, ceil((it.eta_us - ctx.now) / 1000)), it.attempt }
+    end
     local is_known = it or ids.is_remembered(ctx, s.bucket, s.p, args[1])
     return { is_known and 'left' or 'unknown', -1, 0 }
   end

@@ -49,8 +49,10 @@ do
 
   local function new(stream)
     return {
-      stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge, limit = START, cut_us = -huge,
-      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false, gone = 0, lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
+      stream = stream, forward = nil, sent = 0, counted = 0, left = 0, base = 0, since_us = -huge, looked_us = -huge,
+      limit = START, cut_us = -huge,
+      held_us = -huge, turned_us = -huge, oldest_us = nil, oldest_after = nil, marks = nil, is_shared = false,
+      gone = 0, lefts = nil, left_count = 0, ranks = nil, taken_most = 0, samples = {}, call = 0, looked = 0, to = nil,
     }
   end
 
@@ -112,7 +114,11 @@ do
   local function mark(ctx, r, window)
     local marks = r.marks
     local last = marks[#marks]
-    if last and ctx.now - last.at < window / MARKS then last.upto = r.sent else marks[#marks + 1] = { upto = r.sent, at = ctx.now } end
+    if last and ctx.now - last.at < window / MARKS then
+      last.upto = r.sent
+    else
+      marks[#marks + 1] = { upto = r.sent, at = ctx.now }
+    end
   end
 
   local function find_first_of_list(ctx, r, length)
@@ -152,7 +158,8 @@ do
   function room.pace_of(ctx, name, undelivered)
     local r = ctx.memory.rooms[name]
     local samples = r and r.samples or {}
-    local first, last = samples[1], undelivered and { at = ctx.now, taken = r and r.sent - undelivered } or samples[#samples]
+    local first, last =
+      samples[1], undelivered and { at = ctx.now, taken = r and r.sent - undelivered } or samples[#samples]
     for i = 2, #samples do
       if samples[i].at <= last.at - PACE_US then first = samples[i] end
     end
@@ -253,7 +260,9 @@ do
   -- proves: whether what is known of a stream of this length proves that it takes one more job.
   local function proves(ctx, name, r, length)
     local now = ctx.now
-    if r.left <= 0 or now < r.looked_us or now - r.looked_us > BELIEVED_US or r.looked_us < ctx.memory.trusted_us then return false end
+    if r.left <= 0 or now < r.looked_us or now - r.looked_us > BELIEVED_US or r.looked_us < ctx.memory.trusted_us then
+      return false
+    end
     local window = room.window_of(ctx, name)
     if window and now - r.since_us > window then return false end
     return type(length) == 'number' and length > 0 and length <= r.base + r.sent

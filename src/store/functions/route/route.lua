@@ -21,7 +21,8 @@ do
   -- add: put a job into a ready stream. The fields of an entry are spelled only here; `...` are further ones, names and
   -- values by turns. Replies the id of the entry, or an error as pcall has it.
   function route.add(stream, bucket, job, attempt, due_text, now_text, lease, ...)
-    return pcall_redis('XADD', stream, '*', 'bucket', bucket, 'job', job, 'attempt', attempt, 'due_us', due_text, 'at_us', now_text,
+    return pcall_redis('XADD', stream, '*', 'bucket', bucket, 'job', job, 'attempt', attempt, 'due_us', due_text,
+      'at_us', now_text,
       'lease_ms', lease, ...)
   end
 
@@ -149,7 +150,14 @@ do
     local f = forward.of(ctx.rec, name)
     if not f then return route.look_at_stream(ctx, name) end
     local at, length, key, wanted = forward.look(f, ctx.k)
-    return { stream = at.to, to = at.to, ready = length, wrong_key = key, wanted = wanted, wrong = key and call('TYPE', key).ok }
+    return {
+      stream = at.to,
+      to = at.to,
+      ready = length,
+      wrong_key = key,
+      wanted = wanted,
+      wrong = key and call('TYPE', key).ok,
+    }
   end
 
   -- names_of: the names in a text, which are separated by spaces.

@@ -1,5 +1,5 @@
 -- needs: base, context, context.settings, limits.constraints, limits.slots, policy.record, state, state.waiting
--- Buckets: what is known of one. Every step does the same four things with a bucket:
+-- Buckets: what is known of one. Most steps do the same four things with a bucket:
 --   state.load     read what is stored of it          bucket.decide   decide what is true of it now (writes nothing)
 --   state.decide   decide its state from now on       state.enter     note that; it is written at the end of the call
 --
@@ -14,6 +14,9 @@
 --   constraint             its constraint (limits/constraints), false: none
 --   rank                   the rank of its next job, where it is queued or held
 --   left_state             'held', where it was taken out of the held buckets for its turn
+--   granted, finish        a budget granted its turn, with this finish tag
+--   met                    the eligible time by its path, where that is later than its due
+--   parked                 something could not be written: it is tried again later
 
 local bucket = {}
 do
@@ -41,7 +44,11 @@ do
     local is_same = old_policy == p -- the very same policy: the change does not concern this bucket
     if is_same and ended_us == 0 then return nil, false end
     local of_page, applied_us = ctx.applied_of, nil
-    if of_page and of_page[name] ~= nil then applied_us = of_page[name] else applied_us = call('HGET', ctx.k.reached, name) end
+    if of_page and of_page[name] ~= nil then
+      applied_us = of_page[name]
+    else
+      applied_us = call('HGET', ctx.k.reached, name)
+    end
     if not applied_us then
       if is_same then return nil, false end
       return old_policy, true
@@ -76,24 +83,29 @@ do
   -- route that is no longer its own, resumes now, at its rate: that wait counts neither as lateness nor as credit. A
   -- bucket with a constraint resumes at its end (limits/constraints), and none resumes before its partition did.
   -- `p` is a policy that is not in force.
-  -- reads   `reached`, during a rollout      writes  nothing
+  -- reads   `reached`, during a rollout; its constraint, slots, retries and settings, where it may have such
+  -- writes  nothing at once: a constraint that has changed is noted
   function bucket.decide(ctx, s, name, queue, len, from, due, allowance, p)
     local now = ctx.now
     p = p or ctx.rec.plain or policy_of(ctx.rec, name)
     s.bucket, s.queue, s.p, s.state, s.stored_due, s.stored_allowance = name, queue, p, from, due, allowance
-    s.unapplied, s.in_rollout, s.retry_ready, s.parked, s.due_text, s.met, s.rank = false, false, false, false, false, false, false
+    s.unapplied, s.in_rollout, s.retry_ready, s.parked, s.met, s.rank = false, false, false, false, false, false
     s.granted, s.finish, s.left_state = false, false, false
     local keeps = p.capacity
     if allowance and allowance > keeps then keeps = allowance end
     local old, constraint, max_ahead_us = p.over, false, p.interval_us
-    if p.quotas or p.job or ctx.has_slow or ctx.has_windows or ctx.has_paid or ctx.constraints then constraint = constraints.of(ctx, name, p) end
+    if p.quotas or p.job or ctx.has_slow or ctx.has_windows or ctx.has_paid or ctx.constraints then
+      constraint = constraints.of(ctx, name, p)
+    end
     s.constraint = constraint or false
     if constraint then
       if due and constraint.pace then due = constraint.pace end
       max_ahead_us = constraints.max_ahead_us(constraint, p)
     end
     if ctx.old_rec then old, s.in_rollout = applied_policy(ctx, name, p) end
-    if ctx.policies_before and ctx.policies_before[name] then old, s.in_rollout = ctx.policies_before[name], ctx.old_rec ~= nil end
+    if ctx.policies_before and ctx.policies_before[name] then
+      old, s.in_rollout = ctx.policies_before[name], ctx.old_rec ~= nil
+    end
     if old then
       s.unapplied = true
       keeps = max(keeps, old.capacity)

@@ -1,7 +1,8 @@
 -- needs: base, context, context.settings, limits.constraints, limits.slots, route, route.room, state.transitions,
 --   state.waiting
--- States: the sorted sets that buckets and budgets are in. Only this file reads and writes them. Which states there
--- are, and which may follow each, is in state/transitions.
+-- States: the sorted sets that buckets and budgets are in. Waiting sets and their members are
+-- written by state/waiting, the other sets by this file. Which states there are, and which may follow each, is in
+-- state/transitions.
 --
 -- A state is kept as the key of the sorted set that a node is in. The score is its due:
 --   nil                    idle: nothing of it is stored, or only jobs that no call has seen
@@ -12,7 +13,7 @@
 --   k.full                 blocked
 --   k.paused, k.refused    paused, refused
 -- The member of a budget is its id (policy/chain), its score the due at which it may resume (tree/budget). The state of
--- a bucket is decided in `decide`, that of a budget in `budget.reconcile` (tree/states). `enter` notes it, and
+-- a bucket is decided in `decide`, that of a budget in `budget.decide` (tree/states). `enter` notes it, and
 -- `flush` writes it.
 
 local state = {}
@@ -43,7 +44,8 @@ do
         end
         if paused == nil then
           paused = ctx.rec.version and seen(pcall_redis('ZMSCORE', k.paused, unpack(names))) or false
-          refused = (ctx.has_budgets or ctx.rec.version) and seen(pcall_redis('ZMSCORE', k.refused, unpack(names))) or false
+          refused = (ctx.has_budgets or ctx.rec.version) and seen(pcall_redis('ZMSCORE', k.refused, unpack(names)))
+            or false
           shares = (ctx.has_budgets or ctx.held ~= '') and waiting.states(ctx, names) or false
           full = ctx.may_be_full and seen(pcall_redis('ZMSCORE', k.full, unpack(names))) or false
         end
@@ -87,7 +89,16 @@ do
     return waiting.route(ctx, from) ~= nil
   end
 
-  local WORDS = { idle = 'none', cooling = 'rest', scheduled = 'due', queued = 'share', held = 'held', blocked = 'full', paused = 'paused', refused = 'refused' }
+  local WORDS = {
+    idle = 'none',
+    cooling = 'rest',
+    scheduled = 'due',
+    queued = 'share',
+    held = 'held',
+    blocked = 'full',
+    paused = 'paused',
+    refused = 'refused',
+  }
 
   -- of: the name of the state that is kept as this set (state/transitions).
   function state.of(ctx, key)
@@ -126,7 +137,9 @@ do
     local stopped = has_work and state.stopped(ctx, s.bucket, p)
     if stopped then return stopped end
     if has_work and s.state and s.due <= ctx.now then
-      if p.parent and s.state == waiting.key(ctx, p.parent) or s.state == waiting.route_key(ctx, p.route) then return s.state end
+      if p.parent and s.state == waiting.key(ctx, p.parent) or s.state == waiting.route_key(ctx, p.route) then
+        return s.state
+      end
     end
     return state.at_rate(ctx.k, has_work, s.due, ctx.now)
   end
@@ -134,7 +147,8 @@ do
   -- any: whether any node is in a state other than idle and held. A cooling one counts only while its due is in the
   -- future.
   function state.any(k, now)
-    return call('EXISTS', k.schedule, k.paused, k.refused, k.full) > 0 or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
+    return call('EXISTS', k.schedule, k.paused, k.refused, k.full) > 0
+      or call('ZCOUNT', k.rest, '(' .. digits(now), '+inf') > 0
   end
 
   local function list_of(lists, key)
@@ -206,7 +220,8 @@ do
     state.move(ctx, s.bucket, from, to, due, s.p and s.p.refused)
   end
 
-  -- enter_all: `enter` for many buckets at once (dispatch/fast_path): lists of dues and names to add, and lists of names
+  -- enter_all: `enter` for many buckets at once (dispatch/fast_path): lists of dues and names to add, and lists of
+  -- names
   -- to remove.
   function state.enter_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
     local k, moves = ctx.k, ctx.moves
@@ -265,7 +280,7 @@ do
 
   -- flush: write the states that were entered. Replies whether the schedule changed. Where it raises, no remembered
   -- budget is believed any more.
-  -- writes  schedule, rest, waiting sets      cost  1 call a set, and one more where nodes leave it
+  -- writes  all sets of states, budgets, constraints      cost  1 call a set, and one more where nodes leave it
   function state.flush(ctx)
     local has_changed, budgets = write_all(ctx), ctx.memory.budgets
     if budgets and budgets.call == ctx.calls then budgets.is_written = true end -- else it is of an earlier call

@@ -77,6 +77,16 @@ do
       of[event] = set
     end
     if set[to] and not (to == 'held' and sub(id, 1, 1) == '{') then return end
-    error({ err = 'ERR ' .. id .. ' cannot go from ' .. from .. ' to ' .. to .. ' by ' .. event .. ': a fault of dripd, please report it' })
+    error({
+      err = 'ERR '
+        .. id
+        .. ' cannot go from '
+        .. from
+        .. ' to '
+        .. to
+        .. ' by '
+        .. event
+        .. ': a fault of dripd, please report it',
+    })
   end
 end

@@ -33,7 +33,9 @@ do
 
   function waiting.budget(ctx, from)
     local head = ctx.k.wait
-    if from and sub(from, 1, #head) == head and byte(from, #head + 1) ~= OPENS then return chain.id_of(sub(from, #head + 1)) end
+    if from and sub(from, 1, #head) == head and byte(from, #head + 1) ~= OPENS then
+      return chain.id_of(sub(from, #head + 1))
+    end
   end
 
   -- route_key: the key of the waiting set of a route.
@@ -65,7 +67,15 @@ do
     end
     local set = sets[key]
     if not set then
-      set = { key = key, of = sub(key, #ctx.k.wait + 1), changes = {}, changed = false, list = nil, bound = nil, page = nil }
+      set = {
+        key = key,
+        of = sub(key, #ctx.k.wait + 1),
+        changes = {},
+        changed = false,
+        list = nil,
+        bound = nil,
+        page = nil,
+      }
       sets[key] = set
     end
     return set
@@ -305,7 +315,8 @@ do
     return base.is_error(n) and 0 or n
   end
 
-  -- turn_us: for how long a bucket waits for its turn at its route, about, and how long a round of all that wait takes; 0 where no
+  -- turn_us: for how long a bucket waits for its turn at its route, about, and how long a round of all that wait takes;
+  -- 0 where no
   -- bucket is held for the route, or the pace of its workers is not known.
   function waiting.turn_us(ctx, s)
     local name = s.p.route

@@ -42,13 +42,15 @@ do
   local function decode(ctx, id, text, rests_till)
     -- Most budgets never have more than these sixteen fields. With one more the table would have room for 32.
     local b = {
-      id = id, p = policy_of(ctx.rec, id), due = 0, resumed_at = 0, virtual_time = 0, at = 0, state = nil, stored_state = nil, stored_at = 0, shares = nil,
+      id = id, p = policy_of(ctx.rec, id), due = 0, resumed_at = 0, virtual_time = 0, at = 0, state = nil,
+      stored_state = nil, stored_at = 0, shares = nil,
       tags = nil, call = ctx.calls, changed = false, is_open = nil, covered = 0,
     }
     local due, resumed_at, now, at, word
     if text then due, resumed_at, now, at, word = match(text, STORED) end
     if due then
-      b.due, b.resumed_at, b.virtual_time, b.at, b.state = due + 0, resumed_at + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. word
+      b.due, b.resumed_at, b.virtual_time, b.at, b.state =
+        due + 0, resumed_at + 0, now + 0, at + 0, ctx.k.prefix .. ':' .. word
       b.is_stored = true
     elseif rests_till then
       b.at, b.state = rests_till + 0, ctx.k.rest
@@ -62,7 +64,11 @@ do
   end
 
   function budget.encode(ctx, b)
-    return table.concat({ digits(b.due), digits(b.resumed_at), base.exact(b.virtual_time), digits(b.at), sub(b.state, #ctx.k.prefix + 2) }, ' ')
+    return table.concat(
+      { digits(b.due), digits(b.resumed_at), base.exact(b.virtual_time), digits(b.at),
+        sub(b.state, #ctx.k.prefix + 2) },
+      ' '
+    )
   end
 
   -- change: mark a budget to be written at the end of the call.
@@ -83,7 +89,9 @@ do
     if not p then return end
     local old, in_rollout = p.over, false
     if ctx.old_rec then old, in_rollout = bucket.applied_policy(ctx, b.id, p) end
-    if ctx.policies_before and ctx.policies_before[b.id] then old, in_rollout = ctx.policies_before[b.id], ctx.old_rec ~= nil end
+    if ctx.policies_before and ctx.policies_before[b.id] then
+      old, in_rollout = ctx.policies_before[b.id], ctx.old_rec ~= nil
+    end
     if b.state == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
     if old then
       b.unapplied, b.in_rollout = true, in_rollout -- flush marks it as applied
@@ -156,7 +164,9 @@ do
     local p = b.p
     b.call = ctx.calls
     if b.due < ctx.resumed_at then forgive_migration(ctx, b) end
-    if b.is_open and not ctx.rec.version and not ctx.policies_before and b.due <= ctx.now + p.interval_us then return end
+    if b.is_open and not ctx.rec.version and not ctx.policies_before and b.due <= ctx.now + p.interval_us then
+      return
+    end
     b.is_open, b.p = nil, policy_of(ctx.rec, b.id)
     if b.constraint and constraints.reconcile(ctx, b.constraint) then change(ctx, b) end
     if p ~= b.p then memory.forget_paths(ctx.memory.budgets) end
@@ -258,7 +268,8 @@ do
   function budget.is_open(ctx, b)
     if b.is_open ~= nil then return b.is_open end
     local p, state_now = b.p, b.state
-    local is_open = p ~= nil and p.count ~= nil and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.constraint) and b.resumed_at == 0
+    local is_open = p ~= nil and p.count ~= nil
+      and not (p.paused or p.refused or p.concurrency or p.quotas or p.job or b.constraint) and b.resumed_at == 0
       and (not state_now or state_now == ctx.k.rest or b.serving)
     b.is_open = is_open and terms_of(p)
     if is_open then budget.cover(ctx, b) end

@@ -80,7 +80,9 @@ do
       constraint = constraints.new(b.id)
       b.constraint, b.is_open = constraint, nil
     end
-    if constraint then b.resumed_at = max(b.resumed_at, constraints.charge(ctx, constraint, p, b.serving or false, cost, b.resumed_at)) end
+    if constraint then
+      b.resumed_at = max(b.resumed_at, constraints.charge(ctx, constraint, p, b.serving or false, cost, b.resumed_at))
+    end
     if not p.count then return end
     if b.due < from then b.due = from end
     b.due = constraint and constraints.pay(ctx, constraint, p, b.due, units, from) or after(p, b.due)

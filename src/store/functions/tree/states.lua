@@ -4,7 +4,8 @@
 -- the call.
 
 do
-  local digits, key_of, change, ancestors_of, eligible_at = base.digits, waiting.key, budget.change, budget.ancestors, budget.eligible_at
+  local digits, key_of, change, ancestors_of, eligible_at =
+    base.digits, waiting.key, budget.change, budget.ancestors, budget.eligible_at
 
   local AHEAD_US = budget.AHEAD_US
 
@@ -29,14 +30,23 @@ do
     local stopped = state.stopped(ctx, b.id, b.p)
     if stopped then return move(ctx, b, event, stopped, stopped == ctx.k.refused and ctx.now or max(b.due, 0)) end
     local due = eligible_at(ctx, list, 1)
-    if due <= ctx.now and b.p.parent and path.is_blocked(ctx, b.p.parent) then return budget.wait(ctx, b.p.parent, b, due, event) end
+    if due <= ctx.now and b.p.parent and path.is_blocked(ctx, b.p.parent) then
+      return budget.wait(ctx, b.p.parent, b, due, event)
+    end
     move(ctx, b, event, ctx.k.schedule, due)
   end
 
   -- wait: a budget is queued at the budget above it.
   function budget.wait(ctx, parent, b, due, event)
     local up = budget.get(ctx, parent)
-    move(ctx, b, event, key_of(ctx, parent), due, b.goes_first and waiting.FRONT or budget.finish_of(ctx, up, b.id, b.p))
+    move(
+      ctx,
+      b,
+      event,
+      key_of(ctx, parent),
+      due,
+      b.goes_first and waiting.FRONT or budget.finish_of(ctx, up, b.id, b.p)
+    )
     b.goes_first = nil
     budget.begin_work(ctx, up)
   end
@@ -90,12 +100,18 @@ do
     local parent = b.p.parent
     -- A change gave it another parent, and is not applied yet.
     if not parent or b.state ~= key_of(ctx, parent) then return budget.decide(ctx, b, 'turn') end
-    if has_left or b.goes_first then budget.wait(ctx, parent, b, eligible_at(ctx, ancestors_of(ctx, b.id), 1), 'turn') end
+    if has_left or b.goes_first then
+      budget.wait(ctx, parent, b, eligible_at(ctx, ancestors_of(ctx, b.id), 1), 'turn')
+    end
   end
 
   -- enter: decide the state of a budget after its turn, or after a change: with work or without.
   function budget.enter(ctx, b, event)
-    if waiting.first(ctx, key_of(ctx, b.id)) then budget.decide(ctx, b, event) else enter_without_work(ctx, b, event) end
+    if waiting.first(ctx, key_of(ctx, b.id)) then
+      budget.decide(ctx, b, event)
+    else
+      enter_without_work(ctx, b, event)
+    end
   end
 
   -- slot_freed: a budget may have a free slot. Replies whether it was blocked and resumes.

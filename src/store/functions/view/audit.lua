@@ -35,7 +35,9 @@ do
       for i = 1, #members, 2 do add(members[i], word_of(k, key), members[i + 1] + 0) end
     end
     for _, name in ipairs({ 'schedule', 'rest', 'paused', 'full', 'refused' }) do scan(k[name]) end
-    for _, key in ipairs(call('KEYS', k.held .. '*')) do found(4, key .. ' is there, and no version since 20 of this library writes it') end
+    for _, key in ipairs(call('KEYS', k.held .. '*')) do
+      found(4, key .. ' is there, and no version since 20 of this library writes it')
+    end
     local held = ' ' .. (call('HGET', k.policy, 'held') or '') .. ' '
     for _, key in ipairs(call('KEYS', k.wait .. '*')) do
       local members = call('ZRANGE', key, '0', '-1')
@@ -48,7 +50,9 @@ do
       end
       local name = sub(key, #k.wait + 1)
       local of_route = match(name, '^{(.*)}$')
-      if of_route and not find(held, ' ' .. of_route .. ' ', 1, true) then found(4, 'buckets are held for ' .. of_route .. ', and the policy key does not name it') end
+      if of_route and not find(held, ' ' .. of_route .. ' ', 1, true) then
+        found(4, 'buckets are held for ' .. of_route .. ', and the policy key does not name it')
+      end
       if not of_route then
         local parent = chain.id_of(name)
         all[parent] = all[parent] or {}
@@ -63,7 +67,9 @@ do
     local stream = keys.ready(space, route_name)
     if not call('XRANGE', stream, id, id)[1] then return false end
     local group = route.group_of(stream)
-    return not group or names.is_after(id, group['last-delivered-id']) or #call('XPENDING', stream, 'workers', id, id, 1) > 0
+    return not group
+      or names.is_after(id, group['last-delivered-id'])
+      or #call('XPENDING', stream, 'workers', id, id, 1) > 0
   end
 
   -- look_at_slots: compare the lines of entries that hold slots with the members of nodes; and look for blocked nodes
@@ -92,7 +98,9 @@ do
     for member in pairs(held) do found(7, gsub(member, '\n', ': ') .. ' stands in a line and does not count') end
     for _, id in ipairs(ctx.rec and call('ZRANGE', k.full, '0', '-1') or {}) do
       local p = record.policy_of(ctx.rec, id)
-      if not ctx.old_rec and not (p and slots.is_full(ctx, id, p)) then found(8, id .. ' waits for a slot and has one free') end
+      if not ctx.old_rec and not (p and slots.is_full(ctx, id, p)) then
+        found(8, id .. ' waits for a slot and has one free')
+      end
     end
   end
 
@@ -116,7 +124,9 @@ do
     for _, of_budget in pairs(shares.of) do
       for _ in pairs(of_budget.tags) do known = known + 1 end
     end
-    if known ~= shares.tag_count then found(10, known .. ' children of budgets are known, and ' .. shares.tag_count .. ' were counted') end
+    if known ~= shares.tag_count then
+      found(10, known .. ' children of budgets are known, and ' .. shares.tag_count .. ' were counted')
+    end
   end
 
   -- drip__audit: what is wrong. A queue that no call has seen since a plain LPUSH is in no state: wake it first.
@@ -131,7 +141,9 @@ do
     if not space then return base.refuse('BADARG', 'audit takes the policy key') end
     local k, problems = keys.of(space), {}
     local function found(n, sentence)
-      if #problems < PROBLEMS_MOST then problems[#problems + 1] = sentence .. '. (' .. n .. ': ' .. audit.invariants[n] .. ')' end
+      if #problems < PROBLEMS_MOST then
+        problems[#problems + 1] = sentence .. '. (' .. n .. ': ' .. audit.invariants[n] .. ')'
+      end
     end
     local all, rest, wait = states_of(k, found), word_of(k, k.rest), word_of(k, k.wait)
     for id, states in pairs(all) do
@@ -154,12 +166,16 @@ do
     end
     for _, id in ipairs(call('HKEYS', k.waiting)) do
       local state = all[id] and all[id][1] and all[id][1].state
-      if not state or sub(state, 1, #wait) ~= wait then found(4, id .. ' stands in ' .. tostring(state) .. ', and waiting knows it') end
+      if not state or sub(state, 1, #wait) ~= wait then
+        found(4, id .. ' stands in ' .. tostring(state) .. ', and waiting knows it')
+      end
     end
     for _, queue in ipairs(call('KEYS', k.queues .. '*')) do
       local name = sub(queue, #k.queues + 1)
       local state = all[name] and all[name][1] and all[name][1].state
-      if not state or state == rest then found(5, name .. ' has jobs and stands ' .. (state and 'at rest' or 'nowhere')) end
+      if names.is_bucket(name) and (not state or state == rest) then
+        found(5, name .. ' has jobs and stands ' .. (state and 'at rest' or 'nowhere'))
+      end
     end
     local retries_of = call('ZRANGE', k.retries, '0', '-1', 'WITHSCORES')
     for i = 1, #retries_of, 2 do
@@ -173,12 +189,15 @@ do
     for _, key in ipairs(call('KEYS', k.delayed .. '*')) do
       waiting_aside = waiting_aside + call('ZCARD', key)
       local name = sub(key, #k.delayed + 1)
-      local ends, first = tonumber(call('ZSCORE', k.retries, name) or nil), call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0
+      local ends, first =
+        tonumber(call('ZSCORE', k.retries, name) or nil), call('ZRANGE', key, '0', '0', 'WITHSCORES')[2] + 0
       if not ends or ends ~= huge and ends > first and call('EXISTS', k.retry .. name) == 0 then
         found(6, name .. ' has a delayed job that nobody knows of')
       end
     end
-    if tonumber(counted or 0) ~= waiting_aside then found(6, waiting_aside .. ' delayed jobs wait, and delays says ' .. tostring(counted)) end
+    if tonumber(counted or 0) ~= waiting_aside then
+      found(6, waiting_aside .. ' delayed jobs wait, and delays says ' .. tostring(counted))
+    end
     for _, name in ipairs(call('HKEYS', k.turns)) do
       if call('EXISTS', k.delayed .. name) == 0 then found(6, name .. ' has a turn and no delayed job') end
     end

@@ -19,7 +19,9 @@ do
     local flags = call('HGET', k.policy, 'brakes') or ''
     for key, flag in pairs({ [k.slow] = 's', [k.windows] = 'q', [k.paid] = 'p' }) do
       local is_there = call('EXISTS', key) == 1
-      if is_there and not find(flags, flag, 1, true) then found(key .. ' is there, and the policy key does not say so') end
+      if is_there and not find(flags, flag, 1, true) then
+        found(key .. ' is there, and the policy key does not say so')
+      end
     end
     -- A bucket that a constraint holds is scheduled no earlier than its end, unless it is in another state.
     for _, key in ipairs({ k.slow, k.windows }) do
@@ -27,7 +29,9 @@ do
       for i = 1, #all, 2 do
         local id, held, at = all[i], tonumber(match(all[i + 1], '^%d+ %d+/(%d+)')), states[all[i]] and states[all[i]][1]
         if held and held > 0 and at and at.state == 'schedule' and at.due < held and not chain.budget_of(id) then
-          found(id .. ' is held until ' .. base.digits(held) .. ' and stands on the schedule at ' .. base.digits(at.due))
+          found(
+            id .. ' is held until ' .. base.digits(held) .. ' and stands on the schedule at ' .. base.digits(at.due)
+          )
         end
       end
     end

@@ -83,12 +83,14 @@ do
   local function settings_of(ctx, id, p, constraint)
     local list, d = {}, constraint and constraint.slowdown
     if d and slowdown.applies(d, p, ctx.now) then
-      list[1] = { key = 'slow-down', text = slowdown.in_words(d, p), match = bare(id), since = digits(d.begun), till = digits(slowdown.ends(d, p)),
+      list[1] = { key = 'slow-down', text = slowdown.in_words(d, p), match = bare(id), since = digits(d.begun),
+        till = digits(slowdown.ends(d, p)),
         by = d.by, reason = d.reason ~= '' and d.reason or nil }
     end
     for key, won in pairs(p.set or {}) do
       local it = won.setting
-      list[#list + 1] = { key = key, text = it.text, match = bare(won.match), since = it.since, till = it.till, by = it.by, user = it.user,
+      list[#list + 1] = { key = key, text = it.text, match = bare(won.match), since = it.since, till = it.till,
+        by = it.by, user = it.user,
         reason = it.reason }
     end
     table.sort(list, function(a, b) return a.key < b.key end)
@@ -106,16 +108,20 @@ do
     return {
       kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = state.word(ctx, from),
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
-      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed, set = settings_of(ctx, id, p, constraint),
+      entry = p.entry, match = entry and entry.match, paused = p.paused and bare(p.paused), closed = p.closed,
+      set = settings_of(ctx, id, p, constraint),
       refused = p.refused, within = p.parent and chain.budget_of(p.parent),
       slots = p.concurrency and { taken = min(slots.count(ctx, id), FAR), of = p.concurrency },
       paid = paid_of(ctx, p, due, constraint),
-      slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil, quotas = p.quotas and quota.used(constraint and constraint.windows, p.quotas, ctx.now),
+      slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
+      quotas = p.quotas and quota.used(constraint and constraint.windows, p.quotas, ctx.now),
       policy = { -- a job that is forwarded has no lease and is tried once
         count = not p.ignores_cost and p.count or nil, period_us = not p.ignores_cost and p.period_us or nil,
         job_count = (p.job_count or 0) > 0 and p.job_count or nil, job_period_us = p.job_period_us, ttl_us = p.ttl_us,
-        dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity, lease_ms = not p.forward and p.lease_ms or nil,
-        attempts = not p.forward and p.attempts or nil, backoff_initial_us = not p.forward and p.backoff_initial_us or nil,
+        dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity,
+        lease_ms = not p.forward and p.lease_ms or nil,
+        attempts = not p.forward and p.attempts or nil, backoff_initial_us = not p.forward
+          and p.backoff_initial_us or nil,
         backoff_max_us = not p.forward and p.backoff_max_us or nil, overflow = p.overflow, route = p.route,
         catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
         concurrency = p.concurrency, ordered = p.ordered,
@@ -133,8 +139,23 @@ do
   -- budget_level: the level of a budget.
   local function budget_level(ctx, b)
     local p, has_work = b.p, b.state and b.state ~= ctx.k.rest
-    if not p then return { kind = 'budget', name = chain.budget_of(b.id), place = 'refused', refused = 'no [[budget]] matches it', policy = {} } end
-    local level = level_of(ctx, b.id, p, b.state, (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil, b.constraint)
+    if not p then
+      return {
+        kind = 'budget',
+        name = chain.budget_of(b.id),
+        place = 'refused',
+        refused = 'no [[budget]] matches it',
+        policy = {},
+      }
+    end
+    local level = level_of(
+      ctx,
+      b.id,
+      p,
+      b.state,
+      (p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil,
+      b.constraint
+    )
     level.waiting = has_work and waiting.count(ctx, waiting.key(ctx, b.id)) or 0
     level.share = has_work and share_of(ctx, b.id, b.state, b.at) or nil
     return level
@@ -154,9 +175,12 @@ do
     local now = routes.now(ctx, s.p.route, r)
     local is_held = state.is_held(ctx, s.state)
     return {
-      name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0, workers = workers,
-      oldest_ms = r.oldest and ms(now.age_us) or nil, to = r.to, age_us = now.age_us, window_us = now.window_us, limit = now.limit,
-      is_own_window = (ctx.rec.base or ctx.rec).ready_windows and (ctx.rec.base or ctx.rec).ready_windows[s.p.route] ~= nil or nil,
+      name = s.p.route, ready = r.ready, max_ready = ctx.limits.max_ready, pending = r.group and r.group.pending or 0,
+      workers = workers,
+      oldest_ms = r.oldest and ms(now.age_us) or nil, to = r.to, age_us = now.age_us, window_us = now.window_us,
+      limit = now.limit,
+      is_own_window = (ctx.rec.base or ctx.rec).ready_windows
+        and (ctx.rec.base or ctx.rec).ready_windows[s.p.route] ~= nil or nil,
       held = now.held, taken = now.taken, over_us = now.over_us,
       ahead = is_held and waiting.ahead(ctx, s.state, s.bucket, s.stored_due) or nil,
     }
@@ -204,12 +228,14 @@ do
     is_wrong(r.wrong_key or r.stream, r.wrong, r.wanted or 'stream', 'route')
     local gates, refused = gate.read(ctx, s)
     for i, one in ipairs(gates or {}) do
-      gates[i] = { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
+      gates[i] =
+        { limiter = one.name, limit = one.p.limit, remaining = max(0, one.state.free), wait_ms = gate.wait_ms(one) }
     end
     local workers, how_many = workers_of(r)
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
-      place = state.word(ctx, s.state), depth = s.len, over = s.over, keeps = s.allowance, daemons = is_error(alive) and 0 or alive,
+      place = state.word(ctx, s.state), depth = s.len, over = s.over, keeps = s.allowance,
+      daemons = is_error(alive) and 0 or alive,
       has_record = ctx.id ~= nil, spreading = ctx.old_rec ~= nil, wrong = wrong[1] and wrong, levels = chain_of(ctx, s),
       gates = gates and gates[1] and gates, bad_gate = refused and refused.err,
       retries = in_facts(ctx, retry), delayed = in_facts(ctx, later),
@@ -226,7 +252,9 @@ do
   -- cost   O(levels)
   function explain.budget(redis_keys, args)
     local space, name = keys.space_before(redis_keys[1], 'policy'), args[2] or ''
-    if not space or not names.is_bucket(name) then return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget') end
+    if not space or not names.is_bucket(name) then
+      return refuse('BADARG', 'explain_budget takes the policy key and the name of a budget')
+    end
     local ctx = context.open(space, args[1])
     if not ctx.rec.has_budgets or not record.policy_of(ctx.rec, chain.id_of(name)) then
       return chain.unknown(name)
@@ -235,7 +263,8 @@ do
     for _, b in ipairs(budget.ancestors(ctx, chain.id_of(name))) do levels[#levels + 1] = budget_level(ctx, b) end
     local alive = daemons.count(ctx.k.daemons, ctx.now)
     local facts = {
-      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil, spreading = ctx.old_rec ~= nil,
+      levels = levels, daemons = is_error(alive) and 0 or alive, has_record = ctx.id ~= nil,
+      spreading = ctx.old_rec ~= nil,
     }
     return { ctx.now_text, cjson.encode(facts), call('HGET', ctx.k.policy, 'source') or '' }
   end
@@ -348,7 +377,9 @@ do
     local c, err = change.read(text)
     if err then return nil, nil, nil, err end
     local entry, is_newer = settings.of_name(ctx, b.name)
-    if is_newer then return nil, nil, nil, refuse('BADARG', ctx.k.settings .. ' was written by a newer version of dripd; use that one') end
+    if is_newer then
+      return nil, nil, nil, refuse('BADARG', ctx.k.settings .. ' was written by a newer version of dripd; use that one')
+    end
     entry = entry or setting.new()
     setting.without_over(entry, ctx.now)
     change.alter(ctx, c, entry, 0)

@@ -29,7 +29,8 @@ do
     local held = 0
     for _, name in ipairs(route.names_of(ctx.held)) do held = held + waiting.held(ctx, name) end
     local function size(key) return number(pcall_redis('ZCARD', key)) end
-    return { 'due', size(ctx.k.schedule), 'share', max(0, number(pcall_redis('HLEN', ctx.k.waiting)) - held), 'slots', size(ctx.k.full),
+    return { 'due', size(ctx.k.schedule), 'share', max(0, number(pcall_redis('HLEN', ctx.k.waiting)) - held), 'slots',
+      size(ctx.k.full),
       'held', held, 'paused', size(ctx.k.paused), 'refused', size(ctx.k.refused), 'retrying', size(ctx.k.retries) }
   end
 
@@ -41,7 +42,9 @@ do
     end
     local held = 0
     for _, name in ipairs(route.names_of(ctx.held)) do
-      for _, one in ipairs(waiting.front(ctx, waiting.route_key(ctx, name), HELD_READ)) do held = max(held, ctx.now - one.due) end
+      for _, one in ipairs(waiting.front(ctx, waiting.route_key(ctx, name), HELD_READ)) do
+        held = max(held, ctx.now - one.due)
+      end
     end
     return { 'due', digits(late(ctx.k.schedule)), 'slots', digits(late(ctx.k.full)), 'held', digits(held),
       'paused', digits(late(ctx.k.paused)), 'refused', digits(late(ctx.k.refused)) }
@@ -68,7 +71,8 @@ do
       if has_stream[name] then ready, pending, entries, oldest = in_stream(ctx, name) end
       if f then ready = (ready or 0) + route.look(ctx, name).ready end
       if ready then
-        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = name, ready, pending or 0, entries or 0, oldest or 0
+        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
+          name, ready, pending or 0, entries or 0, oldest or 0
         n = n + 5
       end
     end
@@ -80,7 +84,14 @@ do
     local globs = 0
     for _ in pairs(ctx.rec.globs or {}) do globs = globs + 1 end
     for _ in pairs(ctx.rec.budget_globs or {}) do globs = globs + 1 end
-    return { 'name', number(pcall_redis('HLEN', ctx.k.settings)), 'glob', globs, 'slow', number(pcall_redis('HLEN', ctx.k.slow)) }
+    return {
+      'name',
+      number(pcall_redis('HLEN', ctx.k.settings)),
+      'glob',
+      globs,
+      'slow',
+      number(pcall_redis('HLEN', ctx.k.slow)),
+    }
   end
 
   -- drip__figures: the figures of a prefix.

@@ -17,7 +17,9 @@ do
   -- cost   O(jobs), and at most 1 MiB of jobs or one job: a job of a list must be read whole
   function front.jobs(redis_keys, args)
     local space, name = keys.split_queue(redis_keys[1] or '')
-    if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
+    if not space or not names.is_bucket(name) then
+      return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
+    end
     local most, first = integer(args[2]), integer(args[3])
     if not most or most < 1 or most > JOBS_MOST or not first or first < 1 or first > BYTES_MOST then
       return refuse('BADARG', 'front takes how many jobs, 1 to 100, and how many bytes of each, 1 to 4096')
@@ -44,7 +46,9 @@ do
   -- cost   O(1)
   function front.drips(redis_keys, args)
     local space, name = keys.split_queue(redis_keys[1] or '')
-    if not space or not names.is_bucket(name) then return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>') end
+    if not space or not names.is_bucket(name) then
+      return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
+    end
     local ctx = context.open(space, args[1])
     local drips, n = trace.ask_dispatches(ctx.memory, name, ctx.now)
     return drips and { ctx.now_text, n, unpack(drips) } or { ctx.now_text }

@@ -37,7 +37,8 @@ do
     end
     local taken, over_us = room.pace_of(ctx, name, found.ready)
     return {
-      age_us = age_us, window_us = room.window_of(ctx, name), limit = room.limit_of(ctx, name), held = waiting.held(ctx, name), taken = taken,
+      age_us = age_us, window_us = room.window_of(ctx, name), limit = room.limit_of(ctx, name),
+      held = waiting.held(ctx, name), taken = taken,
       over_us = over_us,
     }
   end
@@ -57,8 +58,10 @@ do
   local function row(ctx, name, found)
     local now, group = routes.now(ctx, name, found), found.group
     return {
-      name, { found.to or '', found.wrong and (found.wrong_key or found.stream) or '', found.wanted or 'stream' }, found.ready,
-      digits(now.age_us), digits(now.window_us or 0), now.limit, now.held, group and group.pending or 0, group and group.consumers or 0,
+      name, { found.to or '', found.wrong and (found.wrong_key or found.stream) or '', found.wanted or 'stream' },
+      found.ready,
+      digits(now.age_us), digits(now.window_us or 0), now.limit, now.held, group and group.pending or 0,
+      group and group.consumers or 0,
       taken_in_all(ctx, name, found.ready), { now.taken or 0, digits(now.over_us or 0) },
     }
   end

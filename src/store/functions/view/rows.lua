@@ -42,7 +42,9 @@ do
   local function own_time(ctx, p, constraint)
     if constraint then
       local till = constraints.ends_at(constraint, p, ctx.now)
-      if till > ctx.now then return constraint.slowdown and constraint.slowdown.till == till and 'slow' or 'quota', '' end
+      if till > ctx.now then
+        return constraint.slowdown and constraint.slowdown.till == till and 'slow' or 'quota', ''
+      end
       local factor = constraints.factor(constraint, p)
       if factor < 1 then return 'slowed', digits(floor(factor * 100 + 0.5)) end
     end
@@ -92,7 +94,8 @@ do
     end
     local waits = rows.waits_at(ctx, from)
     rows.add(list, ctx, s.p, name, waits, at, s.len, s.len > 0 and rate.eta_ms(s.p, at, ctx.now, s.len) or 0,
-      waits == 'due' and s.len > 0 and max(0, ctx.now - (s.due or ctx.now)) or 0, pair and rejecting.of(pair, name) or 0)
+      waits == 'due' and s.len > 0 and max(0, ctx.now - (s.due or ctx.now)) or 0,
+      pair and rejecting.of(pair, name) or 0)
     local n = #more
     more[n + 1], more[n + 2], more[n + 3] = word, about, s.p.closed and bare(s.p.closed) or ''
   end
@@ -110,7 +113,9 @@ do
       if not names.is_bucket(args[i]) then space = nil end
       list[i - 1] = args[i]
     end
-    if not space or #list > MOST then return refuse('BADARG', 'rows takes the policy key and up to 64 names of buckets') end
+    if not space or #list > MOST then
+      return refuse('BADARG', 'rows takes the policy key and up to 64 names of buckets')
+    end
     local ctx, found, more = context.open(space, args[1]), {}, {}
     if list[1] then
       local states, dues = state.load(ctx, list)
@@ -118,7 +123,9 @@ do
       if ctx.rec.version then record.expect(ctx.rec, list, true) end
       constraints.expect(ctx, list)
       bucket.expect(ctx, list)
-      for i, name in ipairs(list) do snapshot(ctx, found, more, name, states[i], dues[i], tonumber(allowances[i] or nil), pair) end
+      for i, name in ipairs(list) do
+        snapshot(ctx, found, more, name, states[i], dues[i], tonumber(allowances[i] or nil), pair)
+      end
     end
     return { ctx.now_text, found, more, trace.ask(ctx.memory, list, ctx.now) }
   end
@@ -148,7 +155,8 @@ do
     for _, q in ipairs(p.quotas and quota.used(b.constraint and b.constraint.windows, p.quotas, ctx.now) or {}) do
       if most == 0 or q.used * most > used * q.count then used, most = q.used, q.count end
     end
-    list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] = bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now)
+    list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
+      bare(b.id), waits, p.count or 0, p.period_us or 0, max(0, due - ctx.now)
     list[n + 6], list[n + 7] = p.concurrency and slots.count(ctx, b.id) or 0, p.concurrency or 0
     list[n + 8], list[n + 9], list[n + 10], list[n + 11] = used, most, word or 'due', about or ''
     list[n + 12], list[n + 13] = p.parent and bare(p.parent) or '', p.weight or 1
@@ -170,7 +178,9 @@ do
       if not names.is_bucket(args[i]) then space = nil end
       ids[i - 1] = chain.id_of(args[i])
     end
-    if not space or #ids > MOST then return refuse('BADARG', 'budget_rows takes the policy key and up to 64 names of budgets') end
+    if not space or #ids > MOST then
+      return refuse('BADARG', 'budget_rows takes the policy key and up to 64 names of budgets')
+    end
     local ctx = context.open(space, args[1])
     if not ctx.rec.has_budgets then return { ctx.now_text, {}, {} } end
     named(ctx, ids)

@@ -70,7 +70,8 @@ do
       local name = found[i]
       local is_budget = byte(name, 1) == 123
       if is_budget then buckets = buckets - 1 end
-      local len, p = is_budget and 0 or pcall_redis('LLEN', queues .. name), not is_budget and policy or glance(rec, name)
+      local len, p =
+        is_budget and 0 or pcall_redis('LLEN', queues .. name), not is_budget and policy or glance(rec, name)
       if type(len) ~= 'number' then len = 0 end -- of the wrong type: a drain notes it
       local due, late = now, 0
       if at == 'waits' then waits = waiting.word(found[i + 1]) end
@@ -114,7 +115,8 @@ do
       return refuse('BADARG', 'walk takes the policy key, a place, a cursor, how many (1 to 1000), and four floors')
     end
     local floors = {
-      depth = tonumber(args[5]) or 0, empty = tonumber(args[6]) or -1, late = tonumber(args[7]) or 0, rejected = tonumber(args[8]) or 0,
+      depth = tonumber(args[5]) or 0, empty = tonumber(args[6]) or -1, late = tonumber(args[7]) or 0,
+      rejected = tonumber(args[8]) or 0,
       waiting = tonumber(args[9] or ''),
     }
     local ctx, at, cursor = context.open(space, args[1]), args[2], args[3]
