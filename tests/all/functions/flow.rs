@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::rig::{Case, Entry, S, T0};
 
-/// Nothing stands in two places or in none, and no brake is forgotten.
+/// Nothing is in two places or in none, and no constraint is forgotten.
 #[track_caller]
 pub fn audit(case: &mut Case) {
     let wrong: Vec<String> = case.fcall("drip__audit", &["policy"], &[""; 0]);

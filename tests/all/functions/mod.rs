@@ -2,9 +2,9 @@
 //! model; the others are tables and the edges of what is promised.
 
 mod adaptive;
-mod brakes;
 mod bucket;
 mod budgets;
+mod constraints;
 mod cost;
 mod cost_tree;
 mod dead;
@@ -15,7 +15,7 @@ mod delayed_many;
 mod delivered;
 mod drain;
 mod explain;
-mod explain_brakes;
+mod explain_constraints;
 mod explain_due;
 mod explain_options;
 mod explain_tree;

@@ -81,14 +81,14 @@ do
   end
 
   -- begin_tree: what a call needs to know of budgets, slots and constraints: nothing, as long as there are none.
-  local function begin_tree(ctx, rec, brakes)
+  local function begin_tree(ctx, rec, stored)
     ctx.waits, ctx.waiting_at, ctx.write_budgets, ctx.announced = false, false, false, false
     ctx.inflight, ctx.takes_slots, ctx.may_be_full =
       false, 'unknown', rec.has_slots or rec.version or ctx.old_rec or false
     ctx.has_budgets = rec.has_budgets or ctx.old_rec and ctx.old_rec.has_budgets or false
-    ctx.has_slow, ctx.has_windows =
-      brakes and sub(brakes, 1, 1) == 's' or false, brakes and sub(brakes, -1) == 'q' or false
-    ctx.has_paid = brakes and find(brakes, 'p', 1, true) ~= nil or false
+    ctx.has_slow = stored and sub(stored, 1, 1) == 's' or false
+    ctx.has_windows = stored and sub(stored, -1) == 'q' or false
+    ctx.has_paid = stored and find(stored, 'p', 1, true) ~= nil or false
     ctx.constraints, ctx.changed_constraints, ctx.slowed = false, false, false
   end
 
@@ -117,7 +117,7 @@ do
     m.clock = now
     local rec = ctx.rec
     ctx.now, ctx.id, ctx.held, ctx.limits, ctx.memory = now, id, head[3] or '', rec.limits, m
-    ctx.magic, ctx.of_brakes = head[6], head[5] -- false: nothing was ever submitted; no constraint is stored
+    ctx.magic, ctx.stored_constraints = head[6], head[5] -- false: nothing was ever submitted; no constraint is stored
     ctx.is_simple, ctx.has_retries = not (rec.has_more or rec.version or ctx.old_rec or head[5]), nil
     ctx.is_filled = false
     return ctx
@@ -135,7 +135,7 @@ do
     local is_simple = ctx.is_simple
     local has_used = ctx.waits or ctx.inflight or ctx.write_budgets or ctx.constraints or ctx.changed_constraints
     if not is_simple or not ctx.has_no_tree or has_used then
-      begin_tree(ctx, ctx.rec, ctx.of_brakes)
+      begin_tree(ctx, ctx.rec, ctx.stored_constraints)
     end
     ctx.has_no_tree = is_simple
     ctx.dispatched, ctx.rejected, ctx.latest_us, ctx.looked, ctx.has_allowances = 0, 0, 0, 0, nil

@@ -244,12 +244,8 @@ do
       if name >= (args[3] or '') then
         from = reap_route(ctx, pass, name, name == args[3] and from or '')
         if from then at = name break end
-        if
-          pass.removed >= REMOVE_MOST
-          or pass.skipped >= REMOVE_MOST
-          or pass.rows >= ctx.limits.batch
-          or ctx.bytes >= MIB
-        then
+        local is_spent = pass.removed >= REMOVE_MOST or pass.skipped >= REMOVE_MOST or ctx.bytes >= MIB
+        if is_spent or pass.rows >= ctx.limits.batch then
           at, from = list[i + 1] or '', ''
           break
         end

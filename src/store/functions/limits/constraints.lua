@@ -113,16 +113,8 @@ do
 
   -- of: the constraint of a bucket, or nil where it has none.
   function constraints.of(ctx, name, p)
-    if
-      not ctx.has_slow
-      and not ctx.has_windows
-      and not ctx.has_paid
-      and not ctx.constraints
-      and not p.quotas
-      and not p.job
-    then
-      return nil
-    end
+    local is_any = ctx.has_slow or ctx.has_windows or ctx.has_paid or ctx.constraints
+    if not is_any and not p.quotas and not p.job then return nil end
     ctx.constraints = ctx.constraints or {}
     local constraint = ctx.constraints[name]
     if constraint == nil then

@@ -146,11 +146,11 @@ do
     end
     if #missing == 0 then return end
     local texts = call('HMGET', ctx.k.budgets, unpack(missing))
-    local rests, brakes = call('ZMSCORE', ctx.k.rest, unpack(missing)), constraints.read(ctx, missing)
+    local rests, found = call('ZMSCORE', ctx.k.rest, unpack(missing)), constraints.read(ctx, missing)
     for i, id in ipairs(missing) do
       local b = decode(ctx, id, texts[i], rests[i])
       all.of[id], all.count = b, all.count + 1
-      if brakes[i] then b.constraint = brakes[i] end
+      if found[i] then b.constraint = found[i] end
       if b.constraint and b.constraint.changed then change(ctx, b) end
       reconcile(ctx, b)
       hold(ctx, b)

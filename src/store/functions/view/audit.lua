@@ -95,7 +95,7 @@ do
       end
       held[member] = nil
     end
-    for member in pairs(held) do found(7, gsub(member, '\n', ': ') .. ' stands in a line and does not count') end
+    for member in pairs(held) do found(7, gsub(member, '\n', ': ') .. ' is in a line and does not count') end
     for _, id in ipairs(ctx.rec and call('ZRANGE', k.full, '0', '-1') or {}) do
       local p = record.policy_of(ctx.rec, id)
       if not ctx.old_rec and not (p and slots.is_full(ctx, id, p)) then
@@ -147,7 +147,7 @@ do
     end
     local all, rest, wait = states_of(k, found), word_of(k, k.rest), word_of(k, k.wait)
     for id, states in pairs(all) do
-      if #states > 1 then found(1, id .. ' stands in ' .. states[1].state .. ' and in ' .. states[2].state) end
+      if #states > 1 then found(1, id .. ' is in ' .. states[1].state .. ' and in ' .. states[2].state) end
       if states.has_work and (not states[1] or states[1].state == rest) then
         found(2, 'something waits for ' .. id .. ', which stands ' .. (states[1] and 'at rest' or 'nowhere'))
       end
@@ -155,26 +155,26 @@ do
         local text = call('HGET', k.budgets, id)
         local at, state = match(text or '', '^%d+ %d+ %S+ (%d+) (.+)$')
         if states[1] and state ~= states[1].state and (text or states[1].state ~= rest) then
-          found(3, id .. ' stands in ' .. states[1].state .. ', and budgets says ' .. tostring(text))
+          found(3, id .. ' is in ' .. states[1].state .. ', and budgets says ' .. tostring(text))
         elseif states[1] and text and at + 0 ~= states[1].due then
-          found(3, id .. ' stands in ' .. state .. ' at ' .. base.digits(states[1].due) .. ', and budgets says ' .. at)
+          found(3, id .. ' is in ' .. state .. ' at ' .. base.digits(states[1].due) .. ', and budgets says ' .. at)
         end
       end
     end
     for _, id in ipairs(call('HKEYS', k.budgets)) do
-      if not (all[id] and all[id][1]) then found(3, id .. ' is known and stands nowhere') end
+      if not (all[id] and all[id][1]) then found(3, id .. ' is known and is in no set') end
     end
     for _, id in ipairs(call('HKEYS', k.waiting)) do
       local state = all[id] and all[id][1] and all[id][1].state
       if not state or sub(state, 1, #wait) ~= wait then
-        found(4, id .. ' stands in ' .. tostring(state) .. ', and waiting knows it')
+        found(4, id .. ' is in ' .. tostring(state) .. ', and waiting knows it')
       end
     end
     for _, queue in ipairs(call('KEYS', k.queues .. '*')) do
       local name = sub(queue, #k.queues + 1)
       local state = all[name] and all[name][1] and all[name][1].state
       if names.is_bucket(name) and (not state or state == rest) then
-        found(5, name .. ' has jobs and stands ' .. (state and 'at rest' or 'nowhere'))
+        found(5, name .. ' has jobs and is ' .. (state and 'cooling' or 'in no set'))
       end
     end
     local retries_of = call('ZRANGE', k.retries, '0', '-1', 'WITHSCORES')

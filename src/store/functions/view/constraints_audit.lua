@@ -11,10 +11,10 @@ do
       for _, id in ipairs(call('HKEYS', key)) do stored[id] = true end
     end
     for id in pairs(stored) do
-      if not call('ZSCORE', k.over, id) then found(id .. ' has a brake, and nobody knows when it is over') end
+      if not call('ZSCORE', k.over, id) then found(id .. ' has a constraint, and no end of it is stored') end
     end
     for _, id in ipairs(call('ZRANGE', k.over, '0', '-1')) do
-      if not stored[id] then found(id .. ' has no brake, and yet it is known when that is over') end
+      if not stored[id] then found(id .. ' has no constraint, and the end of one is stored') end
     end
     local flags = call('HGET', k.policy, 'brakes') or ''
     for key, flag in pairs({ [k.slow] = 's', [k.windows] = 'q', [k.paid] = 'p' }) do
