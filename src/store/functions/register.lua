@@ -1,6 +1,7 @@
 -- needs: base, base.partition, control.change, control.copies, control.daemons, control.policy, control.purge,
 --   dispatch.drain, jobs, jobs.dead, jobs.heal, jobs.reap, jobs.throttle, limiter, queue.push, queue.submit,
---   view.audit, view.explain, view.figures, view.front, view.match_count, view.routes, view.rows, view.walk
+--   view.all_settings, view.audit, view.explain, view.figures, view.front, view.match_count, view.routes, view.rows,
+--   view.walk
 -- The functions by name. A public function takes no clock: it uses the server's. Its twin drip__<name> takes the time
 -- as the first argument, as every internal function does.
 
@@ -73,7 +74,7 @@ do
   internal('copy', copies.copy)
   internal('set', change.set)
   internal('slow_node', throttle.slow_node)
-  internal('settings', change.list, { 'no-writes' })
+  internal('settings', all_settings.page, { 'no-writes' })
   internal('explain', explain.explain, { 'no-writes' })
   internal('explain_budget', explain.budget, { 'no-writes' })
   internal('what_if', explain.what_if, { 'no-writes' })

@@ -1,6 +1,6 @@
 -- needs: base, base.events, base.glob, base.keys, base.names, base.partition, context, context.memory,
---   context.settings, limits.constraints, pace.slowdown, policy.chain, policy.forward, policy.record, policy.setting,
---   queue.rejected, queue.retries, route, state, state.bucket, tree.budget
+--   context.settings, limits.constraints, policy.chain, policy.forward, policy.record, policy.setting, queue.rejected,
+--   queue.retries, route, state, state.bucket, tree.budget
 -- Changes at run time: what operators set, and timed settings that end.
 --
 -- A setting of a name is applied to its bucket within the call. A setting of a glob counts in every call from then on,
@@ -95,9 +95,8 @@ do
   function change.read(text)
     local ok, c = pcall(cjson.decode, text or '')
     local is_good = ok and type(c) == 'table' and type(c.match) == 'string' and c.match ~= ''
-      and type(c.set or {}) == 'table'
-      and type(c.unset or {}) == 'table' and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0
-        and c.for_us <= LONGEST_US)
+      and type(c.set or {}) == 'table' and type(c.unset or {}) == 'table'
+      and (c.for_us == nil or type(c.for_us) == 'number' and c.for_us > 0 and c.for_us <= LONGEST_US)
       and (c.reason == nil or type(c.reason) == 'string')
       and (c.is_glob == true or names.is_bucket(chain.budget_of(c.match) or c.match))
     if not is_good then
@@ -155,12 +154,7 @@ do
       remember(key)
       local kept = entry.keys[key] or {}
       local new = {
-        text = one.text,
-        policy = one.policy,
-        since = ctx.now_text,
-        seq = seq,
-        by = c.by,
-        user = c.user,
+        text = one.text, policy = one.policy, since = ctx.now_text, seq = seq, by = c.by, user = c.user,
         reason = c.reason,
       }
       if c.for_us then
@@ -277,14 +271,8 @@ do
       if not own or not own.keys.within then why = 'its budgets form a circle: ' .. within end
     end
     if why then
-      return refuse(
-        'BADARG',
-        'nothing could leave '
-          .. (chain.budget_of(c.match) or c.match)
-          .. ': '
-          .. why
-          .. '; `dripd check` lists the budgets of a file'
-      )
+      why = 'nothing could leave ' .. (chain.budget_of(c.match) or c.match) .. ': ' .. why
+      return refuse('BADARG', why .. '; `dripd check` lists the budgets of a file')
     end
   end
 
@@ -419,53 +407,5 @@ do
     local ctx = context.open(space, args[1])
     local step = c.is_glob and of_glob or of_name
     return step(ctx, c)
-  end
-
-  -- slow_downs: add a page of the slow-downs in force, each as a timed setting of its node.
-  local function slow_downs(ctx, cursor, add)
-    local list, next_cursor = constraints.page(ctx, cursor)
-    for _, one in ipairs(list) do
-      local d, p = one.d, one.p
-      local states = { text = slowdown.in_words(d, p), since = digits(d.begun), till = digits(slowdown.ends(d, p)),
-        by = d.by,
-        reason = d.reason ~= '' and d.reason or nil }
-      add(one.id, 0, cjson.encode({ v = 1, keys = { ['slow-down'] = { timed = states } } }))
-    end
-    return next_cursor
-  end
-
-  -- drip__settings: a page of all settings, and of the slow-downs in force.
-  -- keys   <prefix>:policy
-  -- args   now_us, cursor ('' = from the beginning)
-  -- reply  { the next cursor ('' = that was all), now, name or glob, 0 (name) or 1 (glob), its entry (JSON), ... };
-  --        globs come first, and slow-downs last, each an entry with the key `slow-down`
-  -- cost   O(batch)
-  function change.list(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    if not space then return refuse('BADARG', 'settings takes the policy key') end
-    local ctx, cursor = context.open(space, args[1]), args[2] or ''
-    local reply = { '', ctx.now_text }
-    local function add(name, is_glob, json)
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = name, is_glob, json
-    end
-    if cursor == '' then
-      local all = settings.of_globs(ctx)
-      for text, entry in pairs(all and all.globs or {}) do add(text, 1, cjson.encode(entry)) end
-      cursor = '0'
-    end
-    local slow_cursor = match(cursor, '^s(%d+)$')
-    if not find(slow_cursor or cursor, '^%d+$') or #cursor > 19 then
-      return refuse('BADARG', 'the cursor must be one that settings replied, or empty')
-    end
-    if slow_cursor then
-      local next_cursor = slow_downs(ctx, slow_cursor, add)
-      if next_cursor ~= '0' then reply[1] = 's' .. next_cursor end
-      return reply
-    end
-    local page = call('HSCAN', ctx.k.settings, cursor, 'COUNT', ctx.limits.batch)
-    for i = 1, #page[2], 2 do add(page[2][i], 0, page[2][i + 1]) end
-    if page[1] ~= '0' then reply[1] = page[1] elseif ctx.has_slow then reply[1] = 's0' end
-    return reply
   end
 end
