@@ -19,7 +19,6 @@ pub struct Environment {
 
 impl Environment {
     /// Read the environment of this process. An empty variable counts as none.
-    #[must_use]
     pub fn read() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
@@ -32,7 +31,6 @@ impl Environment {
     }
 
     /// The file of a credential, where systemd passes one of that name.
-    #[must_use]
     pub fn credential(&self, name: impl AsRef<Path>) -> Option<PathBuf> {
         let name = name.as_ref();
         let file = self.credentials_directory.as_ref().filter(|_| name.is_relative())?.join(name);
@@ -40,7 +38,6 @@ impl Environment {
     }
 
     /// A file that the configuration names: under systemd a plain name is that of a credential.
-    #[must_use]
     pub fn file(&self, written: impl Into<PathBuf>) -> PathBuf {
         let written = written.into();
         self.credential(&written).unwrap_or(written)

@@ -64,7 +64,6 @@ pub enum May {
 
 impl May {
     /// As it is written.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Push => "push",
@@ -93,7 +92,6 @@ impl Listen {
     }
 
     /// Whether only this machine reaches it.
-    #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => is_loopback(address.ip()),
@@ -114,13 +112,11 @@ impl fmt::Display for Listen {
 }
 
 /// Whether an address is one of this machine alone, written as IPv4 in IPv6 too.
-#[must_use]
 pub fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
 /// Why a door that others reach is not opened.
-#[must_use]
 pub fn open_to_all(listen: &impl fmt::Display) -> String {
     format!(
         "{listen} can be reached from other machines, and no token is named, so anybody could push; name one under \

@@ -49,7 +49,6 @@ pub enum Fsync {
 
 impl Fsync {
     /// As `redis.conf` spells it.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::EverySecond => "everysec",

@@ -29,7 +29,6 @@ pub struct Question<'a> {
 
 /// What binds the next job, and then everything else that holds. The first one is what an operator has to do with first: a key that
 /// cannot be used, the pause, the daemon, the time of the bucket itself, its route.
-#[must_use]
 pub fn what_binds(question: &Question) -> Vec<Reason> {
     let mut found = question.out();
     let (first, into) = (&mut found[0], question.into());

@@ -28,7 +28,6 @@ pub struct BudgetSaid {
 
 impl BudgetSaid {
     /// Say what some facts mean to somebody who looks at this clock.
-    #[must_use]
     pub fn of(facts: &BudgetFacts, local_time: &LocalTime) -> Self {
         let level = facts.levels.first().expect("a chain begins with what is asked about");
         let waiting = level.waiting.unwrap_or(0);
@@ -46,13 +45,11 @@ impl BudgetSaid {
     }
 
     /// What binds, in words.
-    #[must_use]
     pub fn says(&self) -> &str {
         &self.says
     }
 
     /// For a person at a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         chain_text(&self.chain)
             + "\n"

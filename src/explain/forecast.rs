@@ -57,7 +57,6 @@ fn reason(word: &str) -> &str {
 
 impl WhatIfSaid {
     /// Say what was forecast for a push of so many jobs.
-    #[must_use]
     pub fn of(bucket: &str, jobs: u64, what_if: WhatIf) -> Self {
         let push = |verdict: Verdict| Push { jobs, rejected: jobs.saturating_sub(verdict.accepted), verdict };
         Self {
@@ -71,7 +70,6 @@ impl WhatIfSaid {
     }
 
     /// For a person at a terminal; `change` is what would be changed, as it was written.
-    #[must_use]
     pub fn text(&self, change: &[String]) -> String {
         let mut out = format!("as it is    {}\n", forecast(&self.now));
         let mut with: Vec<String> = change.to_vec();

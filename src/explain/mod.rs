@@ -167,7 +167,6 @@ fn row(name: &str, value: &str, said: &str) -> String {
 
 impl Explanation {
     /// Say what some facts mean to somebody who has `file` at hand and looks at this clock.
-    #[must_use]
     pub fn of(facts: &Facts, file: File, local_time: &LocalTime) -> Self {
         let bucket = facts.levels.first().expect("a chain begins with its bucket");
         let found = what_binds(&Question { facts, file: &file, local_time });
@@ -220,13 +219,11 @@ impl Explanation {
     }
 
     /// What binds, in words: the last line is what binds first.
-    #[must_use]
     pub fn says(&self) -> &[String] {
         &self.says
     }
 
     /// For a person at a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut out = chain_text(&self.chain);
         out.push('\n');

@@ -47,7 +47,6 @@ impl Kind {
     ];
 
     /// As in configurations and on the command line.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::FixedWindow => "fixed-window",
@@ -60,7 +59,6 @@ impl Kind {
     }
 
     /// What its size beside the count is called: how many may pass at once. `None`: the count is the limit.
-    #[must_use]
     pub fn size_name(self) -> Option<&'static str> {
         match self {
             Self::FixedWindow | Self::SlidingWindow | Self::SlidingCounter => None,
@@ -70,20 +68,17 @@ impl Kind {
     }
 
     /// The bounds of that size.
-    #[must_use]
     pub fn sizes(self) -> std::ops::RangeInclusive<u32> {
         // With a burst of n, redis-cell lets n + 1 pass at once.
         if self == Self::Throttle { 0..=MAX_COUNT - 1 } else { 1..=MAX_COUNT }
     }
 
     /// The bounds of the limit, or of the count where there is a size.
-    #[must_use]
     pub fn counts(self) -> std::ops::RangeInclusive<u32> {
         1..=if self == Self::SlidingWindow { 10_000 } else { MAX_COUNT }
     }
 
     /// The largest quantity of one call.
-    #[must_use]
     pub fn most_at_once(self) -> u32 {
         *self.counts().end()
     }
@@ -94,14 +89,12 @@ impl Kind {
     }
 
     /// Whether a period is within bounds.
-    #[must_use]
     pub fn takes(self, period: Duration) -> bool {
         let whole = period.as_nanos().is_multiple_of(self.unit().as_nanos());
         whole && (self.unit()..=366 * DAY).contains(&period)
     }
 
     /// What a period looks like, for error messages.
-    #[must_use]
     pub fn period_hint(self) -> &'static str {
         if self == Self::Throttle { "whole seconds, 1s to 366d" } else { "whole milliseconds, 1ms to 366d" }
     }
@@ -203,13 +196,11 @@ impl Limiter {
     }
 
     /// Which recipe.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// What its function takes after the key and before a quantity.
-    #[must_use]
     pub fn parameters(&self) -> Vec<String> {
         let period = (self.period.as_nanos() / self.kind.unit().as_nanos()).to_string();
         let (count, size) = (self.count.to_string(), self.size.to_string());
@@ -217,7 +208,6 @@ impl Limiter {
     }
 
     /// What its function takes after a quantity.
-    #[must_use]
     pub fn option(&self) -> Option<&'static str> {
         self.aligned.then_some("ALIGNED")
     }

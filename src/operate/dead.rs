@@ -72,7 +72,6 @@ pub struct Backlog {
 
 impl Found {
     /// How many of them would be changed: what is malformed cannot go back.
-    #[must_use]
     pub fn affected(&self, act: Act) -> u64 {
         match act {
             Act::Retry => self.letters,
@@ -88,7 +87,6 @@ impl Found {
 
 impl Backlog {
     /// For how long the bucket will be busy with them.
-    #[must_use]
     pub fn busy(&self) -> Duration {
         let seconds = self.period.as_secs_f64() * self.letters as f64 / f64::from(self.count);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
@@ -332,7 +330,6 @@ async fn change_part(store: &mut Store, command: &mut Command, changed: &mut Dea
 
 impl DeadChanged {
     /// The outcome for people.
-    #[must_use]
     pub fn describe(&self) -> String {
         let mut line = match (self.matched, self.put_back, self.dropped) {
             (0, ..) => "nothing to do".to_owned(),
@@ -350,7 +347,6 @@ impl DeadChanged {
 }
 
 /// `1 dead letter`, `2 dead letters`.
-#[must_use]
 pub fn count_letters(n: u64) -> String {
     if n == 1 { "1 dead letter".to_owned() } else { format!("{n} dead letters") }
 }

@@ -49,19 +49,16 @@ pub struct ResumeRequest {
 
 impl Direction {
     /// The command that stops, and its key among the settings.
-    #[must_use]
     pub fn stop_command(self) -> &'static str {
         if self == Self::Out { "pause" } else { "close" }
     }
 
     /// The command that ends it.
-    #[must_use]
     pub fn resume_command(self) -> &'static str {
         if self == Self::Out { "resume" } else { "open" }
     }
 
     /// The state of a bucket that is stopped.
-    #[must_use]
     pub fn state(self) -> &'static str {
         if self == Self::Out { "paused" } else { "closed" }
     }

@@ -52,7 +52,6 @@ impl PurgeRequest {
     }
 
     /// The outcome for people.
-    #[must_use]
     pub fn describe(&self, gone: &Purged) -> String {
         let name = escaped(self.bucket.as_str().as_bytes());
         let What::Queue { retries, delayed } = self.what else {
@@ -70,13 +69,11 @@ impl PurgeRequest {
 }
 
 /// `1 job`, `2 jobs`.
-#[must_use]
 pub fn count_jobs(n: u64) -> String {
     if n == 1 { "1 job".to_owned() } else { format!("{n} jobs") }
 }
 
 /// `1 retry`, `2 retries`.
-#[must_use]
 pub fn count_retries(n: u64) -> String {
     if n == 1 { "1 retry".to_owned() } else { format!("{n} retries") }
 }
