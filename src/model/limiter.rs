@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use crate::model::duration::{show, show_per_period};
+use crate::model::words;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -18,46 +19,25 @@ pub(crate) const MAX_COUNT: u32 = 1_000_000;
 /// The longest time for which a throttle's burst may stand: redis-cell's 64 bits of nanoseconds do not reach much further.
 const LONGEST_BURST: Duration = Duration::from_secs(200 * 366 * 86_400);
 
-/// Which recipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// At most so many in each window; up to twice as many around an edge.
-    FixedWindow,
-    /// At most so many in every window of that length, exactly.
-    SlidingWindow,
-    /// Two weighted fixed windows: nearly the sliding one, in constant memory.
-    SlidingCounter,
-    /// A capacity at once, and so many a period in the long run.
-    TokenBucket,
-    /// The same, seen from the other side.
-    LeakyMeter,
-    /// redis-cell's `CL.THROTTLE`, with its own rounding.
-    Throttle,
+words! {
+    /// Which recipe.
+    pub enum Kind {
+        /// At most so many in each window; up to twice as many around an edge.
+        FixedWindow = "fixed-window",
+        /// At most so many in every window of that length, exactly.
+        SlidingWindow = "sliding-window",
+        /// Two weighted fixed windows: nearly the sliding one, in constant memory.
+        SlidingCounter = "sliding-counter",
+        /// A capacity at once, and so many a period in the long run.
+        TokenBucket = "token-bucket",
+        /// The same, seen from the other side.
+        LeakyMeter = "leaky-meter",
+        /// redis-cell's `CL.THROTTLE`, with its own rounding.
+        Throttle = "throttle",
+    }
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::FixedWindow,
-        Self::SlidingWindow,
-        Self::SlidingCounter,
-        Self::TokenBucket,
-        Self::LeakyMeter,
-        Self::Throttle,
-    ];
-
-    /// As in configurations and on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FixedWindow => "fixed-window",
-            Self::SlidingWindow => "sliding-window",
-            Self::SlidingCounter => "sliding-counter",
-            Self::TokenBucket => "token-bucket",
-            Self::LeakyMeter => "leaky-meter",
-            Self::Throttle => "throttle",
-        }
-    }
-
     /// What its size beside the count is called: how many may pass at once. `None`: the count is the limit.
     pub fn size_name(self) -> Option<&'static str> {
         match self {
@@ -100,18 +80,12 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 impl FromStr for Kind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let names = Self::ALL.map(Self::as_str).join(", ");
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| format!("write one of {names}"))
+        Self::parse(text).ok_or_else(|| format!("write one of {names}"))
     }
 }
 

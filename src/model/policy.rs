@@ -17,15 +17,18 @@ use crate::model::partitioning::Partitioning;
 use crate::model::rate::Rate;
 use crate::model::ready_window::ReadyWindow;
 use crate::model::route::Route;
+use crate::model::words;
 
-/// What happens to a job that comes to a full bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Overflow {
-    /// The new job is rejected.
-    Reject,
-    /// The new job goes in and the oldest waiting one is dropped.
-    DropOldest,
+words! {
+    /// What happens to a job that comes to a full bucket.
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Overflow {
+        /// The new job is rejected.
+        Reject = "reject",
+        /// The new job goes in and the oldest waiting one is dropped.
+        DropOldest = "drop-oldest",
+    }
 }
 
 /// What applies to a bucket.

@@ -9,23 +9,25 @@ use super::address::read_url;
 use crate::config::RedisSettings;
 use crate::config::connection::Place;
 use crate::model::forward::{Forward, TAG};
+use crate::model::words;
 use crate::store::keys::Layout;
 
-/// The purpose of a user of Redis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Pushes plainly, and can do nothing else.
-    Producer,
-    /// Pushes by function, and asks limiters.
-    Submitter,
-    /// Takes jobs and says what became of them.
-    Worker,
-    /// Changes what is in force, and looks.
-    Operator,
-    /// Looks.
-    Observer,
-    /// Runs the whole.
-    Daemon,
+words! {
+    /// The purpose of a user of Redis.
+    pub enum Role {
+        /// Pushes plainly, and can do nothing else.
+        Producer = "producer",
+        /// Pushes by function, and asks limiters.
+        Submitter = "submitter",
+        /// Takes jobs and says what became of them.
+        Worker = "worker",
+        /// Changes what is in force, and looks.
+        Operator = "operator",
+        /// Looks.
+        Observer = "observer",
+        /// Runs the whole.
+        Daemon = "daemon",
+    }
 }
 
 /// Some commands on some keys. Words are behind the prefix; what has no keys counts for the user as a whole.
@@ -218,22 +220,6 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
 ];
 
 impl Role {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Producer, Self::Submitter, Self::Worker, Self::Operator, Self::Observer, Self::Daemon];
-
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Producer => "producer",
-            Self::Submitter => "submitter",
-            Self::Worker => "worker",
-            Self::Operator => "operator",
-            Self::Observer => "observer",
-            Self::Daemon => "daemon",
-        }
-    }
-
     fn grants(self) -> impl Iterator<Item = &'static Grant> {
         let of_role = ROLES.iter().filter(move |(role, _)| *role == self);
         of_role.flat_map(|(_, lists)| lists.iter().copied().flatten())
