@@ -1,6 +1,12 @@
 //! What the environment says, read once at the edge.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// A variable that is set to something: an empty one counts as none.
+pub fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
 
 /// The environment variables that configuration reads, and the name of the machine.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +26,7 @@ pub struct Environment {
 impl Environment {
     /// Read the environment of this process. An empty variable counts as none.
     pub fn read() -> Self {
-        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = |name| variable(name).map(PathBuf::from);
         Self {
             config: path("DRIPD_CONFIG"),
             redis_url: std::env::var("DRIPD_REDIS_URL").ok().filter(|url| !url.is_empty()),

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use connection::Place;
 pub use connection::hide_password;
-pub use environment::Environment;
+pub use environment::{Environment, variable};
 use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
 use policies::{check_order, read_limits, read_policy};
