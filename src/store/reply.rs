@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::connection::StoreError;
 
@@ -35,6 +37,11 @@ impl Reply {
         let reply: String = format!("{:?}", self.value).chars().take(200).collect();
         StoreError::Reply { call: self.call, reply }
     }
+}
+
+/// Values that a function replies one after the other, by the names of the fields, which stand in the same order.
+pub(super) fn named<T: DeserializeOwned>(values: impl Serialize) -> Option<T> {
+    serde_json::from_value(serde_json::to_value(values).ok()?).ok()
 }
 
 /// A wait as the functions reply it: −1 stands for none.
