@@ -1,5 +1,5 @@
-//! Decoding of replies. The redis crate reads a reply as a tuple, and a function turns the tuple into a type with names. Serde reads the
-//! texts that are JSON. A reply that does not fit is an error that shows it.
+//! Decoding of replies. The redis crate reads a reply as a tuple, and a function turns the tuple into a type with names; where the fields of
+//! that stand in the order of the tuple, `named` does. Serde reads the texts that are JSON. A reply that does not fit is an error that shows it.
 
 use std::time::Duration;
 
