@@ -12,15 +12,11 @@ use crate::store::acl::Role;
 #[derive(Debug, Args)]
 pub(super) struct Acl {
     /// What the user is for
-    #[arg(value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)).map(|name| role(&name)))]
+    #[arg(value_parser = PossibleValuesParser::new(Role::ALL.map(Role::as_str)).map(|name| Role::parse(&name).expect("one of them")))]
     role: Role,
     /// The name of the user [default: the name of the role]
     #[arg(long, value_name = "NAME", value_parser = user)]
     user: Option<String>,
-}
-
-fn role(name: &str) -> Role {
-    Role::ALL.into_iter().find(|role| role.as_str() == name).expect("one of the possible values")
 }
 
 /// A name that is one word, both where redis-cli reads it and in a file of users.

@@ -10,7 +10,7 @@ use crate::config::{Config, Environment};
 use crate::model::duration;
 use crate::model::forward::Forward;
 use crate::model::node::{Budget, Node, Slow};
-use crate::model::policy::{Overflow, Policy, Record};
+use crate::model::policy::{Policy, Record};
 use crate::model::route::Route;
 use crate::store::Address;
 
@@ -79,10 +79,6 @@ impl Check {
 }
 
 fn describe(policy: &Policy, record: &Record) -> String {
-    let overflow = match policy.overflow {
-        Overflow::Reject => "reject",
-        Overflow::DropOldest => "drop-oldest",
-    };
     // Inside a budget it grows where an exact rate needs it, unless somebody wrote it.
     let grows = policy.node.within.is_some() && !policy.is_catch_up_set;
     let catch_up = duration::show(policy.catch_up);
@@ -91,10 +87,11 @@ fn describe(policy: &Policy, record: &Record) -> String {
     let [lease, initial, max] = [policy.lease, policy.backoff_initial, policy.backoff_max].map(duration::show);
     let lease = format!(" lease {lease} attempts {} backoff {initial}..{max}", policy.attempts);
     let mut text = format!(
-        "rate {} capacity {}{} overflow {overflow} route {} catch_up {}{catch_up}",
+        "rate {} capacity {}{} overflow {} route {} catch_up {}{catch_up}",
         policy.rate,
         policy.capacity,
         if is_forwarded { "" } else { &lease },
+        policy.overflow,
         policy.route.as_str(),
         if grows { "at least " } else { "" }
     );

@@ -104,7 +104,7 @@ fn page(name: &str, command: Command) -> std::io::Result<(String, Vec<u8>)> {
 
 fn notes_of(notes: &Notes) -> Roff {
     let mut roff = Roff::new();
-    let exits: Vec<_> = notes.exits.iter().map(|(code, meaning)| (code.to_string(), *meaning)).collect();
+    let exits: Vec<_> = notes.exits().into_iter().map(|(code, meaning)| (code.to_string(), meaning)).collect();
     terms(&mut roff, "EXIT STATUS", exits.iter().map(|(code, meaning)| (code.as_str(), *meaning)));
     for (heading, entries) in notes.more {
         terms(&mut roff, heading, entries.iter().copied());
@@ -148,9 +148,8 @@ mod tests {
     fn every_help_ends_with_examples_and_exit_codes() {
         for (name, command) in commands() {
             let notes = Notes::of(&name).unwrap_or_else(|| panic!("`{name}` has no notes: add them in src/cli/help"));
-            assert!(!notes.examples.is_empty() && !notes.exits.is_empty(), "{name}");
-            assert!(notes.exits.windows(2).all(|pair| pair[0].0 < pair[1].0), "{name}: in order, each once");
-            assert!(notes.exits.iter().any(|(code, _)| *code == 2), "{name}: a wrong command line");
+            assert!(!notes.examples.is_empty() && !notes.exits().is_empty(), "{name}");
+            assert!(notes.exits().contains_key(&2), "{name}: a wrong command line");
             let help = command.clone().render_long_help().to_string();
             assert!(help.trim_end().ends_with(notes.ending().trim_end()), "{name}: {help}");
             for line in notes.ending().lines() {

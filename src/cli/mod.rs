@@ -214,7 +214,6 @@ fn with_notes(command: clap::Command, group: &str) -> clap::Command {
 }
 
 /// Read the command line, do what it says, and reply the exit code.
-#[must_use]
 pub fn main() -> ExitCode {
     let matches = command().try_get_matches().unwrap_or_else(|why| refuse(why));
     let name = matches.subcommand_name().unwrap_or_default().to_owned();

@@ -6,8 +6,9 @@ use super::change::{by, confirm};
 use super::{Exit, Failure, connect, say};
 use crate::config::Config;
 use crate::model::bucket::BucketName;
+use crate::model::counted::counted;
 use crate::model::escape::escaped;
-use crate::operate::purge::{PurgeOptions, PurgeRequest, count_jobs, count_retries};
+use crate::operate::purge::{PurgeOptions, PurgeRequest};
 
 /// Throw away what waits in a bucket.
 #[derive(Debug, Args)]
@@ -38,10 +39,13 @@ impl Purge {
             say(&format!("{name}: no job waits{rest}"));
             return Ok(Exit::Done);
         }
-        let and_retries =
-            if self.options.retries { format!(" and {}", count_retries(found.retries)) } else { String::new() };
+        let and_retries = if self.options.retries {
+            format!(" and {}", counted(found.retries, "retry", "retries"))
+        } else {
+            String::new()
+        };
         let and_delayed = if self.options.delayed { ", besides its delayed jobs" } else { "" };
-        let held = count_jobs(found.depth);
+        let held = counted(found.depth, "job", "jobs");
         confirm(&format!("{name} holds {held}{and_retries}{and_delayed}. Throw them away for good?"), self.yes)?;
         if !self.yes {
             store = connect(config).await?; // the question may have outlived the connection

@@ -6,14 +6,11 @@ use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyM
 use futures_util::StreamExt as _;
 use ratatui::{DefaultTerminal, Frame};
 
-/// A variable that is set to something.
-fn set(name: &str) -> Option<std::ffi::OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
-}
+use crate::config::variable;
 
 /// Whether the user wants colours.
 pub(super) fn has_colors() -> bool {
-    set("NO_COLOR").is_none()
+    variable("NO_COLOR").is_none()
 }
 
 /// The terminal while a command draws on it. It is given back when this is dropped.
@@ -28,7 +25,7 @@ impl Screen {
 
     /// Whether there is one that can be drawn on.
     pub(super) fn can_open() -> bool {
-        set("TERM").is_some_and(|term| term != "dumb") && std::io::stdout().is_terminal()
+        variable("TERM").is_some_and(|term| term != "dumb") && std::io::stdout().is_terminal()
     }
 
     /// Take it for a command that is nothing without it: without colours it draws all the same.

@@ -9,8 +9,8 @@ use unicode_width::UnicodeWidthStr as _;
 use super::columns::{self, COLUMNS, labelled};
 use super::{Exit, Failure, connect_now, print};
 use crate::config::Config;
-use crate::explain::count;
 use crate::model::bucket::BucketName;
+use crate::model::counted::counted;
 use crate::model::duration;
 use crate::model::escape::{escaped_json, line as one_line, lines, shell};
 use crate::operate::moment;
@@ -98,7 +98,7 @@ fn describe(status: &Status, config: &Config) -> String {
     let tree = some(*sharing, "waiting for a share") + &some(*held, "held for workers") + &some(*full, "for a slot");
     line("buckets", format!("{scheduled} scheduled, {tree}{paused} paused, {retrying} with retries or delayed jobs"));
     if *delayed > 0 {
-        line("delayed", count(*delayed, "job waits for its time", "jobs wait for their time"));
+        line("delayed", counted(*delayed, "job waits for its time", "jobs wait for their time"));
     }
     for route in &status.routes {
         line("route", format!("{}: {}", route.route, describe_route(route)));
@@ -176,7 +176,7 @@ fn describe_route(route: &RouteStatus) -> String {
     let limit = if route.ready_window_us.is_some() { "limit" } else { "max_ready" };
     let mut text = format!("{ready} ({oldest}{limit} {})", route.limit);
     if route.to.is_none() {
-        text += &format!(", {} with {}", route.pending, count(route.workers, "worker", "workers"));
+        text += &format!(", {} with {}", route.pending, counted(route.workers, "worker", "workers"));
     }
     if let Some(pace) = route.taken_per_second {
         text += &format!(", they take {}", say_pace(pace));

@@ -259,7 +259,6 @@ fn tls(section: &mut Section, environment: &Environment, problems: &mut Problems
 }
 
 /// Whether a URL asks for TLS.
-#[must_use]
 pub fn asks_for_tls(url: &str) -> bool {
     ["rediss://", "valkeys://"].iter().any(|scheme| url.starts_with(scheme))
 }
@@ -291,7 +290,6 @@ fn holds_password(url: &str) -> bool {
 }
 
 /// A URL as it may be shown: without its password.
-#[must_use]
 pub fn hide_password(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
     let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***")); // it may hold a password

@@ -1,6 +1,12 @@
 //! What the environment says, read once at the edge.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// A variable that is set to something: an empty one counts as none.
+pub fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
 
 /// The environment variables that configuration reads, and the name of the machine.
 #[derive(Debug, Clone, Default)]
@@ -19,9 +25,8 @@ pub struct Environment {
 
 impl Environment {
     /// Read the environment of this process. An empty variable counts as none.
-    #[must_use]
     pub fn read() -> Self {
-        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let path = |name| variable(name).map(PathBuf::from);
         Self {
             config: path("DRIPD_CONFIG"),
             redis_url: std::env::var("DRIPD_REDIS_URL").ok().filter(|url| !url.is_empty()),
@@ -32,7 +37,6 @@ impl Environment {
     }
 
     /// The file of a credential, where systemd passes one of that name.
-    #[must_use]
     pub fn credential(&self, name: impl AsRef<Path>) -> Option<PathBuf> {
         let name = name.as_ref();
         let file = self.credentials_directory.as_ref().filter(|_| name.is_relative())?.join(name);
@@ -40,7 +44,6 @@ impl Environment {
     }
 
     /// A file that the configuration names: under systemd a plain name is that of a credential.
-    #[must_use]
     pub fn file(&self, written: impl Into<PathBuf>) -> PathBuf {
         let written = written.into();
         self.credential(&written).unwrap_or(written)

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::environment::Environment;
 use super::keys;
 use super::section::{Problems, Section};
+use crate::model::words;
 
 /// Where the door listens unless `http.listen` says otherwise.
 pub const HTTP_PORT: u16 = 7380;
@@ -51,30 +52,15 @@ pub struct TokenSettings {
     pub only: Option<String>,
 }
 
-/// What a token opens, each as much as the one before and more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum May {
-    /// Pushes, with their verdict.
-    Push,
-    /// Every GET.
-    Read,
-    /// All.
-    Operate,
-}
-
-impl May {
-    /// As it is written.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Push => "push",
-            Self::Read => "read",
-            Self::Operate => "operate",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Push, Self::Read, Self::Operate].into_iter().find(|may| may.as_str() == text)
+words! {
+    /// What a token opens, each as much as the one before and more.
+    pub enum May {
+        /// Pushes, with their verdict.
+        Push = "push",
+        /// Every GET.
+        Read = "read",
+        /// All.
+        Operate = "operate",
     }
 }
 
@@ -93,7 +79,6 @@ impl Listen {
     }
 
     /// Whether only this machine reaches it.
-    #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => is_loopback(address.ip()),
@@ -114,13 +99,11 @@ impl fmt::Display for Listen {
 }
 
 /// Whether an address is one of this machine alone, written as IPv4 in IPv6 too.
-#[must_use]
 pub fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
 /// Why a door that others reach is not opened.
-#[must_use]
 pub fn open_to_all(listen: &impl fmt::Display) -> String {
     format!(
         "{listen} can be reached from other machines, and no token is named, so anybody could push; name one under \

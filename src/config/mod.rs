@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use connection::Place;
 pub use connection::hide_password;
-pub use environment::Environment;
+pub use environment::{Environment, variable};
 use http::{HttpSettings, http_settings};
 use nodes::read_budget_entry;
 use policies::{check_order, read_limits, read_policy};
@@ -63,19 +63,16 @@ pub struct BadConfig {
 
 impl BadConfig {
     /// A configuration that is refused for one reason.
-    #[must_use]
     pub fn one(source: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { source: source.into(), problems: vec![problem.into()] }
     }
 
     /// A configuration that is refused for these reasons.
-    #[must_use]
     pub fn all(source: impl Into<String>, problems: Vec<String>) -> Self {
         Self { source: source.into(), problems }
     }
 
     /// The same, with where it came from.
-    #[must_use]
     pub fn of(self, source: impl Into<String>) -> Self {
         Self { source: source.into(), ..self }
     }
@@ -180,7 +177,6 @@ impl Config {
     }
 
     /// What is allowed and can hardly be meant: each a sentence for whoever wrote it.
-    #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
         warnings.extend(never_used("bucket", &self.record.buckets));
@@ -207,7 +203,6 @@ impl Config {
     }
 
     /// What this configuration is known by: its file, or, without one, the Redis it is for.
-    #[must_use]
     pub fn source(&self) -> String {
         match (&self.path, &self.redis.place) {
             (Some(path), _) => path.display().to_string(),
@@ -219,7 +214,6 @@ impl Config {
     }
 
     /// What a running daemon cannot change: `None` when `new` differs in nothing of that kind, else the refusal.
-    #[must_use]
     pub fn needs_restart(&self, new: &Self) -> Option<BadConfig> {
         let (old, changed) = (&self.redis, &new.redis);
         let keys = [

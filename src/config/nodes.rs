@@ -20,26 +20,26 @@ pub fn read_node(section: &mut Section, base: &Node, problems: &mut Problems) ->
         text => Parent::parse(text).ok().map(Some),
     };
     let within = section.read("within", parent, problems);
-    let weight = section.number("weight", problems);
+    let weight = section.number("weight", problems).unwrap_or(base.weight);
     let quotas = read_quotas(section, problems);
     let concurrency = |v: &toml::Value| match v.as_str() {
         Some("none") => Some(None),
         Some(_) => None,
         None => u32::try_from(v.as_integer()?).ok().filter(|n| (1..=100_000).contains(n)).map(Some),
     };
-    let concurrency = section.read("concurrency", concurrency, problems);
+    let concurrency = section.read("concurrency", concurrency, problems).unwrap_or(base.concurrency);
     let job_rate = |v: &toml::Value| match v.as_str()? {
         "none" => Some(None),
         text => Rate::parse(text).ok().map(Some),
     };
-    let job_rate = section.read("job_rate", job_rate, problems);
+    let job_rate = section.read("job_rate", job_rate, problems).unwrap_or(base.job_rate);
     Node {
         within: within.unwrap_or_else(|| base.within.clone()),
-        weight: weight.map_or(base.weight, |n| u32::try_from(n).expect("at most 1,000")),
-        concurrency: concurrency.unwrap_or(base.concurrency),
+        weight,
+        concurrency,
         quotas: quotas.unwrap_or_else(|| base.quotas.clone()),
         slow: read_slow(section, base.slow, problems),
-        job_rate: job_rate.unwrap_or(base.job_rate),
+        job_rate,
     }
 }
 
@@ -70,14 +70,17 @@ fn read_slow(section: &mut Section, base: Slow, problems: &mut Problems) -> Slow
         cap: slow.duration("cap", problems).unwrap_or(base.cap),
         adaptive: slow.read("adaptive", toml::Value::as_bool, problems).unwrap_or(base.adaptive),
     };
-    let name = slow.name().to_owned();
     slow.finish(problems);
-    if read.initial > read.max {
-        let (initial, max) = (duration::show(read.initial), duration::show(read.max));
+    if is_in_order(&slow, read.initial, read.max, problems) { read } else { base }
+}
+
+/// Whether the first of some waits is no longer than the longest. It is named once: what is in disorder counts as not written.
+pub fn is_in_order(section: &Section, initial: Duration, max: Duration, problems: &mut Problems) -> bool {
+    if initial > max {
+        let (name, initial, max) = (section.name(), duration::show(initial), duration::show(max));
         problems.add(format!("{name}: initial, {initial}, is longer than max, {max}"));
-        return base; // named once, not in each entry
     }
-    read
+    initial <= max
 }
 
 /// The lateness that may be made up, at most `longest`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::keys::{self, MOST_GATES};
-use super::nodes::{read_catch_up, read_node, refuse_ready_window};
+use super::nodes::{is_in_order, read_catch_up, read_node, refuse_ready_window};
 use super::section::{Problems, Section};
 use crate::model::duration;
 use crate::model::limiter::{Kind, Limiter};
@@ -15,56 +15,48 @@ use crate::model::route::Route;
 /// A policy: what a section says, key by key, over `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
     refuse_ready_window(section, problems);
-    let rate = section.read("rate", |v| Rate::parse(v.as_str()?).ok(), problems);
-    let capacity = section.number("capacity", problems);
-    let lease = section.duration("lease", problems);
-    let attempts = section.number("attempts", problems);
-    let (mut backoff_initial, mut backoff_max) = (base.backoff_initial, base.backoff_max);
-    let mut backoff = section.section("backoff", &[keys::BACKOFF], problems);
-    backoff_initial = backoff.duration("initial", problems).unwrap_or(backoff_initial);
-    backoff_max = backoff.duration("max", problems).unwrap_or(backoff_max);
-    let backoff_name = backoff.name().to_owned();
-    backoff.finish(problems);
-    if backoff_initial > backoff_max {
-        let (initial, max) = (duration::show(backoff_initial), duration::show(backoff_max));
-        problems.add(format!("{backoff_name}: initial, {initial}, is longer than max, {max}"));
-        (backoff_initial, backoff_max) = (base.backoff_initial, base.backoff_max); // named once, not in each entry
-    }
-    let overflow = |v: &toml::Value| match v.as_str()? {
-        "reject" => Some(Overflow::Reject),
-        "drop-oldest" => Some(Overflow::DropOldest),
-        _ => None,
-    };
-    let overflow = section.read("overflow", overflow, problems);
+    let rate = section.read("rate", |v| Rate::parse(v.as_str()?).ok(), problems).unwrap_or(base.rate);
+    let capacity = section.number("capacity", problems).unwrap_or(base.capacity);
+    let lease = section.duration("lease", problems).unwrap_or(base.lease);
+    let attempts = section.number("attempts", problems).unwrap_or(base.attempts);
+    let (backoff_initial, backoff_max) = read_backoff(section, base, problems);
+    let overflow = section.read("overflow", |v| Overflow::parse(v.as_str()?), problems);
     let route = section.read("route", |v| Route::parse(v.as_str()?).ok(), problems);
-    let rate = rate.unwrap_or(base.rate);
     let longest = Policy::longest_catch_up(rate);
     let catch_up = read_catch_up(section, longest, problems);
-    let admit = read_gates(section, problems);
-    let ordered = section.read("ordered", toml::Value::as_bool, problems);
-    let dedup = section.duration("dedup", problems);
     let ttl = |v: &toml::Value| match v.as_str()? {
         "none" => Some(None),
         text => read_ttl(text).map(Some),
     };
-    let ttl = section.read("ttl", ttl, problems);
-    let node = read_node(section, &base.node, problems);
     Policy {
         rate,
-        capacity: capacity.map_or(base.capacity, |n| u32::try_from(n).expect("at most 10,000,000")),
-        lease: lease.unwrap_or(base.lease),
-        attempts: attempts.map_or(base.attempts, |n| u32::try_from(n).expect("at most 1,000")),
+        capacity,
+        lease,
+        attempts,
         backoff_initial,
         backoff_max,
         overflow: overflow.unwrap_or(base.overflow),
         route: route.unwrap_or_else(|| base.route.clone()),
         catch_up: catch_up.unwrap_or(base.catch_up.min(longest)),
         is_catch_up_set: catch_up.is_some() || base.is_catch_up_set,
-        admit: admit.unwrap_or_else(|| base.admit.clone()),
-        ordered: ordered.unwrap_or(base.ordered),
-        dedup: dedup.unwrap_or(base.dedup),
-        ttl: ttl.unwrap_or(base.ttl),
-        node,
+        admit: read_gates(section, problems).unwrap_or_else(|| base.admit.clone()),
+        ordered: section.read("ordered", toml::Value::as_bool, problems).unwrap_or(base.ordered),
+        dedup: section.duration("dedup", problems).unwrap_or(base.dedup),
+        ttl: section.read("ttl", ttl, problems).unwrap_or(base.ttl),
+        node: read_node(section, &base.node, problems),
+    }
+}
+
+/// The first and the longest wait before another try.
+fn read_backoff(section: &mut Section, base: &Policy, problems: &mut Problems) -> (Duration, Duration) {
+    let mut backoff = section.section("backoff", &[keys::BACKOFF], problems);
+    let initial = backoff.duration("initial", problems).unwrap_or(base.backoff_initial);
+    let max = backoff.duration("max", problems).unwrap_or(base.backoff_max);
+    backoff.finish(problems);
+    if is_in_order(&backoff, initial, max, problems) {
+        (initial, max)
+    } else {
+        (base.backoff_initial, base.backoff_max)
     }
 }
 
@@ -97,7 +89,7 @@ fn read_gates(section: &mut Section, problems: &mut Problems) -> Option<Vec<Limi
 
 fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
     let kinds = format!("write one of {}", Kind::ALL.map(Kind::as_str).join(", "));
-    let Some(kind) = gate.required("limiter", &kinds, |v| v.as_str()?.parse::<Kind>().ok(), problems) else {
+    let Some(kind) = gate.required("limiter", &kinds, |v| Kind::parse(v.as_str()?), problems) else {
         return None; // which other keys belong there is not known
     };
     let count_name = if kind.size_name().is_some() { "count" } else { "limit" };

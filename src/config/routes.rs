@@ -88,12 +88,7 @@ fn read_forward(entry: &mut Section, problems: &mut Problems) -> Option<Forward>
     }
     let name = entry.must_read("name", |v| Route::parse(v.as_str()?).ok(), problems);
     let to = entry.must_read("to", key_text, problems);
-    let end = |v: &toml::Value| match v.as_str()? {
-        "left" => Some(End::Left),
-        "right" => Some(End::Right),
-        _ => None,
-    };
-    let end = entry.read("end", end, problems).unwrap_or_default();
+    let end = entry.read("end", |v| End::parse(v.as_str()?), problems).unwrap_or_default();
     let is_registered = entry.has("register");
     let mut register = entry.section("register", &[keys::ROUTE_REGISTER], problems);
     let register = is_registered.then(|| {

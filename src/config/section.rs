@@ -133,10 +133,10 @@ impl Section {
     }
 
     /// A whole number within the bounds of its table.
-    pub fn number(&mut self, key: &'static str, problems: &mut Problems) -> Option<u64> {
+    pub fn number<T: TryFrom<u64>>(&mut self, key: &'static str, problems: &mut Problems) -> Option<T> {
         let Allowed::Number(least, most) = *self.allowed(key) else { unreachable!("{key} is no number") };
         let read = |v: &toml::Value| u64::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
-        self.read(key, read, problems)
+        self.read(key, |v| T::try_from(read(v)?).ok(), problems)
     }
 
     /// A whole number within bounds that must be there.

@@ -6,6 +6,7 @@ use super::connection::{Connection, Place, TlsSettings};
 use super::environment::Environment;
 use super::section::{Problems, Section};
 use crate::model::partitioning::{self, Partitioning};
+use crate::model::words;
 
 /// How many parts of a name may say where it lives.
 const MAX_PARTS: u8 = 8;
@@ -38,23 +39,13 @@ pub struct RedisSettings {
     pub fsync: Fsync,
 }
 
-/// The built-in Redis' `appendfsync`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fsync {
-    /// Once a second: a crash of Redis may undo the last two.
-    EverySecond,
-    /// Before each reply.
-    Always,
-}
-
-impl Fsync {
-    /// As `redis.conf` spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::EverySecond => "everysec",
-            Self::Always => "always",
-        }
+words! {
+    /// The built-in Redis' `appendfsync`.
+    pub enum Fsync {
+        /// Once a second: a crash of Redis may undo the last two.
+        EverySecond = "everysec",
+        /// Before each reply.
+        Always = "always",
     }
 }
 
@@ -75,12 +66,7 @@ pub(super) fn redis_settings(
     let data_dir = section.read("data_dir", text, problems).map(PathBuf::from);
     let port = |v: &toml::Value| v.as_integer().and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
     let port = section.read("port", port, problems);
-    let fsync = |v: &toml::Value| match v.as_str()? {
-        "everysec" => Some(Fsync::EverySecond),
-        "always" => Some(Fsync::Always),
-        _ => None,
-    };
-    let fsync = section.read("fsync", fsync, problems);
+    let fsync = section.read("fsync", |v| Fsync::parse(v.as_str()?), problems);
     section.finish(problems);
     let data_dir =
         data_dir.or_else(|| environment.state_directory.clone()).unwrap_or_else(|| PathBuf::from("dripd-data"));

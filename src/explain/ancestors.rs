@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::binding::{Binding, Reason};
 use super::local_time::LocalTime;
 use super::provenance::Hand;
-use super::{count, plain, shell};
+use super::{plain, shell};
+use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::store::explain::{Level, Paid, Share, Slots};
 
@@ -38,7 +39,7 @@ pub(super) fn paused(level: &Level, local_time: &LocalTime) -> Option<Reason> {
 /// Why nothing leaves a node of which as many jobs are in flight as may be.
 pub(super) fn full(level: &Level) -> Option<Reason> {
     let Slots { taken, of } = level.slots.filter(|slots| slots.taken >= slots.of)?;
-    let jobs = count(taken, "job", "jobs");
+    let jobs = counted(taken, "job", "jobs");
     let words = format!(
         "nothing leaves until a job in flight is finished: {} has {jobs} out, its concurrency is {of}",
         called(level)
@@ -108,7 +109,7 @@ fn pace(level: &Level) -> String {
 fn turn(level: &Level, share: &Share) -> String {
     let place = match share.ahead {
         0 => "as the first".to_owned(),
-        ahead => format!("after {}", count(ahead, "other", "others")),
+        ahead => format!("after {}", counted(ahead, "other", "others")),
     };
     format!("{} waits for its share of budget {} {place} of {}", called(level), plain(&share.of), share.waiting)
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::binding::{Binding, Reason};
 use super::local_time::LocalTime;
 use super::provenance::Origin;
-use super::{File, ancestors, count, plain};
+use super::{File, ancestors, plain};
+use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
 use crate::store::routes::say_pace;
@@ -29,7 +30,6 @@ pub struct Question<'a> {
 
 /// What binds the next job, and then everything else that holds. The first one is what an operator has to do with first: a key that
 /// cannot be used, the pause, the daemon, the time of the bucket itself, its route.
-#[must_use]
 pub fn what_binds(question: &Question) -> Vec<Reason> {
     let mut found = question.out();
     let (first, into) = (&mut found[0], question.into());
@@ -138,16 +138,16 @@ impl<'a> Question<'a> {
         let due = self.bucket().due_us.unwrap_or(0);
         let above_us = ancestors::latest(self.above()).map_or(0, |(us, _)| us);
         let nothing_can = self.facts.depth + retries.ended + delayed.ended == 0;
-        if let Some(next) = delayed.next_us.filter(|next| {
-            nothing_can && retries.next_us.is_none_or(|other| *next <= other) && *next > due.max(above_us)
+        if let Some(next) = delayed.next_in_us.filter(|next| {
+            nothing_can && retries.next_in_us.is_none_or(|other| *next <= other) && *next > due.max(above_us)
         }) {
-            let jobs = count(delayed.waiting, "delayed job waits for its time", "delayed jobs wait for their time");
+            let jobs = counted(delayed.waiting, "delayed job waits for its time", "delayed jobs wait for their time");
             let words = format!("the next job leaves in {}: {jobs} in {name}", us(next));
             return Some(Reason::new(Binding::Delayed, words));
         }
-        let next = retries.next_us.unwrap_or(0);
+        let next = retries.next_in_us.unwrap_or(0);
         if nothing_can && next > due.max(above_us) {
-            let jobs = count(retries.waiting, "failed job waits", "failed jobs wait");
+            let jobs = counted(retries.waiting, "failed job waits", "failed jobs wait");
             let words = format!("the next job leaves in {}: {name} is backing off, {jobs} for another try", us(next));
             return Some(Reason::new(Binding::BackingOff, words));
         }
@@ -161,11 +161,8 @@ impl<'a> Question<'a> {
         let since = self.local_time.say_ago(self.bucket().late_ms.unwrap_or(0));
         let route = &facts.route;
         let name_of_route = &route.name;
-        let others = match route.held {
-            1 => "1 bucket waits".to_owned(),
-            n => format!("{n} buckets wait"),
-        };
-        if let Some(pace) = route.per_second().filter(|pace| *pace > 0.0) {
+        let others = counted(route.held, "bucket waits", "buckets wait");
+        if let Some(pace) = route.taken_per_second.filter(|pace| *pace > 0.0) {
             let they_take = format!("workers of route {name_of_route} take {}", say_pace(pace));
             if !is_first {
                 return format!("the {they_take}, and {others} for them: its turn comes after those");
@@ -173,7 +170,7 @@ impl<'a> Question<'a> {
             let turn = Duration::from_secs_f64((route.ahead.unwrap_or(route.held) + 1) as f64 / pace);
             return format!("held: the {they_take}, and {others} for them; its turn comes in about {}", say(turn));
         }
-        let ready = count(route.ready, "job is ready", "jobs are ready");
+        let ready = counted(route.ready, "job is ready", "jobs are ready");
         let oldest = match route.age_us {
             0..100_000 => String::new(),
             age => format!("the oldest for {}, ", us(age)),
@@ -182,7 +179,7 @@ impl<'a> Question<'a> {
             Some(to) => format!(
                 "the workers of the list {} take nothing: {} in it, {oldest}and it takes {} at most",
                 plain(to),
-                count(route.ready, "job is", "jobs are"),
+                counted(route.ready, "job is", "jobs are"),
                 route.most()
             ),
             None => format!("nobody takes jobs of route {name_of_route}: {ready}, {oldest}{}", self.leases()),
@@ -201,7 +198,7 @@ impl<'a> Question<'a> {
         let more = with_leases.len().saturating_sub(MAX_WORKERS_NAMED);
         match (named.is_empty(), more) {
             (true, _) if facts.route.pending > 0 => {
-                format!("{} held", count(facts.route.pending, "lease is", "leases are"))
+                format!("{} held", counted(facts.route.pending, "lease is", "leases are"))
             }
             (true, _) => "no leases are held".to_owned(),
             (false, 0) => format!("leases are held by {}", named.join(", ")),
@@ -222,7 +219,7 @@ impl<'a> Question<'a> {
     /// The back-off of a job that the others wait for, where their order is kept.
     fn ordered(&self) -> Option<Reason> {
         let is_free = self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
-        let next = us(self.facts.retries.next_us.unwrap_or(0));
+        let next = us(self.facts.retries.next_in_us.unwrap_or(0));
         let words = || {
             format!(
                 "the next job leaves in {next}: {} keeps the order of its jobs, and the failed one backs off",

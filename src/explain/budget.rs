@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::ancestors::{called, full, its_time_is_for, latest, stopped, waiting_for};
 use super::binding::Binding;
 use super::local_time::LocalTime;
-use super::{Link, chain_text, count, values_text};
+use super::{Link, chain_text, values_text};
+use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::model::escape::line;
 use crate::store::explain::BudgetFacts;
@@ -28,7 +29,6 @@ pub struct BudgetSaid {
 
 impl BudgetSaid {
     /// Say what some facts mean to somebody who looks at this clock.
-    #[must_use]
     pub fn of(facts: &BudgetFacts, local_time: &LocalTime) -> Self {
         let level = facts.levels.first().expect("a chain begins with what is asked about");
         let waiting = level.waiting.unwrap_or(0);
@@ -46,13 +46,11 @@ impl BudgetSaid {
     }
 
     /// What binds, in words.
-    #[must_use]
     pub fn says(&self) -> &str {
         &self.says
     }
 
     /// For a person at a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         chain_text(&self.chain)
             + "\n"
@@ -66,7 +64,7 @@ impl BudgetSaid {
 fn what_binds(facts: &BudgetFacts, waiting: u64, local_time: &LocalTime) -> (Binding, String) {
     let level = &facts.levels[0];
     let stopped = stopped(&facts.levels, local_time).or_else(|| full(level));
-    let (name, waits) = (called(level), count(waiting, "waits for a share of it", "wait for a share of it"));
+    let (name, waits) = (called(level), counted(waiting, "waits for a share of it", "wait for a share of it"));
     if let Some(said) = stopped {
         return (said.binding, format!("{}; {waits}", said.words));
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::count;
+use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::store::what_if::{Forecast, Verdict, WhatIf};
 
@@ -57,7 +57,6 @@ fn reason(word: &str) -> &str {
 
 impl WhatIfSaid {
     /// Say what was forecast for a push of so many jobs.
-    #[must_use]
     pub fn of(bucket: &str, jobs: u64, what_if: WhatIf) -> Self {
         let push = |verdict: Verdict| Push { jobs, rejected: jobs.saturating_sub(verdict.accepted), verdict };
         Self {
@@ -71,7 +70,6 @@ impl WhatIfSaid {
     }
 
     /// For a person at a terminal; `change` is what would be changed, as it was written.
-    #[must_use]
     pub fn text(&self, change: &[String]) -> String {
         let mut out = format!("as it is    {}\n", forecast(&self.now));
         let mut with: Vec<String> = change.to_vec();
@@ -102,7 +100,7 @@ fn us(us: u64) -> String {
 fn forecast(forecast: &Forecast) -> String {
     let jobs = match forecast.jobs {
         0 => "no job waits".to_owned(),
-        n => count(n, "job waits", "jobs wait"),
+        n => counted(n, "job waits", "jobs wait"),
     };
     let last = forecast.last_leaves_in_us.map_or_else(String::new, |last| format!(", the last leaves {}", us(last)));
     let empty = match forecast.empty_in_us {
@@ -120,17 +118,17 @@ fn verdict(push: &Push) -> String {
     let ms = |ms: u64| say(Duration::from_millis(ms));
     let mut text = match (verdict.accepted, push.rejected) {
         (accepted, 0) => format!("all {accepted} go in"),
-        (0, rejected) => count(rejected, "job is rejected", "jobs are rejected"),
+        (0, rejected) => counted(rejected, "job is rejected", "jobs are rejected"),
         (accepted, rejected) => {
             format!(
                 "the first {} in, {} rejected",
-                count(accepted, "job goes", "jobs go"),
-                count(rejected, "is", "are")
+                counted(accepted, "job goes", "jobs go"),
+                counted(rejected, "is", "are")
             )
         }
     };
     if verdict.dropped > 0 {
-        text += &format!(", and {} dropped for them", count(verdict.dropped, "waiting job is", "waiting jobs are"));
+        text += &format!(", and {} dropped for them", counted(verdict.dropped, "waiting job is", "waiting jobs are"));
     }
     if verdict.capacity == 0 {
         text += "; it is closed";

@@ -15,26 +15,22 @@ fn timestamp(us: u64) -> Timestamp {
 }
 
 /// A moment for machines: RFC 3339, in UTC, to the second.
-#[must_use]
 pub fn rfc3339(us: u64) -> String {
     timestamp(us / 1_000_000 * 1_000_000).to_string()
 }
 
 impl LocalTime {
     /// The clock of this machine's time zone.
-    #[must_use]
     pub fn here(now_us: u64) -> Self {
         Self { now_us, zone: TimeZone::system() }
     }
 
     /// The clock of another time zone.
-    #[must_use]
     pub fn of(now_us: u64, zone: TimeZone) -> Self {
         Self { now_us, zone }
     }
 
     /// `12:03`, with its date unless that is today's.
-    #[must_use]
     pub fn say(&self, us: u64) -> String {
         let (at, now) = [us, self.now_us].map(|us| timestamp(us).to_zoned(self.zone.clone())).into();
         let format = if at.date() == now.date() { "%H:%M" } else { "%Y-%m-%d %H:%M" };
@@ -42,7 +38,6 @@ impl LocalTime {
     }
 
     /// The moment that was so long ago.
-    #[must_use]
     pub fn say_ago(&self, ms: u64) -> String {
         self.say(self.now_us.saturating_sub(ms * 1_000))
     }

@@ -20,10 +20,11 @@ pub use forecast::WhatIfSaid;
 pub use local_time::LocalTime;
 pub use provenance::Origin;
 
+use crate::model::counted::counted;
 use crate::model::duration::{say, show};
 use crate::model::escape::{escaped, line as one_line, shell};
-use crate::store::explain::{self as facts, Facts, Gate, Level, Place, QuotaUsed, Share, Slots, Wrong};
-use crate::store::routes::say_pace;
+use crate::store::explain::{Facts, Gate, Level, Place, QuotaUsed, Retries, Share, Slots, Worker, Wrong};
+use crate::store::routes::{Ready, say_pace};
 
 /// How wide a terminal is at least, and in it the labels and the values.
 const WIDTH: usize = 80;
@@ -63,7 +64,7 @@ pub struct Explanation {
     limits: Vec<Row>,
     retries: Retries,
     delayed: Retries,
-    route: Route,
+    route: Ready,
     workers: Vec<Worker>,
     gates: Vec<Gate>,
     daemons: u64,
@@ -113,48 +114,9 @@ struct Row {
     said: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-#[schema(as = JobsOutOfTheQueue)]
-struct Retries {
-    waiting: u64,
-    ended: u64,
-    next_in_us: Option<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
-#[schema(as = RouteOfABucket)]
-struct Route {
-    name: String,
-    ready: u64,
-    max_ready: u64,
-    pending: u64,
-    workers: u64,
-    oldest_ms: Option<u64>,
-    age_us: u64,
-    ready_window_us: Option<u64>,
-    limit: u64,
-    held: u64,
-    taken_per_second: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-#[schema(as = WorkerOfARoute)]
-struct Worker {
-    name: String,
-    leases: u64,
-    idle_ms: u64,
-}
-
 /// A text from outside as it may be shown on a terminal.
 fn plain(text: &str) -> String {
     escaped(text.as_bytes())
-}
-
-/// `1 job is ready`, `3 jobs are ready`.
-pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
 }
 
 /// A name, a value and where that comes from, in one line if it fits.
@@ -167,17 +129,11 @@ fn row(name: &str, value: &str, said: &str) -> String {
 
 impl Explanation {
     /// Say what some facts mean to somebody who has `file` at hand and looks at this clock.
-    #[must_use]
     pub fn of(facts: &Facts, file: File, local_time: &LocalTime) -> Self {
         let bucket = facts.levels.first().expect("a chain begins with its bucket");
         let found = what_binds(&Question { facts, file: &file, local_time });
         let (first, others) = found.split_first().expect("something always binds");
         let says = others.iter().rev().chain([first]).map(|said| said.words.clone()).filter(|words| !words.is_empty());
-        let worker = |worker: &crate::store::explain::Worker| Worker {
-            name: worker.name.clone(),
-            leases: worker.leases,
-            idle_ms: worker.idle_ms,
-        };
         Self {
             bucket: bucket.name.clone(),
             binds: first.binding,
@@ -193,23 +149,10 @@ impl Explanation {
             overdue_ms: bucket.late_ms.unwrap_or(0),
             chain: facts.levels.iter().map(|level| Link::of(facts.into(), level, local_time)).collect(),
             limits: limits(facts, local_time),
-            retries: Retries::of(&facts.retries),
-            delayed: Retries::of(&facts.delayed),
-            route: Route {
-                name: facts.route.name.clone(),
-                ready: facts.route.ready,
-                max_ready: facts.route.max_ready,
-                pending: facts.route.pending,
-                workers: facts.route.workers,
-                oldest_ms: facts.route.oldest_ms,
-                age_us: facts.route.age_us,
-                ready_window_us: facts.route.window_us,
-                limit: facts.route.most(),
-                held: facts.route.held,
-                taken_per_second: facts.route.per_second(),
-                to: facts.route.to.clone(),
-            },
-            workers: facts.workers.iter().map(worker).collect(),
+            retries: facts.retries.clone(),
+            delayed: facts.delayed.clone(),
+            route: facts.route.clone(),
+            workers: facts.workers.clone(),
             gates: facts.gates.clone(),
             daemons: facts.daemons,
             file,
@@ -220,13 +163,11 @@ impl Explanation {
     }
 
     /// What binds, in words: the last line is what binds first.
-    #[must_use]
     pub fn says(&self) -> &[String] {
         &self.says
     }
 
     /// For a person at a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut out = chain_text(&self.chain);
         out.push('\n');
@@ -237,15 +178,15 @@ impl Explanation {
             line("due", due.clone());
         }
         if self.retries.waiting > 0 {
-            line("retries", self.retries.text("job waits for another try", "jobs wait for another try"));
+            line("retries", waiting_text(&self.retries, "job waits for another try", "jobs wait for another try"));
         }
         if self.delayed.waiting > 0 {
-            line("delayed", self.delayed.text("job waits for its time", "jobs wait for their time"));
+            line("delayed", waiting_text(&self.delayed, "job waits for its time", "jobs wait for their time"));
         }
-        line("ready", self.route.text());
+        line("ready", route_text(&self.route));
         for worker in self.workers.iter().take(MAX_WORKERS) {
             let idle = say(Duration::from_millis(worker.idle_ms));
-            let leases = count(worker.leases, "lease", "leases");
+            let leases = counted(worker.leases, "lease", "leases");
             line("worker", format!("{}: {leases}, last heard of {idle} ago", plain(&worker.name)));
         }
         if self.workers.is_empty() && self.route.workers > 0 {
@@ -295,7 +236,7 @@ fn due(bucket: &Level, local_time: &LocalTime) -> Option<String> {
 fn limits(facts: &Facts, local_time: &LocalTime) -> Vec<Row> {
     let route = &facts.route;
     let row = |key, value| Row::new(key, value, Origin::of_limit(facts.into(), key), local_time);
-    let window = route.window_us.map_or_else(|| "off".to_owned(), |us| show(Duration::from_micros(us)));
+    let window = route.ready_window_us.map_or_else(|| "off".to_owned(), |us| show(Duration::from_micros(us)));
     let mut rows = vec![row("max_ready", route.max_ready.to_string())];
     if !route.is_own_window {
         rows.push(row("ready_window", window));
@@ -366,7 +307,7 @@ impl Link {
             more.push(format!("due in {}", say(Duration::from_micros(due))));
         }
         if let Some(waiting) = self.waiting {
-            more.push(count(waiting, "waits for a share of it", "wait for a share of it"));
+            more.push(counted(waiting, "waits for a share of it", "wait for a share of it"));
         }
         if let Some(job_rate) = self.policy.iter().find(|value| value.key == "job_rate") {
             more.push(format!("job_rate {}", job_rate.value));
@@ -394,35 +335,24 @@ impl Link {
     }
 }
 
-impl Retries {
-    fn of(facts: &facts::Retries) -> Self {
-        Self { waiting: facts.waiting, ended: facts.ended, next_in_us: facts.next_us }
-    }
-
-    fn text(&self, one: &str, many: &str) -> String {
-        let waiting = count(self.waiting, one, many);
-        match (self.ended, self.next_in_us) {
-            (0, Some(next)) => format!("{waiting}, the first in {}", say(Duration::from_micros(next))),
-            (ended, _) => format!("{waiting}, {ended} of them now"),
-        }
+/// Jobs that wait for a time: `3 jobs wait for another try, the first in 2 s`.
+fn waiting_text(jobs: &Retries, one: &str, many: &str) -> String {
+    let waiting = counted(jobs.waiting, one, many);
+    match (jobs.ended, jobs.next_in_us) {
+        (0, Some(next)) => format!("{waiting}, the first in {}", say(Duration::from_micros(next))),
+        (ended, _) => format!("{waiting}, {ended} of them now"),
     }
 }
 
-impl Route {
-    fn text(&self) -> String {
-        if let Some(to) = &self.to {
-            let jobs = count(self.ready, "job is", "jobs are");
-            return format!(
-                "{jobs} in the list {}, at most {}: route {} forwards to it",
-                plain(to),
-                self.limit,
-                self.name
-            );
-        }
-        let oldest = self.oldest_ms.filter(|_| self.ready > 0);
-        let oldest =
-            oldest.map_or_else(String::new, |ms| format!(", the oldest for {}", say(Duration::from_millis(ms))));
-        let take = self.taken_per_second.map_or_else(String::new, |pace| format!(", they take {}", say_pace(pace)));
-        format!("{} of {} on route {}{oldest}; {} with workers{take}", self.ready, self.limit, self.name, self.pending)
+/// How a route stands: `3 of 100 on route mail, the oldest for 2 s; 4 with workers, they take 98/s`.
+fn route_text(route: &Ready) -> String {
+    let Ready { name, ready, pending, .. } = route;
+    if let Some(to) = &route.to {
+        let (jobs, to) = (counted(*ready, "job is", "jobs are"), plain(to));
+        return format!("{jobs} in the list {to}, at most {}: route {name} forwards to it", route.most());
     }
+    let oldest = route.oldest_ms.filter(|_| *ready > 0);
+    let oldest = oldest.map_or_else(String::new, |ms| format!(", the oldest for {}", say(Duration::from_millis(ms))));
+    let take = route.taken_per_second.map_or_else(String::new, |pace| format!(", they take {}", say_pace(pace)));
+    format!("{ready} of {} on route {name}{oldest}; {pending} with workers{take}", route.most())
 }

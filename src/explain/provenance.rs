@@ -100,26 +100,22 @@ impl Hand {
     }
 
     /// The hand that set a key of a level.
-    #[must_use]
     pub fn of_key(level: &Level, key: &str) -> Option<Self> {
         let of = |set: &SetKey| Self::new(level, &set.pattern, &set.stands);
         level.set.iter().find(|set| set.key == key).map(of)
     }
 
     /// Since when it holds, by the clock on the wall.
-    #[must_use]
     pub fn since(&self, local_time: &LocalTime) -> String {
         local_time.say(self.since_us)
     }
 
     /// When it ends, by the clock on the wall.
-    #[must_use]
     pub fn until(&self, local_time: &LocalTime) -> Option<String> {
         self.until_us.map(|us| local_time.say(us))
     }
 
     /// `by root@web1 12:03 "carrier down"`, with the glob where it is not set for the bucket alone; without its end.
-    #[must_use]
     pub fn say(&self, local_time: &LocalTime) -> String {
         let mut text = String::new();
         if !self.is_own {
@@ -134,7 +130,6 @@ impl Hand {
     }
 
     /// The same with its end.
-    #[must_use]
     pub fn say_all(&self, local_time: &LocalTime) -> String {
         let until = self.until(local_time).map_or_else(String::new, |until| format!(" until {until}"));
         self.say(local_time) + &until
@@ -143,7 +138,6 @@ impl Hand {
 
 impl Origin {
     /// Where the value of a key at a level comes from.
-    #[must_use]
     pub fn of(known: Known<'_>, level: &Level, key: &str) -> Self {
         if level.closed.is_some()
             && ["capacity", "overflow"].contains(&key)
@@ -170,7 +164,6 @@ impl Origin {
     }
 
     /// Where a bound that holds for all buckets comes from.
-    #[must_use]
     pub fn of_limit(known: Known<'_>, key: &str) -> Self {
         match known.source {
             _ if !known.has_record => Self::BuiltIn,
@@ -189,7 +182,6 @@ impl Origin {
     }
 
     /// In words: `web1:/etc/dripd/config.toml:31 [[bucket]] match "sms:*"`, `set by root@web1 12:03 "carrier down" until 12:30`.
-    #[must_use]
     pub fn say(&self, local_time: &LocalTime) -> String {
         match self {
             Self::Set(hand) => format!("set {}", hand.say_all(local_time)),

@@ -89,7 +89,6 @@ impl AccessPolicy {
     }
 
     /// Whether any token is named.
-    #[must_use]
     pub fn has_tokens(&self) -> bool {
         !self.tokens.is_empty()
     }

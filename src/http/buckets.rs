@@ -68,7 +68,7 @@ struct TopRow {
     row: Row,
     /// With `now`, of the first 64: why it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<WhyItWaits>,
+    why: Option<Why>,
     /// Likewise: the name or glob that closes it, or null.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -77,40 +77,6 @@ struct TopRow {
     /// Likewise: how many jobs have left it since somebody looks at it.
     #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
-}
-
-/// A word for why something waits.
-#[derive(Serialize, ToSchema)]
-pub(super) struct WhyItWaits {
-    /// The word: `rate`, `share`, `paused`, …
-    word: String,
-    /// What it is about: a glob, a budget, a route, a key; mostly empty.
-    about: String,
-}
-
-impl WhyItWaits {
-    /// The word for a reason.
-    pub(super) fn of(why: &Why) -> Self {
-        let (word, about) = match why {
-            Why::WrongType(about) => ("wrong-type", about.as_str()),
-            Why::Refused(about) => ("refused", about.as_str()),
-            Why::Paused(about) => ("paused", about.as_str()),
-            Why::PausedAbove(about) => ("paused-above", about.as_str()),
-            Why::Slots(about) => ("slots", about.as_str()),
-            Why::Slow => ("slow", ""),
-            Why::Slowed(about) => ("slowed", about.as_str()),
-            Why::Quota => ("quota", ""),
-            Why::Rate => ("rate", ""),
-            Why::Share(about) => ("share", about.as_str()),
-            Why::Held(about) => ("held", about.as_str()),
-            Why::BackingOff => ("backing-off", ""),
-            Why::Delayed => ("delayed", ""),
-            Why::Due => ("due", ""),
-            Why::Empty => ("empty", ""),
-            Why::Other(word) => (word.as_str(), ""),
-        };
-        Self { word: word.to_owned(), about: about.to_owned() }
-    }
 }
 
 /// How a bucket stands, and why it waits.
@@ -124,8 +90,7 @@ pub(super) struct OneBucket {
 
 impl From<BucketSnapshot> for TopRow {
     fn from(now: BucketSnapshot) -> Self {
-        let why = WhyItWaits::of(&now.why);
-        Self { row: now.row, why: Some(why), closed_by: Some(now.closed_by), left: Some(now.left) }
+        Self { row: now.row, why: Some(now.why), closed_by: Some(now.closed_by), left: Some(now.left) }
     }
 }
 
@@ -149,24 +114,14 @@ pub(super) async fn top(
     };
     let (top, now) = state.query(look).await?;
     let by = by.as_str();
-    Ok(Json(match top {
-        None => {
-            TopBuckets { as_of: None, as_of_us: None, age_ms: None, took_ms: None, by, buckets: 0, rows: Vec::new() }
-        }
-        Some(top) => {
-            let later =
-                top.rows.into_iter().skip(now.len()).map(|row| TopRow { row, why: None, closed_by: None, left: None });
-            TopBuckets {
-                as_of: rfc3339(top.as_of_us / 1_000),
-                as_of_us: Some(top.as_of_us),
-                age_ms: Some(top.age_ms),
-                took_ms: Some(top.took_ms),
-                by,
-                buckets: top.buckets,
-                rows: now.into_iter().map(TopRow::from).chain(later).collect(),
-            }
-        }
-    }))
+    let (as_of_us, age_ms, took_ms, buckets, rows) = match top {
+        None => (None, None, None, 0, Vec::new()),
+        Some(top) => (Some(top.as_of_us), Some(top.age_ms), Some(top.took_ms), top.buckets, top.rows),
+    };
+    let later = rows.into_iter().skip(now.len()).map(|row| TopRow { row, why: None, closed_by: None, left: None });
+    let rows = now.into_iter().map(TopRow::from).chain(later).collect();
+    let as_of = as_of_us.and_then(|us| rfc3339(us / 1_000));
+    Ok(Json(TopBuckets { as_of, as_of_us, age_ms, took_ms, by, buckets, rows }))
 }
 
 /// A bucket: how it stands, and why it waits.

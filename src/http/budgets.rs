@@ -5,7 +5,6 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::buckets::WhyItWaits;
 use super::context::Context;
 use super::problem::Problem;
 use super::resource_path::ResourcePath;
@@ -14,7 +13,7 @@ use crate::model::subject::Subject;
 use crate::operate::explain::explain_budget;
 use crate::operate::moment::rfc3339;
 use crate::store::explain::Slots;
-use crate::store::snapshots::{BudgetSnapshot, MAX_SNAPSHOTS};
+use crate::store::snapshots::{BudgetSnapshot, MAX_SNAPSHOTS, Why};
 use crate::store::top::{By, Top};
 use crate::store::{Partitions, StoreError};
 
@@ -65,7 +64,7 @@ struct BudgetRow {
     /// How much of its rate, its slots or its quota is used, whichever is used most; 1 is all.
     utilization: Option<f64>,
     /// Why it waits.
-    why: WhyItWaits,
+    why: Why,
 }
 
 /// How much of a quota is used.
@@ -92,7 +91,7 @@ impl BudgetRow {
             quota: row.quota.map(|(used, of)| QuotaNow { used, of }),
             per_s: per_s.map(round),
             utilization: row.used(per_s).map(round),
-            why: WhyItWaits::of(&row.why),
+            why: row.why.clone(),
         }
     }
 }

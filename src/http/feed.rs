@@ -15,7 +15,7 @@ use crate::model::subject::Subject;
 use crate::store::change::{Event, EventsAt};
 use crate::store::figures::Figures;
 use crate::store::link::Link;
-use crate::store::status::{Lateness, Lates};
+use crate::store::status::Lateness;
 use crate::store::{Partitions, StoreError};
 
 /// How often it is asked, also while nobody listens: one short call, so that charts begin with what was before.
@@ -67,16 +67,6 @@ struct Second {
     waiting: u64,
 }
 
-/// How many jobs left how late, since the keys were made.
-fn lates(figures: &Figures) -> Lates {
-    figures.counters_of("late:").filter_map(|(quarter, n)| Some((quarter.parse().ok()?, n))).collect()
-}
-
-/// Jobs that did not fit; those that a newer one pushed out too.
-fn rejected(figures: &Figures) -> u64 {
-    figures.counter("rejected") + figures.counter("dropped")
-}
-
 impl Second {
     fn between(before: &Figures, after: &Figures) -> Self {
         let seconds = after.at_us.saturating_sub(before.at_us).max(1) as f64 / 1e6;
@@ -84,8 +74,8 @@ impl Second {
         Self {
             at_ms: after.at_us / 1_000,
             dispatched_per_s: per_s(before.counter("dispatched"), after.counter("dispatched")),
-            rejected_per_s: per_s(rejected(before), rejected(after)),
-            lateness: Lateness::between(&lates(before), &lates(after)),
+            rejected_per_s: per_s(before.rejected(), after.rejected()),
+            lateness: Lateness::between(&before.lates(), &after.lates()),
             waiting: after.buckets_waiting(),
         }
     }
@@ -116,7 +106,7 @@ fn totals_event(second: &Second, now: &Figures) -> Arc<str> {
     let data = json!({
         "at_ms": second.at_ms, "dispatched_per_s": second.dispatched_per_s, "rejected_per_s": second.rejected_per_s,
         "late_p50_us": second.lateness.map(|l| l.p50_us), "late_p99_us": second.lateness.map(|l| l.p99_us),
-        "dispatched": now.counter("dispatched"), "rejected": rejected(now), "waiting": second.waiting, "due": place("due"),
+        "dispatched": now.counter("dispatched"), "rejected": now.rejected(), "waiting": second.waiting, "due": place("due"),
         "share": place("share"), "slots": place("slots"), "held": place("held"), "paused": place("paused"),
         "refused": place("refused"), "retrying": place("retrying"), "delayed": now.count("delayed"), "dead": now.count("dead"), "daemons": now.count("daemons"),
     });

@@ -23,12 +23,12 @@ use crate::config::Config;
 use crate::model::bucket::BucketName;
 use crate::model::glob::{self, Glob};
 use crate::store::StoreError;
-use crate::store::figures::Figures;
+use crate::store::figures::{Figures, RouteFigures};
 use crate::store::routes::RouteStatus;
 use crate::store::snapshots::BudgetSnapshot;
 use crate::store::status::AwayPartition;
 use crate::store::timing::{self, BOUNDS};
-use crate::store::top::{By, KEPT};
+use crate::store::top::{By, KEPT, Row};
 
 /// The type of the text.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -179,8 +179,7 @@ fn acked(figures: &Figures, told: &mut Counters) -> u64 {
 
 /// How late jobs left, from counts in quarters of an octave. The sum is told from those, to within a tenth.
 fn lateness(families: &mut Families, figures: &Figures) {
-    let counts: BTreeMap<u32, u64> =
-        figures.counters_of("late:").filter_map(|(quarter, n)| Some((quarter.parse().ok()?, n))).collect();
+    let counts = figures.lates();
     let end = |quarter: u32| (2_f64.powf(f64::from(quarter + 1) / 4.0) - 1.0).floor() / 1e6; // whole microseconds are counted
     let middle = |quarter: u32| (2_f64.powf((f64::from(quarter) + 0.5) / 4.0) - 1.0) / 1e6;
     let (mut within, mut from) = (Vec::new(), 0);
@@ -207,23 +206,16 @@ fn of_places(families: &mut Families, figures: &Figures) {
     for (place, us) in &figures.overdue_us {
         families.gauge("dripd_overdue_seconds", help, &[("place", place)], *us as f64 / 1e6);
     }
-    let routes = &figures.routes;
-    for route in routes {
-        let help = "Jobs that have left their buckets and that no worker has taken; of a route that forwards, how many its list holds.";
-        families.gauge("dripd_ready_undelivered", help, &[("route", &route.route)], route.undelivered as f64);
-    }
-    for route in routes {
-        let help = "How long the oldest of those has been there.";
-        families.gauge("dripd_ready_oldest_seconds", help, &[("route", &route.route)], route.oldest_ms as f64 / 1e3);
-    }
-    for route in routes {
-        families.gauge(
-            "dripd_in_flight",
-            "Jobs that workers hold.",
-            &[("route", &route.route)],
-            route.in_flight as f64,
-        );
-    }
+    let mut gauge = |name: &str, help: &str, value: fn(&RouteFigures) -> f64| {
+        for route in &figures.routes {
+            families.gauge(name, help, &[("route", &route.route)], value(route));
+        }
+    };
+    let help = "Jobs that have left their buckets and that no worker has taken; of a route that forwards, how many its list holds.";
+    gauge("dripd_ready_undelivered", help, |route| route.undelivered as f64);
+    let help = "How long the oldest of those has been there.";
+    gauge("dripd_ready_oldest_seconds", help, |route| route.oldest_ms as f64 / 1e3);
+    gauge("dripd_in_flight", "Jobs that workers hold.", |route| route.in_flight as f64);
     let count = |name: &str| figures.count(name) as f64;
     families.gauge("dripd_dead_jobs", "Jobs that were given up.", &[], count("dead"));
     families.gauge("dripd_delayed_jobs", "Delayed jobs that wait for their time.", &[], count("delayed"));
@@ -314,28 +306,20 @@ pub(super) async fn buckets(
         top.map(|top| top.rows).unwrap_or_default()
     };
     let mut families = Families::default();
-    let in_seconds = |ms: u64| ms as f64 / 1e3;
-    for row in &rows {
-        families.gauge("dripd_bucket_depth", "Jobs that wait.", &[("bucket", &row.bucket)], row.depth as f64);
-    }
-    for row in &rows {
-        families.gauge("dripd_bucket_capacity", "How many may wait.", &[("bucket", &row.bucket)], row.capacity as f64);
-    }
-    for row in &rows {
-        let rate = row.count as f64 * 1e6 / row.period_us.max(1) as f64;
-        families.gauge("dripd_bucket_rate", "Its rate, in jobs a second.", &[("bucket", &row.bucket)], rate);
-    }
-    for row in &rows {
-        let help = "Until it is empty, if nothing more comes.";
-        families.gauge("dripd_bucket_empty_in_seconds", help, &[("bucket", &row.bucket)], in_seconds(row.empty_in_ms));
-    }
-    for row in &rows {
-        let help = "For how long its next job has been due; 0 where it waits for something else.";
-        families.gauge("dripd_bucket_late_seconds", help, &[("bucket", &row.bucket)], row.late_us as f64 / 1e6);
-    }
-    for row in &rows {
-        let help = "Jobs of it that were rejected in the last 10 to 20 minutes, about.";
-        families.gauge("dripd_bucket_rejected_recently", help, &[("bucket", &row.bucket)], row.rejected as f64);
-    }
+    let mut gauge = |name: &str, help: &str, value: fn(&Row) -> f64| {
+        for row in &rows {
+            families.gauge(name, help, &[("bucket", &row.bucket)], value(row));
+        }
+    };
+    gauge("dripd_bucket_depth", "Jobs that wait.", |row| row.depth as f64);
+    gauge("dripd_bucket_capacity", "How many may wait.", |row| row.capacity as f64);
+    let rate = |row: &Row| row.count as f64 * 1e6 / row.period_us.max(1) as f64;
+    gauge("dripd_bucket_rate", "Its rate, in jobs a second.", rate);
+    let help = "Until it is empty, if nothing more comes.";
+    gauge("dripd_bucket_empty_in_seconds", help, |row| row.empty_in_ms as f64 / 1e3);
+    let help = "For how long its next job has been due; 0 where it waits for something else.";
+    gauge("dripd_bucket_late_seconds", help, |row| row.late_us as f64 / 1e6);
+    let help = "Jobs of it that were rejected in the last 10 to 20 minutes, about.";
+    gauge("dripd_bucket_rejected_recently", help, |row| row.rejected as f64);
     Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
 }

@@ -26,7 +26,6 @@ pub struct Changes {
 
 impl Changes {
     /// A loop over one connection.
-    #[must_use]
     pub fn new(partitions: Partitions, invalidations: Arc<Invalidations>, progress: Arc<Progress>) -> Self {
         Self { partitions, invalidations, progress }
     }

@@ -33,7 +33,6 @@ pub struct Identity {
 
 impl Identity {
     /// This process, started now.
-    #[must_use]
     pub fn of_this_process() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self { id: unique_name(), host: host(), since }
@@ -54,7 +53,6 @@ pub struct HeartbeatLoop {
 
 impl HeartbeatLoop {
     /// A heartbeat over one connection. `tracking`: Redis reports changed queues on it.
-    #[must_use]
     pub fn new(partitions: Partitions, identity: Identity, progress: Arc<Progress>, tracking: bool) -> Self {
         let wake_up = if tracking { WakeUp::Tracking } else { WakeUp::Polling };
         Self { partitions, identity, progress, wake_up, refused: false, peers: BTreeMap::new() }

@@ -121,7 +121,6 @@ impl Progress {
     }
 
     /// A pacer of a partition begins. The steps of the one before it count no more.
-    #[must_use]
     pub fn begins(self: &Arc<Self>, number: u8) -> Steps {
         let mut inner = self.inner();
         inner.begun += 1;
@@ -166,7 +165,6 @@ impl Progress {
     }
 
     /// How many connections served after the first one.
-    #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.inner().sessions.saturating_sub(1)
     }
@@ -183,7 +181,6 @@ impl Progress {
     }
 
     /// Whether the record in force is that of this daemon's configuration.
-    #[must_use]
     pub fn obeys_own_record(&self) -> bool {
         self.inner().obeys_own
     }
@@ -194,7 +191,6 @@ impl Progress {
     }
 
     /// Which daemons serve a partition, by the last heartbeat.
-    #[must_use]
     pub fn alive(&self, number: u8) -> Alive {
         self.inner().alive.get(&number).copied().unwrap_or_default()
     }
@@ -210,19 +206,16 @@ impl Progress {
     }
 
     /// Whether the pacer of a partition leaves the work to another daemon.
-    #[must_use]
     pub fn is_standby(&self, number: u8) -> bool {
         self.inner().standby.contains(&number)
     }
 
     /// A number that changes whenever jobs are rejected, in any partition.
-    #[must_use]
     pub fn rejections(&self) -> u64 {
         self.inner().alive.values().fold(0, |sum, alive| sum.wrapping_add(alive.rejections))
     }
 
     /// Up to where the log told of changes.
-    #[must_use]
     pub fn logged(&self) -> Option<EventsAt> {
         self.inner().logged.clone()
     }
@@ -233,27 +226,23 @@ impl Progress {
     }
 
     /// Whether a pacer should have moved by now and has not.
-    #[must_use]
     pub fn is_stuck(&self) -> bool {
         let now = Instant::now();
         self.inner().pacers.values().any(|pacer| now > pacer.expected_by)
     }
 
     /// How many partitions have a pacer that moves.
-    #[must_use]
     pub fn served(&self) -> usize {
         let now = Instant::now();
         self.inner().pacers.values().filter(|pacer| now <= pacer.expected_by).count()
     }
 
     /// Whether at least one partition is served.
-    #[must_use]
     pub fn is_serving(&self) -> bool {
         self.served() > 0
     }
 
     /// The figures so far; the lateness starts anew for this reader.
-    #[must_use]
     pub fn figures(&self, reader: Reader) -> Figures {
         let mut inner = self.inner();
         let latest = std::mem::take(&mut inner.latest[reader as usize]);

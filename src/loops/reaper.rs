@@ -45,7 +45,6 @@ pub struct Reaper {
 
 impl Reaper {
     /// A reaper over one connection, made now.
-    #[must_use]
     pub fn new(store: Store, wake_queue: Arc<WakeQueue>, progress: Arc<Progress>) -> Self {
         Self { store, wake_queue, progress, since: Instant::now(), warned: None, notes: Notes::default() }
     }

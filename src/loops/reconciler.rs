@@ -68,7 +68,6 @@ impl Seen {
 
 impl Reconciler {
     /// A reconciler of one server. Without `tracking` polling is the only way to find a push.
-    #[must_use]
     pub fn new(primary: Primary, invalidations: Arc<Invalidations>, tracking: bool) -> Self {
         let lost = invalidations.lost.subscribe();
         Self { primary, invalidations, tracking, cursor: 0, seen: Seen::default(), wakes: Vec::new(), lost }

@@ -25,7 +25,6 @@ pub struct SettingsReplicator {
 
 impl SettingsReplicator {
     /// A replicator over one connection.
-    #[must_use]
     pub fn new(partitions: Partitions, progress: Arc<Progress>) -> Self {
         Self { partitions, progress, refused: false }
     }

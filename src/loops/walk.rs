@@ -79,7 +79,6 @@ impl Pace {
 
 impl Walk {
     /// A walk. It connects when this daemon is the oldest.
-    #[must_use]
     pub fn new(address: Address, layout: Layout, invalidations: Arc<Invalidations>, progress: Arc<Progress>) -> Self {
         Self { address, layout, invalidations, progress, pace: Pace { buckets: MAX_PAGE }, refused: false }
     }

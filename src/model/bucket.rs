@@ -45,7 +45,6 @@ impl BucketName {
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

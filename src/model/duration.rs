@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 /// Read `count/period`: `5/s` and `5/1s` are the same. Bounds are the caller's.
-#[must_use]
 pub fn count_per_period(text: &str) -> Option<(u32, Duration)> {
     let (count, period) = text.split_once('/')?;
     let count = whole(count).and_then(|n| u32::try_from(n).ok())?;
@@ -18,7 +17,6 @@ fn whole(text: &str) -> Option<u64> {
 }
 
 /// Read a duration: a whole number and one of `us ms s m h d`.
-#[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
@@ -35,7 +33,6 @@ pub fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Write a duration as [`parse`] reads it, in the largest unit that keeps it whole.
-#[must_use]
 pub fn show(duration: Duration) -> String {
     let us = duration.as_micros();
     let units = [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
@@ -46,7 +43,6 @@ pub fn show(duration: Duration) -> String {
 }
 
 /// Write about how long something takes, in whole units of which there are at least two: `59m` for an hour less a second.
-#[must_use]
 pub fn about(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let units = [("d", 86_400), ("h", 3_600), ("m", 60)];
@@ -55,7 +51,6 @@ pub fn about(duration: Duration) -> String {
 }
 
 /// Write how long something takes, for a sentence: `250 ms`, `3.2 s`, `5 m 20 s`, `3 h 12 m`, `2 d 4 h`.
-#[must_use]
 pub fn say(duration: Duration) -> String {
     let (us, seconds) = (duration.as_micros(), (duration.as_millis() + 500) / 1_000);
     let two = |whole: u128, unit, rest: u128, part| match rest {
@@ -73,7 +68,6 @@ pub fn say(duration: Duration) -> String {
 }
 
 /// Write a duration for people, in its two largest units: `850ms`, `12.5s`, `1h40m`.
-#[must_use]
 pub fn rough(duration: Duration) -> String {
     let (ms, s) = (duration.as_millis(), duration.as_secs());
     match s {
@@ -86,7 +80,6 @@ pub fn rough(duration: Duration) -> String {
 }
 
 /// Write `count/period` as [`count_per_period`] reads it: `5/s`, `30/10m`.
-#[must_use]
 pub fn show_per_period(count: impl std::fmt::Display, period: Duration) -> String {
     let period = show(period);
     let unit = period.strip_prefix('1').filter(|unit| unit.starts_with(|c: char| c.is_ascii_alphabetic()));

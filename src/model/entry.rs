@@ -18,7 +18,6 @@ pub struct BadEntryId(String);
 
 impl EntryId {
     /// The last id before a time.
-    #[must_use]
     pub fn before(ms: u64) -> Self {
         ms.checked_sub(1).map_or(Self { ms: 0, seq: 0 }, |ms| Self { ms, seq: u64::MAX })
     }

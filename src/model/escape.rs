@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 
 /// Whether a character may be shown as it is: it is seen, does not command the terminal, and changes nothing about how others read.
-#[must_use]
 pub fn is_visible(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
@@ -36,14 +35,12 @@ fn escaped_char(c: char) -> String {
 }
 
 /// A character that must keep to its own place: what is not seen is escaped, and marks too.
-#[must_use]
 pub fn alone(c: char) -> String {
     if is_visible(c) && !is_mark(c) { c.to_string() } else { escaped_char(c) }
 }
 
 /// All of some bytes. What is no UTF-8 is shown as `\xff`; control characters, marks that turn the reading direction and others
 /// that cannot be seen as `\n` or `\u{202e}`; and a backslash as two, so that nothing else looks the same.
-#[must_use]
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -62,13 +59,11 @@ pub fn escaped(bytes: &[u8]) -> String {
 }
 
 /// A line as it goes out, whatever it was put together of: what is not seen is escaped, the end of a line too.
-#[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     going_out(text, is_visible)
 }
 
 /// The same of several lines.
-#[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     going_out(text, |c| c == '\n' || is_visible(c))
 }
@@ -82,7 +77,6 @@ fn going_out(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// A name or glob as it is written on a command line; one with characters that nobody sees as bash and zsh read it.
-#[must_use]
 pub fn shell(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '/' | '@' | '+' | ',');
     let piece = |c: char| match c {
@@ -97,7 +91,6 @@ pub fn shell(text: &str) -> String {
 }
 
 /// The beginning of some bytes, about `most` of them, and how many they are where that is not all.
-#[must_use]
 pub fn excerpt(bytes: &[u8], most: usize) -> String {
     if bytes.is_empty() {
         return "(0 bytes)".to_owned();
@@ -113,7 +106,6 @@ pub fn excerpt(bytes: &[u8], most: usize) -> String {
 
 /// A text of JSON in which everything that is not seen stands as an escape of JSON. It says the same. Ends of lines stay: within a text of
 /// JSON there is none.
-#[must_use]
 pub fn escaped_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

@@ -1,23 +1,24 @@
 //! Routes that forward: their jobs go into a list that the workers of another system take from.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use crate::model::route::Route;
+use crate::model::words;
 
 /// What stands for a partition's tag in a key.
 pub const TAG: &str = "{p}";
 
-/// The end of a list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum End {
-    /// Its head.
-    #[default]
-    Left,
-    /// Its tail.
-    Right,
+words! {
+    /// The end of a list.
+    #[derive(Default, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum End {
+        /// Its head.
+        #[default]
+        Left = "left",
+        /// Its tail.
+        Right = "right",
+    }
 }
 
 /// How another system knows that a list is there: a set that names it.
@@ -51,14 +52,5 @@ impl Forward {
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let set = self.register.as_ref().map(|register| register.set.as_str());
         [Some(self.to.as_str()), self.notify.as_deref(), set].into_iter().flatten()
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Left => "left",
-            Self::Right => "right",
-        })
     }
 }

@@ -24,7 +24,6 @@ pub enum Kind<'a> {
 
 impl<'a> Kind<'a> {
     /// Tell the kind of a glob.
-    #[must_use]
     pub fn of(glob: &'a str) -> Self {
         let (plain, is_open) = glob.strip_suffix('*').map_or((glob, false), |plain| (plain, true));
         match (plain.contains(['*', '?', '[', '\\']), is_open) {
@@ -36,13 +35,11 @@ impl<'a> Kind<'a> {
 }
 
 /// Whether a text is read as a glob where a name may stand as well.
-#[must_use]
 pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '\\'])
 }
 
 /// Whether a glob asks for any byte by itself: one that does not means every bucket, or every one of some length.
-#[must_use]
 pub fn has_plain_byte(glob: &str) -> bool {
     Glob::parse(glob).0.iter().any(|token| matches!(token, Token::Byte(_)))
 }
@@ -50,7 +47,6 @@ pub fn has_plain_byte(glob: &str) -> bool {
 /// Of globs of which the first that matches counts: those that are never used, each with the first one that hides it. A glob
 /// is hidden when an earlier one surely means every name that it means: the same text, a plain prefix of it, or, for a name,
 /// a glob that matches it. That two other globs mean the same is not found out.
-#[must_use]
 pub fn hidden(globs: &[&str]) -> Vec<(usize, usize)> {
     let mut earlier = Table::default();
     let mut hidden = Vec::new();
@@ -82,7 +78,6 @@ impl<'a> Table<'a> {
 
     /// The first place whose glob surely means every name that this one means. For a glob that means one name it is the first
     /// place that matches it; that two other globs mean the same is not found out.
-    #[must_use]
     pub fn covering(&self, glob: &str) -> Option<usize> {
         let parsed = Glob::parse(glob);
         let beginning = parsed.plain_beginning();
@@ -145,7 +140,6 @@ pub struct Glob(Vec<Token>);
 
 impl Glob {
     /// Read a glob. Every text is one: a class that is not closed ends with the glob, and a `\` at the very end is itself.
-    #[must_use]
     pub fn parse(glob: &str) -> Self {
         let mut rest = glob.as_bytes();
         let mut tokens = Vec::new();
@@ -172,7 +166,6 @@ impl Glob {
 
     /// Whether a name is meant. One finger on each side and one way back, to the last `*`: at most the product of both
     /// lengths, never more.
-    #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let tokens = &self.0;
         let (mut token, mut at, mut back) = (0, 0, None);
@@ -199,7 +192,6 @@ type Step = (usize, usize);
 
 impl Glob {
     /// How many `*` it has: each of two that stand side by side counts.
-    #[must_use]
     pub fn stars(glob: &str) -> usize {
         let (mut rest, mut stars) = (glob.as_bytes(), 0);
         while let Some((&byte, behind)) = rest.split_first() {
@@ -215,7 +207,6 @@ impl Glob {
     }
 
     /// Whether some name is meant by both. Exact: both are walked at once, over each pair of places at most once.
-    #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
         let width = b.len() + 1;
@@ -275,7 +266,6 @@ fn class(rest: &mut &[u8]) -> Token {
 }
 
 /// The glob that matches a name and nothing else.
-#[must_use]
 pub fn of_name(name: &str) -> String {
     let special = |c: char| matches!(c, '*' | '?' | '[' | '\\');
     name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()

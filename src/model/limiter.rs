@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
 use crate::model::duration::{show, show_per_period};
+use crate::model::words;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -18,49 +19,26 @@ pub(crate) const MAX_COUNT: u32 = 1_000_000;
 /// The longest time for which a throttle's burst may stand: redis-cell's 64 bits of nanoseconds do not reach much further.
 const LONGEST_BURST: Duration = Duration::from_secs(200 * 366 * 86_400);
 
-/// Which recipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// At most so many in each window; up to twice as many around an edge.
-    FixedWindow,
-    /// At most so many in every window of that length, exactly.
-    SlidingWindow,
-    /// Two weighted fixed windows: nearly the sliding one, in constant memory.
-    SlidingCounter,
-    /// A capacity at once, and so many a period in the long run.
-    TokenBucket,
-    /// The same, seen from the other side.
-    LeakyMeter,
-    /// redis-cell's `CL.THROTTLE`, with its own rounding.
-    Throttle,
+words! {
+    /// Which recipe.
+    pub enum Kind {
+        /// At most so many in each window; up to twice as many around an edge.
+        FixedWindow = "fixed-window",
+        /// At most so many in every window of that length, exactly.
+        SlidingWindow = "sliding-window",
+        /// Two weighted fixed windows: nearly the sliding one, in constant memory.
+        SlidingCounter = "sliding-counter",
+        /// A capacity at once, and so many a period in the long run.
+        TokenBucket = "token-bucket",
+        /// The same, seen from the other side.
+        LeakyMeter = "leaky-meter",
+        /// redis-cell's `CL.THROTTLE`, with its own rounding.
+        Throttle = "throttle",
+    }
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::FixedWindow,
-        Self::SlidingWindow,
-        Self::SlidingCounter,
-        Self::TokenBucket,
-        Self::LeakyMeter,
-        Self::Throttle,
-    ];
-
-    /// As in configurations and on the command line.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FixedWindow => "fixed-window",
-            Self::SlidingWindow => "sliding-window",
-            Self::SlidingCounter => "sliding-counter",
-            Self::TokenBucket => "token-bucket",
-            Self::LeakyMeter => "leaky-meter",
-            Self::Throttle => "throttle",
-        }
-    }
-
     /// What its size beside the count is called: how many may pass at once. `None`: the count is the limit.
-    #[must_use]
     pub fn size_name(self) -> Option<&'static str> {
         match self {
             Self::FixedWindow | Self::SlidingWindow | Self::SlidingCounter => None,
@@ -70,20 +48,17 @@ impl Kind {
     }
 
     /// The bounds of that size.
-    #[must_use]
     pub fn sizes(self) -> std::ops::RangeInclusive<u32> {
         // With a burst of n, redis-cell lets n + 1 pass at once.
         if self == Self::Throttle { 0..=MAX_COUNT - 1 } else { 1..=MAX_COUNT }
     }
 
     /// The bounds of the limit, or of the count where there is a size.
-    #[must_use]
     pub fn counts(self) -> std::ops::RangeInclusive<u32> {
         1..=if self == Self::SlidingWindow { 10_000 } else { MAX_COUNT }
     }
 
     /// The largest quantity of one call.
-    #[must_use]
     pub fn most_at_once(self) -> u32 {
         *self.counts().end()
     }
@@ -94,22 +69,14 @@ impl Kind {
     }
 
     /// Whether a period is within bounds.
-    #[must_use]
     pub fn takes(self, period: Duration) -> bool {
         let whole = period.as_nanos().is_multiple_of(self.unit().as_nanos());
         whole && (self.unit()..=366 * DAY).contains(&period)
     }
 
     /// What a period looks like, for error messages.
-    #[must_use]
     pub fn period_hint(self) -> &'static str {
         if self == Self::Throttle { "whole seconds, 1s to 366d" } else { "whole milliseconds, 1ms to 366d" }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -118,7 +85,7 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let names = Self::ALL.map(Self::as_str).join(", ");
-        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| format!("write one of {names}"))
+        Self::parse(text).ok_or_else(|| format!("write one of {names}"))
     }
 }
 
@@ -203,13 +170,11 @@ impl Limiter {
     }
 
     /// Which recipe.
-    #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// What its function takes after the key and before a quantity.
-    #[must_use]
     pub fn parameters(&self) -> Vec<String> {
         let period = (self.period.as_nanos() / self.kind.unit().as_nanos()).to_string();
         let (count, size) = (self.count.to_string(), self.size.to_string());
@@ -217,7 +182,6 @@ impl Limiter {
     }
 
     /// What its function takes after a quantity.
-    #[must_use]
     pub fn option(&self) -> Option<&'static str> {
         self.aligned.then_some("ALIGNED")
     }

@@ -1,6 +1,7 @@
 //! The words of dripd, as types that cannot be wrong: parsed, printed and bounded here. No I/O, no clock.
 
 pub mod bucket;
+pub mod counted;
 pub mod duration;
 pub mod entry;
 pub mod escape;
@@ -17,3 +18,6 @@ pub mod ready_window;
 pub mod route;
 pub mod source;
 pub mod subject;
+mod words;
+
+pub(crate) use words::words;

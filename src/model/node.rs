@@ -78,7 +78,6 @@ pub struct Budget {
 
 impl Budget {
     /// Whether it bounds anything.
-    #[must_use]
     pub fn limits_something(&self) -> bool {
         self.rate.is_some()
             || self.node.job_rate.is_some()

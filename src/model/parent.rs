@@ -52,20 +52,17 @@ impl Parent {
     }
 
     /// As it is written.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
     /// The largest n of its `{n}`; 0: it is a name.
-    #[must_use]
     pub fn highest(&self) -> usize {
         let star = |part: &Part| if let Part::Star(n) = part { *n } else { 0 };
         self.parts.iter().map(star).max().unwrap_or(0)
     }
 
     /// The glob of all names that it may come to, when each `{n}` may be anything.
-    #[must_use]
     pub fn glob(&self) -> String {
         let part = |part: &Part| match part {
             Part::Plain(plain) => of_name(plain),

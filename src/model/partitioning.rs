@@ -31,13 +31,11 @@ impl Default for Partitioning {
 
 impl Partitioning {
     /// Whether it is one partition, whose keys carry no tag.
-    #[must_use]
     pub fn is_single(&self) -> bool {
         self.partitions == 1
     }
 
     /// What of a name decides where it lives.
-    #[must_use]
     pub fn tag<'a>(&self, name: &'a str) -> &'a str {
         let end = match self.by {
             0 => None,
@@ -47,7 +45,6 @@ impl Partitioning {
     }
 
     /// The number of the partition in which a name lives.
-    #[must_use]
     pub fn number_of(&self, name: &str) -> u8 {
         let number = slot(self.tag(name).as_bytes()) % u16::from(self.partitions);
         u8::try_from(number).expect("less than 64")
@@ -64,13 +61,11 @@ impl fmt::Display for Partitioning {
 }
 
 /// The key slot of a tag.
-#[must_use]
 pub fn slot(tag: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag) % SLOTS
 }
 
 /// The key slot of a key: of what stands in its first braces, or, where nothing does, of all of it.
-#[must_use]
 pub fn key_slot(key: &[u8]) -> u16 {
     let open = key.iter().position(|byte| *byte == b'{').map(|at| &key[at + 1..]);
     let tag = open.and_then(|rest| Some(&rest[..rest.iter().position(|byte| *byte == b'}')?]));
@@ -78,7 +73,6 @@ pub fn key_slot(key: &[u8]) -> u16 {
 }
 
 /// Numbers of partitions as people write them: `0-3, 7`.
-#[must_use]
 pub fn ranges(numbers: &[u8]) -> String {
     let mut ranges: Vec<(u8, u8)> = Vec::new();
     for number in numbers {

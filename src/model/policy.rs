@@ -17,15 +17,18 @@ use crate::model::partitioning::Partitioning;
 use crate::model::rate::Rate;
 use crate::model::ready_window::ReadyWindow;
 use crate::model::route::Route;
+use crate::model::words;
 
-/// What happens to a job that comes to a full bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Overflow {
-    /// The new job is rejected.
-    Reject,
-    /// The new job goes in and the oldest waiting one is dropped.
-    DropOldest,
+words! {
+    /// What happens to a job that comes to a full bucket.
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Overflow {
+        /// The new job is rejected.
+        Reject = "reject",
+        /// The new job goes in and the oldest waiting one is dropped.
+        DropOldest = "drop-oldest",
+    }
 }
 
 /// What applies to a bucket.
@@ -87,7 +90,6 @@ impl Default for Policy {
 
 impl Policy {
     /// The longest `catch_up` at a rate: one interval, and at least 1 s.
-    #[must_use]
     pub fn longest_catch_up(rate: Rate) -> Duration {
         (rate.period() / rate.count()).max(Duration::from_secs(1))
     }
@@ -201,19 +203,16 @@ pub struct Record {
 
 impl Record {
     /// The entry of a route that forwards; none where its jobs go to a ready stream.
-    #[must_use]
     pub fn forward(&self, route: &Route) -> Option<&Forward> {
         self.routes.iter().find(|forward| forward.name == *route)
     }
 
     /// The ready window of a route.
-    #[must_use]
     pub fn ready_window(&self, route: &Route) -> ReadyWindow {
         self.ready_windows.get(route).copied().unwrap_or(self.limits.ready_window)
     }
 
     /// Whether any bucket gives up jobs that wait for too long.
-    #[must_use]
     pub fn has_ttl(&self) -> bool {
         self.defaults.ttl.is_some() || self.buckets.iter().any(|entry| entry.policy.ttl.is_some())
     }
@@ -221,7 +220,6 @@ impl Record {
     /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
     /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
     /// What nobody uses stands in neither, so that such a record is the one of earlier versions.
-    #[must_use]
     pub fn to_json(&self) -> String {
         let mut record = serde_json::to_value(self).expect("a record holds only numbers and text");
         let defaults = record["defaults"].clone();

@@ -46,7 +46,6 @@ impl Quota {
     }
 
     /// Whether two are counted in the same windows.
-    #[must_use]
     pub fn has_windows_of(self, other: Self) -> bool {
         (self.period, self.offset_minutes) == (other.period, other.offset_minutes)
     }

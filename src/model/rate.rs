@@ -37,7 +37,6 @@ impl Rate {
     }
 
     /// The rate of so many jobs in a period; `None` where it is out of bounds.
-    #[must_use]
     pub fn new(count: u32, period: Duration) -> Option<Self> {
         let in_bounds = (1..=MAX_COUNT).contains(&count)
             && (Duration::from_millis(1)..=366 * DAY).contains(&period)
@@ -46,19 +45,16 @@ impl Rate {
     }
 
     /// Jobs in a period.
-    #[must_use]
     pub fn count(self) -> u32 {
         self.count
     }
 
     /// The length of a period.
-    #[must_use]
     pub fn period(self) -> Duration {
         self.period
     }
 
     /// Jobs a second.
-    #[must_use]
     pub fn per_second(self) -> f64 {
         f64::from(self.count) / self.period.as_secs_f64()
     }

@@ -20,7 +20,6 @@ impl ReadyWindow {
     pub const OFF: Self = Self(None);
 
     /// Read one: 1 ms to 1 h, or `off`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text == "off" {
             return Some(Self::OFF);
@@ -30,13 +29,11 @@ impl ReadyWindow {
     }
 
     /// How long it is; none: it is off.
-    #[must_use]
     pub fn duration(self) -> Option<Duration> {
         self.0
     }
 
     /// Whether it is the one that holds where none is written.
-    #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }

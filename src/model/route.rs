@@ -22,13 +22,11 @@ impl Route {
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Whether this is the route called `default`.
-    #[must_use]
     pub fn is_default(&self) -> bool {
         &*self.0 == "default"
     }

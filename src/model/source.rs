@@ -36,7 +36,6 @@ pub struct Part {
 
 impl Part {
     /// Whether this section says what holds for a key.
-    #[must_use]
     pub fn names(&self, key: &str) -> bool {
         self.keys.iter().any(|named| named == key)
     }

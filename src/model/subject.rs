@@ -14,26 +14,22 @@ pub struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     /// Read one as it is stored.
-    #[must_use]
     pub fn of_stored(stored: &'a str) -> Self {
         let inside = stored.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         Self { is_budget: inside.is_some(), pattern: inside.unwrap_or(stored) }
     }
 
     /// As it is stored.
-    #[must_use]
     pub fn stored(&self) -> String {
         if self.is_budget { format!("{{{}}}", self.pattern) } else { self.pattern.to_owned() }
     }
 
     /// The word for its kind.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         if self.is_budget { "budget" } else { "bucket" }
     }
 
     /// With the pattern in quotes, for the middle of a sentence.
-    #[must_use]
     pub fn quoted(&self) -> String {
         if self.is_budget { format!("budget {:?}", self.pattern) } else { format!("{:?}", self.pattern) }
     }

@@ -99,7 +99,6 @@ impl Changed {
     }
 
     /// The name or the glob, and whether budgets are meant.
-    #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         Subject { is_budget: self.budget, pattern: &self.pattern }
     }

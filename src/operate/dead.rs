@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
 use super::dead_filter::DeadFilter;
+use crate::model::counted::counted;
 use crate::model::entry::EntryId;
 use crate::store::change::Author;
-use crate::store::dead::{Act, Changed, Command, Filter, Letter};
+use crate::store::dead::{Act, Changed, Command, CountedBucket, Filter, Letter};
 use crate::store::link::OfStore;
 use crate::store::{Partitions, Store, StoreError};
 
@@ -46,7 +46,7 @@ pub struct Found {
     /// Others.
     pub malformed: u64,
     /// How many of each bucket, and the time in which it lets one out.
-    pub buckets: HashMap<String, Backlog>,
+    pub buckets: HashMap<String, CountedBucket>,
     /// The letters by partition.
     parts: Vec<Part>,
 }
@@ -59,20 +59,8 @@ struct Part {
     most: Option<u64>,
 }
 
-/// The letters of a bucket, and its rate.
-#[derive(Debug)]
-pub struct Backlog {
-    /// How many letters.
-    pub letters: u64,
-    /// Jobs in a period.
-    pub count: u32,
-    /// The length of a period.
-    pub period: Duration,
-}
-
 impl Found {
     /// How many of them would be changed: what is malformed cannot go back.
-    #[must_use]
     pub fn affected(&self, act: Act) -> u64 {
         match act {
             Act::Retry => self.letters,
@@ -83,15 +71,6 @@ impl Found {
     /// The last entry that was looked at; `None` where nothing was found.
     fn up_to(&self) -> Option<EntryId> {
         self.parts.iter().filter_map(|part| part.filter.upto).max()
-    }
-}
-
-impl Backlog {
-    /// For how long the bucket will be busy with them.
-    #[must_use]
-    pub fn busy(&self) -> Duration {
-        let seconds = self.period.as_secs_f64() * self.letters as f64 / f64::from(self.count);
-        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
@@ -257,8 +236,8 @@ impl DeadRequest {
             found.malformed += part.malformed;
             for one in part.buckets {
                 found.letters += one.letters;
-                let fresh = Backlog { letters: 0, count: one.count, period: one.period };
-                found.buckets.entry(one.bucket).or_insert(fresh).letters += one.letters;
+                let more = one.letters;
+                found.buckets.entry(one.bucket.clone()).and_modify(|known| known.letters += more).or_insert(one);
             }
             let is_enough = limit.is_some_and(|limit| found.affected(act) >= limit);
             at.upto = Some(part.upto);
@@ -275,7 +254,7 @@ impl DeadRequest {
     /// As any call.
     pub async fn counted(&self, store: &mut Partitions, found: &Found) -> Result<DeadCounted, StoreError> {
         let (matched, left) = (found.affected(self.act), store.dead_length().await?);
-        let busy = |(name, backlog): (&String, &Backlog)| {
+        let busy = |(name, backlog): (&String, &CountedBucket)| {
             (name.clone(), Busy { letters: backlog.letters, busy_ms: backlog.busy().as_millis() as u64 })
         };
         Ok(DeadCounted {
@@ -300,7 +279,7 @@ impl DeadRequest {
             changed.malformed = found.malformed;
         } else {
             let author = Author { by: by.to_owned(), user: store.whoami().await };
-            let before = format!("{}{}", count_letters(matched), self.filter.describe());
+            let before = format!("{}{}", counted(matched, "dead letter", "dead letters"), self.filter.describe());
             for part in &found.parts {
                 let mut command =
                     Command::new(self.act, part.filter.clone(), part.most, author.clone(), before.clone());
@@ -332,12 +311,11 @@ async fn change_part(store: &mut Store, command: &mut Command, changed: &mut Dea
 
 impl DeadChanged {
     /// The outcome for people.
-    #[must_use]
     pub fn describe(&self) -> String {
         let mut line = match (self.matched, self.put_back, self.dropped) {
             (0, ..) => "nothing to do".to_owned(),
-            (_, Some(done), _) => format!("{} put back", count_letters(done)),
-            (_, None, done) => format!("{} dropped", count_letters(done.unwrap_or_default())),
+            (_, Some(done), _) => format!("{} put back", counted(done, "dead letter", "dead letters")),
+            (_, None, done) => format!("{} dropped", counted(done.unwrap_or_default(), "dead letter", "dead letters")),
         };
         if self.gone > 0 {
             line += &format!(", {} had gone by then", self.gone);
@@ -345,23 +323,21 @@ impl DeadChanged {
         if self.malformed > 0 {
             line += &format!(", {} malformed left alone (`dripd dead drop` deletes them)", self.malformed);
         }
-        format!("{line}; {} in all now", count_letters(self.left))
+        format!("{line}; {} in all now", counted(self.left, "dead letter", "dead letters"))
     }
-}
-
-/// `1 dead letter`, `2 dead letters`.
-#[must_use]
-pub fn count_letters(n: u64) -> String {
-    if n == 1 { "1 dead letter".to_owned() } else { format!("{n} dead letters") }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn however_many_letters_there_are_it_is_said_for_how_long_they_last() {
-        let busy = |letters, count, secs| Backlog { letters, count, period: Duration::from_secs(secs) }.busy();
+        let busy = |letters, count, secs| {
+            CountedBucket { bucket: String::new(), letters, count, period: Duration::from_secs(secs) }.busy()
+        };
         assert_eq!(busy(30, 10, 1), Duration::from_secs(3));
         assert_eq!(
             (busy(u64::MAX, 1, 31_622_400), busy(1, 0, 1), busy(0, 0, 0)),

@@ -117,7 +117,6 @@ async fn bucket_of(store: &mut Partitions, filter: &Filter, known_as: &str) -> R
 }
 
 /// The identity of the job of a letter, by which it is known outside of its stream.
-#[must_use]
 pub fn known_as(letter: &Letter) -> Option<String> {
     let bucket = BucketName::parse(letter.field("bucket")?).ok()?;
     let id: Id = std::str::from_utf8(letter.field("id")?).ok().filter(|id| !id.is_empty())?.parse().ok()?;

@@ -65,7 +65,6 @@ pub struct OtherField {
 
 impl DeadLetter {
     /// A letter for programs: text where it is UTF-8, else base64.
-    #[must_use]
     pub fn of(letter: &Letter) -> Self {
         let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
         let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));

@@ -69,14 +69,12 @@ fn is_closed(verdict: &Verdict, quantity: u32) -> bool {
 }
 
 /// Why a call that is refused will never pass.
-#[must_use]
 pub fn never_passes(verdict: &Verdict, quantity: u32) -> String {
     format!("{quantity} at once can never pass: the limit is {}; ask for less, or in parts", verdict.limit)
 }
 
 impl LimiterVerdict {
     /// The verdict on a call of this quantity.
-    #[must_use]
     pub fn of(verdict: &Verdict, quantity: u32) -> Self {
         let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         Self {
@@ -90,7 +88,6 @@ impl LimiterVerdict {
 }
 
 /// A verdict for people.
-#[must_use]
 pub fn describe(verdict: &Verdict, quantity: u32) -> String {
     let (left, limit) = (verdict.remaining, verdict.limit);
     let again = match (verdict.retry_after, verdict.reset_after) {

@@ -18,7 +18,6 @@ pub enum Moment {
 
 impl Moment {
     /// Milliseconds since the epoch, where it is `now_ms` now.
-    #[must_use]
     pub fn ms(self, now_ms: u64) -> u64 {
         match self {
             Self::At(ms) => ms,
@@ -38,14 +37,12 @@ impl FromStr for Moment {
 }
 
 /// Milliseconds since the epoch as RFC 3339 in UTC; nothing where no calendar reaches.
-#[must_use]
 pub fn rfc3339(ms: u64) -> Option<String> {
     let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
     Some(format!("{time:.3}"))
 }
 
 /// Microseconds since the epoch, as text, in RFC 3339 to the second; the text itself where it is none.
-#[must_use]
 pub fn of_micros(text: &str) -> String {
     let seconds = text.parse::<u64>().ok().and_then(|us| i64::try_from(us / 1_000_000).ok());
     let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());

@@ -64,7 +64,6 @@ impl Paces {
     }
 
     /// Jobs in a second; `None`: it is too early to say.
-    #[must_use]
     pub fn per_second(&self, name: &str, rate: (u64, u64)) -> Option<f64> {
         let looks = self.0.get(name)?;
         let (from, before) = looks.kept.front()?;

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::change::{ChangeError, apply, draft};
 use super::changed::Changed;
 use super::target::Target;
+use crate::model::counted::counted;
 use crate::model::escape::shell;
 use crate::model::subject::Subject;
 use crate::store::acl::Role;
@@ -49,19 +50,16 @@ pub struct ResumeRequest {
 
 impl Direction {
     /// The command that stops, and its key among the settings.
-    #[must_use]
     pub fn stop_command(self) -> &'static str {
         if self == Self::Out { "pause" } else { "close" }
     }
 
     /// The command that ends it.
-    #[must_use]
     pub fn resume_command(self) -> &'static str {
         if self == Self::Out { "resume" } else { "open" }
     }
 
     /// The state of a bucket that is stopped.
-    #[must_use]
     pub fn state(self) -> &'static str {
         if self == Self::Out { "paused" } else { "closed" }
     }
@@ -129,25 +127,21 @@ impl fmt::Display for PauseReport {
         write!(f, "{subject}: {}", self.direction.state())?;
         if let Some(buckets) = self.buckets_met {
             let below = if subject.is_budget { " below" } else { "" };
-            write!(f, "; {}{below} with work now", plural(buckets, "bucket"))?;
+            write!(f, "; {}{below} with work now", counted(buckets, "bucket", "buckets"))?;
         }
         match &self.jobs_out {
             None => Ok(()),
             Some(Ok(Out { ready: 0, with_workers: 0 })) => f.write_str("; none of their jobs is out"),
             Some(Ok(Out { ready, with_workers })) => {
                 let out = ready + with_workers;
-                let (jobs, verb) = (plural(out, "job"), if out == 1 { "is" } else { "are" });
-                write!(f, "; {jobs} {verb} out already and not called back: {ready} ready, {with_workers} with workers")
+                let jobs = counted(out, "job is", "jobs are");
+                write!(f, "; {jobs} out already and not called back: {ready} ready, {with_workers} with workers")
             }
             Some(Err(why)) => {
                 write!(f, "; how many of their jobs are out is not known: {}", why.in_words(Role::Operator))
             }
         }
     }
-}
-
-fn plural(n: u64, word: &str) -> String {
-    if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
 impl ResumeRequest {

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::model::bucket::BucketName;
+use crate::model::counted::counted;
 use crate::model::escape::escaped;
 use crate::store::change::Author;
 use crate::store::purge::{Purged, What};
@@ -52,33 +53,21 @@ impl PurgeRequest {
     }
 
     /// The outcome for people.
-    #[must_use]
     pub fn describe(&self, gone: &Purged) -> String {
         let name = escaped(self.bucket.as_str().as_bytes());
         let What::Queue { retries, delayed } = self.what else {
             return format!("{}: {} delayed jobs dropped", self.bucket, gone.delayed);
         };
-        let and_retries = if retries { format!(" and {}", count_retries(gone.retries)) } else { String::new() };
+        let and_retries =
+            if retries { format!(" and {}", counted(gone.retries, "retry", "retries")) } else { String::new() };
         let and_delayed = if delayed { format!(", {} delayed", gone.delayed) } else { String::new() };
         let cut = match gone.cut {
             0 => String::new(),
-            n => format!("; {} had come over its capacity and are counted as rejected", count_jobs(n)),
+            n => format!("; {} had come over its capacity and are counted as rejected", counted(n, "job", "jobs")),
         };
-        let (jobs, left) = (count_jobs(gone.jobs), count_retries(gone.retries_left));
+        let (jobs, left) = (counted(gone.jobs, "job", "jobs"), counted(gone.retries_left, "retry", "retries"));
         format!("{name}: {jobs}{and_retries} thrown away{and_delayed}, 0 jobs and {left} left{cut}")
     }
-}
-
-/// `1 job`, `2 jobs`.
-#[must_use]
-pub fn count_jobs(n: u64) -> String {
-    if n == 1 { "1 job".to_owned() } else { format!("{n} jobs") }
-}
-
-/// `1 retry`, `2 retries`.
-#[must_use]
-pub fn count_retries(n: u64) -> String {
-    if n == 1 { "1 retry".to_owned() } else { format!("{n} retries") }
 }
 
 #[cfg(test)]

@@ -54,7 +54,6 @@ impl SetRequest {
     }
 
     /// The outcome for people, a line a key.
-    #[must_use]
     pub fn describe(&self, changed: &Changed) -> Vec<String> {
         let given = self.values.iter().map(|one| (one.key.as_str(), one.text.as_str())).collect();
         changed.describe(&given, self.lasts.is_some())
@@ -78,7 +77,6 @@ impl UnsetRequest {
     }
 
     /// The outcome for people, a line a key.
-    #[must_use]
     pub fn describe(&self, changed: &Changed) -> Vec<String> {
         changed.describe(&BTreeMap::new(), false)
     }

@@ -72,7 +72,6 @@ impl From<Row<'_>> for SetValue {
 }
 
 /// Whether a stored name or glob, of buckets or of budgets, is one that `only` matches.
-#[must_use]
 pub fn is_matched(only: Option<&Glob>, stored: &str) -> bool {
     only.is_none_or(|only| only.matches(Subject::of_stored(stored).pattern.as_bytes()))
 }

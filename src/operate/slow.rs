@@ -41,7 +41,6 @@ pub struct Slowed {
 
 impl SlowRequest {
     /// The bucket or budget that is slowed down in the end.
-    #[must_use]
     pub fn slowed(&self) -> Subject<'_> {
         match &self.within {
             Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
@@ -74,7 +73,6 @@ impl SlowRequest {
     }
 
     /// The outcome for people: a slow-down is only ever extended, and lasts no longer than its policy allows.
-    #[must_use]
     pub fn describe(&self, slowed: &Slowed) -> String {
         let subject = self.slowed();
         let Some(lasts) = self.lasts else { return format!("{subject}: slowed down no more") };

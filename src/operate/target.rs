@@ -14,7 +14,6 @@ pub struct Target {
 
 impl Target {
     /// One bucket or budget.
-    #[must_use]
     pub fn named(is_budget: bool, name: &BucketName) -> Self {
         Self { is_budget, pattern: name.as_str().to_owned(), is_glob: false }
     }
@@ -32,19 +31,16 @@ impl Target {
     }
 
     /// Whether it is a glob.
-    #[must_use]
     pub fn is_glob(&self) -> bool {
         self.is_glob
     }
 
     /// Whether it is a glob without a plain byte, which means every bucket or every budget.
-    #[must_use]
     pub fn is_everything(&self) -> bool {
         !has_plain_byte(&self.pattern)
     }
 
     /// The name or the glob, and whether budgets are meant.
-    #[must_use]
     pub fn subject(&self) -> Subject<'_> {
         Subject { is_budget: self.is_budget, pattern: &self.pattern }
     }

@@ -71,7 +71,6 @@ impl Store {
     }
 
     /// A store on this connection for the keys of another partition.
-    #[must_use]
     pub fn at(&self, partition: Partition) -> Self {
         Self::with_access(self.access.clone(), Arc::new(partition), self.topology.clone())
     }

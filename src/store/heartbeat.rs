@@ -96,13 +96,12 @@ impl Store {
     /// Say that a daemon is alive. It counts for 15 seconds.
     pub async fn send_heartbeat(&mut self, id: &str, heartbeat: &Heartbeat) -> Result<Alive, StoreError> {
         let json = serde_json::to_string(heartbeat).expect("a heartbeat is text and numbers");
-        let args = [b"".as_slice(), id.as_bytes(), json.as_bytes()];
-        self.call_function("drip__beat", &[self.keys().daemons()], &args).await?.decode_with(alive)
+        self.call_function("drip__beat", &[self.keys().daemons()], ("", id, json)).await?.decode_with(alive)
     }
 
     /// The daemons that are alive, and when each told so.
     pub async fn peers(&mut self) -> Result<Vec<Peer>, StoreError> {
-        let reply = self.call_read_only("drip__daemons", &[self.keys().daemons()], &[b""]).await?;
+        let reply = self.call_read_only("drip__daemons", &[self.keys().daemons()], "").await?;
         let now = Instant::now();
         let one = |(Text(id), Text(json), age_ms): Said| {
             let heartbeat: Option<Heartbeat> = serde_json::from_str(&json).ok();
@@ -158,7 +157,7 @@ impl Store {
 
     /// Say that a daemon stops.
     pub async fn withdraw_heartbeat(&mut self, id: &str) -> Result<(), StoreError> {
-        self.call_function("drip__beat", &[self.keys().daemons()], &[b"", id.as_bytes(), b""]).await.map(drop)
+        self.call_function("drip__beat", &[self.keys().daemons()], ("", id, "")).await.map(drop)
     }
 }
 

@@ -34,7 +34,7 @@ impl Store {
         &mut self,
         name: &'static str,
         keys: &[impl ToRedisArgs],
-        args: &[&[u8]],
+        args: impl ToRedisArgs,
     ) -> Result<Reply, StoreError> {
         self.call_function_with("FCALL", name, keys, args).await
     }
@@ -44,7 +44,7 @@ impl Store {
         &mut self,
         name: &'static str,
         keys: &[impl ToRedisArgs],
-        args: &[&[u8]],
+        args: impl ToRedisArgs,
     ) -> Result<Reply, StoreError> {
         self.call_function_with("FCALL_RO", name, keys, args).await
     }
@@ -54,7 +54,7 @@ impl Store {
         command: &str,
         name: &'static str,
         keys: &[impl ToRedisArgs],
-        args: &[&[u8]],
+        args: impl ToRedisArgs,
     ) -> Result<Reply, StoreError> {
         let mut command = redis::cmd(command);
         command.arg(name).arg(keys.len()).arg(keys).arg(args);

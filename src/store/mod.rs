@@ -18,7 +18,7 @@
 //!
 //! A lost connection is never mended by a [`Store`]: whoever owns the loops drops it and connects anew.
 
-#![allow(clippy::missing_errors_doc, clippy::must_use_candidate)] // any call may fail as StoreError says
+#![allow(clippy::missing_errors_doc)] // any call may fail as StoreError says
 
 mod client;
 mod connection;

@@ -1,9 +1,11 @@
-//! Decoding of replies. The redis crate reads a reply as a tuple, and a function turns the tuple into a type with names. Serde reads the
-//! texts that are JSON. A reply that does not fit is an error that shows it.
+//! Decoding of replies. The redis crate reads a reply as a tuple, and a function turns the tuple into a type with names; where the fields of
+//! that stand in the order of the tuple, `named` does. Serde reads the texts that are JSON. A reply that does not fit is an error that shows it.
 
 use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::connection::StoreError;
 
@@ -35,6 +37,11 @@ impl Reply {
         let reply: String = format!("{:?}", self.value).chars().take(200).collect();
         StoreError::Reply { call: self.call, reply }
     }
+}
+
+/// Values that a function replies one after the other, by the names of the fields, which stand in the same order.
+pub(super) fn named<T: DeserializeOwned>(values: impl Serialize) -> Option<T> {
+    serde_json::from_value(serde_json::to_value(values).ok()?).ok()
 }
 
 /// A wait as the functions reply it: −1 stands for none.

@@ -272,7 +272,6 @@ impl WakeQueue {
     }
 
     /// Up to `most` names, for a call that is made now; [`Self::complete`] must follow.
-    #[must_use]
     pub fn take(&self, most: usize) -> Vec<Arc<str>> {
         let mut names = self.names();
         let taken = names.take(most);

@@ -139,7 +139,6 @@ impl BuiltInRedis {
     }
 
     /// The address of the server.
-    #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
     }

@@ -16,6 +16,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::config::variable;
+
 /// How long a daemon may take to answer: a change spreads over many buckets.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -206,10 +208,6 @@ async fn ask(path: &Path, reload: &Reload) -> io::Result<Answer> {
     Ok(serde_json::from_str(&answer)?)
 }
 
-fn from_environment(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
 /// A directory in which sockets may be.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
@@ -245,11 +243,11 @@ fn candidate_directories() -> Vec<Place> {
     let uid = rustix::process::getuid();
     let given = |path| Place { path, is_own: false };
     let own = |path| Place { path, is_own: true };
-    let mut places: Vec<Place> = from_environment("RUNTIME_DIRECTORY").map(given).into_iter().collect();
+    let mut places: Vec<Place> = variable("RUNTIME_DIRECTORY").map(|dir| given(dir.into())).into_iter().collect();
     if uid.is_root() {
         places.push(given(PathBuf::from("/run/dripd")));
     }
-    places.extend(from_environment("XDG_RUNTIME_DIR").map(|dir| own(dir.join("dripd"))));
+    places.extend(variable("XDG_RUNTIME_DIR").map(|dir| own(Path::new(&dir).join("dripd"))));
     places.push(own(std::env::temp_dir().join(format!("dripd-{}", uid.as_raw()))));
     places.dedup_by(|a, b| a.path == b.path);
     places

@@ -5,13 +5,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// The name of this machine.
-#[must_use]
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// A name that nothing else has, in this process or another one. Containers may share both the host's name and the process id.
-#[must_use]
 pub fn unique_name() -> String {
     format!("{}-{}-{:08x}", host(), std::process::id(), fastrand::u32(..))
 }
@@ -44,7 +42,6 @@ impl std::fmt::Display for User {
 }
 
 /// Every daemon that the process table shows, by process.
-#[must_use]
 pub fn daemons() -> Vec<Running> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -54,13 +51,11 @@ pub fn daemons() -> Vec<Running> {
 }
 
 /// Whether a daemon is run by the user who asks.
-#[must_use]
 pub fn is_mine(daemon: &Running) -> bool {
     daemon.user.uid == rustix::process::getuid().as_raw()
 }
 
 /// Whether this user sees the processes of others: a machine may hide them.
-#[must_use]
 pub fn are_all_seen() -> bool {
     Path::new("/proc/1/comm").exists()
 }

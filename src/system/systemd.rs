@@ -45,7 +45,6 @@ pub fn watchdog() {
 }
 
 /// How often systemd wants [`watchdog`], if it does.
-#[must_use]
 pub fn watchdog_every() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 3)
 }

@@ -43,11 +43,6 @@ struct Shared {
     stop: CancellationToken,
 }
 
-/// A connection for reads.
-struct Reader {
-    store: Store,
-}
-
 /// A read that came back, or a partition that was looked for.
 struct Done {
     number: u8,
@@ -55,7 +50,7 @@ struct Done {
     slots: usize,
     entries: Vec<Entry>,
     /// The connection. None: it was lost, or could not be made.
-    reader: Option<Reader>,
+    reader: Option<Store>,
     /// How long to wait before the partition is looked for again. None: it can be read.
     pause: Option<Duration>,
 }
@@ -65,7 +60,7 @@ pub(super) struct Fetcher {
     shared: Arc<Shared>,
     /// Partitions in which no read is under way, the one that waited longest first.
     waiting: VecDeque<u8>,
-    spare: Vec<Reader>,
+    spare: Vec<Store>,
     under_way: FuturesUnordered<BoxFuture<'static, Done>>,
     /// How many slots are reserved for the reads under way.
     reserved: usize,
@@ -136,11 +131,10 @@ impl Fetcher {
     }
 
     /// A connection that is not in use and leads to the server of a partition.
-    fn spare_for(&mut self, number: u8) -> Option<Reader> {
+    fn spare_for(&mut self, number: u8) -> Option<Store> {
         let partition = self.shared.layout.partition(number);
-        let at = self.spare.iter().position(|reader| reader.store.leads_to(&self.shared.address, &partition))?;
-        let store = self.spare.swap_remove(at).store.at(partition);
-        Some(Reader { store })
+        let at = self.spare.iter().position(|reader| reader.leads_to(&self.shared.address, &partition))?;
+        Some(self.spare.swap_remove(at).at(partition))
     }
 
     /// Look for a partition, after a while. The search takes no slot from partitions that can be read.
@@ -163,7 +157,7 @@ impl Fetcher {
     }
 }
 
-async fn read(shared: Arc<Shared>, reader: Option<Reader>, number: u8, slots: usize, block: Option<Duration>) -> Done {
+async fn read(shared: Arc<Shared>, reader: Option<Store>, number: u8, slots: usize, block: Option<Duration>) -> Done {
     match shared.take(reader, number, slots, block).await {
         Ok((entries, reader)) => Done { number, slots, entries, reader: Some(reader), pause: None },
         Err(why) => {
@@ -195,29 +189,27 @@ async fn look_for(shared: Arc<Shared>, number: u8, pause: Duration) -> Done {
 }
 
 impl Shared {
-    async fn connect(&self, number: u8) -> Result<Reader, StoreError> {
-        let partition = self.layout.partition(number);
-        let store = Store::connect_blocking(&self.address, &partition, self.block).await?;
-        Ok(Reader { store })
+    async fn connect(&self, number: u8) -> Result<Store, StoreError> {
+        Store::connect_blocking(&self.address, &self.layout.partition(number), self.block).await
     }
 
-    async fn open_route(&self, mut reader: Reader) -> Result<Reader, StoreError> {
-        reader.store.open_route(&self.route).await?;
+    async fn open_route(&self, mut reader: Store) -> Result<Store, StoreError> {
+        reader.open_route(&self.route).await?;
         Ok(reader)
     }
 
     async fn take(
         &self,
-        reader: Option<Reader>,
+        reader: Option<Store>,
         number: u8,
         most: usize,
         block: Option<Duration>,
-    ) -> Result<(Vec<Entry>, Reader), StoreError> {
+    ) -> Result<(Vec<Entry>, Store), StoreError> {
         let mut reader = match reader {
             Some(reader) => reader,
             None => self.connect(number).await?,
         };
-        let taken = reader.store.take(&self.route, &self.name, most, block).await?;
+        let taken = reader.take(&self.route, &self.name, most, block).await?;
         Ok((taken, reader))
     }
 }

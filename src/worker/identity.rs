@@ -9,7 +9,6 @@ const DIGEST_CHARS: usize = 8;
 
 /// `<id>-<h>`, h the first 16 hex digits of the SHA-256 of the bucket's name: the ids of entries are unique in one stream
 /// only, and whoever gets jobs of several streams must be able to tell them apart.
-#[must_use]
 pub fn identity(id: &str, bucket: &BucketName) -> String {
     let digest = digest(&SHA256, bucket.as_str().as_bytes());
     digest.as_ref()[..DIGEST_CHARS].iter().fold(format!("{id}-"), |text, byte| text + &format!("{byte:02x}"))

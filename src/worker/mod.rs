@@ -125,7 +125,6 @@ pub struct Worker {
 
 impl Worker {
     /// A worker with `slots` jobs at a time at most.
-    #[must_use]
     pub fn new(address: Address, layout: Layout, route: Route, slots: usize, runner: Runner) -> Self {
         let link = Arc::new(Link::new(address.clone(), layout.clone()));
         let partitions = (0..layout.partitioning().partitions).collect();
@@ -134,13 +133,11 @@ impl Worker {
     }
 
     /// Let what the other side asks for slow down the budget of this name above a job's bucket, not the bucket alone.
-    #[must_use]
     pub fn slowing(self, budget: Option<BucketName>) -> Self {
         Self { slows: budget, ..self }
     }
 
     /// Read these partitions only.
-    #[must_use]
     pub fn from(self, partitions: Option<RangeInclusive<u8>>) -> Self {
         let partitions = partitions.map_or(self.partitions, Iterator::collect);
         Self { partitions, ..self }

@@ -22,7 +22,6 @@ pub struct Print {
 
 impl Print {
     /// Print until nobody reads any more: then `closed` is cancelled, and the job in hand is given back.
-    #[must_use]
     pub fn new(closed: CancellationToken) -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         Self { out: Arc::new(Mutex::new(tokio::io::stdout())), closed, is_terminal }

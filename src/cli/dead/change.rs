@@ -8,11 +8,12 @@ use super::super::change::{by, confirm};
 use super::super::{Exit, Failure, connect, say, say_err, say_json};
 use crate::cli::args::whole;
 use crate::config::Config;
+use crate::model::counted::counted;
 use crate::model::duration::{about, show_per_period};
 use crate::model::escape::escaped;
-use crate::operate::dead::{Backlog, DeadRequest, Found, Interrupted, Obstacle, count_letters};
+use crate::operate::dead::{DeadRequest, Found, Interrupted, Obstacle};
 use crate::operate::dead_filter::DeadFilter;
-use crate::store::dead::Act;
+use crate::store::dead::{Act, CountedBucket};
 
 /// Of how many buckets it is said for how long they will be busy.
 const BUCKETS_SHOWN: usize = 10;
@@ -39,7 +40,7 @@ impl Change {
         let request = DeadRequest { act, filter: self.filter, limit: self.limit, up_to: None };
         let found = request.count(&mut store).await?;
         if found.affected(act) > 0 {
-            let letters = count_letters(found.affected(act));
+            let letters = counted(found.affected(act), "dead letter", "dead letters");
             say_before(act, &found, &letters);
             let question = match act {
                 Act::Retry => format!("Put {letters} back?"),
@@ -51,7 +52,7 @@ impl Change {
             }
         }
         let mut changed = request.run(&mut store, &found, &by()).await.map_err(|Interrupted { why, done }| {
-            let done = count_letters(done);
+            let done = counted(done, "dead letter", "dead letters");
             Failure::from(why).adding(&format!("; {done} were done by then: run it again for the rest"))
         })?;
         let obstacle = changed.why.take(); // the failure below tells it
@@ -66,7 +67,7 @@ impl Change {
             say_err("dripd dead: no daemon runs, so nothing leaves a bucket: start one with `dripd run`");
         }
         let Some(Obstacle { key, why }) = obstacle else { return Ok(Exit::Done) };
-        let kept = count_letters(changed.kept);
+        let kept = counted(changed.kept, "dead letter", "dead letters");
         Err(Failure::new(Exit::Failed, format!("{kept} could not be put back: {}: {why}", escaped(key.as_bytes()))))
     }
 }
@@ -77,9 +78,9 @@ fn say_before(act: Act, found: &Found, count: &str) {
         let malformed = if found.malformed > 0 { format!(", {} malformed,", found.malformed) } else { String::new() };
         return say_err(&format!("{count}{malformed} would be deleted, and their jobs with them"));
     }
-    let of = if found.buckets.len() == 1 { "1 bucket".to_owned() } else { format!("{} buckets", found.buckets.len()) };
+    let of = counted(found.buckets.len() as u64, "bucket", "buckets");
     say_err(&format!("{count} of {of} would go back, ahead of what waits there:"));
-    let mut buckets: Vec<(&String, &Backlog)> = found.buckets.iter().collect();
+    let mut buckets: Vec<(&String, &CountedBucket)> = found.buckets.iter().collect();
     buckets.sort_by_key(|(name, one)| (std::cmp::Reverse(one.busy()), *name));
     for (name, one) in buckets.iter().take(BUCKETS_SHOWN) {
         let rate = show_per_period(one.count, one.period);
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_bucket_is_busy_for_an_interval_a_letter() {
-        let busy = |letters, count, period| roughly(Backlog { letters, count, period }.busy());
+        let busy =
+            |letters, count, period| roughly(CountedBucket { bucket: String::new(), letters, count, period }.busy());
         assert_eq!(busy(50, 10, Duration::from_secs(1)), "5s");
         assert_eq!(busy(3_000, 1, Duration::from_secs(1)), "50m");
         assert_eq!(busy(1, 50_000_000, Duration::from_secs(50)), "less than 1s");

@@ -1,6 +1,6 @@
 //! Notes of the commands that change something at run time, and of those that tell what a change would do.
 
-use super::{BAD_CONFIG, DONE, FAILED, NO_REDIS, NONE, Notes, USAGE};
+use super::{NONE, Notes};
 
 pub(super) const NOTES: &[Notes] = &[
     Notes {
@@ -12,19 +12,13 @@ pub(super) const NOTES: &[Notes] = &[
             ("Many, for an hour", "dripd set 'sms:*' rate=1/s capacity=50 --for 1h --reason 'slow carrier'"),
             ("A budget", "dripd set twilio rate=1000/m --budget"),
         ],
-        exits: &[DONE, FAILED, (2, "wrong keys or values, or the command line is wrong"), NO_REDIS, BAD_CONFIG],
+        exits: &[(2, "wrong keys or values, or the command line is wrong")],
         ..NONE
     },
     Notes {
         name: "unset",
         examples: &[("Everything that was set", "dripd unset sms:acme"), ("One key", "dripd unset 'sms:*' rate")],
-        exits: &[
-            (0, "done, also when nothing was set"),
-            FAILED,
-            (2, "wrong keys, or the command line is wrong"),
-            NO_REDIS,
-            BAD_CONFIG,
-        ],
+        exits: &[(0, "done, also when nothing was set"), (2, "wrong keys, or the command line is wrong")],
         ..NONE
     },
     Notes {
@@ -35,20 +29,13 @@ pub(super) const NOTES: &[Notes] = &[
             ("For ten minutes", "dripd pause 'sms:*' --for 10m"),
             ("All that is below a budget", "dripd pause twilio --budget"),
         ],
-        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
     Notes {
         name: "resume",
         about: "It takes away exactly what was paused under that name or glob.",
         examples: &[("Let it go on", "dripd resume sms:acme")],
-        exits: &[
-            DONE,
-            (1, "nothing was paused under it, or something else still stops the bucket"),
-            USAGE,
-            NO_REDIS,
-            BAD_CONFIG,
-        ],
+        exits: &[(1, "nothing was paused under it, or something else still stops the bucket")],
         ..NONE
     },
     Notes {
@@ -62,7 +49,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("The same, by the name of the budget", "dripd slow twilio 30s --budget"),
             ("Go on now, at the full rate", "dripd slow sms:acme clear"),
         ],
-        exits: &[DONE, (1, "failed, or there is no such budget"), USAGE, NO_REDIS, BAD_CONFIG],
+        exits: &[(1, "failed, or there is no such budget")],
         ..NONE
     },
     Notes {
@@ -72,20 +59,13 @@ pub(super) const NOTES: &[Notes] = &[
             ("Until `open`", "dripd close sms:acme --reason 'contract ended'"),
             ("For ten minutes", "dripd close 'sms:*' --for 10m"),
         ],
-        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
     Notes {
         name: "open",
         about: "It takes away exactly what was closed under that name or glob.",
         examples: &[("Take jobs again", "dripd open 'sms:*'")],
-        exits: &[
-            DONE,
-            (1, "nothing was closed under it, or something else still closes the bucket"),
-            USAGE,
-            NO_REDIS,
-            BAD_CONFIG,
-        ],
+        exits: &[(1, "nothing was closed under it, or something else still closes the bucket")],
         ..NONE
     },
     Notes {
@@ -95,7 +75,6 @@ pub(super) const NOTES: &[Notes] = &[
             ("Those of some buckets", "dripd settings 'sms:*'"),
             ("As entries for the file, to put before the others there", "dripd settings --toml"),
         ],
-        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
     Notes {
@@ -106,7 +85,6 @@ pub(super) const NOTES: &[Notes] = &[
             ("Why does this one wait?", "dripd explain sms:acme"),
             ("For a script", "dripd explain sms:acme --json | jq -r .binds"),
         ],
-        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
     Notes {
@@ -117,7 +95,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("A push of 500 jobs", "dripd what-if sms:acme --push 500"),
             ("Both, for a script", "dripd what-if sms:acme rate=5/s --push 500 --json"),
         ],
-        exits: &[DONE, FAILED, (2, "wrong keys or values, or the command line is wrong"), NO_REDIS, BAD_CONFIG],
+        exits: &[(2, "wrong keys or values, or the command line is wrong")],
         ..NONE
     },
 ];

@@ -1,6 +1,6 @@
 //! Notes of the commands that handle jobs.
 
-use super::{BAD_CONFIG, DONE, FAILED, NO_REDIS, NONE, Notes, USAGE};
+use super::{NONE, Notes};
 
 pub(super) const NOTES: &[Notes] = &[
     Notes {
@@ -24,10 +24,7 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[
             (0, "all jobs were accepted"),
             (1, "failed, lines were skipped, or the outcome of a call is not known"),
-            USAGE,
-            NO_REDIS,
             (75, "some jobs were rejected: try again later"),
-            BAD_CONFIG,
             (130, "interrupted; it says what was accepted and where to go on"),
         ],
         ..NONE
@@ -39,13 +36,12 @@ pub(super) const NOTES: &[Notes] = &[
             ("Whether it still waits", "dripd job find acme order-7"),
             ("Take it back", "dripd job cancel acme order-7"),
         ],
-        exits: &[DONE, FAILED, USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
     Notes {
         name: "job find",
         examples: &[("As JSON", "dripd job find acme order-7 --json")],
-        exits: &[(0, "it waits, or has left"), (1, "failed, or nothing is known of it"), USAGE, NO_REDIS, BAD_CONFIG],
+        exits: &[(0, "it waits, or has left"), (1, "failed, or nothing is known of it")],
         ..NONE
     },
     Notes {
@@ -54,13 +50,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("One job", "dripd job cancel acme order-7"),
             ("All that wait for their time", "dripd job cancel acme --delayed"),
         ],
-        exits: &[
-            (0, "cancelled"),
-            (1, "failed, or it has left, or nothing is known of it"),
-            USAGE,
-            NO_REDIS,
-            BAD_CONFIG,
-        ],
+        exits: &[(0, "cancelled"), (1, "failed, or it has left, or nothing is known of it")],
         ..NONE
     },
     Notes {
@@ -76,10 +66,6 @@ pub(super) const NOTES: &[Notes] = &[
         ],
         exits: &[
             (0, "stopped by TERM or INT; what was not finished is given back"),
-            (1, "failed"),
-            USAGE,
-            NO_REDIS,
-            BAD_CONFIG,
             (130, "a second TERM or INT ended it at once"),
         ],
         ..NONE
@@ -91,7 +77,6 @@ pub(super) const NOTES: &[Notes] = &[
             ("One bucket", "dripd status acme"),
             ("For a script", "dripd status --json | jq .daemons"),
         ],
-        exits: &[(0, "done"), (1, "failed"), USAGE, NO_REDIS, BAD_CONFIG],
         ..NONE
     },
     Notes {
@@ -107,10 +92,7 @@ pub(super) const NOTES: &[Notes] = &[
         ],
         exits: &[
             (0, "ended by q, Esc or Ctrl-C"),
-            (1, "failed"),
             (2, "the command line is wrong, or there is no terminal to draw on"),
-            NO_REDIS,
-            BAD_CONFIG,
             (130, "ended by TERM, INT or HUP"),
         ],
         more: &[(
@@ -130,6 +112,7 @@ pub(super) const NOTES: &[Notes] = &[
                 ("?", "the keys"),
             ],
         )],
+        ..NONE
     },
     Notes {
         name: "limit",
@@ -138,14 +121,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("Wait until it is allowed", "dripd limit token-bucket api 10/s --capacity 50 --wait"),
             ("Only look", "dripd limit fixed-window mails 100/d --aligned --quantity 0 --json"),
         ],
-        exits: &[
-            (0, "allowed"),
-            (1, "failed, or more at once than can ever pass"),
-            USAGE,
-            NO_REDIS,
-            (75, "refused: try again later"),
-            BAD_CONFIG,
-        ],
+        exits: &[(0, "allowed"), (1, "failed, or more at once than can ever pass"), (75, "refused: try again later")],
         ..NONE
     },
     Notes {
@@ -156,7 +132,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("Ask first, naming the count", "dripd purge acme"),
             ("In a script, with the jobs that wait for another try", "dripd purge acme --retries --yes"),
         ],
-        exits: &[(0, "done, or nothing was there"), NOT_DONE, NOBODY_TO_ASK, NO_REDIS, BAD_CONFIG],
+        exits: &[(0, "done, or nothing was there"), NOT_DONE, NOBODY_TO_ASK],
         ..NONE
     },
     Notes {
@@ -166,7 +142,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("Another try for all that failed for one reason", "dripd dead retry --reason 'HTTP 5*'"),
             ("Drop what is older than a week, in a script", "dripd dead drop --before 7d --yes"),
         ],
-        exits: &[DONE, NOT_DONE, USAGE, NO_REDIS, BAD_CONFIG],
+        exits: &[NOT_DONE],
         ..NONE
     },
     Notes {
@@ -178,7 +154,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("The oldest of some buckets", "dripd dead list --bucket 'sms:*' --limit 20"),
             ("All of them, for a script", "dripd dead list --limit 1000000 --json | jq -r .reason"),
         ],
-        exits: &[(0, "shown, also where there is none"), FAILED, USAGE, NO_REDIS, BAD_CONFIG],
+        exits: &[(0, "shown, also where there is none")],
         ..NONE
     },
     Notes {
@@ -192,8 +168,6 @@ pub(super) const NOTES: &[Notes] = &[
             (0, "done, also where there is none"),
             (1, "failed, not confirmed, or some could not be put back"),
             NOBODY_TO_ASK,
-            NO_REDIS,
-            BAD_CONFIG,
         ],
         ..NONE
     },
@@ -201,7 +175,7 @@ pub(super) const NOTES: &[Notes] = &[
         name: "dead drop",
         about: TWICE,
         examples: &[("What died more than a month ago", "dripd dead drop --before 30d")],
-        exits: &[(0, "done, also where there is none"), NOT_DONE, NOBODY_TO_ASK, NO_REDIS, BAD_CONFIG],
+        exits: &[(0, "done, also where there is none"), NOT_DONE, NOBODY_TO_ASK],
         ..NONE
     },
 ];

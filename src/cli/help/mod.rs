@@ -5,6 +5,8 @@ mod control;
 mod jobs;
 mod system;
 
+use std::collections::BTreeMap;
+
 /// The notes of one command.
 pub(super) struct Notes {
     /// The command, as it is written after `dripd`; the program itself is `dripd`.
@@ -13,8 +15,10 @@ pub(super) struct Notes {
     pub(super) about: &'static str,
     /// What for, and the command lines.
     pub(super) examples: &'static [(&'static str, &'static str)],
-    /// Exit codes and what they mean here.
-    pub(super) exits: &'static [(u8, &'static str)],
+    /// Exit codes that mean something else here than in [`USUAL`], or are not among those.
+    exits: &'static [(u8, &'static str)],
+    /// Usual exit codes that it never has.
+    without: &'static [u8],
     /// What only the man page has: headings, and under each terms and what they mean.
     pub(super) more: &'static [(&'static str, &'static [(&'static str, &'static str)])],
 }
@@ -32,6 +36,12 @@ impl Notes {
         text
     }
 
+    /// Exit codes and what they mean here, in order.
+    pub(super) fn exits(&self) -> BTreeMap<u8, &'static str> {
+        let usual = USUAL.iter().filter(|(code, _)| !self.without.contains(code));
+        usual.chain(self.exits).copied().collect()
+    }
+
     /// Examples and exit codes.
     pub(super) fn ending(&self) -> String {
         let mut text = "Examples:\n".to_owned();
@@ -40,18 +50,21 @@ impl Notes {
             lines.lines().for_each(|line| text += &format!("      {line}\n"));
         }
         text += "\nExit codes:\n";
-        for (code, meaning) in self.exits {
+        for (code, meaning) in self.exits() {
             text += &format!("  {code:<4} {meaning}\n");
         }
         text
     }
 }
 
-const DONE: (u8, &str) = (0, "done");
-const FAILED: (u8, &str) = (1, "failed");
-const USAGE: (u8, &str) = (2, "the command line is wrong");
-const NO_REDIS: (u8, &str) = (69, "Redis cannot be used: away, password refused, too old, a wrong key");
-const BAD_CONFIG: (u8, &str) = (78, "the configuration is bad; every problem is named");
+/// The exit codes of most commands.
+const USUAL: [(u8, &str); 5] = [
+    (0, "done"),
+    (1, "failed"),
+    (2, "the command line is wrong"),
+    (69, "Redis cannot be used: away, password refused, too old, a wrong key"),
+    (78, "the configuration is bad; every problem is named"),
+];
 
 /// What an entry leaves out.
-const NONE: Notes = Notes { name: "", about: "", examples: &[], exits: &[], more: &[] };
+const NONE: Notes = Notes { name: "", about: "", examples: &[], exits: &[], without: &[], more: &[] };

@@ -1,6 +1,6 @@
 //! Notes of the program itself, of the daemon, and of what surrounds it.
 
-use super::{BAD_CONFIG, NO_REDIS, NONE, Notes, USAGE};
+use super::{NONE, Notes};
 
 pub(super) const NOTES: &[Notes] = &[
     Notes {
@@ -11,12 +11,8 @@ pub(super) const NOTES: &[Notes] = &[
             ("Help for one command, with examples", "dripd push --help"),
         ],
         exits: &[
-            (0, "done"),
             (1, "failed; also: the outcome of a push is not known"),
-            USAGE,
-            NO_REDIS,
             (75, "rejected: try again later"),
-            BAD_CONFIG,
             (130, "interrupted"),
         ],
         more: &[
@@ -57,9 +53,7 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[
             (0, "stopped by TERM or INT"),
             (1, "the system does not give what a daemon needs"),
-            USAGE,
             (69, "Redis could not be used once within 30 s of the start"),
-            BAD_CONFIG,
             (130, "a second TERM or INT ended it at once"),
         ],
         more: &[(
@@ -82,7 +76,6 @@ pub(super) const NOTES: &[Notes] = &[
         exits: &[
             (0, "the new configuration is live"),
             (1, "no daemon reads it, or it is not live yet"),
-            USAGE,
             (69, "Redis is away, or partition 0: it will be live when that is back"),
             (78, "it is bad: every problem is named, and the old one stays"),
         ],
@@ -94,13 +87,15 @@ pub(super) const NOTES: &[Notes] = &[
             ("The configuration that every command finds here", "dripd check"),
             ("Another file", "dripd check new.toml && mv new.toml config.toml && dripd reload"),
         ],
-        exits: &[(0, "it is good"), USAGE, BAD_CONFIG],
+        exits: &[(0, "it is good")],
+        without: &[1, 69],
         ..NONE
     },
     Notes {
         name: "functions",
         examples: &[("Load the library by hand", "dripd functions | redis-cli -x FUNCTION LOAD REPLACE")],
-        exits: &[(0, "printed"), (1, "it could not be written"), USAGE],
+        exits: &[(0, "printed"), (1, "it could not be written")],
+        without: &[69, 78],
         ..NONE
     },
     Notes {
@@ -120,7 +115,8 @@ pub(super) const NOTES: &[Notes] = &[
                  dripd acl producer --user billing | sed \"s/>PASSWORD/#$hash/\" | redis-cli",
             ),
         ],
-        exits: &[(0, "printed"), (1, "it could not be written"), USAGE, BAD_CONFIG],
+        exits: &[(0, "printed"), (1, "it could not be written")],
+        without: &[69],
         ..NONE
     },
     Notes {
@@ -134,7 +130,8 @@ pub(super) const NOTES: &[Notes] = &[
             ("A plain push", "redis-cli LPUSH \"$(dripd partition --key acme)\" '{\"to\":1}'"),
             ("The key slot of each partition, to deal slots out evenly", "dripd partition --slots"),
         ],
-        exits: &[(0, "printed"), USAGE, BAD_CONFIG],
+        exits: &[(0, "printed")],
+        without: &[1, 69],
         ..NONE
     },
     Notes {
@@ -144,13 +141,15 @@ pub(super) const NOTES: &[Notes] = &[
             ("zsh, in a directory of $fpath", "dripd completions zsh > ~/.zfunc/_dripd"),
             ("fish", "dripd completions fish > ~/.config/fish/completions/dripd.fish"),
         ],
-        exits: &[(0, "printed"), (1, "it could not be written"), USAGE],
+        exits: &[(0, "printed"), (1, "it could not be written")],
+        without: &[69, 78],
         ..NONE
     },
     Notes {
         name: "man",
         examples: &[("Read a page without installing it", "dripd man /tmp/man && man /tmp/man/dripd-push.1")],
-        exits: &[(0, "written"), (1, "they could not be written"), USAGE],
+        exits: &[(0, "written"), (1, "they could not be written")],
+        without: &[69, 78],
         ..NONE
     },
     Notes {
@@ -163,6 +162,7 @@ pub(super) const NOTES: &[Notes] = &[
             ("Budgets: three accounts share a provider", "dripd demo tree"),
         ],
         exits: DEMO_EXITS,
+        without: &[78],
         ..NONE
     },
     Notes {
@@ -171,6 +171,7 @@ pub(super) const NOTES: &[Notes] = &[
                 provider answers 429. It takes 15 seconds and starts a Redis and a daemon of its own, which end with it.",
         examples: &[("Watch it", "dripd demo tree"), ("As plain lines", "dripd demo tree | cat")],
         exits: DEMO_EXITS,
+        without: &[78],
         ..NONE
     },
 ];
@@ -179,7 +180,6 @@ pub(super) const NOTES: &[Notes] = &[
 const DEMO_EXITS: &[(u8, &str)] = &[
     (0, "all promises were kept"),
     (1, "one was broken"),
-    USAGE,
     (69, "there is no Redis to run"),
     (130, "interrupted (Ctrl-C)"),
 ];

@@ -12,6 +12,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::{Exit, Failure};
+use crate::config::variable;
 use crate::model::escape::escaped_json;
 use crate::store::acl::Role;
 
@@ -106,6 +107,7 @@ impl std::io::Write for Escaped {
 
 /// Colours are for a terminal that shows them and a person who wants them (no-color.org).
 fn wants_color() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    std::io::stderr().is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    std::io::stderr().is_terminal()
+        && variable("NO_COLOR").is_none()
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

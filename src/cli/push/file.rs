@@ -12,6 +12,7 @@ use super::refused::Refused;
 use super::{Order, connect_or_stop};
 use crate::cli::{Exit, Failure, say_err};
 use crate::config::Config;
+use crate::model::counted::counted;
 use crate::store::StoreError;
 use crate::system::signals::Signals;
 
@@ -63,8 +64,7 @@ fn go_on(feeder: &Feeder, lines: &Lines, first: u64) -> String {
     let (line, accepted) = feeder.undecided(lines.number().max(first));
     let after = match accepted {
         0 => String::new(),
-        1 => "; 1 line after it is accepted already".to_owned(),
-        n => format!("; {n} lines after it are accepted already"),
+        n => format!("; {} accepted already", counted(n, "line after it is", "lines after it are")),
     };
     format!("; go on with --from-line {line}{after}")
 }

@@ -9,6 +9,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::table::{colored, short};
 use super::view::View;
 use crate::cli::columns;
+use crate::model::counted::counted;
 use crate::model::duration::rough;
 use crate::store::top::By;
 
@@ -95,8 +96,7 @@ impl View {
         let mut parts = vec![plain(format!("out {}", pace(out)))];
         parts.push(match figures.count("daemons") {
             0 => alarm("NO DAEMON RUNS".to_owned()),
-            1 => plain("1 daemon".to_owned()),
-            n => plain(format!("{n} daemons")),
+            n => plain(counted(n, "daemon", "daemons")),
         });
         let behind =
             self.routes.iter().filter(|route| route.held > 0 && route.is_behind()).max_by_key(|route| route.age_us);

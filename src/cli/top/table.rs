@@ -14,7 +14,7 @@ use crate::cli::screen::has_colors;
 use crate::model::duration::{rough, show_per_period};
 use crate::model::subject::Subject;
 use crate::operate::pace::A_SECOND;
-use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Why};
+use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Cause};
 use crate::store::top::By;
 
 /// The parts of a cell that can be filled from the left.
@@ -225,7 +225,7 @@ impl View {
             Column::Empty if row.depth == 0 => "-".to_owned(),
             Column::Empty => match self.paces.per_second(name, rate) {
                 // What others take of a budget, and of slots, only the pace itself tells.
-                Some(pace) if pace > 0.0 && matches!(bucket.why, Why::Share(_) | Why::Slots(_)) => {
+                Some(pace) if pace > 0.0 && matches!(bucket.why.cause(), Ok(Cause::Share | Cause::Slots)) => {
                     rough(Duration::try_from_secs_f64(row.depth as f64 / pace).unwrap_or(Duration::MAX))
                 }
                 _ => ms(row.empty_in_ms),

@@ -9,7 +9,7 @@ use crate::model::subject::Subject;
 use crate::operate::pace::{A_SECOND, Paces};
 use crate::store::figures::Figures;
 use crate::store::routes::RouteStatus;
-use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Why};
+use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Cause, Why};
 use crate::store::top::{By, Place, Row, Top};
 
 /// The name under which the pace of everything is kept: none can be the name of a bucket.
@@ -154,9 +154,8 @@ impl View {
         match news {
             News::Figures(figures, routes) => {
                 self.routes = routes;
-                let rejected = figures.counter("rejected") + figures.counter("dropped");
                 self.paces.note(ALL, figures.at_us, figures.counter("dispatched"), A_SECOND);
-                self.paces.note(REJECTED, figures.at_us, rejected, A_SECOND);
+                self.paces.note(REJECTED, figures.at_us, figures.rejected(), A_SECOND);
                 self.paces.forget(figures.at_us);
                 self.figures = Some(figures);
             }
@@ -322,7 +321,7 @@ impl View {
         } else {
             self.bucket(name).map(|bucket| bucket.why)
         };
-        matches!(why, Some(Why::Paused(_)))
+        why.is_some_and(|why| why.cause() == Ok(Cause::Paused))
     }
 
     /// Jobs a second that leave all buckets, and that are rejected.
@@ -349,14 +348,15 @@ impl View {
 
 /// What the walk knows of why a bucket waits.
 fn why_of(row: &Row) -> Why {
-    match row.place {
-        Place::Due if row.due_in_us > 0 => Why::Rate,
-        Place::Due => Why::Due,
-        Place::Share => Why::Share(String::new()),
-        Place::Full => Why::Slots(String::new()),
-        Place::Held => Why::Held(row.route.clone()),
-        Place::Paused => Why::Paused(row.bucket.clone()),
-        Place::Refused => Why::Refused(String::new()),
-        Place::Idle => Why::Empty,
-    }
+    let (cause, about) = match row.place {
+        Place::Due if row.due_in_us > 0 => (Cause::Rate, ""),
+        Place::Due => (Cause::Due, ""),
+        Place::Share => (Cause::Share, ""),
+        Place::Full => (Cause::Slots, ""),
+        Place::Held => (Cause::Held, row.route.as_str()),
+        Place::Paused => (Cause::Paused, row.bucket.as_str()),
+        Place::Refused => (Cause::Refused, ""),
+        Place::Idle => (Cause::Empty, ""),
+    };
+    Why::new(cause, about)
 }

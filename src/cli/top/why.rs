@@ -6,7 +6,7 @@ use ratatui::style::Color;
 
 use crate::cli::columns;
 use crate::model::duration::rough;
-use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Why};
+use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Cause, Why};
 
 /// What is late by more than this is worth a word.
 const LATE_US: u64 = 1_000_000;
@@ -29,34 +29,33 @@ fn about(word: &str, of: &str, name: &str) -> String {
 fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
     let timed = |word: &str| if due_in_us > LONG_US { format!("{word} {}", us(due_in_us)) } else { word.to_owned() };
     let plain = |text: String| (text, None);
-    match why {
-        Why::WrongType(holds) => (about("WRONG TYPE", ": a ", holds), Some(Color::Red)),
-        Why::Refused(_) => ("REFUSED".to_owned(), Some(Color::Red)),
-        Why::Paused(by) if by == own => ("paused".to_owned(), Some(Color::Magenta)),
-        Why::Paused(by) => (about("paused", " by ", by), Some(Color::Magenta)),
-        Why::PausedAbove(budget) => (format!("{} paused", columns::name(budget, 40)), Some(Color::Magenta)),
-        Why::Slots(taken) => (about("slots", " ", taken), Some(Color::Yellow)),
-        Why::Slow => (timed("slowed"), Some(Color::Yellow)),
-        Why::Slowed(percent) => (format!("at {percent} % rate"), Some(Color::Yellow)),
-        Why::Quota => (timed("quota"), Some(Color::Yellow)),
-        Why::Rate => plain(if due_in_us > LONG_US { timed("rate, in") } else { "at its rate".to_owned() }),
-        Why::Share(of) => plain(about("share", " of ", of)),
-        Why::Held(route) => (about("workers", ": ", route), Some(Color::Red)),
-        Why::BackingOff => (timed("backs off"), Some(Color::Yellow)),
-        Why::Delayed => plain(timed("delayed")),
-        Why::Due if late_us > LATE_US => (format!("late {}", us(late_us)), Some(Color::Red)),
-        Why::Due => plain("at its rate".to_owned()), // between two looks its time has come
-        Why::Empty => plain("empty".to_owned()),
-        Why::Other(word) => plain(word.clone()),
+    let of = &why.about;
+    match why.cause() {
+        Ok(Cause::WrongType) => (about("WRONG TYPE", ": a ", of), Some(Color::Red)),
+        Ok(Cause::Refused) => ("REFUSED".to_owned(), Some(Color::Red)),
+        Ok(Cause::Paused) if of == own => ("paused".to_owned(), Some(Color::Magenta)),
+        Ok(Cause::Paused) => (about("paused", " by ", of), Some(Color::Magenta)),
+        Ok(Cause::PausedAbove) => (format!("{} paused", columns::name(of, 40)), Some(Color::Magenta)),
+        Ok(Cause::Slots) => (about("slots", " ", of), Some(Color::Yellow)),
+        Ok(Cause::Slow) => (timed("slowed"), Some(Color::Yellow)),
+        Ok(Cause::Slowed) => (format!("at {of} % rate"), Some(Color::Yellow)),
+        Ok(Cause::Quota) => (timed("quota"), Some(Color::Yellow)),
+        Ok(Cause::Rate) => plain(if due_in_us > LONG_US { timed("rate, in") } else { "at its rate".to_owned() }),
+        Ok(Cause::Share) => plain(about("share", " of ", of)),
+        Ok(Cause::Held) => (about("workers", ": ", of), Some(Color::Red)),
+        Ok(Cause::BackingOff) => (timed("backs off"), Some(Color::Yellow)),
+        Ok(Cause::Delayed) => plain(timed("delayed")),
+        Ok(Cause::Due) if late_us > LATE_US => (format!("late {}", us(late_us)), Some(Color::Red)),
+        Ok(Cause::Due) => plain("at its rate".to_owned()), // between two looks its time has come
+        Ok(Cause::Empty) => plain("empty".to_owned()),
+        Err(word) => plain(word.to_owned()),
     }
 }
 
 /// Whether a daemon could do something about it.
 fn is_the_daemons_part(why: &Why) -> bool {
-    matches!(
-        why,
-        Why::Rate | Why::Share(_) | Why::Due | Why::BackingOff | Why::Delayed | Why::Slow | Why::Slowed(_) | Why::Quota
-    )
+    use Cause::{BackingOff, Delayed, Due, Quota, Rate, Share, Slow, Slowed};
+    matches!(why.cause(), Ok(Rate | Share | Due | BackingOff | Delayed | Slow | Slowed | Quota))
 }
 
 /// Why a bucket waits; with no daemon, that comes before all that it could do.
@@ -69,7 +68,7 @@ pub(super) fn of_bucket(bucket: &BucketSnapshot, has_daemon: bool) -> Few {
     if bucket.closed_by.is_some() {
         text = format!("closed, {text}");
     } else if row.capacity > 0 && row.depth >= row.capacity {
-        let text_of_rate = matches!(bucket.why, Why::Rate | Why::Due) && has_daemon;
+        let text_of_rate = matches!(bucket.why.cause(), Ok(Cause::Rate | Cause::Due)) && has_daemon;
         text = if text_of_rate { "full, at rate".to_owned() } else { format!("full, {text}") };
         color = color.or(Some(Color::Red));
     }
@@ -81,8 +80,8 @@ pub(super) fn of_budget(budget: &BudgetSnapshot, has_daemon: bool) -> Few {
     if !has_daemon && is_the_daemons_part(&budget.why) {
         return ("no daemon".to_owned(), Some(Color::Red));
     }
-    match budget.why {
-        Why::Empty => ("nothing waits".to_owned(), None),
-        ref why => few(why, &budget.budget, budget.due_in_us, 0),
+    if budget.why.cause() == Ok(Cause::Empty) {
+        return ("nothing waits".to_owned(), None);
     }
+    few(&budget.why, &budget.budget, budget.due_in_us, 0)
 }

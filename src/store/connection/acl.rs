@@ -9,23 +9,25 @@ use super::address::read_url;
 use crate::config::RedisSettings;
 use crate::config::connection::Place;
 use crate::model::forward::{Forward, TAG};
+use crate::model::words;
 use crate::store::keys::Layout;
 
-/// The purpose of a user of Redis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Pushes plainly, and can do nothing else.
-    Producer,
-    /// Pushes by function, and asks limiters.
-    Submitter,
-    /// Takes jobs and says what became of them.
-    Worker,
-    /// Changes what is in force, and looks.
-    Operator,
-    /// Looks.
-    Observer,
-    /// Runs the whole.
-    Daemon,
+words! {
+    /// The purpose of a user of Redis.
+    pub enum Role {
+        /// Pushes plainly, and can do nothing else.
+        Producer = "producer",
+        /// Pushes by function, and asks limiters.
+        Submitter = "submitter",
+        /// Takes jobs and says what became of them.
+        Worker = "worker",
+        /// Changes what is in force, and looks.
+        Operator = "operator",
+        /// Looks.
+        Observer = "observer",
+        /// Runs the whole.
+        Daemon = "daemon",
+    }
 }
 
 /// Some commands on some keys. Words are behind the prefix; what has no keys counts for the user as a whole.
@@ -40,8 +42,25 @@ struct Grant {
     both: &'static str,
 }
 
-/// The parts of a grant that are left out.
-const NONE: Grant = Grant { may: "", read: "", write: "", both: "" };
+/// Commands without keys.
+const fn anywhere(may: &'static str) -> Grant {
+    Grant { may, read: "", write: "", both: "" }
+}
+
+/// Commands that read keys.
+const fn read(may: &'static str, read: &'static str) -> Grant {
+    Grant { read, ..anywhere(may) }
+}
+
+/// Commands that write keys.
+const fn write(may: &'static str, write: &'static str) -> Grant {
+    Grant { write, ..anywhere(may) }
+}
+
+/// Commands that read and write keys.
+const fn both(may: &'static str, both: &'static str) -> Grant {
+    Grant { both, ..anywhere(may) }
+}
 
 /// Where an application keeps the keys of its limiters; they are outside of the prefix.
 const LIMITERS: &str = "limit:*";
@@ -50,89 +69,77 @@ const LIMITERS: &str = "limit:*";
 const RECORDS: &str = "<records>";
 
 /// The first commands of each connection. `drip__version` tells whether functions are missing or forbidden.
-const CONNECTS: Grant = Grant { may: "ping info time fcall_ro|drip__version", ..NONE };
+const CONNECTS: Grant = anywhere("ping info time fcall_ro|drip__version");
 
 /// The question for the partitioning, which follows.
-const LEARNS: Grant = Grant { may: "hget", read: RECORDS, ..NONE };
+const LEARNS: Grant = read("hget", RECORDS);
 
 /// The commands of a function that changes a bucket: look up what is in force, cut what is over, and put the bucket in its place.
 const ENGINE: &[Grant] = &[
-    Grant { may: "exists type", read: "*", ..NONE },
-    Grant { may: "llen lindex ltrim", both: "queue:*", ..NONE },
-    Grant {
-        may: "hget hmget hset hdel",
-        both: "policy settings budgets waiting slow windows paid level reached",
-        ..NONE
-    },
+    read("exists type", "*"),
+    both("llen lindex ltrim", "queue:*"),
+    both("hget hmget hset hdel", "policy settings budgets waiting slow windows paid level reached"),
     Grant {
         may: "zadd zrem zrange zscore zmscore zlexcount",
         read: "inflight retries",
         both: "schedule rest paused refused full held:* wait:* over ends",
-        ..NONE
+        ..anywhere("")
     },
-    Grant { may: "hget hdel zrem", both: "jobs:* ids:*", ..NONE },
-    Grant { may: "get", read: "globs", ..NONE },
-    Grant { may: "xadd xlen xtrim memory|usage", both: "rejected", ..NONE },
+    both("hget hdel zrem", "jobs:* ids:*"),
+    read("get", "globs"),
+    both("xadd xlen xtrim memory|usage", "rejected"),
     LEARNS,
 ];
 
 /// The further commands where jobs come back to their buckets, and where others are told.
 const BACK: &[Grant] = &[
-    Grant { may: "zadd zrem zrange", both: "retries retry:* delayed:*", ..NONE },
-    Grant { may: "hset pexpire zscore", both: "jobs:* ids:*", ..NONE },
-    Grant { may: "xadd", write: "events", ..NONE },
-    Grant { may: "incr", both: "wake", ..NONE },
+    both("zadd zrem zrange", "retries retry:* delayed:*"),
+    both("hset pexpire zscore", "jobs:* ids:*"),
+    write("xadd", "events"),
+    both("incr", "wake"),
 ];
 
 /// The limiters, of an application's own keys.
-const LIMITS: Grant = Grant {
-    may: "fcall|drip_fixed_window fcall|drip_sliding_window fcall|drip_sliding_counter fcall|drip_token_bucket \
+const LIMITS: Grant = both(
+    "fcall|drip_fixed_window fcall|drip_sliding_window fcall|drip_sliding_counter fcall|drip_token_bucket \
           fcall|drip_leaky_meter fcall|drip_throttle",
-    both: LIMITERS,
-    ..NONE
-};
+    LIMITERS,
+);
 
 /// The commands of a limiter, at a key of its own and as a gate of a bucket.
-const LIMITER: Grant =
-    Grant { may: "get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore", both: "gate:* limit:*", ..NONE };
+const LIMITER: Grant = both("get set pexpire zadd zcard zrange zrangebyscore zremrangebyscore", "gate:* limit:*");
 
 /// The commands on keys that routes forward to: of a daemon, and of those who only look.
 const FORWARDS: &str = "type llen lpush rpush rpop scard sadd";
 const FORWARDS_LOOK: &str = "type llen scard";
 
 /// Reading: functions that write nothing, and all that they and the commands of dripd read.
-const LOOK: Grant = Grant {
-    may: "fcall_ro|drip_peek fcall_ro|drip_find fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
+const LOOK: Grant = read(
+    "fcall_ro|drip_peek fcall_ro|drip_find fcall_ro|drip__look fcall_ro|drip__explain fcall_ro|drip__explain_budget fcall_ro|drip__what_if \
           fcall_ro|drip__settings fcall_ro|drip__met fcall_ro|drip__daemons fcall_ro|drip__dead_list fcall_ro|drip__dead_count \
           fcall_ro|drip__top fcall_ro|drip__rows fcall_ro|drip__budget_rows fcall_ro|drip__front fcall_ro|drip__drips \
           fcall_ro|drip__figures fcall_ro|drip__routes fcall_ro|drip__changed exists type get llen lindex smembers hget hmget hgetall hvals hlen hscan zcard zcount \
           zlexcount zmscore zrange zrangebyscore zrank zscan zscore xlen xrange xrevrange xpending xinfo|consumers xinfo|groups",
-    read: "*",
-    ..NONE
-};
+    "*",
+);
 
 /// The rights of each role. A daemon calls every function.
 const ROLES: [(Role, &[&[Grant]]); 6] = [
-    (Role::Producer, &[&[Grant { may: "lpush llen", write: "queue:*", ..NONE }, Grant { may: "ping", ..NONE }]]),
+    (Role::Producer, &[&[write("lpush llen", "queue:*"), anywhere("ping")]]),
     (
         Role::Submitter,
         &[
             &[
                 CONNECTS,
-                Grant {
-                    may: "fcall|drip_push fcall|drip_submit fcall|drip_submit_all fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
-                    both: "queue:*",
-                    ..NONE
-                },
-                Grant { may: "zadd zcard zrange zrank", both: "delayed:* retry:* retries wait:*", ..NONE },
-                Grant {
-                    may: "hset hlen hrandfield pexpire zadd zscore zcard zcount zremrangebyrank",
-                    both: "jobs:* ids:*",
-                    ..NONE
-                },
-                Grant { may: "incr", both: "wake", ..NONE },
-                Grant { may: "incrby del", both: "delays", ..NONE },
-                Grant { may: "fcall_ro|drip__daemons hgetall", read: "daemons", ..NONE },
+                both(
+                    "fcall|drip_push fcall|drip_submit fcall|drip_submit_all fcall|drip_cancel fcall_ro|drip_find fcall_ro|drip_peek lpush llen",
+                    "queue:*",
+                ),
+                both("zadd zcard zrange zrank", "delayed:* retry:* retries wait:*"),
+                both("hset hlen hrandfield pexpire zadd zscore zcard zcount zremrangebyrank", "jobs:* ids:*"),
+                both("incr", "wake"),
+                both("incrby del", "delays"),
+                read("fcall_ro|drip__daemons hgetall", "daemons"),
                 LIMITS,
                 LIMITER,
             ],
@@ -144,18 +151,17 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
         &[
             &[
                 CONNECTS,
-                Grant {
-                    may: "fcall|drip_ack fcall|drip_fail fcall|drip_adjust fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
+                both(
+                    "fcall|drip_ack fcall|drip_fail fcall|drip_adjust fcall|drip__route xreadgroup xack xclaim xpending xrange xdel xlen \
                           xgroup|create",
-                    both: "ready ready:*",
-                    ..NONE
-                },
-                Grant { may: "fcall|drip_slow", both: "queue:*", ..NONE },
-                Grant { may: "sadd", write: "routes", ..NONE },
-                Grant { may: "hget hmget hdel", both: "slots", ..NONE },
-                Grant { may: "zrem", write: "inflight", ..NONE },
-                Grant { may: "zadd zrem zremrangebyscore", both: "adjusted", ..NONE },
-                Grant { may: "xadd", write: "dead", ..NONE },
+                    "ready ready:*",
+                ),
+                both("fcall|drip_slow", "queue:*"),
+                write("sadd", "routes"),
+                both("hget hmget hdel", "slots"),
+                write("zrem", "inflight"),
+                both("zadd zrem zremrangebyscore", "adjusted"),
+                write("xadd", "dead"),
             ],
             BACK,
             ENGINE,
@@ -166,31 +172,23 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
         &[
             &[
                 CONNECTS,
-                Grant { may: "scan acl|whoami", ..NONE },
+                anywhere("scan acl|whoami"),
                 LOOK,
-                Grant {
-                    may: "fcall|drip__set fcall|drip__slow_node hsetnx hexists hlen",
-                    both: "policy settings",
-                    ..NONE
-                },
-                Grant { may: "fcall|drip__purge fcall|drip__wake unlink", both: "queue:*", ..NONE },
-                Grant { may: "fcall|drip__dead_retry fcall|drip__dead_drop xdel", both: "dead", ..NONE },
-                Grant { may: "get set del", both: "globs", ..NONE },
-                Grant { may: "unlink", write: "reached retry:* delayed:* jobs:*", ..NONE },
-                Grant { may: "hdel", write: "turns", ..NONE },
-                Grant { may: "incrby del", both: "delays", ..NONE },
-                Grant { may: "zmscore zadd", both: "ids:*", ..NONE },
-                Grant { may: "fcall|drip_cancel hscan hset", both: "jobs:*", ..NONE },
-                Grant { may: "xdel", write: "events", ..NONE },
-                Grant { may: "xgroup|create", write: "ready ready:*", ..NONE },
-                Grant { may: "sadd", write: "routes", ..NONE },
-                Grant { may: "hincrby", both: "stats", ..NONE },
-                Grant { may: "zremrangebyrank zcount", both: "rest", ..NONE },
-                Grant {
-                    may: "fcall|drip__copy hscan zadd zrem zrange zcard zpopmin",
-                    both: "policy settings changed unset",
-                    ..NONE
-                },
+                both("fcall|drip__set fcall|drip__slow_node hsetnx hexists hlen", "policy settings"),
+                both("fcall|drip__purge fcall|drip__wake unlink", "queue:*"),
+                both("fcall|drip__dead_retry fcall|drip__dead_drop xdel", "dead"),
+                both("get set del", "globs"),
+                write("unlink", "reached retry:* delayed:* jobs:*"),
+                write("hdel", "turns"),
+                both("incrby del", "delays"),
+                both("zmscore zadd", "ids:*"),
+                both("fcall|drip_cancel hscan hset", "jobs:*"),
+                write("xdel", "events"),
+                write("xgroup|create", "ready ready:*"),
+                write("sadd", "routes"),
+                both("hincrby", "stats"),
+                both("zremrangebyrank zcount", "rest"),
+                both("fcall|drip__copy hscan zadd zrem zrange zcard zpopmin", "policy settings changed unset"),
             ],
             BACK,
             ENGINE,
@@ -202,15 +200,14 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
         &[&[
             CONNECTS,
             LEARNS,
-            Grant { may: "function|load client|tracking scan acl|whoami info", ..NONE },
-            Grant {
-                may: "fcall fcall_ro exists type del unlink pexpire get set incr incrby llen lindex lpush ltrim rpop sadd smembers srem \
+            anywhere("function|load client|tracking scan acl|whoami info"),
+            both(
+                "fcall fcall_ro exists type del unlink pexpire get set incr incrby llen lindex lpush ltrim rpop sadd smembers srem \
                       hget hmget hgetall hvals hrandfield hset hsetnx hdel hexists hincrby hlen hscan memory|usage zadd zcard zcount \
                       zlexcount zmscore zrange zrangebyscore zrank zrem zremrangebyrank zpopmin zremrangebyscore zscan zscore xack xadd \
                       xclaim xdel xgroup|create xinfo|consumers xinfo|groups xinfo|stream xlen xpending xrange xrevrange xtrim",
-                both: "*",
-                ..NONE
-            },
+                "*",
+            ),
             LIMITS,
             LIMITER,
         ]],
@@ -218,22 +215,6 @@ const ROLES: [(Role, &[&[Grant]]); 6] = [
 ];
 
 impl Role {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Producer, Self::Submitter, Self::Worker, Self::Operator, Self::Observer, Self::Daemon];
-
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Producer => "producer",
-            Self::Submitter => "submitter",
-            Self::Worker => "worker",
-            Self::Operator => "operator",
-            Self::Observer => "observer",
-            Self::Daemon => "daemon",
-        }
-    }
-
     fn grants(self) -> impl Iterator<Item = &'static Grant> {
         let of_role = ROLES.iter().filter(move |(role, _)| *role == self);
         of_role.flat_map(|(_, lists)| lists.iter().copied().flatten())

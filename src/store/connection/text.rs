@@ -3,7 +3,7 @@
 use redis::{FromRedisValue, ParsingError, Value};
 
 /// A text in a reply: names and errors may hold any bytes, and those that are no UTF-8 are replaced.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(in crate::store) struct Text(pub(in crate::store) String);
 
 impl FromRedisValue for Text {

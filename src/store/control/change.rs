@@ -149,8 +149,7 @@ impl Partitions {
     pub async fn change(&mut self, change: &Change) -> Result<ChangeOutcome, StoreError> {
         let mut authority = self.authority();
         let json = serde_json::to_string(change).expect("a change is text and numbers");
-        let args = [b"".as_slice(), json.as_bytes()];
-        let reply = authority.call_function("drip__set", &[authority.keys().policy()], &args).await?;
+        let reply = authority.call_function("drip__set", &[authority.keys().policy()], ("", json)).await?;
         reply.decode_with(|parts| outcome_of(parts, change.asks == Some("others")))
     }
 
@@ -166,16 +165,16 @@ impl Partitions {
     /// How many buckets that are not idle a name or a glob meets, or, of one of budgets, are below those. It is asked for before a change:
     /// while one spreads, buckets move from place to place, and some would be counted twice or not at all.
     pub async fn buckets_met(&mut self, pattern: &str, is_glob: bool) -> Result<u64, StoreError> {
-        Ok(self.count(pattern, is_glob, b"buckets").await?.0)
+        Ok(self.count(pattern, is_glob, "buckets").await?.0)
     }
 
     /// How many jobs of the buckets that a name or a glob meets, likewise, are out already.
     pub async fn jobs_out(&mut self, pattern: &str, is_glob: bool) -> Result<Out, StoreError> {
-        let (_, ready, with_workers) = self.count(pattern, is_glob, b"jobs").await?;
+        let (_, ready, with_workers) = self.count(pattern, is_glob, "jobs").await?;
         Ok(Out { ready, with_workers })
     }
 
-    async fn count(&mut self, pattern: &str, is_glob: bool, what: &[u8]) -> Result<(u64, u64, u64), StoreError> {
+    async fn count(&mut self, pattern: &str, is_glob: bool, what: &str) -> Result<(u64, u64, u64), StoreError> {
         let mut sums = (0, 0, 0);
         for mut store in self.about(pattern, is_glob) {
             let more = match store.count(pattern, is_glob, what).await {
@@ -253,19 +252,17 @@ impl Store {
     /// As [`Partitions::slow`].
     pub async fn slow(&mut self, slow_down: &SlowDown) -> Result<Duration, StoreError> {
         let json = serde_json::to_string(slow_down).expect("a slow-down is text and numbers");
-        let reply =
-            self.call_function("drip__slow_node", &[self.keys().policy()], &[b"".as_slice(), json.as_bytes()]).await?;
+        let reply = self.call_function("drip__slow_node", &[self.keys().policy()], ("", json)).await?;
         let (ms, _): (u64, u64) = reply.decode()?;
         Ok(Duration::from_millis(ms))
     }
 
     /// All pages of a count: buckets, ready jobs, jobs with workers.
-    async fn count(&mut self, pattern: &str, is_glob: bool, what: &[u8]) -> Result<(u64, u64, u64), StoreError> {
+    async fn count(&mut self, pattern: &str, is_glob: bool, what: &str) -> Result<(u64, u64, u64), StoreError> {
         let (mut cursor, mut sums) = (String::new(), (0, 0, 0));
-        let is_glob: &[u8] = if is_glob { b"1" } else { b"0" };
         loop {
-            let args = [b"".as_slice(), pattern.as_bytes(), is_glob, what, cursor.as_bytes()];
-            let reply = self.call_read_only("drip__met", &[self.keys().policy()], &args).await?;
+            let args = ("", pattern, is_glob, what, cursor);
+            let reply = self.call_read_only("drip__met", &[self.keys().policy()], args).await?;
             let (next, buckets, ready, with_workers): (String, u64, u64, u64) = reply.decode()?;
             sums = (sums.0 + buckets, sums.1 + ready, sums.2 + with_workers);
             if next.is_empty() {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redis::ToRedisArgs;
+
 use super::change::Author;
 use crate::model::entry::{BadEntryId, EntryId};
 use crate::store::client::Store;
@@ -119,6 +121,14 @@ pub struct Changed {
     pub why: Option<(String, String)>,
 }
 
+impl CountedBucket {
+    /// For how long the bucket will be busy with them.
+    pub fn busy(&self) -> Duration {
+        let seconds = self.period.as_secs_f64() * self.letters as f64 / f64::from(self.count);
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
 impl Letter {
     /// The value of a field.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
@@ -138,14 +148,6 @@ fn texts(filter: &Filter) -> [String; 5] {
     let id = |id: Option<EntryId>| id.map(|id| id.to_string()).unwrap_or_default();
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     [id(filter.after), id(filter.upto), text(&filter.bucket), text(&filter.reason), text(&filter.id)]
-}
-
-/// The arguments of a call: no time of its own, a filter, and what else there is.
-fn args<'a>(filter: &'a [String; 5], more: &'a [&str]) -> Vec<&'a [u8]> {
-    let mut args: Vec<&[u8]> = vec![b""];
-    args.extend(filter.iter().map(String::as_bytes));
-    args.extend(more.iter().map(|text| text.as_bytes()));
-    args
 }
 
 /// Where something goes on: an id, or nothing.
@@ -200,14 +202,18 @@ impl Store {
     }
 
     /// A call that looks only.
-    async fn dead_look(&mut self, name: &'static str, filter: &Filter, more: &[&str]) -> Result<Reply, StoreError> {
-        let texts = texts(filter);
-        self.call_read_only(name, &[self.keys().dead()], &args(&texts, more)).await
+    async fn dead_look(
+        &mut self,
+        name: &'static str,
+        filter: &Filter,
+        more: impl ToRedisArgs,
+    ) -> Result<Reply, StoreError> {
+        self.call_read_only(name, &[self.keys().dead()], ("", &texts(filter), more)).await
     }
 
     async fn dead_page(&mut self, filter: &Filter, most: u64) -> Result<Page, StoreError> {
         type Parts = (String, Vec<(String, i64, Vec<(Vec<u8>, Vec<u8>)>)>);
-        let reply = self.dead_look("drip__dead_list", filter, &[&most.min(PAGE_MOST).to_string()]).await?;
+        let reply = self.dead_look("drip__dead_list", filter, most.min(PAGE_MOST)).await?;
         reply.decode_with(|(on, letters): Parts| {
             let letter = |(id, malformed, fields): (String, i64, _)| {
                 Some(Letter { entry: id.parse().ok()?, malformed: malformed == 1, fields })
@@ -230,9 +236,8 @@ impl Store {
         with_malformed: bool,
     ) -> Result<Counted, StoreError> {
         type Parts = (String, String, u64, Vec<(String, u64, u32, u64)>);
-        let (most, malformed) = (most.map(|most| most.to_string()), if with_malformed { "1" } else { "0" });
-        let reply =
-            self.dead_look("drip__dead_count", filter, &[most.as_deref().unwrap_or_default(), malformed]).await?;
+        let most = most.map(|most| most.to_string()).unwrap_or_default();
+        let reply = self.dead_look("drip__dead_count", filter, (most, with_malformed)).await?;
         reply.decode_with(|(on, upto, malformed, buckets): Parts| {
             let bucket = |(bucket, letters, count, period_us)| {
                 let period = Duration::from_micros(period_us);
@@ -255,11 +260,9 @@ impl Store {
             Act::Drop => "drip__dead_drop",
         };
         let most = command.most.map(|most| most.to_string()).unwrap_or_default();
-        let done = command.done.to_string();
-        let Command { author, label, before, event, .. } = &*command;
-        let more = [most.as_str(), &author.by, &author.user, label, before, event, &done];
-        let texts = texts(&command.filter);
-        let reply = self.call_function(name, &[self.keys().dead()], &args(&texts, &more)).await?;
+        let Command { author, label, before, done, event, filter, .. } = &*command;
+        let args = ("", &texts(filter), most, &author.by, &author.user, label, before, event, done);
+        let reply = self.call_function(name, &[self.keys().dead()], args).await?;
         let (on, changed, malformed, kept, _left, event, notes): Parts = reply.decode()?;
         let on = next(&on).map_err(|_| reply.unexpected())?;
         (command.event, command.done) = (event, command.done + changed);

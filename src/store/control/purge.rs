@@ -45,12 +45,12 @@ impl Store {
     ///
     /// [`StoreError::Refused`] with the function's code; [`StoreError::Lost`] when the outcome is unknown.
     pub async fn purge(&mut self, bucket: &BucketName, what: What, author: &Author) -> Result<Purged, StoreError> {
-        let (retries, delayed): (&[u8], &[u8]) = match what {
-            What::Queue { retries, delayed } => (if retries { b"1" } else { b"0" }, if delayed { b"1" } else { b"0" }),
-            What::DelayedAlone => (b"0", b"only"),
+        let (retries, delayed) = match what {
+            What::Queue { retries, delayed } => (retries, if delayed { "1" } else { "0" }),
+            What::DelayedAlone => (false, "only"),
         };
-        let args = [b"".as_slice(), retries, author.by.as_bytes(), author.user.as_bytes(), b"", delayed];
-        let reply = self.call_function("drip__purge", &[self.keys().queue(bucket)], &args).await?;
+        let args = ("", retries, &author.by, &author.user, "", delayed);
+        let reply = self.call_function("drip__purge", &[self.keys().queue(bucket)], args).await?;
         let (jobs, retries, retries_left, cut, delayed, delayed_left) = reply.decode()?;
         Ok(Purged { bucket: bucket.to_string(), jobs, retries, retries_left, cut, delayed, delayed_left })
     }

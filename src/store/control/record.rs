@@ -44,17 +44,16 @@ impl Partitions {
     ) -> Result<Put, StoreError> {
         let mut authority = self.authority();
         let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let mode: &[u8] = if only_if_missing { b"if-missing" } else { b"replace" };
-        let json = record.to_json();
+        let mode = if only_if_missing { "if-missing" } else { "replace" };
         let source = serde_json::to_string(source).expect("a source is text and numbers");
-        let args = [b"".as_slice(), id.as_bytes(), json.as_bytes(), mode, source.as_bytes()];
+        let args = ("", id, record.to_json(), mode, source);
         let put = |what: i64| match what {
             1 => Some(Put::Stored),
             0 => Some(Put::Kept),
             -1 => Some(Put::Busy),
             _ => None,
         };
-        authority.call_function("drip__policy", &[authority.keys().policy()], &args).await?.decode_with(put)
+        authority.call_function("drip__policy", &[authority.keys().policy()], args).await?.decode_with(put)
     }
 }
 

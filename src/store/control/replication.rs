@@ -194,20 +194,15 @@ impl Store {
     }
 
     async fn changes_after(&mut self, number: u64) -> Result<Changes, StoreError> {
-        let number = number.to_string();
-        let reply =
-            self.call_read_only("drip__changed", &[self.keys().policy()], &[b"".as_slice(), number.as_bytes()]).await?;
+        let reply = self.call_read_only("drip__changed", &[self.keys().policy()], ("", number)).await?;
         let (newest, floor, upto, list) = reply.decode()?;
         Ok(Changes { last: newest, floor, upto, list })
     }
 
     /// Take some in. Replies whether an earlier change keeps it busy. (Where somebody else was here nothing is taken.)
     async fn apply_changes(&mut self, after: u64, changes: &Changes) -> Result<bool, StoreError> {
-        let head = [after, changes.floor, changes.upto].map(|number| number.to_string());
-        let mut args = vec![b"".as_slice()];
-        args.extend(head.iter().map(String::as_bytes));
-        args.extend(changes.list.iter().map(Vec::as_slice));
-        let reply = self.call_function("drip__copy", &[self.keys().policy()], &args).await?;
+        let args = ("", after, changes.floor, changes.upto, &changes.list);
+        let reply = self.call_function("drip__copy", &[self.keys().policy()], args).await?;
         let (_, busy): (u64, u8) = reply.decode()?;
         Ok(busy == 1)
     }

@@ -130,8 +130,7 @@ impl Store {
         cursor: &str,
         all: &mut Vec<Settings>,
     ) -> Result<(Option<String>, u64), StoreError> {
-        let args = [b"".as_slice(), cursor.as_bytes()];
-        let reply = self.call_read_only("drip__settings", &[self.keys().policy()], &args).await?;
+        let reply = self.call_read_only("drip__settings", &[self.keys().policy()], ("", cursor)).await?;
         reply.decode_with(|items: Vec<Value>| page(&items, all))
     }
 }

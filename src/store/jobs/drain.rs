@@ -45,15 +45,13 @@ impl Store {
     ///
     /// [`StoreError::Lost`]: the call is safe to repeat.
     pub async fn drain(&mut self, woken: &[Arc<str>]) -> Result<Drained, StoreError> {
-        let goes_on_for = self.resumed_ago();
-        let mut args = vec![b"".as_slice(), b"1"];
-        args.extend(goes_on_for.as_deref().map(str::as_bytes));
-        let drained = self.drain_with(woken, &args).await;
+        let drained = self.drain_with(woken, self.resumed_ago_us()).await;
         self.note_migration(&drained);
         drained
     }
 
-    async fn drain_with(&mut self, woken: &[Arc<str>], args: &[&[u8]]) -> Result<Drained, StoreError> {
+    async fn drain_with(&mut self, woken: &[Arc<str>], resumed_ago_us: Option<u128>) -> Result<Drained, StoreError> {
+        let args = ("", 1, resumed_ago_us);
         if woken.is_empty() {
             let reply = self.call_function("drip__drain", &[self.keys().schedule()], args).await?;
             return reply.first(7).decode_with(drained);
@@ -68,7 +66,7 @@ impl Store {
         let mut rest = queues;
         while !rest.is_empty() {
             let some = &rest[..rest.len().min(NAMES_PER_CALL)];
-            let reply = self.call_function("drip__wake", some, &[b"", b"look"]).await?;
+            let reply = self.call_function("drip__wake", some, ("", "look")).await?;
             let drained = wake_reply(reply)?;
             if drained.record.is_none() {
                 return Ok(());
@@ -79,10 +77,10 @@ impl Store {
     }
 
     /// How long ago its partition was last seen on the move, in microseconds, as the functions take it.
-    fn resumed_ago(&self) -> Option<String> {
+    fn resumed_ago_us(&self) -> Option<u128> {
         let topology = self.topology.upgrade()?;
         let ago = topology.migrations()?.ago(self.keys().number())?;
-        Some(ago.as_micros().to_string())
+        Some(ago.as_micros())
     }
 
     /// A drain of its partition came back.

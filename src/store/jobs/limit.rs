@@ -39,11 +39,8 @@ impl Store {
             Kind::Throttle => "drip_throttle",
         };
         let unit = if limiter.kind() == Kind::Throttle { Duration::from_secs } else { Duration::from_millis };
-        let (mut args, quantity) = (limiter.parameters(), quantity.to_string());
-        args.push(quantity);
-        args.extend(limiter.option().map(str::to_owned));
-        let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
-        self.call_function(name, &[key], &args).await?.decode_with(|five| verdict(five, unit))
+        let args = (limiter.parameters(), quantity, limiter.option());
+        self.call_function(name, &[key], args).await?.decode_with(|five| verdict(five, unit))
     }
 }
 

@@ -1,9 +1,12 @@
 //! Notes: things that the functions met and left alone, for the log.
 
+use serde::Deserialize;
+
 use crate::store::connection::Text;
+use crate::store::reply::named;
 
 /// Something that a function met and left alone: one of its kind, with their number.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Note {
     /// Of which kind.
     pub kind: NoteKind,
@@ -16,7 +19,8 @@ pub struct Note {
 }
 
 /// The subject of a note; each kind has advice of its own.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum NoteKind {
     /// A queue's name is no bucket.
     BadName,
@@ -35,24 +39,8 @@ pub enum NoteKind {
     /// A bucket lets nothing out: its budgets cannot be found.
     NoBudget,
     /// A kind that only a newer library knows.
+    #[serde(untagged)]
     Other(String),
-}
-
-impl NoteKind {
-    /// The kind that the functions call so.
-    fn parse(name: &str) -> Self {
-        match name {
-            "bad-name" => Self::BadName,
-            "wrong-type" => Self::WrongType,
-            "refused" => Self::Refused,
-            "raised" => Self::Raised,
-            "vanished" => Self::Vanished,
-            "skipped" => Self::Skipped,
-            "newer" => Self::Newer,
-            "no-budget" => Self::NoBudget,
-            other => Self::Other(other.to_owned()),
-        }
-    }
 }
 
 /// A note as the functions reply it: kind, subject, detail, and how many.
@@ -60,10 +48,6 @@ pub(super) type FlatNote = (Text, Text, Text, u64);
 
 impl Note {
     pub(super) fn all(flat: Vec<FlatNote>) -> Vec<Self> {
-        let note = |(Text(kind), Text(subject), Text(detail), count)| {
-            let kind = NoteKind::parse(&kind);
-            Self { kind, subject, detail, count }
-        };
-        flat.into_iter().map(note).collect()
+        flat.into_iter().filter_map(named).collect()
     }
 }

@@ -36,8 +36,7 @@ impl Store {
     ///
     /// [`StoreError::Refused`] with the function's code; [`StoreError::Lost`] when the outcome is unknown.
     pub async fn push(&mut self, bucket: &BucketName, jobs: &[Vec<u8>]) -> Result<Pushed, StoreError> {
-        let args: Vec<&[u8]> = jobs.iter().map(Vec::as_slice).collect();
-        self.call_function("drip_push", &[self.keys().queue(bucket)], &args).await?.decode_with(pushed)
+        self.call_function("drip_push", &[self.keys().queue(bucket)], jobs).await?.decode_with(pushed)
     }
 
     /// A plain push, as any Redis client makes it. Replies the length of the queue, which is the verdict.
@@ -57,7 +56,7 @@ impl Store {
     ///
     /// As [`Self::push`].
     pub async fn peek(&mut self, bucket: &BucketName) -> Result<Pushed, StoreError> {
-        self.call_read_only("drip_peek", &[self.keys().queue(bucket)], &[]).await?.decode_with(pushed)
+        self.call_read_only("drip_peek", &[self.keys().queue(bucket)], None::<&str>).await?.decode_with(pushed)
     }
 }
 

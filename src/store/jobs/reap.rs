@@ -47,9 +47,10 @@ impl Store {
     /// [`StoreError::Lost`]: the call is safe to repeat.
     pub async fn reap(&mut self, take_back: bool, from: Option<(String, String)>) -> Result<Reaped, StoreError> {
         let (route, id) = from.unwrap_or_default();
-        let take_back: &[u8] = if take_back { b"1" } else { b"0" };
-        let args = [b"".as_slice(), take_back, route.as_bytes(), id.as_bytes()];
-        self.call_function("drip__reap", &[self.keys().policy()], &args).await?.first(9).decode_with(reaped)
+        self.call_function("drip__reap", &[self.keys().policy()], ("", take_back, route, id))
+            .await?
+            .first(9)
+            .decode_with(reaped)
     }
 
     /// A part of a pass over the entries that hold slots: those that are in flight no more are freed.
@@ -58,7 +59,7 @@ impl Store {
     ///
     /// [`StoreError::Lost`]: the call is safe to repeat.
     pub async fn reclaim_slots(&mut self) -> Result<ReclaimedSlots, StoreError> {
-        self.call_function("drip__heal", &[self.keys().policy()], &[b""]).await?.decode_with(reclaimed_slots)
+        self.call_function("drip__heal", &[self.keys().policy()], "").await?.decode_with(reclaimed_slots)
     }
 }
 

@@ -144,9 +144,8 @@ impl Store {
         job: &[u8],
         options: &Options,
     ) -> Result<Submitted, StoreError> {
-        let options = options.args();
-        let args: Vec<&[u8]> = std::iter::once(job).chain(options.iter().map(String::as_bytes)).collect();
-        self.call_function("drip_submit", &[self.keys().queue(bucket)], &args).await?.decode().map(submitted)
+        let args = (job, options.args());
+        self.call_function("drip_submit", &[self.keys().queue(bucket)], args).await?.decode().map(submitted)
     }
 
     /// Put several jobs with options into a bucket, at most [`SUBMITS_MOST`], one after the other and each judged by itself; with `stops` as far
@@ -168,8 +167,7 @@ impl Store {
             args.extend([(options.len() + 1).to_string().into_bytes(), job.to_vec()]);
             args.extend(options.into_iter().map(String::into_bytes));
         }
-        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
-        let answers: Vec<Value> = self.call_function(CALL, &[self.keys().queue(bucket)], &args).await?.decode()?;
+        let answers: Vec<Value> = self.call_function(CALL, &[self.keys().queue(bucket)], args).await?.decode()?;
         let one = |value: Value| match <[String; 1]>::from_redis_value_ref(&value) {
             Ok([error]) => {
                 let (code, message) = error.split_once(' ').unwrap_or((error.as_str(), ""));
@@ -186,7 +184,7 @@ impl Store {
     ///
     /// As [`Self::submit`].
     pub async fn post(&mut self, bucket: &BucketName, job: &[u8]) -> Result<Posted, StoreError> {
-        let reply = self.call_function("drip__post", &[self.keys().queue(bucket)], &[b"", job]).await?;
+        let reply = self.call_function("drip__post", &[self.keys().queue(bucket)], ("", job)).await?;
         match &reply.value {
             Value::Array(values) if values.len() == 5 => reply.decode_with(pushed).map(Posted::Pushed),
             _ => reply.decode().map(submitted).map(Posted::Submitted),
@@ -199,7 +197,7 @@ impl Store {
     ///
     /// [`StoreError::Refused`] with the function's code.
     pub async fn find_job(&mut self, bucket: &BucketName, id: &str) -> Result<Found, StoreError> {
-        let reply = self.call_read_only("drip_find", &[self.keys().queue(bucket)], &[id.as_bytes()]).await?;
+        let reply = self.call_read_only("drip_find", &[self.keys().queue(bucket)], id).await?;
         let (state, eta, attempt): (String, i64, u64) = reply.decode()?;
         Ok(Found { state, eta: wait(eta, Duration::from_millis), attempt })
     }
@@ -216,7 +214,7 @@ impl Store {
             2 => Some(Cancelled::Left),
             _ => None,
         };
-        let reply = self.call_function("drip_cancel", &[self.keys().queue(bucket)], &[id.as_bytes()]).await?;
+        let reply = self.call_function("drip_cancel", &[self.keys().queue(bucket)], id).await?;
         reply.decode_with(cancelled)
     }
 }

@@ -80,7 +80,7 @@ impl Store {
     ///
     /// [`StoreError::Refused`] when the key holds something else.
     pub async fn open_route(&mut self, route: &Route) -> Result<(), StoreError> {
-        self.call_function("drip__route", &[self.keys().ready(route)], &[b""]).await.map(drop)
+        self.call_function("drip__route", &[self.keys().ready(route)], "").await.map(drop)
     }
 
     /// Take up to `most` jobs, waiting at most `block` for the first, if at all. An empty answer is no error.
@@ -118,9 +118,7 @@ impl Store {
     ///
     /// [`StoreError::Lost`]: the call is safe to repeat.
     pub async fn ack(&mut self, route: &Route, entry: &str) -> Result<bool, StoreError> {
-        self.call_function("drip_ack", &[self.keys().ready(route)], &[entry.as_bytes()])
-            .await?
-            .decode_with(|n: i64| Some(n == 1))
+        self.call_function("drip_ack", &[self.keys().ready(route)], entry).await?.decode_with(|n: i64| Some(n == 1))
     }
 
     /// A job failed, or is given back.
@@ -129,32 +127,18 @@ impl Store {
     ///
     /// [`StoreError::Lost`]: the call is safe to repeat.
     pub async fn fail(&mut self, route: &Route, entry: &str, fail: &Fail) -> Result<Failed, StoreError> {
-        let retry_in = fail.retry_in.map(|wait| wait.as_millis().to_string());
-        let mut args: Vec<&[u8]> = vec![entry.as_bytes()];
-        if let Some(ms) = &retry_in {
-            args.extend([b"RETRY_IN".as_slice(), ms.as_bytes()]);
-        }
-        if fail.keep {
-            args.push(b"KEEP");
-        }
-        if fail.dead {
-            args.push(b"DEAD");
-        }
         let throttled = fail.throttled.as_ref();
-        let after = throttled.and_then(|it| it.retry_after).map(|wait| wait.as_millis().max(1).to_string());
-        if throttled.is_some() {
-            args.push(b"THROTTLED");
-        }
-        if let Some(ms) = &after {
-            args.extend([b"RETRY_AFTER".as_slice(), ms.as_bytes()]);
-        }
-        if let Some(budget) = throttled.and_then(|it| it.budget.as_ref()) {
-            args.extend([b"IN".as_slice(), budget.as_str().as_bytes()]);
-        }
-        if !fail.reason.is_empty() {
-            args.extend([b"REASON".as_slice(), fail.reason.as_bytes()]);
-        }
-        self.call_function("drip_fail", &[self.keys().ready(route)], &args).await?.decode_with(failed)
+        let args = (
+            entry,
+            fail.retry_in.map(|wait| ("RETRY_IN", wait.as_millis())),
+            fail.keep.then_some("KEEP"),
+            fail.dead.then_some("DEAD"),
+            throttled.map(|_| "THROTTLED"),
+            throttled.and_then(|it| it.retry_after).map(|wait| ("RETRY_AFTER", wait.as_millis().max(1))),
+            throttled.and_then(|it| it.budget.as_ref()).map(|budget| ("IN", budget.as_str())),
+            (!fail.reason.is_empty()).then_some(("REASON", &fail.reason)),
+        );
+        self.call_function("drip_fail", &[self.keys().ready(route)], args).await?.decode_with(failed)
     }
 
     /// Take a worker's name off the group of a route. Only for one that holds nothing: what it held would be lost.

@@ -67,6 +67,50 @@ impl Layout {
     }
 }
 
+/// The keys of which a partition has one each, under the word by which the method is called.
+macro_rules! single_keys {
+    ($($(#[$about:meta])* $word:ident,)+) => {
+        impl Partition {
+            $($(#[$about])* pub fn $word(&self) -> String { self.under(stringify!($word)) })+
+        }
+    };
+}
+
+single_keys! {
+    /// Bucket to due.
+    schedule,
+    /// Jobs that did not fit.
+    rejected,
+    /// Jobs that were given up.
+    dead,
+    /// The record in force.
+    policy,
+    /// Settings of names and budgets.
+    settings,
+    /// Settings of globs.
+    globs,
+    /// The key that functions write when something may happen earlier than the daemons know.
+    wake,
+    /// Bucket to the end of its next back-off.
+    retries,
+    /// How many delayed jobs wait in all buckets.
+    delays,
+    /// Buckets that an operator stopped.
+    paused,
+    /// Buckets and budgets that wait for a share of a budget.
+    waiting,
+    /// Buckets and budgets that wait for a job in flight to finish.
+    full,
+    /// The routes whose streams are reaped.
+    routes,
+    /// The daemons that are alive.
+    daemons,
+    /// Changes that people made while dripd runs.
+    events,
+    /// Counters.
+    stats,
+}
+
 impl Partition {
     fn under(&self, word: &str) -> String {
         format!("{}:{word}{}", self.prefix(), self.tag())
@@ -87,89 +131,9 @@ impl Partition {
         if route.is_default() { self.under("ready") } else { self.each_under("ready", route.as_str()) }
     }
 
-    /// Bucket to due.
-    pub fn schedule(&self) -> String {
-        self.under("schedule")
-    }
-
-    /// Jobs that did not fit.
-    pub fn rejected(&self) -> String {
-        self.under("rejected")
-    }
-
-    /// Jobs that were given up.
-    pub fn dead(&self) -> String {
-        self.under("dead")
-    }
-
-    /// The record in force.
-    pub fn policy(&self) -> String {
-        self.under("policy")
-    }
-
-    /// Settings of names and budgets.
-    pub fn settings(&self) -> String {
-        self.under("settings")
-    }
-
-    /// Settings of globs.
-    pub fn globs(&self) -> String {
-        self.under("globs")
-    }
-
-    /// The key that functions write when something may happen earlier than the daemons know.
-    pub fn wake(&self) -> String {
-        self.under("wake")
-    }
-
-    /// Bucket to the end of its next back-off.
-    pub fn retries(&self) -> String {
-        self.under("retries")
-    }
-
-    /// How many delayed jobs wait in all buckets.
-    pub fn delays(&self) -> String {
-        self.under("delays")
-    }
-
-    /// Buckets that an operator stopped.
-    pub fn paused(&self) -> String {
-        self.under("paused")
-    }
-
-    /// Buckets and budgets that wait for a share of a budget.
-    pub fn waiting(&self) -> String {
-        self.under("waiting")
-    }
-
-    /// Buckets and budgets that wait for a job in flight to finish.
-    pub fn full(&self) -> String {
-        self.under("full")
-    }
-
     /// The failed jobs of a bucket.
     pub fn retry(&self, bucket: &BucketName) -> String {
         self.each_under("retry", bucket.as_str())
-    }
-
-    /// The routes whose streams are reaped.
-    pub fn routes(&self) -> String {
-        self.under("routes")
-    }
-
-    /// The daemons that are alive.
-    pub fn daemons(&self) -> String {
-        self.under("daemons")
-    }
-
-    /// Changes that people made while dripd runs.
-    pub fn events(&self) -> String {
-        self.under("events")
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> String {
-        self.under("stats")
     }
 
     /// The keys of dripd's own whose type must be right, with that type.

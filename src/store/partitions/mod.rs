@@ -153,7 +153,6 @@ impl Partitions {
     }
 
     /// Let calls wait until then for a partition of a cluster that is away.
-    #[must_use]
     pub fn patient(self, until: Instant) -> Self {
         self.topology.be_patient(until);
         self

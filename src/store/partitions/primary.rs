@@ -59,7 +59,6 @@ impl Primary {
     }
 
     /// A copy with only those of its partitions whose number is meant.
-    #[must_use]
     pub fn only(&self, is_meant: impl Fn(u8) -> bool) -> Self {
         let stores = self.each().filter(|store| is_meant(store.keys().number())).collect();
         Self { stores, ..self.clone() }

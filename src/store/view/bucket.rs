@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::explain::Gate;
 use crate::model::bucket::BucketName;
 use crate::store::client::Store;
 use crate::store::connection::StoreError;
@@ -49,20 +50,7 @@ pub struct BucketStatus {
     /// Why nothing may leave it: its budgets cannot be found.
     pub refused: Option<String>,
     /// The limiters before the doors that run code.
-    pub gates: Vec<GateStatus>,
-}
-
-/// How things stand at a gate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct GateStatus {
-    /// Which recipe.
-    pub limiter: String,
-    /// The limit, the capacity, or the burst and one.
-    pub limit: u64,
-    /// How many it would let in now.
-    pub remaining: u64,
-    /// Until it lets one in; 0: now.
-    pub wait_ms: u64,
+    pub gates: Vec<Gate>,
 }
 
 /// The reply of `drip__look`.
@@ -75,22 +63,17 @@ type LookMore = (Vec<(String, u64, u64, u64)>, String, String, String, String, S
 impl Store {
     /// How things stand with one bucket.
     pub async fn bucket_status(&mut self, bucket: &BucketName) -> Result<BucketStatus, StoreError> {
-        let reply = self.call_read_only("drip__look", &[self.keys().queue(bucket)], &[b""]).await?;
+        let reply = self.call_read_only("drip__look", &[self.keys().queue(bucket)], "").await?;
         let (depth, capacity, due, held, retries, count, period_us, lease_ms, attempts, overflow, route, more) =
             reply.decode::<LookReply>()?;
-        let (bucket, due_in_us) = (bucket.to_string(), u64::try_from(due).ok());
-        let held = held == 1;
-        let gate = |(limiter, limit, remaining, wait_ms)| GateStatus { limiter, limit, remaining, wait_ms };
+        let gate = |(limiter, limit, remaining, wait_ms)| Gate { limiter, limit, remaining, wait_ms };
         let (gates, paused_by, paused_until, closed_by, closed_until, refused, delayed) = more;
-        let (paused_by, closed_by, refused) = (given(paused_by), given(closed_by), given(refused));
-        let (paused_until_us, closed_until_us) = (paused_until.parse().ok(), closed_until.parse().ok());
-        let gates = gates.into_iter().map(gate).collect();
         Ok(BucketStatus {
-            bucket,
+            bucket: bucket.to_string(),
             depth,
             capacity,
-            due_in_us,
-            held,
+            due_in_us: u64::try_from(due).ok(),
+            held: held == 1,
             retries,
             delayed,
             count,
@@ -99,12 +82,12 @@ impl Store {
             attempts,
             overflow,
             route,
-            paused_by,
-            paused_until_us,
-            closed_by,
-            closed_until_us,
-            refused,
-            gates,
+            paused_by: given(paused_by),
+            paused_until_us: paused_until.parse().ok(),
+            closed_by: given(closed_by),
+            closed_until_us: closed_until.parse().ok(),
+            refused: given(refused),
+            gates: gates.into_iter().map(gate).collect(),
         })
     }
 

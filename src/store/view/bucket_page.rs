@@ -61,15 +61,13 @@ impl Store {
         jobs: usize,
         bytes: usize,
     ) -> Result<BucketPage, StoreError> {
-        let (jobs, bytes) = (jobs.to_string(), bytes.to_string());
-        let args = [b"".as_slice(), jobs.as_bytes(), bytes.as_bytes()];
-        let reply = self.call_read_only("drip__front", &[self.keys().queue(bucket)], &args).await?;
+        let reply = self.call_read_only("drip__front", &[self.keys().queue(bucket)], ("", jobs, bytes)).await?;
         reply.decode_with(|items: Vec<Value>| front_of(&items))
     }
 
     /// The last dispatches of a bucket. They are remembered as long as somebody asks.
     pub async fn recent_dispatches(&mut self, bucket: &BucketName) -> Result<RecentDispatches, StoreError> {
-        self.call_read_only("drip__drips", &[self.keys().queue(bucket)], &[b""])
+        self.call_read_only("drip__drips", &[self.keys().queue(bucket)], "")
             .await?
             .decode_with(|items: Vec<Value>| drips_of(&items))
     }

@@ -14,13 +14,13 @@ use crate::model::source::Source;
 use crate::store::client::Store;
 use crate::store::connection::{StoreError, Text};
 use crate::store::control::settings::Stands;
-use crate::store::reply::Reply;
+use crate::store::reply::{Reply, named};
 
 /// For how long ids are remembered where no `dedup` was written: that is worth no word.
 const DEDUP_US: u64 = 600_000_000;
 
 /// Everything that says why a bucket waits.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Facts {
     /// The server's time, microseconds since the epoch.
     #[serde(skip)]
@@ -236,18 +236,21 @@ struct Admit {
 }
 
 /// Jobs that wait for a time: failed ones for another try, or delayed ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
+#[schema(as = JobsOutOfTheQueue)]
 pub struct Retries {
     /// How many.
     pub waiting: u64,
     /// How many of them have waited for long enough.
     pub ended: u64,
     /// Until the first of them has.
-    pub next_us: Option<u64>,
+    #[serde(alias = "next_us")]
+    pub next_in_us: Option<u64>,
 }
 
 /// A worker of a route.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize, utoipa::ToSchema)]
+#[schema(as = WorkerOfARoute)]
 pub struct Worker {
     /// Its name; of one that is no UTF-8 as much as can be shown.
     pub name: String,
@@ -328,9 +331,8 @@ impl Facts {
         let (now_us, json, source, workers): FactsReply = decode("drip__explain", reply)?;
         let facts: Self = read_json("drip__explain", &json)?;
         with_levels("drip__explain", &facts.levels)?;
-        let worker = |(Text(name), leases, idle_ms)| Worker { name, leases, idle_ms };
-        let workers = workers.into_iter().map(worker).collect();
-        Ok(Self { now_us, source: read_source(&source), workers, ..facts })
+        let workers = workers.into_iter().filter_map(named).collect();
+        Ok(Self { now_us, source: read_source(&source), workers, route: facts.route.complete(), ..facts })
     }
 }
 
@@ -415,7 +417,7 @@ impl Admit {
 impl Store {
     /// Why a bucket waits.
     pub async fn explain(&mut self, bucket: &BucketName) -> Result<Facts, StoreError> {
-        Facts::read(self.call_read_only("drip__explain", &[self.keys().queue(bucket)], &[b""]).await?.value)
+        Facts::read(self.call_read_only("drip__explain", &[self.keys().queue(bucket)], "").await?.value)
     }
 
     /// How a budget stands.
@@ -424,7 +426,7 @@ impl Store {
     ///
     /// [`StoreError::Refused`] with `BADARG` where the configuration in force has none of that name.
     pub async fn explain_budget(&mut self, budget: &BucketName) -> Result<BudgetFacts, StoreError> {
-        let args = [b"".as_slice(), budget.as_str().as_bytes()];
-        BudgetFacts::read(self.call_read_only("drip__explain_budget", &[self.keys().policy()], &args).await?.value)
+        let args = ("", budget.as_str());
+        BudgetFacts::read(self.call_read_only("drip__explain_budget", &[self.keys().policy()], args).await?.value)
     }
 }

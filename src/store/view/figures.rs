@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::status::AwayPartition;
+use serde::Deserialize;
+
+use super::status::{AwayPartition, Lates};
 use crate::store::client::Store;
 use crate::store::connection::StoreError;
 use crate::store::partitions::Partitions;
+use crate::store::reply::named;
 
 /// Counts that are no sums over partitions.
 const SLOW: &str = "slow";
@@ -33,7 +36,7 @@ pub struct Figures {
 }
 
 /// A ready stream.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct RouteFigures {
     /// Its name.
     pub route: String,
@@ -51,6 +54,16 @@ impl Figures {
     /// A counter; 0 where it never counted.
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
+    }
+
+    /// How many jobs left how late, since the keys were made.
+    pub fn lates(&self) -> Lates {
+        self.counters_of("late:").filter_map(|(quarter, n)| Some((quarter.parse().ok()?, n))).collect()
+    }
+
+    /// Jobs that did not fit; those that a newer one pushed out too.
+    pub fn rejected(&self) -> u64 {
+        self.counter("rejected") + self.counter("dropped")
     }
 
     /// How many buckets wait, wherever that is.
@@ -130,7 +143,7 @@ impl Partitions {
 impl Store {
     /// Figures of one partition.
     async fn figures(&mut self) -> Result<Figures, StoreError> {
-        self.call_read_only("drip__figures", &[self.keys().policy()], &[b""]).await?.decode().map(figures_of)
+        self.call_read_only("drip__figures", &[self.keys().policy()], "").await?.decode_with(figures_of)
     }
 }
 
@@ -139,17 +152,10 @@ type FiguresReply = (u64, Flat, Flat, Flat, Flat, Vec<(String, u64, u64, u64, u6
 
 type Flat = Vec<(String, u64)>;
 
-fn figures_of((at_us, counters, waiting, overdue_us, settings, routes, counts): FiguresReply) -> Figures {
+fn figures_of((at_us, counters, waiting, overdue_us, settings, routes, counts): FiguresReply) -> Option<Figures> {
     let map = |flat: Flat| flat.into_iter().collect();
     let (counters, waiting, overdue_us) = (map(counters), map(waiting), map(overdue_us));
-    let route = |(route, undelivered, in_flight, entries, oldest_ms)| RouteFigures {
-        route,
-        undelivered,
-        in_flight,
-        entries,
-        oldest_ms,
-    };
-    let routes = routes.into_iter().map(route).collect();
+    let routes = routes.into_iter().map(named).collect::<Option<_>>()?;
     let (settings, counts) = (map(settings), map(counts));
-    Figures { at_us, counters, waiting, overdue_us, settings, routes, counts, away: Vec::new() }
+    Some(Figures { at_us, counters, waiting, overdue_us, settings, routes, counts, away: Vec::new() })
 }

@@ -12,4 +12,4 @@ pub mod top;
 pub mod walk;
 pub mod what_if;
 
-pub use bucket::{BucketStatus, GateStatus};
+pub use bucket::BucketStatus;

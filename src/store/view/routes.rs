@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::store::client::Store;
 use crate::store::connection::StoreError;
@@ -111,10 +112,7 @@ impl RouteStatus {
         }
         let route = &self.route;
         let waited = say(Duration::from_micros(self.age_us));
-        let waiting = match self.held {
-            1 => "1 bucket waits for them".to_owned(),
-            n => format!("{n} buckets wait for them"),
-        };
+        let waiting = counted(self.held, "bucket waits for them", "buckets wait for them");
         Some(match self.taken_per_second {
             Some(pace) if pace == 0.0 && self.undelivered > 0 => {
                 format!("nobody takes jobs of route {route}: the oldest has waited {waited}; {waiting}")
@@ -152,7 +150,7 @@ impl Partitions {
 impl Store {
     /// The routes of one partition. A library that does not know of them counts as none: it is an older one.
     async fn routes(&mut self) -> Result<Vec<RouteStatus>, StoreError> {
-        let reply = match self.call_read_only("drip__routes", &[self.keys().policy()], &[b""]).await {
+        let reply = match self.call_read_only("drip__routes", &[self.keys().policy()], "").await {
             Err(StoreError::Refused { message, .. }) if is_missing_function(&message) => return Ok(Vec::new()),
             other => other?,
         };
@@ -162,7 +160,8 @@ impl Store {
 }
 
 /// A route as `drip_explain` tells of it: of one bucket, and in few words.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = RouteOfABucket)]
 pub struct Ready {
     /// The route.
     pub name: String,
@@ -176,33 +175,40 @@ pub struct Ready {
     pub workers: u64,
     /// How long ago the one of `ready` left that has waited longest.
     pub oldest_ms: Option<u64>,
-    /// The key of the list that it forwards to; none: it is a ready stream.
-    pub to: Option<String>,
     /// How long ago the oldest of `ready` left, in microseconds; 0 where there is none.
     #[serde(default)]
     pub age_us: u64,
     /// How old it may become before buckets are held; none: `ready_window` is off.
-    pub window_us: Option<u64>,
+    #[serde(alias = "window_us")]
+    pub ready_window_us: Option<u64>,
     /// Whether its `[[route]]` says so, and not `[limits]`.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub is_own_window: bool,
     /// How many undelivered jobs hold its buckets now; none: as many as `max_ready`.
     pub limit: Option<u64>,
     /// Buckets that are held for it.
     #[serde(default)]
     pub held: u64,
-    /// How many jobs were taken of late; none: it is not known.
-    pub taken: Option<u64>,
-    /// In how many microseconds that was.
-    pub over_us: Option<u64>,
+    /// How many jobs its workers take a second; none: it is not known.
+    pub taken_per_second: Option<f64>,
+    /// The key of the list that it forwards to; none: it is a ready stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    #[serde(skip_serializing)]
+    taken: Option<u64>,
+    #[serde(skip_serializing)]
+    over_us: Option<u64>,
     /// Of a held bucket: how many others have their turns before it.
+    #[serde(skip_serializing)]
     pub ahead: Option<u64>,
 }
 
 impl Ready {
-    /// How many jobs its workers take a second.
-    pub fn per_second(&self) -> Option<f64> {
-        self.over_us.filter(|us| *us > 0).map(|us| self.taken.unwrap_or(0) as f64 * 1e6 / us as f64)
+    /// With what follows from its figures.
+    pub(super) fn complete(self) -> Self {
+        let per_second = |us: u64| self.taken.unwrap_or(0) as f64 * 1e6 / us as f64;
+        let taken_per_second = self.over_us.filter(|us| *us > 0).map(per_second);
+        Self { limit: Some(self.most()), taken_per_second, ..self }
     }
 
     /// How many undelivered jobs hold its buckets.
@@ -212,7 +218,7 @@ impl Ready {
 
     /// Whether it keeps buckets from going.
     pub fn holds(&self) -> bool {
-        self.held > 0 || self.ready >= self.max_ready || self.window_us.is_some_and(|window| self.age_us > window)
+        self.held > 0 || self.ready >= self.max_ready || self.ready_window_us.is_some_and(|window| self.age_us > window)
     }
 }
 

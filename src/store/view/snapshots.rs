@@ -4,74 +4,75 @@
 use std::collections::HashMap;
 
 use redis::{FromRedisValue as _, Value};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::explain::Slots;
 use super::top::{FlatRow, Row};
+use crate::model::words;
 use crate::store::client::Store;
 use crate::store::connection::StoreError;
 use crate::store::partitions::Partitions;
-use crate::store::reply::{Reply, given};
+use crate::store::reply::{Reply, given, named};
 
 /// How many rows a call tells of.
 pub const MAX_SNAPSHOTS: usize = 64;
 
-/// Why something waits: the first reason of those that `explain` would tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
-    /// Its key holds something else than a list.
-    WrongType(String),
-    /// Its budgets cannot be found.
-    Refused(String),
-    /// An operator stopped it, under this name or glob.
-    Paused(String),
-    /// An operator stopped this budget above it.
-    PausedAbove(String),
-    /// As many jobs are in flight as may be: `3 of 3`.
-    Slots(String),
-    /// The other side asked for a pause.
-    Slow,
-    /// A slow-down left it this part of its rate, in percent.
-    Slowed(String),
-    /// As many have left as may in a window of the calendar.
-    Quota,
-    /// Its rate lets no job out yet.
-    Rate,
-    /// For its share of this budget.
-    Share(String),
-    /// Its route is full: workers are away.
-    Held(String),
-    /// Only failed jobs wait, and their back-off runs.
-    BackingOff,
-    /// Only delayed jobs wait, or the first of them comes before any failed job.
-    Delayed,
-    /// Nothing: its next job may leave now.
-    Due,
-    /// Nothing waits.
-    Empty,
-    /// Something that only a newer version knows.
-    Other(String),
+words! {
+    /// The first reason for which something waits, of those that `explain` would tell.
+    pub enum Cause {
+        /// Its key holds something else than a list.
+        WrongType = "wrong-type",
+        /// Its budgets cannot be found.
+        Refused = "refused",
+        /// An operator stopped it, under this name or glob.
+        Paused = "paused",
+        /// An operator stopped this budget above it.
+        PausedAbove = "paused-above",
+        /// As many jobs are in flight as may be: `3 of 3`.
+        Slots = "slots",
+        /// The other side asked for a pause.
+        Slow = "slow",
+        /// A slow-down left it this part of its rate, in percent.
+        Slowed = "slowed",
+        /// As many have left as may in a window of the calendar.
+        Quota = "quota",
+        /// Its rate lets no job out yet.
+        Rate = "rate",
+        /// For its share of this budget.
+        Share = "share",
+        /// Its route is full: workers are away.
+        Held = "held",
+        /// Only failed jobs wait, and their back-off runs.
+        BackingOff = "backing-off",
+        /// Only delayed jobs wait, or the first of them comes before any failed job.
+        Delayed = "delayed",
+        /// Nothing: its next job may leave now.
+        Due = "due",
+        /// Nothing waits.
+        Empty = "empty",
+    }
+}
+
+/// A word for why something waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = WhyItWaits)]
+pub struct Why {
+    /// The word: `rate`, `share`, `paused`, …
+    word: String,
+    /// What it is about: a glob, a budget, a route, a key; mostly empty.
+    pub about: String,
 }
 
 impl Why {
-    fn read(word: String, about: String) -> Self {
-        match word.as_str() {
-            "wrong-type" => Self::WrongType(about),
-            "refused" => Self::Refused(about),
-            "paused" => Self::Paused(about),
-            "paused-above" => Self::PausedAbove(about),
-            "slots" => Self::Slots(about),
-            "slow" => Self::Slow,
-            "slowed" => Self::Slowed(about),
-            "quota" => Self::Quota,
-            "rate" => Self::Rate,
-            "share" => Self::Share(about),
-            "held" => Self::Held(about),
-            "backing-off" => Self::BackingOff,
-            "delayed" => Self::Delayed,
-            "due" => Self::Due,
-            "empty" => Self::Empty,
-            _ => Self::Other(word),
-        }
+    /// A cause that is known.
+    pub fn new(cause: Cause, about: impl Into<String>) -> Self {
+        Self { word: cause.to_string(), about: about.into() }
+    }
+
+    /// The cause that the word stands for, or, of one that only a newer version knows, the word.
+    pub fn cause(&self) -> Result<Cause, &str> {
+        Cause::parse(&self.word).ok_or(&self.word)
     }
 }
 
@@ -194,8 +195,7 @@ impl Partitions {
 
 impl Store {
     async fn named(&mut self, function: &'static str, names: &[String]) -> Result<Value, StoreError> {
-        let args: Vec<&[u8]> = std::iter::once("").chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
-        Ok(self.call_read_only(function, &[self.keys().policy()], &args).await?.value)
+        Ok(self.call_read_only(function, &[self.keys().policy()], ("", names)).await?.value)
     }
 }
 
@@ -206,8 +206,8 @@ fn buckets_of((at_us, rows, whys, left): BucketsReply) -> Option<Now<BucketSnaps
     if rows.len() != whys.len() || rows.len() != left.len() {
         return None;
     }
-    let snapshot = |((row, (why, about, closed)), left)| {
-        Some(BucketSnapshot { row: Row::read(row)?, why: Why::read(why, about), closed_by: given(closed), left })
+    let snapshot = |((row, (word, about, closed)), left)| {
+        Some(BucketSnapshot { row: named(row)?, why: Why { word, about }, closed_by: given(closed), left })
     };
     Some(Now { at_us, rows: rows.into_iter().zip(whys).zip(left).map(snapshot).collect::<Option<_>>()? })
 }
@@ -225,7 +225,7 @@ fn budgets_of((at_us, rows, passed): (u64, Vec<Value>, Vec<u64>)) -> Option<Now<
         let (numbers, words) = row.split_at(9);
         let (budget, waiting, count, period_us, due_in_us, taken, slots, used, quota) =
             BudgetNumbers::from_redis_value(Value::Array(numbers.to_vec())).ok()?;
-        let (why, about, parent, weight) =
+        let (word, about, parent, weight) =
             <(String, String, String, u64)>::from_redis_value(Value::Array(words.to_vec())).ok()?;
         Some(BudgetSnapshot {
             budget,
@@ -234,7 +234,7 @@ fn budgets_of((at_us, rows, passed): (u64, Vec<Value>, Vec<u64>)) -> Option<Now<
             due_in_us,
             slots: (slots > 0).then_some(Slots { taken, of: slots }),
             quota: (quota > 0).then_some((used, quota)),
-            why: Why::read(why, about),
+            why: Why { word, about },
             parent: given(parent),
             weight,
             passed,
@@ -256,7 +256,7 @@ mod tests {
             due_in_us: 0,
             slots: None,
             quota: Some((5, 10)),
-            why: Why::Rate,
+            why: Why::new(Cause::Rate, ""),
             parent: None,
             weight: 1,
             passed: 0,

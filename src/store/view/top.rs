@@ -6,6 +6,7 @@ use redis::{FromRedisValue, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::model::glob::Glob;
+use crate::model::words;
 use crate::store::client::Store;
 use crate::store::connection::{StoreError, Text};
 use crate::store::library::is_missing_function;
@@ -72,45 +73,26 @@ impl std::str::FromStr for By {
     }
 }
 
-/// Where a bucket waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-#[schema(as = RankedPlace)]
-pub enum Place {
-    /// For its due.
-    Due,
-    /// For its share of a budget.
-    Share,
-    /// For a slot: as many of its jobs are in flight as may be.
-    Full,
-    /// For its route, which is full.
-    Held,
-    /// An operator stopped it.
-    Paused,
-    /// For a budget that cannot be found.
-    Refused,
-    /// It has no work.
-    Idle,
-}
-
-impl Place {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Due => "due",
-            Self::Share => "share",
-            Self::Full => "full",
-            Self::Held => "held",
-            Self::Paused => "paused",
-            Self::Refused => "refused",
-            Self::Idle => "idle",
-        }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        [Self::Due, Self::Share, Self::Full, Self::Held, Self::Paused, Self::Refused, Self::Idle]
-            .into_iter()
-            .find(|place| place.as_str() == text)
+words! {
+    /// Where a bucket waits.
+    #[derive(Serialize, Deserialize, utoipa::ToSchema)]
+    #[serde(rename_all = "lowercase")]
+    #[schema(as = RankedPlace)]
+    pub enum Place {
+        /// For its due.
+        Due = "due",
+        /// For its share of a budget.
+        Share = "share",
+        /// For a slot: as many of its jobs are in flight as may be.
+        Full = "full",
+        /// For its route, which is full.
+        Held = "held",
+        /// An operator stopped it.
+        Paused = "paused",
+        /// For a budget that cannot be found.
+        Refused = "refused",
+        /// It has no work.
+        Idle = "idle",
     }
 }
 
@@ -145,42 +127,6 @@ pub struct Row {
 
 /// A row as the functions reply it: name, place, route, depth, capacity, count, period, due, time until empty, lateness, rejected.
 pub(super) type FlatRow = (Text, String, Text, u64, u64, u64, u64, u64, u64, u64, u64);
-
-impl Row {
-    pub(super) fn read(flat: FlatRow) -> Option<Self> {
-        let (
-            Text(bucket),
-            place,
-            Text(route),
-            depth,
-            capacity,
-            count,
-            period_us,
-            due_in_us,
-            empty_in_ms,
-            late_us,
-            rejected,
-        ) = flat;
-        let place = Place::parse(&place)?;
-        Some(Self {
-            bucket,
-            place,
-            route,
-            depth,
-            capacity,
-            count,
-            period_us,
-            due_in_us,
-            empty_in_ms,
-            late_us,
-            rejected,
-        })
-    }
-
-    pub(super) fn read_all(flat: Vec<FlatRow>) -> Option<Vec<Self>> {
-        flat.into_iter().map(Self::read).collect()
-    }
-}
 
 /// The first buckets of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisResult, Value};
+use redis::{RedisResult, ToRedisArgs, Value};
 
 use super::top::{By, FlatRow, KEPT, PART, Row};
 use crate::model::subject::Subject;
 use crate::store::client::Store;
 use crate::store::connection::StoreError;
 use crate::store::library::is_missing_function;
-use crate::store::reply::Reply;
+use crate::store::reply::{Reply, named};
 
 /// Where a walk goes on; the default is its beginning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -130,11 +130,8 @@ impl Ranking {
 impl Store {
     /// A page of a walk, of about `most` buckets.
     pub async fn walk(&mut self, at: &At, most: u64, so_far: &Ranking) -> Result<Page, StoreError> {
-        let floors = [By::Depth, By::Empty, By::Late, By::Rejected, By::Budgets].map(|by| so_far.floor(by).to_string());
-        let most = most.to_string();
-        let mut args = vec![b"".as_slice(), at.place.as_bytes(), at.cursor.as_bytes(), most.as_bytes()];
-        args.extend(floors.iter().map(String::as_bytes));
-        let (reply, cost) = self.timed("drip__walk", &args).await?;
+        let floors = [By::Depth, By::Empty, By::Late, By::Rejected, By::Budgets].map(|by| so_far.floor(by));
+        let (reply, cost) = self.timed("drip__walk", &("", &at.place, &at.cursor, most, &floors)).await?;
         reply.decode_with(|parts| page(parts, cost))
     }
 
@@ -149,13 +146,12 @@ impl Store {
                 args.extend([first.by.to_string(), serde_json::to_string(&rows).expect("rows are text and numbers")]);
             }
         }
-        let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
         self.timed("drip__rank", &args).await.map(|(_, cost)| cost)
     }
 
     /// Call a function, between two looks at the server's clock: no other client's call comes between commands that arrive
     /// together. Inside a function the clock stands still, from Redis 7.2 on.
-    async fn timed(&mut self, name: &'static str, args: &[&[u8]]) -> Result<(Reply, Duration), StoreError> {
+    async fn timed(&mut self, name: &'static str, args: &impl ToRedisArgs) -> Result<(Reply, Duration), StoreError> {
         let mut pipeline = redis::pipe();
         pipeline.cmd("TIME").cmd("FCALL").arg(name).arg(1).arg(self.keys().policy()).arg(args).cmd("TIME");
         let replies: Vec<RedisResult<Value>> = self.call_pipeline(name, pipeline.ignore_errors()).await?;
@@ -185,7 +181,8 @@ type PageReply = (String, String, u64, u64, Vec<FlatRow>, Vec<FlatRow>);
 
 fn page((place, cursor, now_us, passed, rows, rejecting): PageReply, cost: Duration) -> Option<Page> {
     let next = (!place.is_empty()).then_some(At { place, cursor });
-    Some(Page { next, now_us, passed, cost, rows: Row::read_all(rows)?, rejecting: Row::read_all(rejecting)? })
+    let read = |rows: Vec<FlatRow>| rows.into_iter().map(named).collect::<Option<_>>();
+    Some(Page { next, now_us, passed, cost, rows: read(rows)?, rejecting: read(rejecting)? })
 }
 
 #[cfg(test)]

@@ -58,9 +58,8 @@ impl Store {
     ///
     /// [`StoreError::Refused`] with `WRONGTYPE` when its queue is none.
     pub async fn what_if(&mut self, bucket: &BucketName, change: &Change, jobs: u64) -> Result<WhatIf, StoreError> {
-        let (json, jobs) = (serde_json::to_string(change).expect("a change is text and numbers"), jobs.to_string());
-        let args = [b"".as_slice(), json.as_bytes(), jobs.as_bytes()];
-        let reply = self.call_read_only("drip__what_if", &[self.keys().queue(bucket)], &args).await?;
+        let json = serde_json::to_string(change).expect("a change is text and numbers");
+        let reply = self.call_read_only("drip__what_if", &[self.keys().queue(bucket)], ("", json, jobs)).await?;
         reply.decode_with(what_if)
     }
 }

@@ -1,6 +1,6 @@
 //! What `explain` and the rows say of delayed jobs, of costs that are paid, and of the policy keys of jobs with options.
 
-use dripd::store::snapshots::{BucketSnapshot, Now, Why};
+use dripd::store::snapshots::{BucketSnapshot, Cause, Now, Why};
 use redis::Value;
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn delayed_jobs_are_told_apart_from_failed_ones() {
     let said = json_of(&mut case, T0, "b");
     assert_eq!((&said["binds"], &said["retries"]["waiting"]), (&json!("delayed"), &json!(0)));
     assert_eq!(said["delayed"], json!({ "waiting": 2, "ended": 0, "next_in_us": 20 * S }));
-    assert_eq!(why(&mut case, T0, "b"), (Why::Delayed, 20 * S));
+    assert_eq!(why(&mut case, T0, "b"), (Why::new(Cause::Delayed, ""), 20 * S));
     case.submit_at(T0, "b", "fails", &[]);
     case.settle_at(T0);
     let entry = case.take("ready", 1).remove(0).id;
@@ -39,7 +39,7 @@ fn delayed_jobs_are_told_apart_from_failed_ones() {
         (&json!("backing-off"), &json!(1), &json!(2))
     );
     assert_eq!(said["retries"]["next_in_us"], 8 * S, "that of the failed job alone");
-    assert_eq!(why(&mut case, T0 + 2 * S, "b"), (Why::BackingOff, 8 * S));
+    assert_eq!(why(&mut case, T0 + 2 * S, "b"), (Why::new(Cause::BackingOff, ""), 8 * S));
 }
 
 #[test]
