@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::model::bucket::BucketName;
 use crate::model::rate::Rate;
 
-/// A rate is taken over at least so long, and over at least so many intervals.
+/// A rate is taken over so long, and over at least so many intervals.
 const RATE_OVER_US: u64 = 500_000;
 const RATE_OVER_INTERVALS: u64 = 4;
 
@@ -23,27 +23,10 @@ pub(super) struct Push {
 pub(super) struct Taken {
     pub(super) number: u64,
     pub(super) due_us: u64,
+    /// When it left its bucket.
     pub(super) at_us: u64,
-    /// When its worker asked for jobs, and when it got the answer: it took this one in between.
-    pub(super) handed_us: (u64, u64),
-}
-
-impl Taken {
-    /// The earliest and the latest moment at which its worker took it: not before it had left.
-    pub(super) fn given_us(&self) -> (u64, u64) {
-        (self.handed_us.0.max(self.at_us), self.handed_us.1.max(self.at_us))
-    }
-}
-
-/// At what pace jobs leave a bucket.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Pace {
-    /// There were no two jobs yet whose distance says anything.
-    Starting,
-    /// So many a second.
-    Rate(f64),
-    /// All that was accepted is out.
-    Empty,
+    /// When its worker asked Redis for it, or to take it back, and when it got the answer: it happened in between.
+    pub(super) asked_us: (u64, u64),
 }
 
 /// One bucket, as its producers and workers see it.
@@ -54,13 +37,14 @@ pub(super) struct Bucket {
     pub(super) pushes: Vec<Push>,
     /// The numbers of the jobs that were accepted.
     pub(super) accepted: Vec<u64>,
-    pub(super) pushed: u64,
     pub(super) rejected: u64,
     pub(super) depth: u64,
-    /// By when they left.
+    /// How many jobs waited when the daemon was killed.
+    pub(super) depth_at_kill: u64,
+    /// What workers did, by when it left.
     pub(super) taken: Vec<Taken>,
-    /// When the first job after a time without any was pushed.
-    busy_since_us: Vec<u64>,
+    /// What a worker gave back, because the other side refused it.
+    pub(super) refused: Vec<Taken>,
     over_since: Option<Instant>,
     /// For how long more jobs waited than may.
     pub(super) longest_over: Duration,
@@ -79,11 +63,11 @@ impl Bucket {
             capacity: u64::from(capacity),
             pushes: Vec::new(),
             accepted: Vec::new(),
-            pushed: 0,
             rejected: 0,
             depth: 0,
+            depth_at_kill: 0,
             taken: Vec::new(),
-            busy_since_us: Vec::new(),
+            refused: Vec::new(),
             over_since: None,
             longest_over: Duration::ZERO,
         }
@@ -101,20 +85,17 @@ impl Bucket {
     }
 
     /// So many jobs were pushed; the reply said how many wait now, which is the verdict.
-    pub(super) fn pushed(&mut self, at_us: u64, jobs: u64, length: u64) {
-        if self.accepted.len() == self.taken.len() {
-            self.busy_since_us.push(at_us);
-        }
+    pub(super) fn note_push(&mut self, at_us: u64, jobs: u64, length: u64) {
+        let first = self.pushed();
         let rejected = length.saturating_sub(self.capacity).min(jobs);
         let accepted = jobs - rejected;
-        self.accepted.extend(self.pushed..self.pushed + accepted);
+        self.accepted.extend(first..first + accepted);
         self.rejected += rejected;
-        self.pushed += jobs;
         self.pushes.push(Push { at_us, accepted, rejected });
     }
 
     /// So many jobs wait: asked before one moment, answered before another.
-    pub(super) fn waits(&mut self, depth: u64, asked: Instant, answered: Instant) {
+    pub(super) fn note_depth(&mut self, depth: u64, asked: Instant, answered: Instant) {
         self.depth = depth;
         if depth <= self.capacity {
             self.over_since = None;
@@ -125,13 +106,18 @@ impl Bucket {
         self.longest_over = self.longest_over.max(asked.saturating_duration_since(since));
     }
 
-    /// When a job was pushed, by its number.
-    pub(super) fn pushed_us(&self, number: u64) -> Option<u64> {
-        let mut first = 0;
-        self.pushes.iter().find_map(|push| {
-            first += push.accepted + push.rejected;
-            (number < first).then_some(push.at_us)
-        })
+    pub(super) fn pushed(&self) -> u64 {
+        self.accepted.len() as u64 + self.rejected
+    }
+
+    /// How long a job waited, from its push.
+    pub(super) fn waited_us(&self, job: &Taken) -> Option<u64> {
+        let mut next = 0;
+        let push = self.pushes.iter().find(|push| {
+            next += push.accepted + push.rejected;
+            job.number < next
+        })?;
+        Some(job.at_us.saturating_sub(push.at_us))
     }
 
     /// Whether every accepted job is out or waits: none is under way between the two.
@@ -139,129 +125,90 @@ impl Bucket {
         self.accepted.len() as u64 == self.taken.len() as u64 + self.depth
     }
 
-    fn taken_until(&self, at_us: u64) -> &[Taken] {
-        &self.taken[..self.taken.partition_point(|job| job.at_us <= at_us)]
-    }
-
+    /// What left after one moment and not after another.
     pub(super) fn taken_between(&self, from_us: u64, to_us: u64) -> &[Taken] {
-        let all = self.taken_until(to_us);
-        &all[all.partition_point(|job| job.at_us <= from_us)..]
+        let after = |at_us| self.taken.partition_point(|job| job.at_us <= at_us);
+        &self.taken[after(from_us).min(after(to_us))..after(to_us)]
     }
 
-    /// The pace at a moment, from the distances of the last jobs. A pause that goes on lowers it.
-    pub(super) fn pace(&self, at_us: u64) -> Pace {
-        let (interval, busy) = (self.interval_us(), self.busy_since_us.iter().rev().find(|since| **since <= at_us));
-        let (Some(busy), Some(last)) = (busy, self.taken_until(at_us).last()) else { return Pace::Starting };
-        let end = last.at_us.max(at_us - interval);
-        let accepted: u64 = self.pushes.iter().filter(|push| push.at_us <= at_us).map(|push| push.accepted).sum();
-        if end > last.at_us && self.taken_until(at_us).len() as u64 == accepted {
-            return Pace::Empty;
-        }
-        let over = RATE_OVER_US.max(RATE_OVER_INTERVALS * interval);
-        match self.taken_between(end.saturating_sub(over + 1).max(*busy - 1), at_us) {
+    /// How many jobs leave a second, from the distances of the last ones. A pause that goes on lowers it. `None`: there were no two jobs
+    /// yet whose distance says anything.
+    pub(super) fn rate_at(&self, at_us: u64) -> Option<f64> {
+        let over = RATE_OVER_US.max(RATE_OVER_INTERVALS * self.interval_us());
+        let last = self.taken_between(0, at_us).last()?.at_us;
+        let per_second = |jobs: usize, us: u64| Some(jobs as f64 * 1e6 / us.max(1) as f64);
+        match self.taken_between(at_us.saturating_sub(over + 1), at_us) {
             [first, rest @ ..] if !rest.is_empty() => {
-                Pace::Rate(rest.len() as f64 * 1e6 / (end - first.at_us).max(1) as f64)
+                let distance = (last - first.at_us) / rest.len() as u64;
+                per_second(rest.len(), last.max(at_us - distance) - first.at_us)
             }
-            // The last job is so long ago that the pace is hardly one.
-            _ if end > last.at_us => Pace::Rate(1e6 / (end + interval - last.at_us) as f64),
-            _ => Pace::Starting,
+            _ if at_us - last > self.interval_us() => per_second(1, at_us - last),
+            _ => None,
         }
     }
 
     /// The longest time without a job that ended, or goes on, between two moments; it may have begun before the first.
     pub(super) fn longest_pause_us(&self, from_us: u64, to_us: u64) -> u64 {
-        let before = self.taken_until(from_us).last().map_or(from_us, |job| job.at_us);
-        let mut times: Vec<u64> = vec![before];
-        times.extend(self.taken_between(from_us, to_us).iter().map(|job| job.at_us));
-        times.push(to_us);
+        let before = self.taken_between(0, from_us).last().map_or(from_us, |job| job.at_us);
+        let between = self.taken_between(from_us, to_us).iter().map(|job| job.at_us);
+        let times: Vec<u64> = std::iter::once(before).chain(between).chain([to_us]).collect();
         times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or(0)
     }
 
-    /// The rate over all the time in which jobs waited and workers took them: what is longer than one and a half intervals and the next
-    /// burst's wait besides is a time without jobs, and what goes on into `away` one without workers.
+    /// The rate over all the time in which workers took jobs, which is not that of `away`.
     pub(super) fn rate_out(&self, away: Option<(u64, u64)>) -> f64 {
-        let mut busy = self.busy_since_us.iter().skip(1).peekable();
-        let mut gaps: Vec<u64> = Vec::new();
-        for pair in self.taken.windows(2) {
-            let idle = busy.next_if(|since| (pair[0].at_us..=pair[1].at_us).contains(since)).is_some();
-            let no_workers = away.is_some_and(|(from, to)| pair[0].at_us <= to && pair[1].at_us >= from);
-            if !idle && !no_workers {
-                gaps.push(pair[1].at_us - pair[0].at_us);
-            }
-        }
-        if gaps.is_empty() { 0.0 } else { gaps.len() as f64 * 1e6 / gaps.iter().sum::<u64>().max(1) as f64 }
+        let had_workers = |pair: &&[Taken]| away.is_none_or(|(from, to)| pair[1].at_us < from || pair[0].at_us > to);
+        let pairs = self.taken.windows(2).filter(had_workers);
+        let (jobs, us) = pairs.fold((0.0, 0), |(jobs, us), pair| (jobs + 1.0, us + pair[1].at_us - pair[0].at_us));
+        jobs * 1e6 / us.max(1) as f64
     }
 
     /// The lateness that `part` of the jobs stayed below, in milliseconds.
     pub(super) fn late_ms(&self, part: f64) -> f64 {
         let mut late: Vec<u64> = self.taken.iter().map(|job| job.at_us.saturating_sub(job.due_us)).collect();
         late.sort_unstable();
-        let at = ((late.len() as f64 * part).ceil() as usize).clamp(1, late.len().max(1)) - 1;
+        let at = ((late.len() as f64 * part).ceil() as usize).saturating_sub(1);
         late.get(at).map_or(0.0, |us| *us as f64 / 1e3)
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    /// Five a second, room for ten.
-    fn bucket() -> Bucket {
-        Bucket::new("b", "5/s", 10)
+    /// A job that left and was taken when it was due.
+    pub(in crate::cli::demo) fn took(number: u64, at_us: u64) -> Taken {
+        Taken { number, due_us: at_us, at_us, asked_us: (at_us, at_us) }
     }
 
-    fn take(bucket: &mut Bucket, times_ms: impl IntoIterator<Item = u64>) {
-        for ms in times_ms {
-            let (number, at_us) = (bucket.taken.len() as u64, ms * 1_000);
-            bucket.taken.push(Taken { number, due_us: at_us, at_us, handed_us: (at_us, at_us) });
-        }
+    /// Five a second, room for ten; jobs that left at some milliseconds.
+    fn bucket(times_ms: &[u64]) -> Bucket {
+        let mut bucket = Bucket::new("b", "5/s", 10);
+        bucket.taken = times_ms.iter().zip(0..).map(|(ms, number)| took(number, ms * 1_000)).collect();
+        bucket
     }
 
     #[test]
     fn the_reply_to_a_push_says_which_of_its_jobs_were_accepted() {
-        let mut b = bucket();
-        b.pushed(0, 8, 8);
-        b.pushed(1, 5, 13);
-        assert_eq!((b.accepted.len(), b.rejected, b.pushed), (10, 3, 13));
-        b.pushed(2, 2, 12);
+        let mut b = bucket(&[]);
+        b.note_push(0, 8, 8);
+        b.note_push(1, 5, 13);
+        assert_eq!((b.accepted.len(), b.rejected, b.pushed()), (10, 3, 13));
+        b.note_push(2, 2, 12);
         assert_eq!((b.rejected, b.pushes[2].accepted), (5, 0));
+        assert_eq!(b.waited_us(&took(9, 50)), Some(49));
     }
 
     #[test]
-    fn a_steady_bucket_shows_its_rate_at_every_moment_between_two_jobs() {
-        let mut b = bucket();
-        b.pushed(900_000, 10, 10);
-        take(&mut b, (0..8).map(|n| 1_000 + 200 * n));
-        assert_eq!(b.pace(1_100_000), Pace::Starting);
-        for at_us in [1_600_000, 2_000_001, 2_100_000, 2_399_999, 2_599_999] {
-            assert_eq!(b.pace(at_us), Pace::Rate(5.0), "{at_us}");
+    fn a_steady_bucket_shows_its_rate_between_two_jobs_and_a_pause_that_goes_on_lowers_it() {
+        let b = bucket(&[1_000, 1_200, 1_400, 1_600, 1_800]);
+        assert_eq!(b.rate_at(1_100_000), None);
+        for at_us in [1_600_000, 1_800_001, 1_899_999, 1_999_999] {
+            assert_eq!(b.rate_at(at_us), Some(5.0), "{at_us}");
         }
-    }
-
-    #[test]
-    fn a_pause_that_goes_on_lowers_the_rate_unless_the_bucket_is_empty() {
-        let mut b = bucket();
-        b.pushed(900_000, 6, 6);
-        take(&mut b, (0..5).map(|n| 1_000 + 200 * n));
-        let Pace::Rate(slow) = b.pace(2_600_000) else { panic!("a job still waits") };
-        assert!(slow < 3.5, "{slow}");
-        assert_eq!(b.pace(20_000_000), Pace::Rate(1e6 / 18_200_000.0), "hardly any, and that is said");
-        take(&mut b, [2_600]);
-        assert_eq!(b.pace(2_900_000), Pace::Empty);
-        b.pushed(4_000_000, 2, 2);
-        take(&mut b, [4_000, 4_200]);
-        assert_eq!(b.pace(4_300_000), Pace::Rate(5.0), "the time without jobs says nothing about the pace");
-        let rate = b.rate_out(None);
-        assert!((rate - 6.0 / 1.8).abs() < 1e-9, "the late job counts, the time without jobs does not: {rate}");
-    }
-
-    #[test]
-    fn the_longest_pause_counts_one_that_began_before_and_one_that_goes_on() {
-        let mut b = bucket();
-        b.pushed(900_000, 10, 10);
-        take(&mut b, [1_000, 1_200, 1_700, 1_900]);
-        assert_eq!(b.longest_pause_us(1_250_000, 2_000_000), 500_000);
-        assert_eq!(b.longest_pause_us(1_750_000, 2_000_000), 200_000);
-        assert_eq!(b.longest_pause_us(1_950_000, 2_600_000), 700_000);
+        assert!(b.rate_at(2_600_000).is_some_and(|slow| slow < 3.5));
+        assert_eq!(b.rate_at(20_000_000), Some(1e6 / 18_200_000.0), "hardly any, and that is said");
+        let late = bucket(&[1_000, 1_200, 1_700, 9_000, 9_200]);
+        assert!((late.rate_out(Some((2_000_000, 8_000_000))) - 3.0 / 0.9).abs() < 1e-9);
     }
 }

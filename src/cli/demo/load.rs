@@ -1,6 +1,5 @@
 //! The load of the demo: producers that push in bursts, and workers that take what has dripped out.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::bucket::{Bucket, Taken, now_us};
+use super::seen::{Seen, WorkerEvent};
 use super::stage::Stage;
 use crate::cli::{Exit, Failure};
 use crate::model::bucket::BucketName;
@@ -28,22 +28,8 @@ const TAKES_FOR: Duration = Duration::from_millis(50);
 /// A bucket that holds more than it may is looked at again and again, but not for longer than this.
 const LOOKS_FOR: Duration = Duration::from_secs(1);
 
-/// What a worker reports.
-pub(super) enum WorkerEvent {
-    /// It did a job.
-    Took(BucketName, Taken),
-    /// It was refused a job, gave it back, and everything under the budget slows down.
-    Refused(BucketName, Refused),
-}
-
-/// A job that the other side refused.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Refused {
-    /// When it left its bucket.
-    pub(super) left_us: u64,
-    /// Between which moments Redis was told.
-    pub(super) told_us: (u64, u64),
-}
+/// For how long a budget is closed at the end: longer than what is under way needs to arrive.
+const CLOSED_FOR_MS: u64 = 6_000;
 
 /// That the next job is refused: by which budget, and for how long.
 type Refusal = Arc<Mutex<Option<Throttled>>>;
@@ -75,18 +61,18 @@ impl Load {
         let _ = self.is_away.send(is_away);
     }
 
-    /// The other side refuses the next job that a worker takes.
-    pub(super) fn refuse(&self, throttled: Throttled) {
+    /// The other side of a budget refuses the next job that a worker takes.
+    pub(super) fn refuse(&self, budget: Option<&Bucket>, retry_after: Duration) {
+        let throttled = Throttled { retry_after: Some(retry_after), budget: budget.map(|budget| budget.name.clone()) };
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(throttled);
     }
 
-    /// Let nothing leave under a budget for some time, so that what is under way arrives and the rest waits.
-    pub(super) async fn close(&mut self, budget: &BucketName, time: Duration) -> Result<(), StoreError> {
-        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let node = format!("{{{}}}", budget.as_str());
-        let end =
-            SlowDown { node, within: None, ms: Some(ms), by: "demo".to_owned(), user: String::new(), reason: None };
-        self.store.slow(&end).await.map(drop)
+    /// Let nothing leave under a budget any more, so that what is under way arrives and the rest waits.
+    pub(super) async fn close(&mut self, budget: Option<&Bucket>) -> Result<(), StoreError> {
+        let Some(budget) = budget else { return Ok(()) };
+        let (node, ms, by) = (format!("{{{}}}", budget.name.as_str()), Some(CLOSED_FOR_MS), "demo".to_owned());
+        let closed = SlowDown { node, within: None, ms, by, user: String::new(), reason: None };
+        self.store.slow(&closed).await.map(drop)
     }
 
     /// What a worker tells next.
@@ -100,17 +86,16 @@ impl Load {
         }
     }
 
-    /// An event that is there already.
-    pub(super) fn at_hand(&mut self) -> Option<WorkerEvent> {
-        self.events.try_recv().ok()
-    }
-
-    /// A burst: one plain push, judged by its reply as any producer would. A job is its own number.
+    /// A burst, unless it is of no jobs: one plain push, judged by its reply as any producer would. A job is its own number.
     pub(super) async fn push(&mut self, bucket: &mut Bucket, jobs: u64) -> Result<(), StoreError> {
-        let numbers: Vec<Vec<u8>> = (bucket.pushed..bucket.pushed + jobs).map(|n| n.to_string().into_bytes()).collect();
+        if jobs == 0 {
+            return Ok(());
+        }
+        let first = bucket.pushed();
+        let numbers: Vec<Vec<u8>> = (first..first + jobs).map(|n| n.to_string().into_bytes()).collect();
         let at_us = now_us();
         let length = self.store.push_plain(&bucket.name, &numbers).await?;
-        bucket.pushed(at_us, jobs, length);
+        bucket.note_push(at_us, jobs, length);
         Ok(())
     }
 
@@ -123,7 +108,7 @@ impl Load {
             let depths = self.store.depths(&names).await?;
             let answered = Instant::now();
             for (bucket, depth) in buckets.iter_mut().zip(depths) {
-                bucket.waits(depth, asked, answered);
+                bucket.note_depth(depth, asked, answered);
             }
             let over = buckets.iter().any(|bucket| bucket.depth > bucket.capacity);
             if !over || since.elapsed() >= LOOKS_FOR {
@@ -132,29 +117,15 @@ impl Load {
         }
     }
 
-    /// Stop the workers, and hand over what they still did. Replies what Redis tells of rejected jobs.
-    pub(super) async fn end(mut self, buckets: &mut [Bucket]) -> Result<BTreeMap<String, u64>, StoreError> {
+    /// Stop the workers, and note what they still did and what Redis tells of rejected jobs.
+    pub(super) async fn end(mut self, seen: &mut Seen) -> Result<(), StoreError> {
         self.workers.shutdown().await;
-        while let Some(event) = self.at_hand() {
-            event.note(buckets);
+        while let Ok(event) = self.events.try_recv() {
+            seen.note(&event);
         }
-        self.watch(buckets).await?;
-        self.store.rejected().await
-    }
-}
-
-impl WorkerEvent {
-    /// Put a job that was done where it belongs. Replies a refusal.
-    pub(super) fn note(self, buckets: &mut [Bucket]) -> Option<(BucketName, Refused)> {
-        match self {
-            Self::Took(name, job) => {
-                if let Some(bucket) = buckets.iter_mut().find(|bucket| bucket.name == name) {
-                    bucket.took(job);
-                }
-                None
-            }
-            Self::Refused(name, refused) => Some((name, refused)),
-        }
+        self.watch(&mut seen.buckets).await?;
+        seen.recorded = self.store.rejected().await?;
+        Ok(())
     }
 }
 
@@ -177,22 +148,22 @@ impl Worker {
             if self.away.wait_for(|away| !away).await.is_err() {
                 return Ok(()); // the demo is over
             }
-            let asked_us = now_us();
+            let since_us = now_us();
             let jobs = reader.take(&route, &self.name, TAKES, Some(TAKES_FOR)).await?;
-            let handed_us = (asked_us, now_us());
+            let handed_us = (since_us, now_us());
             for job in &jobs {
                 let number = job.body.as_deref().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
                 let (Some(bucket), Some(number)) = (job.bucket.clone(), number) else { continue };
+                let taken = Taken { number, due_us: job.due_us, at_us: job.at_us, asked_us: handed_us };
                 let refused = self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(throttled) = refused {
                     let fail = Fail { throttled: Some(throttled), reason: "429".to_owned(), ..Fail::default() };
-                    let asked_us = now_us();
+                    let since_us = now_us();
                     store.fail(&route, &job.entry, &fail).await?;
-                    let refused = Refused { left_us: job.at_us, told_us: (asked_us, now_us()) };
-                    let _ = self.sender.send(WorkerEvent::Refused(bucket, refused));
+                    let taken = Taken { asked_us: (since_us, now_us()), ..taken };
+                    let _ = self.sender.send(WorkerEvent { bucket, job: taken, is_refused: true });
                 } else {
-                    let taken = Taken { number, due_us: job.due_us, at_us: job.at_us, handed_us };
-                    let _ = self.sender.send(WorkerEvent::Took(bucket, taken));
+                    let _ = self.sender.send(WorkerEvent { bucket, job: taken, is_refused: false });
                     store.ack(&route, &job.entry).await?;
                 }
             }

@@ -28,15 +28,6 @@ impl Daemon {
             let _ = kill_process(pid, signal);
         }
     }
-
-    /// That it goes on: else what it said last.
-    fn check(&mut self) -> Result<(), Failure> {
-        let Some(status) = self.child.try_wait()? else { return Ok(()) };
-        let said = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let said = said.lines().last().unwrap_or("nothing").to_owned();
-        let exit = if status.code() == Some(69) { Exit::Unavailable } else { Exit::Failed };
-        Err(Failure::new(exit, format!("daemon {} ended: {said}", self.number)))
-    }
 }
 
 /// The daemons and their directory. Both end with this value.
@@ -63,19 +54,19 @@ impl Stage {
         Ok(Self { daemons: Vec::new(), path, config, address, home })
     }
 
-    /// Start so many daemons, at least one: the first one runs Redis, the others find it.
+    /// Start so many daemons, one after the other: the first one runs Redis, the others find it.
     pub(super) async fn start(&mut self, daemons: usize) -> Result<Store, Failure> {
-        let mut store = None;
-        for number in 1..=daemons {
-            let daemon = self.spawn(number)?;
-            self.daemons.push(daemon);
-            store = Some(self.wait_for_all().await?);
+        self.spawn()?;
+        let mut store = self.wait_for_all().await?;
+        while self.daemons.len() < daemons {
+            self.spawn()?;
+            store = self.wait_for_all().await?;
         }
-        Ok(store.expect("it starts one at least"))
+        Ok(store)
     }
 
-    fn spawn(&self, number: usize) -> Result<Daemon, Failure> {
-        let home = self.home.path();
+    fn spawn(&mut self) -> Result<(), Failure> {
+        let (home, number) = (self.home.path(), self.daemons.len() + 1);
         let log = home.join(format!("daemon-{number}.log"));
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--config").arg(&self.path).arg("run").current_dir(home);
@@ -83,37 +74,43 @@ impl Stage {
         command.env("RUNTIME_DIRECTORY", home.join(format!("run-{number}")));
         command.process_group(0); // Ctrl-C is for the demo: it stops the daemons
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
-        Ok(Daemon { number, child: command.spawn()?, log })
+        self.daemons.push(Daemon { number, child: command.spawn()?, log });
+        Ok(())
     }
 
     /// Wait until every daemon that was started says in Redis that it serves.
     async fn wait_for_all(&mut self) -> Result<Store, Failure> {
         let (since, partition) = (Instant::now(), Layout::of(&self.config.redis).authority());
-        loop {
+        while since.elapsed() <= SERVES_WITHIN {
             self.check()?;
             if let Ok(mut store) = Store::connect(&self.address, &partition).await
-                && store.daemons().await.is_ok_and(|alive| {
-                    alive.len() == self.daemons.len() && alive.iter().all(|daemon| daemon.has_record)
-                })
+                && let Ok(alive) = store.daemons().await
+                && alive.iter().filter(|daemon| daemon.has_record).count() == self.daemons.len()
             {
                 return Ok(store);
             }
-            if since.elapsed() > SERVES_WITHIN {
-                let why = format!("a daemon does not serve after {} s", SERVES_WITHIN.as_secs());
-                return Err(Failure::new(Exit::Failed, why));
-            }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        let why = format!("a daemon does not serve after {} s", SERVES_WITHIN.as_secs());
+        Err(Failure::new(Exit::Failed, why))
     }
 
-    /// That every daemon goes on, save the one that the demo killed.
+    /// That every daemon goes on, save the one that the demo killed: else what it said last.
     pub(super) fn check(&mut self) -> Result<(), Failure> {
-        self.daemons.iter_mut().try_for_each(Daemon::check)
+        for Daemon { number, child, log } in &mut self.daemons {
+            if let Some(status) = child.try_wait()? {
+                let said = std::fs::read_to_string(log).unwrap_or_default();
+                let said = said.lines().last().unwrap_or("nothing");
+                let exit = if status.code() == Some(69) { Exit::Unavailable } else { Exit::Failed };
+                return Err(Failure::new(exit, format!("daemon {number} ended: {said}")));
+            }
+        }
+        Ok(())
     }
 
-    /// The processes that run, by the number of the daemon.
-    pub(super) fn processes(&self) -> Vec<(usize, u32)> {
-        self.daemons.iter().map(|daemon| (daemon.number, daemon.child.id())).collect()
+    /// The processes of the daemons that run.
+    pub(super) fn processes(&self) -> Vec<u32> {
+        self.daemons.iter().map(|daemon| daemon.child.id()).collect()
     }
 
     /// Kill the first daemon, which is the one that runs Redis, as `kill -9` does: it can do nothing about it.

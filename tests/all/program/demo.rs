@@ -1,4 +1,4 @@
-//! The demo: on real terminals of three sizes, in a pipe, without colours, interrupted, and when a promise is broken.
+//! The demo: on real terminals of several sizes, in a pipe, without colours, interrupted, and when a promise is broken.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +12,13 @@ use crate::rig::{dripd, eventually};
 fn demo(home: &Path) -> Command {
     let mut command = dripd();
     command.arg("demo").current_dir(home).env("TMPDIR", home).env("TERM", "xterm-256color").env_remove("NO_COLOR");
+    command
+}
+
+/// The demo of budgets.
+fn demo_tree(home: &Path) -> Command {
+    let mut command = demo(home);
+    command.arg("tree");
     command
 }
 
@@ -47,23 +54,22 @@ fn unless_excused(mut run: impl FnMut() -> (i32, String)) -> (i32, String) {
     told
 }
 
-/// Run the whole demo on a terminal and look at every picture.
-fn watch(columns: u16, rows: u16, look: impl Fn(&str)) -> (i32, String) {
+/// Run a whole demo on a terminal and look at every picture.
+fn watch(demo: fn(&Path) -> Command, columns: u16, rows: u16, look: impl Fn(&str)) -> (i32, String) {
     let home = tempfile::tempdir().expect("a directory");
     let mut terminal = Terminal::start(demo(home.path()), columns, rows);
-    let (mut pictures, mut paces) = (0, 0);
+    let mut pictures = 0;
     while !terminal.has_ended() {
         let Picture { text, past_the_edge, whole } = terminal.picture(columns, rows);
         if whole {
             assert_eq!(past_the_edge, None, "drawn past the edge (row, column)\n{text}");
             assert!(!text.contains(" 0.0/s"), "a bucket that is empty says so\n{text}");
             pictures += 1;
-            paces += u32::from(text.contains("20.0/s") || text.contains("200.0/s"));
             look(&text);
         }
         std::thread::sleep(Duration::from_millis(50)); // each picture stays for twice as long
     }
-    assert!(pictures > 50 && paces > 10, "{pictures} pictures, {paces} with a steady pace");
+    assert!(pictures > 50, "{pictures} pictures");
     let code = terminal.end();
     let Picture { text, past_the_edge, .. } = terminal.picture(columns, u16::MAX); // it may scroll
     // What a failed command says at its end is a line like that of any other, and the terminal wraps it.
@@ -75,11 +81,32 @@ fn watch(columns: u16, rows: u16, look: impl Fn(&str)) -> (i32, String) {
     (code, text)
 }
 
+/// Run a whole demo in a pipe; replies its lines.
+fn piped(demo: fn(&Path) -> Command) -> String {
+    let home = tempfile::tempdir().expect("a directory");
+    let (code, text) = unless_excused(|| {
+        let (code, out, err) = said(&demo(home.path()).output().expect("it runs"));
+        (code, out + &err)
+    });
+    assert_eq!(code, 0, "{text}");
+    assert!(!text.contains('\u{1b}') && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("kept    nothing lost: ") && text.contains("all promises kept"), "{text}");
+    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+    text
+}
+
+/// How many lines begin with a second.
+fn seconds(text: &str) -> usize {
+    let is_second = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u32>().is_ok());
+    text.lines().filter(is_second).count()
+}
+
 #[test]
 fn on_80_columns_and_24_rows_the_demo_shows_all_and_kills_a_daemon_while_another_goes_on() {
-    let told = std::cell::RefCell::new((false, false, false));
+    let (told, paces) = (std::cell::RefCell::new((false, false, false)), std::cell::Cell::new(0));
     let look = |text: &str| {
         let mut told = told.borrow_mut();
+        paces.set(paces.get() + u32::from(text.contains("20.0/s") || text.contains("200.0/s")));
         // It counts down, and on a busy machine a second may pass without a look.
         told.0 |= text.contains(" s daemon 1 is killed with kill -9");
         let (Some(first), Some(second)) = (process(text, 1), process(text, 2)) else { return };
@@ -87,10 +114,11 @@ fn on_80_columns_and_24_rows_the_demo_shows_all_and_kills_a_daemon_while_another
             assert!(!is_alive(first), "it is said to be dead\n{text}");
             told.1 |= is_alive(second) && text.contains("daemon 2 goes on. Longest pause since then: ");
         }
-        told.2 |= text.contains("mail rate 2/s, room for 8") && text.contains("│ │ │") && text.contains("▇▇▇▇▇▇");
+        told.2 |= text.contains("mail      rate 2/s, room for 8") && text.contains("│ │ │") && text.contains("▇▇▇▇▇▇");
     };
-    let (code, text) = unless_excused(|| watch(80, 24, look));
+    let (code, text) = unless_excused(|| watch(demo, 80, 24, look));
     assert_eq!(code, 0, "{text}");
+    assert!(paces.get() > 10, "{} pictures with a steady pace", paces.get());
     assert_eq!(told.into_inner(), (true, true, true), "announced, done, drawn");
     for promise in ["rate", "bound", "order", "nothing lost", "kill -9"] {
         assert!(text.contains(&format!("kept    {promise}: ")), "{promise}\n{text}");
@@ -107,21 +135,9 @@ fn on_40_columns_and_12_rows_the_demo_says_all_in_short() {
         let killed = lines[lines.len().saturating_sub(2)..].join(" ").contains("Daemon 1 is dead, daemon 2 goes on.");
         seen.set(seen.get() + u32::from(short && killed));
     };
-    let (code, text) = unless_excused(|| watch(40, 12, look));
+    let (code, text) = unless_excused(|| watch(demo, 40, 12, look));
     assert_eq!(code, 0, "{text}");
     assert!(seen.get() > 10 && text.contains("all promises kept"), "{}\n{text}", seen.get());
-}
-
-#[test]
-fn a_large_terminal_is_used() {
-    let used = std::cell::Cell::new(0);
-    let look = |text: &str| {
-        let width = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-        used.set(used.get() + u32::from(width >= 190 && text.lines().count() >= 40));
-    };
-    let (code, text) = unless_excused(|| watch(200, 50, look));
-    assert_eq!(code, 0, "{text}");
-    assert!(used.get() > 10, "{} pictures", used.get());
 }
 
 #[test]
@@ -163,24 +179,13 @@ fn a_terminal_without_colours_gets_plain_lines_and_ctrl_c_ends_them() {
 
 #[test]
 fn in_a_pipe_the_demo_writes_a_line_a_second_and_the_verdict() {
-    let home = tempfile::tempdir().expect("a directory");
-    let (code, text) = unless_excused(|| {
-        let (code, out, err) = said(&demo(home.path()).output().expect("it runs"));
-        (code, out + &err)
-    });
-    assert_eq!(code, 0, "{text}");
-    assert!(!text.contains('\u{1b}') && text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    let is_number = |word: &str| word.parse::<u32>().is_ok();
-    let second = |line: &&str| line.contains(" of ") && line.split_whitespace().next().is_some_and(is_number);
-    let seconds: Vec<_> = text.lines().filter(second).collect();
-    assert!((10..=21).contains(&seconds.len()), "{text}");
+    let text = piped(demo);
+    assert!((10..=21).contains(&seconds(&text)), "{text}");
     let (_, after) = text.split_once("was killed with").expect("a daemon was killed");
     assert!(!after.contains(" 0.0/s"), "no bucket stands still once the workers are back: {text}");
     let killed = text.lines().position(|line| line.contains("was killed with kill -9; daemon 2 goes on"));
     let line_after = text.lines().nth(killed.expect("it says so") + 1).unwrap_or_default();
     assert!(line_after.contains("/s "), "the buckets go on: {line_after}");
-    assert!(text.contains("kept    nothing lost: ") && text.contains("all promises kept"), "{text}");
-    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
 }
 
 #[test]
@@ -196,34 +201,17 @@ fn an_interrupted_demo_in_a_pipe_stops_its_daemons_and_says_so() {
     assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
 }
 
-/// The demo of budgets.
-fn demo_tree(home: &Path) -> Command {
-    let mut command = demo(home);
-    command.arg("tree");
-    command
-}
-
 #[test]
 fn the_demo_of_budgets_shows_the_shares_the_flood_and_the_429() {
     let told = std::cell::RefCell::new([false; 4]);
-    let (code, text) = unless_excused(|| {
-        let home = tempfile::tempdir().expect("a directory");
-        let mut terminal = Terminal::start(demo_tree(home.path()), 80, 24);
-        while !terminal.has_ended() {
-            let Picture { text, past_the_edge, whole } = terminal.picture(80, 24);
-            if whole {
-                assert_eq!(past_the_edge, None, "drawn past the edge (row, column)\n{text}");
-                let mut told = told.borrow_mut();
-                told[0] |= text.contains("it is shared fairly") && text.contains("60/s out");
-                told[1] |= text.contains("1000 jobs at once for acme") && text.contains("birch     25/s out");
-                told[2] |= text.contains("The provider answered 429") && text.contains("provider  0/s out");
-                told[3] |= text.contains("without a burst") && text.contains("▇▇");
-            }
-            std::thread::sleep(Duration::from_millis(50)); // each picture stays for twice as long
-        }
-        let code = terminal.end();
-        (code, terminal.picture(80, u16::MAX).text)
-    });
+    let look = |text: &str| {
+        let mut told = told.borrow_mut();
+        told[0] |= text.contains("it is shared fairly") && text.contains("60/s out");
+        told[1] |= text.contains("1000 jobs at once for acme") && text.contains("birch     25/s out");
+        told[2] |= text.contains("The provider answered 429") && text.contains("provider  0/s out");
+        told[3] |= text.contains("without a burst") && text.contains("▇▇");
+    };
+    let (code, text) = unless_excused(|| watch(demo_tree, 80, 24, look));
     assert_eq!(code, 0, "{text}");
     assert_eq!(told.into_inner(), [true; 4], "shares, flood, 429, and after it");
     for promise in ["rate", "shares", "flood", "429", "nothing lost"] {
@@ -233,22 +221,11 @@ fn the_demo_of_budgets_shows_the_shares_the_flood_and_the_429() {
 
 #[test]
 fn in_a_pipe_the_demo_of_budgets_writes_a_line_a_second_and_the_verdict() {
-    let home = tempfile::tempdir().expect("a directory");
-    let (code, text) = unless_excused(|| {
-        let (code, out, err) = said(&demo_tree(home.path()).output().expect("it runs"));
-        (code, out + &err)
-    });
-    assert_eq!(code, 0, "{text}");
-    assert!(!text.contains('\u{1b}') && text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    assert_eq!(text.matches("second  all").count(), 1, "{text}");
-    let second = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<u32>().is_ok());
-    assert!((12..=18).contains(&text.lines().filter(second).count()), "{text}");
-    assert!(
-        text.contains("1000 jobs at once are pushed for acme") && text.contains("the provider answers 429"),
-        "{text}"
-    );
-    assert!(text.contains("all promises kept"), "{text}");
-    assert_eq!(std::fs::read_dir(home.path()).expect("a directory").count(), 0, "its directory is gone");
+    let text = piped(demo_tree);
+    assert_eq!(text.matches("seconds   provider").count(), 1, "{text}");
+    assert!((12..=18).contains(&seconds(&text)), "{text}");
+    assert!(text.contains("1000 jobs at once are pushed for acme"), "{text}");
+    assert!(text.contains("the provider answers 429"), "{text}");
 }
 
 #[test]
