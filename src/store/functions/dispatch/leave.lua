@@ -15,8 +15,9 @@ do
   -- count_late: a job has left `late` us after its eligible time. Lateness is counted in quarters of an octave:
   -- late:<k> has those of 2^(k/4) - 1 to 2^((k+1)/4) - 1 us.
   function leave.count_late(m, late)
-    -- Without the 1e-9 a whole quarter may come out just below itself.
-    local lates, k = m.lates, floor(log(max(0, late) + 1) * quarters + 1e-9)
+    -- Without the 1e-9 a whole quarter may come out just below itself. `% 1` costs less than `floor`.
+    local at = log((late > 0 and late or 0) + 1) * quarters + 1e-9
+    local lates, k = m.lates, at - at % 1
     lates[k] = (lates[k] or 0) + 1
   end
 
