@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::report::Bound;
 use super::wire::Wire;
 
 /// How many interleaved pairs a ratio is made of.
@@ -19,6 +18,26 @@ const PROBE_EVERY: Duration = Duration::from_millis(2);
 
 /// Quartiles further apart than this are noise, unless they agree about the goal.
 const NOISE: f64 = 0.15;
+
+/// What a figure has to reach.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Bound {
+    /// It should be large.
+    AtLeast(f64),
+    /// It should be small.
+    AtMost(f64),
+}
+
+impl Bound {
+    /// Whether a figure reaches it.
+    pub(super) fn is_met(self, figure: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => figure >= bound,
+            Self::AtMost(bound) => figure <= bound,
+        }
+    }
+}
 
 /// The middle of some samples, and how far they lie apart.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -7,27 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use super::measure::Bound;
 use super::measure::{Cost, Pairs, Spread};
-
-/// What a figure has to reach.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Bound {
-    /// It should be large.
-    AtLeast(f64),
-    /// It should be small.
-    AtMost(f64),
-}
-
-impl Bound {
-    /// Whether a figure reaches it.
-    pub(super) fn is_met(self, figure: f64) -> bool {
-        match self {
-            Self::AtLeast(bound) => figure >= bound,
-            Self::AtMost(bound) => figure <= bound,
-        }
-    }
-}
 
 /// Whether a goal is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

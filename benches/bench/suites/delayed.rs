@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::drain::ready;
+use super::fill::ready;
 use super::in_redis;
 use super::lab::{Apart, Server, keys, queue, wait_for_quiet};
 use super::report::{Bound, Report, Row, figure};

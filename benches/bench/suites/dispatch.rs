@@ -4,7 +4,8 @@
 use std::io;
 use std::time::Duration;
 
-use super::drain::{drain, push_plainly, ready, schedule, wait_for_jobs};
+use super::drain::{drain, wait_for_jobs};
+use super::fill::{push_plainly, ready, schedule};
 use super::in_redis;
 use super::lab::{Apart, Daemon, Server, keys, queue};
 use super::measure::Times;

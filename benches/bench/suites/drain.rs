@@ -3,41 +3,13 @@
 
 use std::io;
 
-use dripd::model::route::Route;
-
+use super::fill::{push_plainly, ready, schedule};
 use super::in_redis::emptied;
-use super::lab::{Daemon, Server, keys, queue, spent, wait_for};
+use super::lab::{Daemon, Server, queue, spent, wait_for};
 use super::measure::{Cost, Costs, Pairs};
 use super::report::{Bound, Report, Row, figure};
 use super::wire::{Load, Reply, Wire, parts, text};
 use super::{FAST, JOB, SLOW};
-
-/// The stream of jobs that left their buckets.
-pub(super) fn ready() -> String {
-    keys().ready(&Route::default())
-}
-
-/// Put one job into each of so many buckets through the atomic door: they are scheduled, and due.
-pub(super) fn schedule(wire: &mut Wire, name: &str, buckets: usize) -> io::Result<()> {
-    schedule_all(wire, (0..buckets).map(|n| format!("{name}-{n}")), 1)
-}
-
-/// The same of any buckets, with so many jobs in each.
-pub(super) fn schedule_all(wire: &mut Wire, buckets: impl Iterator<Item = String>, jobs: usize) -> io::Result<()> {
-    let queues: Vec<String> = buckets.map(|bucket| queue(&bucket)).collect();
-    let mut load = Load::of(queues.iter().map(|queue| {
-        let mut words = vec!["FCALL", "drip_push", "1", queue.as_str()];
-        words.resize(4 + jobs, JOB);
-        words
-    }));
-    wire.run(&mut load, queues.len(), 200)
-}
-
-/// Put one job into each of so many buckets by plain pushes.
-pub(super) fn push_plainly(wire: &mut Wire, name: &str, buckets: usize) -> io::Result<()> {
-    let queues: Vec<String> = (0..buckets).map(|n| queue(&format!("{name}-{n}"))).collect();
-    wire.run(&mut Load::of(queues.iter().map(|queue| vec!["LPUSH", queue, JOB])), buckets, 64)
-}
 
 /// Wait until so many jobs are in the ready stream.
 pub(super) fn wait_for_jobs(wire: &mut Wire, jobs: usize) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::drain::{ready, schedule_all};
+use super::fill::{ready, schedule_all};
 use super::lab::{Server, keys};
 use super::wire::{Reply, Wire, parts};
 

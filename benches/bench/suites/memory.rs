@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use super::SLOW;
-use super::drain::{push_plainly, schedule, wait_for_jobs};
+use super::drain::wait_for_jobs;
+use super::fill::{push_plainly, schedule};
 use super::lab::{Daemon, Server, keys, wait_for};
 use super::report::{Bound, Report, Row};
 use super::wire::{Load, Wire, parts};

@@ -4,6 +4,7 @@ mod cluster;
 mod delayed;
 mod dispatch;
 mod drain;
+mod fill;
 mod http;
 mod idle;
 mod in_redis;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use dripd::model::route::Route;
 
-use super::drain::{dispatches_a_second, schedule, wait_for_jobs};
+use super::drain::{dispatches_a_second, wait_for_jobs};
+use super::fill::schedule;
 use super::lab::{Daemon, Server, keys, queue, spent};
 use super::measure::{Cost, Costs, PAIRS, Pairs};
 use super::proxy;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dripd::store::change::{Change, SetTo};
 use serde_json::json;
 
-use super::drain::ready;
+use super::fill::ready;
 use super::in_redis;
 use super::lab::{Apart, Daemon, Server, queue, spent, wait_for, wait_for_quiet};
 use super::measure::PAIRS;

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::JOB;
-use super::drain::{push_plainly, ready, schedule_all};
+use super::fill::{push_plainly, ready, schedule_all};
 use super::in_redis::{DRAIN, dispatch, dispatch_once, drain_all, drain_once, emptied};
 use super::lab::{Apart, Server, queue, spent};
 use super::measure::Pairs;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::drain::{ready, schedule};
+use super::fill::{ready, schedule};
 use super::in_redis::{self, drain_once};
 use super::lab::{Apart, Server, queue, wait_for, wait_for_quiet};
 use super::measure::{Over, Pairs};
