@@ -89,14 +89,14 @@ fn a_command_gets_headers_cost_and_deadline_of_its_own_job_in_the_environment() 
 
 #[test]
 fn work_renews_leases_and_gives_back_what_it_cannot_finish() {
-    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nlease = '3s'\n");
+    let mut shell = Shell::new("[defaults]\nrate = '1000/s'\nlease = '5s'\n");
     let _daemon = Daemon::start(shell.home());
     let started = Instant::now();
     let worker = Work::start(&shell, &["--concurrency", "5", "--exec", "sleep 60 & echo $! >> pids; wait"]);
     shell.case.lpush("b", &["1", "2"]);
     let pids = shell.home().join("pids");
     eventually("both run", || std::fs::read_to_string(&pids).is_ok_and(|text| text.lines().count() == 2));
-    // Past the grace of the daemon, and past some leases.
+    // Past the grace of the daemon, and past two leases.
     std::thread::sleep(Duration::from_secs(14).saturating_sub(started.elapsed()));
     assert_eq!(
         shell.case.stream("ready").iter().filter(|e| e.text("attempt") == "1" && !e.fields.contains_key("id")).count(),
