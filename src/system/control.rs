@@ -186,7 +186,7 @@ pub async fn ask_all(reload: &Reload) -> (Vec<Answer>, Vec<String>) {
                 match ask(&path, reload).await {
                     Ok(answer) => answers.push(answer),
                     Err(why) if why.kind() == io::ErrorKind::ConnectionRefused => drop(fs::remove_file(&path)),
-                    Err(_) if UnixStream::connect(&path).await.is_err() => {} // it has ended meanwhile
+                    Err(_) if has_ended(&path).await => {}
                     Err(why) => {
                         let why = format!("the daemon behind {} does not answer: {why}", path.display());
                         answers.push(Answer::Failed { why });
@@ -196,6 +196,12 @@ pub async fn ask_all(reload: &Reload) -> (Vec<Answer>, Vec<String>) {
         }
     }
     (answers, passed_over)
+}
+
+/// Whether nobody listens at a socket any more: its daemon has ended while it was asked.
+async fn has_ended(path: &Path) -> bool {
+    let gone = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
+    UnixStream::connect(path).await.is_err_and(|why| gone.contains(&why.kind()))
 }
 
 async fn ask(path: &Path, reload: &Reload) -> io::Result<Answer> {

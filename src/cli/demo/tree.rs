@@ -208,7 +208,8 @@ fn slow_down(seen: &Seen) -> Verdict {
         broken.push(format!("{early} jobs left before they should"));
     }
     let first = provider.taken_between(until - ID_US, u64::MAX).first();
-    let late = first.map(|job| job.at_us.saturating_sub(until));
+    // The refusal itself may have taken a while.
+    let late = first.map(|job| job.at_us.saturating_sub(from + RETRY_AFTER_S * 1_000_000));
     match late {
         Some(us) if u128::from(us) <= allowed.as_micros() => {}
         Some(us) => broken.push(format!("the first job after it came {} ms late", us / 1_000)),

@@ -177,6 +177,7 @@ pub struct Ready {
     pub oldest_ms: Option<u64>,
     /// How long ago the oldest of `ready` left, in microseconds; 0 where there is none.
     #[serde(default)]
+    #[schema(required)]
     pub age_us: u64,
     /// How old it may become before buckets are held; none: `ready_window` is off.
     #[serde(alias = "window_us")]
@@ -185,9 +186,11 @@ pub struct Ready {
     #[serde(default, skip_serializing)]
     pub is_own_window: bool,
     /// How many undelivered jobs hold its buckets now; none: as many as `max_ready`.
+    #[schema(required, value_type = u64)]
     pub limit: Option<u64>,
     /// Buckets that are held for it.
     #[serde(default)]
+    #[schema(required)]
     pub held: u64,
     /// How many jobs its workers take a second; none: it is not known.
     pub taken_per_second: Option<f64>,

@@ -30,6 +30,17 @@ fn budgets(case: &mut Case, now: u64, names: &[&str]) -> Vec<BudgetSnapshot> {
     Now::<BudgetSnapshot>::read(reply).expect("rows").rows
 }
 
+#[test]
+fn a_bucket_that_waits_in_a_budget_that_it_has_left_has_a_row_all_the_same() {
+    let mut case = Case::with("[[budget]]\nmatch = 'u'\nrate = '1/10s'\n[[bucket]]\nmatch = 'a'\nwithin = 'u'\n");
+    case.push_at(T0, "a", &["1", "2", "3"]);
+    case.settle_at(T0);
+    case.settle_at(T0 + S);
+    assert_eq!(one(&mut case, T0 + S, "a").why, Why::new(Cause::Share, "u"));
+    case.configure_at(&(T0 + S).to_string(), "[[budget]]\nmatch = 'u'\nrate = '1/10s'\n");
+    one(&mut case, T0 + S, "a");
+}
+
 /// What `explain` says that binds it.
 fn binds(case: &mut Case, now: u64, bucket: &str) -> String {
     let reply = case.fcall("drip__explain", &[&format!("queue:{bucket}")], &[now.to_string()]);

@@ -71,7 +71,7 @@ do
     if word then return word, about end
     if s.due and s.due > ctx.now then return own_time(ctx, s.p, s.constraint) end
     local of = waiting.budget(ctx, s.state)
-    for _, b in ipairs(of and budget.ancestors(ctx, s.p.parent) or {}) do
+    for _, b in ipairs(of and budget.ancestors(ctx, of) or {}) do -- in a rollout its policy may have another parent
       if b.p and b.p.paused then return 'paused-above', bare(b.id) end
     end
     if of then return 'share', bare(of) end
