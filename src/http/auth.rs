@@ -134,8 +134,8 @@ impl Caller {
         self.token.as_ref().map_or(NOBODY, |token| &token.name)
     }
 
-    /// Whether the caller's token permits one of `enough` for a bucket, or for all with `None`. `None`: there is no
-    /// token.
+    /// Whether the caller's token permits one of `enough`, for a bucket or, with `None`, for all. The reply is `None` if
+    /// there is no token.
     fn permits(&self, enough: &[May], bucket: Option<&str>) -> Option<Result<(), Problem>> {
         let token = self.token.as_ref()?;
         if !enough.contains(&token.may) {

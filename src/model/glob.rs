@@ -40,8 +40,8 @@ pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '\\'])
 }
 
-/// Whether a glob contains a literal byte. A glob without one matches every bucket, every bucket of some length, or,
-/// where it has classes, a set of buckets that no single byte tells.
+/// Whether a glob contains a literal byte. A glob without one, such as `*`, `??` or `[a-z]*`, may match every bucket,
+/// or a large part of them.
 pub fn has_plain_byte(glob: &str) -> bool {
     Glob::parse(glob).0.iter().any(|token| matches!(token, Token::Byte(_)))
 }
