@@ -19,7 +19,7 @@ pub(super) struct Acl {
     user: Option<String>,
 }
 
-/// A name that is one word, both where redis-cli reads it and in a file of users.
+/// Check that a user's name is one word, for redis-cli and in an aclfile, and is not `default`.
 fn user(text: &str) -> Result<String, &'static str> {
     let is_odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'');
     if text.is_empty() || text.contains(is_odd) {

@@ -1,4 +1,4 @@
-//! Values of options that several commands share: read, or refused in words that say what would be right.
+//! Parsers of option values that several commands share. Their errors say what would be right.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use reqwest::Url;
 
 use crate::model::duration;
 
-/// A whole number within bounds.
+/// A parser of whole numbers within bounds.
 pub(super) fn whole<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -21,14 +21,14 @@ pub(super) fn whole<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> 
     }
 }
 
-/// A time that is longer than none.
+/// Read a duration that is longer than zero.
 pub(super) fn time(text: &str) -> Result<Duration, &'static str> {
     duration::parse(text)
         .filter(|limit| !limit.is_zero())
         .ok_or("write a whole number and a unit (us ms s m h d), as in 30s")
 }
 
-/// An address to post to.
+/// Read the URL of an address to post to.
 pub(super) fn http_url(text: &str) -> Result<Url, String> {
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),

@@ -1,4 +1,5 @@
-//! Arguments that the commands share which change something at run time, the question before a change, and the name of who asks.
+//! Arguments that are shared by the commands which change something at run time, the question before a change, and the
+//! name of the user.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl TargetArgs {
         Subject { is_budget, pattern: &self.pattern }
     }
 
-    /// What the command acts on. A glob for every bucket, or every budget, is asked about; `question` follows its name.
+    /// The target of the command. The user is asked first where a glob may match every bucket or every budget;
+    /// `question` follows the glob.
     pub(super) fn confirmed(&self, is_budget: bool, question: &str) -> Result<Target, Failure> {
         let kind = self.subject(is_budget).kind();
         let no_name = |why| Failure::new(Exit::Usage, format!("{:?} can be no {kind}: {why}", self.pattern));
@@ -59,7 +61,7 @@ impl TargetArgs {
     }
 }
 
-/// Ask whether it is meant. Without a terminal nobody can be asked.
+/// Ask the user whether a change is meant, unless `yes`. Without a terminal nobody can be asked, which is an error.
 pub(super) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -78,9 +80,9 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if is_yes { Ok(()) } else { Err(Failure::new(Exit::Failed, "nothing was changed")) }
 }
 
-/// Who runs this command: user@host.
+/// The user who runs this command: user@host.
 pub(super) fn by() -> String {
-    // `sudo` hides who it was.
+    // Under `sudo` only $SUDO_USER tells who the user is.
     let user = std::env::var("SUDO_USER").ok().filter(|name| !name.is_empty()).or_else(|| whoami::username().ok());
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())

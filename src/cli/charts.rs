@@ -5,31 +5,31 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
 use ratatui::widgets::Widget;
 
-/// The parts of a cell that can be filled from below.
+/// The symbols of a cell that is filled from below, by eighths.
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// One column of a chart.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Column {
     Nothing,
-    /// A bar: its lower part, and what stands on it.
+    /// A bar: the value of its lower part, and the value of the part on top.
     Bar(f64, f64),
-    /// A thin mark of so much height.
+    /// A thin mark whose height is this value.
     Mark(f64),
 }
 
-/// Columns side by side, the last one at the right edge; those that do not fit are the first ones.
+/// Columns side by side, the last one at the right edge. Where not all fit, the first ones are left out.
 pub(super) struct Bars<'a> {
     pub(super) columns: &'a [Column],
-    /// The value that reaches to the top.
+    /// The value whose bar reaches the top.
     pub(super) most: f64,
     pub(super) lower: Color,
     pub(super) upper: Color,
-    /// A column that is pointed at, and shown in the second colour; counted from the right.
+    /// The column to point at, counted from the right from 0; it is shown in the `upper` colour.
     pub(super) marked: Option<usize>,
 }
 
-/// How many eighths of a row a value is high. What is more than nothing is seen.
+/// The height of a value in eighths of a row. A value above 0 has at least one.
 fn eighths(value: f64, most: f64, rows: u16) -> u16 {
     let whole = f64::from(rows * 8);
     let height = (value / most.max(f64::MIN_POSITIVE) * whole).round().clamp(0.0, whole) as u16;
@@ -77,9 +77,9 @@ impl Widget for Bars<'_> {
     }
 }
 
-/// A vessel with walls and a floor of the terminal's, filled from below.
+/// A vessel with walls in the terminal's own colour, filled from below.
 pub(super) struct Vessel {
-    /// From 0, empty, to 1, full.
+    /// The part that is filled, from 0, empty, to 1, full.
     pub(super) part: f64,
     pub(super) color: Color,
 }

@@ -1,4 +1,4 @@
-//! `dripd check`: what a configuration means, what is odd about it, or everything that is wrong with it.
+//! `dripd check`: the meaning of a configuration and its warnings, or everything that is wrong with it.
 
 use std::path::{Path, PathBuf};
 
@@ -79,10 +79,10 @@ impl Check {
 }
 
 fn describe(policy: &Policy, record: &Record) -> String {
-    // Inside a budget it grows where an exact rate needs it, unless somebody wrote it.
+    // Inside a budget `catch_up` grows where an exact rate needs it, unless somebody set it.
     let grows = policy.node.within.is_some() && !policy.is_catch_up_set;
     let catch_up = duration::show(policy.catch_up);
-    // What is forwarded has no lease and is tried once.
+    // A job that is forwarded has no lease and is tried once.
     let is_forwarded = record.forward(&policy.route).is_some();
     let [lease, initial, max] = [policy.lease, policy.backoff_initial, policy.backoff_max].map(duration::show);
     let lease = format!(" lease {lease} attempts {} backoff {initial}..{max}", policy.attempts);
@@ -124,7 +124,7 @@ fn describe_budget(budget: &Budget) -> String {
     rate + &catch_up + &describe_node(&budget.node)
 }
 
-/// What is used of a tree, each with a space before it.
+/// The settings of a node that are not the defaults, each with a space before it.
 fn describe_node(node: &Node) -> String {
     let (mut text, default) = (String::new(), Node::default());
     if let Some(rate) = node.job_rate {

@@ -4,13 +4,14 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::model::escape::{alone, line as one_line};
 
-/// How many columns a terminal has at least.
+/// The columns that every terminal has.
 pub(super) const COLUMNS: usize = 80;
 
-/// What stands before the text of a line.
+/// The columns of the label before a text.
 const LABEL: usize = 12;
 
-/// A label, and a text behind it, in as many lines as it takes. A word longer than a line stays whole, so that it can be copied.
+/// A label, and a text behind it, wrapped at 80 columns. A word longer than a line stays whole, so that it can be
+/// copied.
 pub(super) fn labelled(label: &str, text: &str) -> String {
     let (mut out, mut line) = (String::new(), format!("{label:<LABEL$}"));
     let mut is_empty = true;
@@ -29,7 +30,8 @@ pub(super) fn labelled(label: &str, text: &str) -> String {
     out + &line + "\n"
 }
 
-/// A name as it can be shown: what a terminal would not print, or would obey, is escaped, and what is too wide ends in `…`.
+/// A name as it can be shown: characters that a terminal would not print, or would obey, are escaped, and a name that
+/// is wider than `columns` is cut and ends in `…`.
 pub(super) fn name(name: &str, columns: usize) -> String {
     let (mut shown, mut width) = (String::new(), 0);
     let mut before_last = 0;

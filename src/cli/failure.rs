@@ -1,5 +1,6 @@
-//! Failures as the user sees them: what was tried, on what, why it failed, and the way out. Every command's error of a call comes through
-//! here; why is said by `StoreError::in_words`, for HTTP too. A log keeps the error as it is, with the name of the call.
+//! Failures as the user sees them: what was tried, on what, why it failed, and the way out. The error of each call of a
+//! command comes through here; `StoreError::in_words` says why it failed, for HTTP too. A log keeps the error
+//! unchanged, with the name of the call.
 
 use super::Exit;
 use crate::daemon::DaemonError;
@@ -10,7 +11,7 @@ use crate::store::StoreError;
 use crate::store::acl::Role;
 use crate::system::built_in_redis::BuiltInRedisError;
 
-/// An error as the user sees it: a line, and an exit code.
+/// An error as the user sees it: a message, and an exit code.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) exit: Exit,
@@ -18,14 +19,15 @@ pub(super) struct Failure {
     of_call: Option<OfCall>,
 }
 
-/// What is known of a call that failed, and where it counts how a log has it.
+/// The kind of a failed call, which decides the wording for the user and for the log.
 #[derive(Debug)]
 enum OfCall {
-    /// Nothing was done.
+    /// Redis refused the call: nothing was done.
     Refused { record: String },
-    /// It may have been done all the same.
+    /// The connection was lost: the call may have been done all the same.
     Lost { record: String },
-    /// The user of the connection may not do it: who says it knows the role that may.
+    /// The user of the connection may not make the call. The message needs the role that may, which only the caller
+    /// knows.
     NotAllowed(StoreError),
 }
 
@@ -35,17 +37,17 @@ impl Failure {
         Self { exit, message, of_call: None }
     }
 
-    /// One that has a line for each problem.
+    /// A failure whose message has a line for each problem.
     pub(super) fn of_lines(exit: Exit, message: String) -> Self {
         Self { exit, message, of_call: None }
     }
 
-    /// The failure with more behind its message.
+    /// This failure with `more` at the end of its message.
     pub(super) fn adding(self, more: &str) -> Self {
         Self { message: self.message + more, ..self }
     }
 
-    /// For the user, who tried something as a role: `set rate=5/s for acme`, as an operator.
+    /// The message for a user who tried an action in a role, as in `set rate=5/s for acme` as an operator.
     pub(super) fn said(&self, action: &str, role: Role) -> String {
         let (message, action) = (&self.message, escape::line(action));
         match &self.of_call {
@@ -56,7 +58,7 @@ impl Failure {
         }
     }
 
-    /// For the log of a role.
+    /// The text for the log of a role.
     pub(super) fn record(&self, role: Role) -> String {
         match &self.of_call {
             None => self.message.clone(),
@@ -97,7 +99,7 @@ impl From<StoreError> for Failure {
             StoreError::Loading { .. }
             | StoreError::Unusable { .. }
             | StoreError::Away { .. }
-            | StoreError::PartitioningMismatch { .. } => (message, None), // it says what was tried, on which server
+            | StoreError::PartitioningMismatch { .. } => (message, None), // the message says what was tried, and where
             StoreError::Lost { .. } => (message, Some(OfCall::Lost { record })),
             _ if why.is_not_allowed() => (String::new(), Some(OfCall::NotAllowed(why))),
             _ => (message, Some(OfCall::Refused { record })),
@@ -122,7 +124,7 @@ impl From<DaemonError> for Failure {
             DaemonError::BuiltInRedis(why) => why.into(),
             DaemonError::Store(why @ StoreError::PartitioningMismatch { .. }) => why.into(),
             DaemonError::Store(why) => Self { exit: Exit::Unavailable, ..why.into() },
-            // Starting again mends it as little as a bad file.
+            // A restart does not help, as with a bad file.
             why @ DaemonError::Http(BadListener::OpenToAll(_)) => Self::new(Exit::BadConfig, why.to_string()),
             why @ (DaemonError::System { .. } | DaemonError::Http(_)) => Self::new(Exit::Failed, why.to_string()),
         }

@@ -1,4 +1,4 @@
-//! What is set at run time as entries for the configuration file: `dripd settings --toml`.
+//! Settings of run time as entries for the configuration file: `dripd settings --toml`.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,17 @@ const HEAD: &str = "\
 # What is set at run time. Put these entries before the others of their kind: of all that match a name the first one counts.
 # What an entry of the file sets for the same names, and is to stay, must be repeated here.\n";
 
-/// The keys of which an entry of a budget needs one.
+/// The keys of which a `[[budget]]` entry needs one.
 const LIMITS: [&str; 3] = ["rate", "quota", "concurrency"];
 
-/// The entries, in an order in which the file means what the settings mean. There each key is decided by itself: an exact name wins, then
-/// the glob that was set last. In the file the first entry that matches decides all keys. So an entry comes before those that mean all
-/// of its buckets, and takes over from them what it does not decide itself.
+/// The entries, in an order in which the file means what the settings mean. Among settings each key is decided
+/// separately: an exact name wins, then the glob that was set last. In the file the first entry that matches decides
+/// all keys. So an entry comes before every entry that matches all of its buckets, and takes over from those the keys
+/// that it does not decide itself.
 ///
-/// What ends by itself, pauses and closures have no place in the file: they become comments.
+/// Values that end by themselves, pauses and closures have no place in the file: they become comments.
 ///
-/// Only what `is_asked` says yes to is written; the others count for what wider globs decide.
+/// Only settings for which `is_asked` is true are written; the others count for the keys that wider globs decide.
 pub(super) fn as_toml(all: &[Settings], is_asked: impl Fn(&Settings) -> bool) -> String {
     let (budgets, buckets): (Vec<_>, Vec<_>) = all.iter().partition(|one| subject(one).is_budget);
     HEAD.to_owned() + &entries(&buckets, &is_asked) + &entries(&budgets, &is_asked)
@@ -48,7 +49,8 @@ fn entries(all: &[&Settings], is_asked: &impl Fn(&Settings) -> bool) -> String {
     text + &meetings(&globs.iter().map(|(one, _)| *one).filter(|one| is_asked(one)).collect::<Vec<_>>())
 }
 
-/// A comment for each two globs of which neither means all buckets of the other, and which no entry can stand for where they meet.
+/// A comment for each pair of globs of which neither matches all that the other one matches: no entry can say what
+/// holds where they overlap.
 fn meetings(globs: &[&Settings]) -> String {
     let mut text = String::new();
     let in_file: Vec<_> = globs.iter().filter(|one| lasting(one).next().is_some()).collect();
@@ -69,36 +71,37 @@ fn meetings(globs: &[&Settings]) -> String {
     if text.is_empty() { text } else { format!("\n{text}") }
 }
 
-/// Whether one glob surely means all buckets of another one.
+/// Whether the first glob certainly matches all that the second one matches.
 fn is_over(outer: &Settings, inner: &Settings) -> bool {
     outer.pattern != inner.pattern && !glob::hidden(&[subject(outer).pattern, subject(inner).pattern]).is_empty()
 }
 
-/// Those that others are over first; else the one that was set last.
+/// The globs in the order of the file: a glob comes before every wider one; otherwise the one that was set last comes
+/// first.
 fn in_order(mut globs: Vec<&Settings>) -> Vec<&Settings> {
     globs.sort_by_key(|one| lasting(one).map(|(_, stands)| stands.seq).max());
     let mut ordered = Vec::with_capacity(globs.len());
     while !globs.is_empty() {
         let is_free = |one: &&Settings| !globs.iter().any(|other| is_over(one, other));
-        // Two that mean the same in other words are over each other.
+        // Two equivalent globs are each wider than the other: then the one that was set last comes first.
         let at = globs.iter().rposition(is_free).unwrap_or(globs.len() - 1);
         ordered.push(globs.remove(at));
     }
     ordered
 }
 
-/// The values of keys of the file that stay until they are taken back.
+/// The values of a setting that do not end by themselves, without pauses and closures.
 fn lasting(one: &Settings) -> impl Iterator<Item = (&str, &Stands)> {
     let keys = one.keys.iter().filter(|(key, _)| !is_order(key));
     keys.filter_map(|(key, lies)| lies.lasting.as_ref().map(|stands| (key.as_str(), stands)))
 }
 
-/// Whether a key is an order to stop, which the file does not know.
+/// Whether a key is a pause or a closure, which the file does not know.
 fn is_order(key: &str) -> bool {
     key == "pause" || key == "close"
 }
 
-/// One entry; what others that mean the same buckets decide is taken over.
+/// The entry of a setting. `over` are the wider settings, whose keys it takes over where they decide them.
 fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> String {
     let mut decided: BTreeMap<&str, (&Stands, &str)> = BTreeMap::new();
     let is_decided = lasting(one).next().is_some();
@@ -111,11 +114,11 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
         }
     }
     let this = subject(one);
-    // A budget that limits nothing is no entry: what is decided of it becomes comments.
+    // A budget that limits nothing is no valid entry: its keys become comments.
     let is_entry = is_decided && (!this.is_budget || decided.keys().any(|key| LIMITS.contains(key)));
     let mut lines = Vec::new();
     if is_entry {
-        // An entry's match is a glob: what would be special in a name is made plain.
+        // The `match` of an entry is a glob, so special characters of a name are escaped.
         let pattern = if one.is_glob { this.pattern.to_owned() } else { glob::of_name(this.pattern) };
         lines.push(format!("[[{}]]\nmatch = {}", this.kind(), as_text(&toml::Value::String(pattern))));
     }
@@ -146,7 +149,8 @@ fn entry<'a>(one: &'a Settings, over: impl Iterator<Item = &'a Settings>) -> Str
     if lines.is_empty() { String::new() } else { format!("\n{}\n", lines.join("\n")) }
 }
 
-/// The same value of TOML in characters that are seen. What is no TOML stays as it is: the line that it stands in is a line all the same.
+/// The same value of TOML in visible characters. A text that is no TOML is returned unchanged; the caller makes a safe
+/// line of it.
 fn seen(text: &str) -> String {
     if text.chars().all(is_visible) {
         return text.to_owned();
@@ -155,7 +159,7 @@ fn seen(text: &str) -> String {
     value.map_or_else(|| text.to_owned(), |value| as_text(&value))
 }
 
-/// A value as TOML. One with characters that are not seen has them as escapes, which only a basic string knows.
+/// A value as TOML. Invisible characters become escapes, which only basic strings can hold.
 fn as_text(value: &toml::Value) -> String {
     let usual = value.to_string();
     match value {

@@ -65,7 +65,7 @@ impl Job {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the command changes nothing.
     pub(super) fn only_looks(&self) -> bool {
         matches!(self.command, JobCommand::Find(_))
     }

@@ -1,4 +1,4 @@
-//! `dripd limit`: whether X may do Y now, asked of a limiter at a key: one call, no daemon.
+//! `dripd limit`: ask a limiter at a key whether something may be done now, in one call, without a daemon.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -45,7 +45,7 @@ pub(super) struct Limit {
     json: bool,
 }
 
-/// Any number that a limiter may be asked for; which ones it takes is said by itself.
+/// A parser of any number; the limiter itself says which numbers it takes.
 fn number() -> impl Fn(&str) -> Result<u32, String> + Clone {
     whole(0, u64::from(u32::MAX))
 }
@@ -72,7 +72,7 @@ impl Limit {
         let key = self.key.as_bytes().to_vec();
         let config = load()?;
         loop {
-            // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
+            // A new connection after each sleep: one that was idle for so long may have been closed on the way.
             let verdict = connect(&config).await?.of_key(&key).limit(&limiter, &key, self.quantity).await;
             let verdict = verdict.map_err(|why| match why.code() {
                 Some("WRONGTYPE") => Failure::new(
@@ -90,12 +90,12 @@ impl Limit {
                 return self.say(&verdict, never);
             }
             let retry_after = verdict.retry_after.unwrap_or_default();
-            // Less than a millisecond counts as none with redis-cell's rounding.
+            // With redis-cell's rounding a wait of less than a millisecond is 0.
             tokio::time::sleep(retry_after.max(Duration::from_millis(1))).await;
         }
     }
 
-    /// Say the verdict, and by the exit code too. What will never pass is an error, not a matter of trying later.
+    /// Report the verdict, by the exit code too. A call that can never pass is an error, not a matter of trying later.
     fn say(&self, verdict: &Verdict, never: bool) -> Result<Exit, Failure> {
         if self.json {
             say_json(&LimiterVerdict::of(verdict, self.quantity));

@@ -1,4 +1,4 @@
-//! Man pages and completions, made from the definition of the command line: they say what the helps say.
+//! Man pages and completions, made from the definition of the command line, so that they say what the helps say.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ impl Man {
     }
 }
 
-/// Every page: the program's and one for each command that is shown, by the name of its file.
+/// Every page by the name of its file: one for the program, and one for each command that is not hidden.
 fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
     commands()
         .into_iter()
@@ -56,7 +56,7 @@ fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
         .collect()
 }
 
-/// The program, every command, and every command of a command, by what is written for it.
+/// The program, every command, and every command of a command, by what is typed for it.
 fn commands() -> Vec<(String, Command)> {
     let mut program = command();
     program.build();
@@ -71,12 +71,12 @@ fn commands() -> Vec<(String, Command)> {
     all
 }
 
-/// The commands below one, but for `help`, which says what `--help` says.
+/// The commands below one, except `help`, which says what `--help` says.
 fn below(command: &Command) -> Vec<Command> {
     command.get_subcommands().filter(|command| command.get_name() != "help").cloned().collect()
 }
 
-/// One page. What the help says at its end stands under the headings at which man pages have it.
+/// A page, with the name of its file. Notes that end a help stand under the headings that man pages have for them.
 fn page(name: &str, command: Command) -> std::io::Result<(String, Vec<u8>)> {
     let (notes, has_commands) = (Notes::of(name), command.has_subcommands());
     let command = command.disable_help_subcommand(true);
@@ -125,7 +125,7 @@ fn notes_of(notes: &Notes) -> Roff {
     roff
 }
 
-/// A section of terms and what they mean.
+/// A section of terms and their meanings.
 fn terms<'a>(roff: &mut Roff, heading: &str, entries: impl Iterator<Item = (&'a str, &'a str)>) {
     roff.control("SH", [heading]);
     for (term, meaning) in entries {
@@ -176,7 +176,7 @@ mod tests {
         assert!(tried > 40, "{tried}");
     }
 
-    /// The words of a command line as a shell takes it, with single quotes.
+    /// The words of a command line, split as a shell does, with single quotes.
     fn words(line: &str) -> Vec<String> {
         let parts = line.split('\'').enumerate();
         parts

@@ -1,4 +1,4 @@
-//! The command line: what is asked for, and the exit code that says what became of it. A file per command family.
+//! The command line: the commands, a file for each family, and the exit codes that tell their outcomes.
 
 mod acl;
 mod args;
@@ -127,14 +127,14 @@ enum Command {
     Demo(demo::Demo),
 }
 
-/// What a command came to.
+/// The outcome of a command, as an exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// All well.
+    /// The command did what was asked for.
     Done,
-    /// It failed, or the outcome is not known.
+    /// The command failed, or its outcome is not known.
     Failed,
-    /// What was asked for makes no sense.
+    /// The command line, or something in it, is wrong.
     Usage,
     /// Redis cannot be used.
     Unavailable,
@@ -142,7 +142,7 @@ pub enum Exit {
     Rejected,
     /// The configuration is bad.
     BadConfig,
-    /// INT or TERM came before it was done.
+    /// INT or TERM came before the command was done.
     Interrupted,
 }
 
@@ -197,7 +197,7 @@ impl Command {
     }
 }
 
-/// The command line as it is understood: the definition, with examples and exit codes at the end of every help.
+/// The definition of the command line, with notes at the end of every help.
 fn command() -> clap::Command {
     with_notes(Cli::command(), "").mut_subcommands(|command| {
         let group = command.get_name().to_owned();
@@ -205,7 +205,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// A command with its notes, where `group` is what is written before its name.
+/// A command with its notes; `group` is what is typed before its name.
 fn with_notes(command: clap::Command, group: &str) -> clap::Command {
     match Notes::of(&format!("{group}{}", command.get_name())) {
         Some(notes) => command.after_help(notes.text()),
@@ -213,7 +213,7 @@ fn with_notes(command: clap::Command, group: &str) -> clap::Command {
     }
 }
 
-/// Read the command line, do what it says, and reply the exit code.
+/// Read the command line, run the command, and return its exit code.
 pub fn main() -> ExitCode {
     let matches = command().try_get_matches().unwrap_or_else(|why| refuse(why));
     let name = matches.subcommand_name().unwrap_or_default().to_owned();
@@ -277,16 +277,17 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     }
 }
 
-/// What a command asks, once it has connected: it knows which partitions were passed over.
+/// The partitions that the command has connected to, which record those that were skipped.
 static CONNECTED: OnceLock<Partitions> = OnceLock::new();
 
-/// Name the partitions of a cluster that could not be reached, of a command that went over all of them. What it told and did is of the others.
+/// Report the partitions that a command over all of them had to skip: its output and its changes are about the others
+/// only. Where any was skipped, `Done` becomes `Unavailable`.
 fn with_missed(name: &str, exit: Exit, role: Role) -> Exit {
     let missed = CONNECTED.get().map(Partitions::skipped).unwrap_or_default();
     let mut told = BTreeMap::<String, Vec<u8>>::new();
     for (number, why) in &missed {
         match why {
-            StoreError::Away { .. } => say_err(&format!("dripd {name}: {why}")), // it names its partition
+            StoreError::Away { .. } => say_err(&format!("dripd {name}: {why}")), // the error names its partition
             why => told.entry(why.in_words(role)).or_default().push(*number),
         }
     }
@@ -297,13 +298,14 @@ fn with_missed(name: &str, exit: Exit, role: Role) -> Exit {
     if missed.is_empty() || exit != Exit::Done { exit } else { Exit::Unavailable }
 }
 
-/// Connect as every command but `run` does: for at most five seconds, and a partition of a cluster that is away is waited for as long.
+/// Connect as every command but `run` does: for at most five seconds, in which a partition that is away is waited for
+/// too.
 async fn connect(config: &Config) -> Result<Partitions, Failure> {
     let until = Instant::now() + TRY_FOR;
     Ok(connect_now(config).await?.patient(until))
 }
 
-/// Connect for a command that goes over all partitions: one that is away is named, and not waited for.
+/// Connect for a command that goes over all partitions: one that is away is reported, and not waited for.
 async fn connect_now(config: &Config) -> Result<Partitions, Failure> {
     let (address, layout) = (Address::of(&config.redis)?, Layout::of(&config.redis));
     let since = Instant::now();
@@ -319,37 +321,38 @@ async fn connect_now(config: &Config) -> Result<Partitions, Failure> {
     }
 }
 
-/// A line of standard output, whatever it was made of. One that nobody reads changes nothing: what was done is done.
+/// Print a line, with unsafe characters escaped. A failed write changes nothing: what the command did is done.
 fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{}", escape::line(line));
 }
 
-/// Lines of standard output.
+/// Print lines, with unsafe characters escaped.
 fn say_all(lines: &str) {
     let _ = writeln!(std::io::stdout(), "{}", escape::lines(lines));
 }
 
-/// A value as JSON, or as text for people.
+/// Print a value as JSON, or as text for people.
 fn show(as_json: bool, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
     if as_json { say_json(value) } else { say_all(text().trim_end()) }
 }
 
-/// A value as JSON, on a line of standard output.
+/// Print a value as JSON, on one line.
 fn say_json(value: &impl serde::Serialize) {
     let json = serde_json::to_string(value).expect("it is text and numbers");
     let _ = writeln!(std::io::stdout(), "{}", escape::escaped_json(&json));
 }
 
-/// Lines of standard error.
+/// Print lines on standard error, with unsafe characters escaped.
 fn say_err(lines: &str) {
     let _ = writeln!(std::io::stderr(), "{}", escape::lines(lines));
 }
 
-/// End as a wrong command line does. Where something in it is not seen, the same is said of the words as they can be shown.
+/// End as clap does for a wrong command line. Where an argument has invisible characters, the error is made again from
+/// the escaped arguments.
 fn refuse(why: clap::Error) -> ! {
     let args = || std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
     if args().all(|arg| arg.chars().all(escape::is_visible)) {
-        why.exit(); // in its colours
+        why.exit(); // clap prints in colour
     }
     let safe = command().try_get_matches_from(args().map(|arg| escape::line(&arg).into_owned()));
     let why = safe.err().unwrap_or(why);
@@ -357,7 +360,7 @@ fn refuse(why: clap::Error) -> ! {
     std::process::exit(why.exit_code());
 }
 
-/// What a command is asked to print, byte for byte. A reader that has seen enough (`| head`) is no failure.
+/// Print a text byte for byte. A reader that has seen enough (`| head`) is no failure.
 fn print(text: &[u8]) -> Result<Exit, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {

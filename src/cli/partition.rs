@@ -1,4 +1,4 @@
-//! `dripd partition`: where a bucket lives, reckoned here; Redis is not asked.
+//! `dripd partition`: the partition of a bucket, computed here; Redis is not asked.
 
 use std::io::IsTerminal as _;
 
@@ -39,7 +39,7 @@ impl Show {
             if std::io::stdout().is_terminal() {
                 say(&key);
             } else {
-                let _ = print(format!("{key}\n").as_bytes()); // byte for byte, for whoever pushes there
+                let _ = print(format!("{key}\n").as_bytes()); // unescaped: the key is for pushes
             }
         } else {
             say(&number.to_string());

@@ -1,4 +1,4 @@
-//! `dripd pause`, `resume`, `close` and `open`: stop what comes out of a bucket, or what goes in.
+//! `dripd pause`, `resume`, `close` and `open`: stop jobs that leave a bucket, or jobs that come, and end that.
 
 use clap::Args;
 
@@ -43,7 +43,7 @@ pub(super) struct Open {
     pub(super) target: TargetArgs,
 }
 
-/// Stop it, and say what that is about.
+/// Stop the jobs, and report the buckets and jobs that this concerns.
 pub(super) async fn stop(
     config: &Config,
     direction: Direction,
@@ -59,7 +59,7 @@ pub(super) async fn stop(
     Ok(Exit::Done)
 }
 
-/// Let it go on.
+/// Let the jobs leave, or come, again.
 pub(super) async fn resume(
     config: &Config,
     direction: Direction,

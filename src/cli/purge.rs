@@ -1,4 +1,4 @@
-//! `dripd purge`: throw away what waits in a bucket.
+//! `dripd purge`: throw away the jobs that wait in a bucket.
 
 use clap::Args;
 

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::system::control::{self, Answer, Reload};
 use crate::system::processes::{self, Running};
 
-/// How many daemons are named one by one.
+/// The most daemons that are named one by one.
 const MOST_NAMED: usize = 5;
 
 /// Have every daemon of this machine that reads the same configuration read it again.
@@ -37,7 +37,7 @@ pub(super) async fn run(config: &Config) -> Result<Exit, Failure> {
     ))
 }
 
-/// A daemon that could not be asked: why, and what reaches it.
+/// The reason why a daemon could not be asked, and the command that reaches it.
 fn out_of_reach(daemon: &Running) -> String {
     let Running { pid, user, unit } = daemon;
     match (unit, processes::is_mine(daemon)) {

@@ -10,7 +10,7 @@ use crate::config::{BadConfig, Config, Environment};
 use crate::daemon::Daemon;
 use crate::store::acl::Role;
 
-/// What this command tries, in words.
+/// The action of this command, for messages.
 pub(super) const ACTION: &str = "run";
 
 /// Run the daemon.

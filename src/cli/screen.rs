@@ -1,4 +1,4 @@
-//! A whole terminal as a screen: taken when a command begins to draw, given back as it was however the command ends.
+//! The whole terminal as a screen: taken when a command begins to draw, restored however the command ends.
 
 use std::io::IsTerminal as _;
 
@@ -13,27 +13,28 @@ pub(super) fn has_colors() -> bool {
     variable("NO_COLOR").is_none()
 }
 
-/// The terminal while a command draws on it. It is given back when this is dropped.
+/// The terminal while a command draws on it. Dropping this restores the terminal.
 pub(super) struct Screen(DefaultTerminal);
 
 impl Screen {
-    /// Take the terminal. `None` where there is none that can be drawn on, or where the user wants plain lines: a pipe,
-    /// `TERM=dumb`, `NO_COLOR`.
+    /// Take the terminal. `None` where it cannot be drawn on (a pipe, `TERM=dumb`), or where the user wants plain lines
+    /// (`NO_COLOR`).
     pub(super) fn open() -> Option<Self> {
         if has_colors() { Self::open_with_keys() } else { None }
     }
 
-    /// Whether there is one that can be drawn on.
+    /// Whether there is a terminal that can be drawn on.
     pub(super) fn can_open() -> bool {
         variable("TERM").is_some_and(|term| term != "dumb") && std::io::stdout().is_terminal()
     }
 
-    /// Take it for a command that is nothing without it: without colours it draws all the same.
+    /// Take the terminal for a command that needs it: with `NO_COLOR` the command draws without colours.
     pub(super) fn open_with_keys() -> Option<Self> {
         if !Self::can_open() {
             return None;
         }
-        // It fails where no keys can be read, for one. It may have done a part of its work by then.
+        // The call fails where no keys can be read, for example. By then it may have changed the terminal, which is
+        // undone.
         ratatui::try_init().inspect_err(|_| ratatui::restore()).ok().map(Self)
     }
 
@@ -50,13 +51,13 @@ impl Drop for Screen {
     }
 }
 
-/// What is typed while a command draws: the terminal makes no signals then.
+/// The keys that are typed while a command draws: in that mode the terminal sends no signals.
 pub(super) struct Keys(EventStream);
 
-/// Something that came from the terminal.
+/// An event of the terminal.
 pub(super) enum Typed {
     Key(KeyEvent),
-    /// It has another size, for one.
+    /// Any other event, such as a new size.
     Other,
 }
 
@@ -80,7 +81,7 @@ impl Keys {
         std::future::pending::<()>().await; // no more keys; a signal still ends the command
     }
 
-    /// Wait for what is typed next; `None`: the terminal is gone.
+    /// Wait for the next event; `None`: the terminal is gone.
     pub(super) async fn next(&mut self) -> Option<Typed> {
         match self.0.next().await? {
             Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => Some(Typed::Key(key)),
@@ -119,12 +120,13 @@ mod tests {
         let mut child = pty_process::blocking::Command::from(command).spawn(pts).expect("it runs");
         let (mut bytes, mut buffer) = (Vec::new(), [0; 8_192]);
         while let Ok(n @ 1..) = pty.read(&mut buffer) {
-            bytes.extend(&buffer[..n]); // it fails when nobody has the terminal any more
+            bytes.extend(&buffer[..n]); // reading fails when nobody has the terminal any more
         }
         assert_eq!(child.wait().expect("it ends").code(), Some(101), "a test that failed");
         let text = String::from_utf8_lossy(&bytes);
         let at = |what: &str| text.rfind(what).unwrap_or_else(|| panic!("no {what:?} in {text:?}"));
-        // The screen was taken and drawn on, then given back with its cursor; only then comes what went wrong, where it can be read.
+        // The screen was taken, drawn on, and given back with its cursor. Only then comes the message of the panic,
+        // which can be read there.
         assert!(at("\u{1b}[?1049h") < at("picture") && at("picture") < at("\u{1b}[?1049l"), "{text:?}");
         assert!(text.find("\u{1b}[?1049l") < text.find("a fault in drawing"), "{text:?}");
         assert!(at("\u{1b}[?25l") < at("\u{1b}[?25h"), "{text:?}");

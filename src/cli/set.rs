@@ -1,4 +1,4 @@
-//! `dripd set` and `dripd unset`: keys of a policy at run time, over what the file says.
+//! `dripd set` and `dripd unset`: override keys of a policy at run time, and return to the file.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! `dripd settings`: all that is set at run time: what, since and until when, by whom, why.
+//! `dripd settings`: all that is set at run time, since when, until when, by whom and why.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl List {
     }
 }
 
-/// `sms:*  rate = "1/s"  until 12:40 (in 9m), set 12:31 by root@web1 (default): carrier down`, in as many lines as it takes.
+/// A setting as text: `sms:*: rate = "1/s"`, and below it lines that begin with `until`, `since` and `because`.
 fn as_text(row: &Row, now: u64) -> String {
     let what = match row.key {
         "pause" => "paused".to_owned(),
@@ -59,7 +59,7 @@ fn as_text(row: &Row, now: u64) -> String {
         "slow-down" => format!("slowed down ({})", row.stands.text),
         key => format!("{key} = {}", row.stands.text),
     };
-    // Foreign words: none of them may look like a line of this list.
+    // These texts come from outside: none of them may look like a line of this list.
     let escaped = |text: &str| escaped(text.as_bytes());
     let mut text = line(&format!("{}: {what}", row.subject)).into_owned();
     if let Some(till) = &row.stands.till {

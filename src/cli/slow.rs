@@ -1,4 +1,5 @@
-//! `dripd slow`: do what the other side of a bucket or a budget asks for, before a worker is told, or end that.
+//! `dripd slow`: slow a bucket or a budget down by hand, before its other side tells a worker to wait; or end a
+//! slow-down.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `dripd status`: how things stand, for a person or as JSON.
+//! `dripd status`: the state of everything, or of one bucket, as text or as JSON.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -77,7 +77,8 @@ fn describe(status: &Status, config: &Config) -> String {
     let record = match (status.has_record, status.same_record) {
         (false, _) => "none is stored: no daemon has run here, the built-in defaults hold".to_owned(),
         (true, true) => format!("in force as in {}", config.source()),
-        // From any directory one sees the policies of another: what is advised must not replace them by the defaults.
+        // A command without a file sees the policies of another directory: the advice must not make anybody replace
+        // them by the defaults.
         (true, false) if config.path.is_none() => {
             "in force; no configuration file is found from here to compare them with: --config names one".to_owned()
         }
@@ -122,7 +123,7 @@ fn describe(status: &Status, config: &Config) -> String {
     out + &labelled("fullest", &format!("not known: {why}"))
 }
 
-/// The buckets that come first, with how old that is.
+/// The buckets that come first, and how old that ranking is.
 fn describe_top(top: &StatusTop) -> String {
     let age = format!("{} ago", rough_ms(top.age_ms));
     let mut out = match top.buckets {
@@ -143,7 +144,7 @@ fn rough_ms(ms: u64) -> String {
     duration::rough(Duration::from_millis(ms))
 }
 
-/// A table of buckets: three figures, and what there is to say of each bucket; nothing where there is none.
+/// A table of buckets: three figures, the rate, what each waits for, and its name. Without rows it is empty.
 fn table(heads: [&str; 3], rows: &[Row], figures: impl Fn(&Row) -> [String; 3]) -> String {
     let line = |figures: &[String; 3], rate: &str, place: &str, bucket: &str| {
         let [a, b, c] = figures;
@@ -163,7 +164,7 @@ fn table(heads: [&str; 3], rows: &[Row], figures: impl Fn(&Row) -> [String; 3]) 
     head + &rows.collect::<String>()
 }
 
-/// How a route stands: `12 ready (the oldest for 90 ms, limit 16), 5 with 2 workers, they take 98/s`.
+/// The state of a route in words: `12 ready (the oldest for 90 ms, limit 16), 5 with 2 workers, they take 98/s`.
 fn describe_route(route: &RouteStatus) -> String {
     let ready = match &route.to {
         Some(to) => format!("{} in the list {to}", route.undelivered),
@@ -239,7 +240,7 @@ fn describe_bucket(status: &BucketStatus) -> String {
     out
 }
 
-/// What stops a bucket, and what ends that.
+/// The words about a pause or a closure: the other name or glob that causes it, its end, and the command that ends it.
 fn stopped(bucket: &str, by: &str, until_us: Option<u64>, back: &str) -> String {
     let under = if by == bucket { String::new() } else { format!(" by {by:?}") };
     let end = until_us.map_or_else(String::new, |us| format!(" until {}", moment::of_micros(&us.to_string())));

@@ -1,5 +1,5 @@
-//! How Redis is reached: where it is (a URL, sentinels that know it, the nodes of a cluster, or nothing: then dripd runs its own), who logs in, and
-//! with which TLS.
+//! The connection to Redis: its place (a URL, sentinels, the nodes of a cluster, or none: then dripd runs the built-in
+//! Redis), its login and its TLS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use super::environment::Environment;
 use super::keys::{self, Key, URL_HINT};
 use super::section::{Problems, Section};
 
-/// Where Redis is.
+/// The place of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere yet: dripd runs the built-in one.
+    /// No place is named: dripd runs the built-in Redis.
     BuiltIn,
-    /// At a URL.
+    /// The server at a URL.
     Url(String),
-    /// Where sentinels say that the primary is.
+    /// The primary that sentinels name.
     Sentinels(SentinelSettings),
-    /// On the primaries of a cluster, which any of these nodes names.
+    /// The primaries of a cluster, which any of these nodes names.
     Cluster(Vec<Node>),
 }
 
 impl Place {
-    /// The key of the configuration that says it.
+    /// The key of the configuration that names this place.
     pub(super) fn key(&self) -> &'static str {
         match self {
             Self::BuiltIn | Self::Url(_) => "redis.url",
@@ -35,34 +35,34 @@ impl Place {
     }
 }
 
-/// The sentinels, and what they watch.
+/// The sentinels, and the name of what they watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SentinelSettings {
-    /// Where they are.
+    /// Their addresses.
     pub nodes: Vec<Node>,
-    /// What they call the primary and its replicas.
+    /// The name by which they know the primary and its replicas.
     pub master: String,
-    /// Who logs in to them.
+    /// The user that dripd logs in to them as.
     pub user: Option<String>,
-    /// A file that holds the password for them.
+    /// The file that holds the password for them.
     pub password_file: Option<PathBuf>,
 }
 
-/// What TLS needs besides a server that speaks it.
+/// The certificates and the server name for TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Who signs the certificates of servers; none: whom this system trusts.
+    /// The file of the CAs that sign servers' certificates; none: the CAs that this system trusts.
     pub ca: Option<PathBuf>,
-    /// The certificate of this client and its key, for servers that want one.
+    /// The files of this client's certificate and its key, for servers that ask for one.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// The name that certificates of servers must be for; none: the one that each server is reached under.
+    /// The name that servers' certificates must be for; none: the name or address by which each server is reached.
     pub server_name: Option<String>,
 }
 
 /// A server: the name or address of its machine, and its port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
-    /// The name or the address, without brackets.
+    /// The name or the address; an IPv6 address is without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -99,20 +99,20 @@ fn is_host(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
 }
 
-/// What `[redis]` says of all that.
+/// The connection, as `[redis]` and the environment describe it.
 pub(super) struct Connection {
     pub(super) place: Place,
     pub(super) user: Option<String>,
     pub(super) password_file: Option<PathBuf>,
     pub(super) tls: Option<TlsSettings>,
-    /// The file holds a password itself, in its URL.
+    /// Whether the configuration file itself holds a password, in its URL.
     pub(super) file_holds_password: bool,
 }
 
 impl Connection {
-    /// Read the keys, and what the environment says besides.
+    /// Read the keys of the section, and the variables of the environment.
     pub(super) fn read(section: &mut Section, environment: &Environment, problems: &mut Problems) -> Self {
-        // Read as text here and judged below, as the one in the environment is.
+        // The URL is read as text and checked below, together with the one of the environment.
         let in_file = section.read("url", |v| v.as_str().map(str::to_owned), problems).filter(|url| !url.is_empty());
         let sentinels = sentinels(section, environment, problems);
         let cluster = section.read("cluster", nodes, problems);
@@ -158,7 +158,7 @@ impl Connection {
         found
     }
 
-    /// Name the keys that make no sense together.
+    /// Report keys that make no sense together.
     fn fits(&self, password_file_is_written: bool, problems: &mut Problems) {
         let mut wrong = |key: &str, why: &str| problems.add(format!("redis.{key}: {why}"));
         let written =
@@ -195,14 +195,14 @@ impl Connection {
     }
 }
 
-/// Nobody logs in by name alone.
+/// The problem of a user without a password: nobody can log in by name alone.
 const NO_PASSWORD: &str = "a user needs a password; name its file in password_file beside it";
 
 fn text(value: &toml::Value) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// A table that is there, and is one.
+/// The table under `key`, if it is there and is a table.
 fn table(
     key: &'static str,
     keys: &'static [&'static [Key]],
@@ -214,7 +214,7 @@ fn table(
     (is_there && problems.count() == before).then_some(table)
 }
 
-/// One server at least.
+/// A list of at least one server.
 fn nodes(value: &toml::Value) -> Option<Vec<Node>> {
     let nodes: Vec<Node> = value.as_array()?.iter().map(|node| node.as_str()?.parse().ok()).collect::<Option<_>>()?;
     Some(nodes).filter(|nodes| !nodes.is_empty())
@@ -230,7 +230,7 @@ fn sentinels(section: &mut Section, environment: &Environment, problems: &mut Pr
         problems.add(format!("{}: {NO_PASSWORD}", table.full("user")));
     }
     table.finish(problems);
-    // What is missing is a problem, so that nobody uses what stands here in its place.
+    // A missing key is reported as a problem, so that nobody uses the empty value that replaces it here.
     let (nodes, master) = (nodes.unwrap_or_default(), master.unwrap_or_default());
     Some(SentinelSettings { nodes, master, user, password_file })
 }
@@ -263,7 +263,7 @@ pub fn asks_for_tls(url: &str) -> bool {
     ["rediss://", "valkeys://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
-/// Why a text is no URL, and what would be one.
+/// The reason why a text is not a Redis URL, and what would be right; `None` for a URL.
 fn not_a_url(url: &str) -> Option<String> {
     let is_clear = ["redis://", "valkey://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
     if asks_for_tls(url) && url.contains('#') {
@@ -275,7 +275,7 @@ fn not_a_url(url: &str) -> Option<String> {
     (!is_clear && !asks_for_tls(url)).then(|| format!("is not a Redis URL; {URL_HINT}"))
 }
 
-/// Who logs in, as a URL says it: what stands before the last @.
+/// The login in a URL: the text between `://` and the last `@`.
 fn login(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     Some(rest.split('?').next()?.rsplit_once('@')?.0)
@@ -289,10 +289,10 @@ fn holds_password(url: &str) -> bool {
     login(url).is_some_and(|login| login.contains(':')) || url.contains("pass=")
 }
 
-/// A URL as it may be shown: without its password.
+/// A URL without its password, as it may be shown. The query is hidden too, because it may hold one.
 pub fn hide_password(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (&url[..scheme.len() + 3], rest));
-    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***")); // it may hold a password
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
     match rest.rsplit_once('@') {
         Some((user, host)) => {
             let user = user.split(':').next().unwrap_or_default();

@@ -1,14 +1,14 @@
-//! What the environment says, read once at the edge.
+//! The environment of the process, read once at the start.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// A variable that is set to something: an empty one counts as none.
+/// The value of a variable; an empty one counts as not set.
 pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The environment variables that configuration reads, and the name of the machine.
+/// The environment variables on which the configuration depends, and the name of this machine.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// `$DRIPD_CONFIG`
@@ -19,7 +19,7 @@ pub struct Environment {
     pub state_directory: Option<PathBuf>,
     /// `$CREDENTIALS_DIRECTORY`, set by systemd
     pub credentials_directory: Option<PathBuf>,
-    /// The name of this machine, for whoever asks where a policy comes from.
+    /// The name of this machine, which is stored as the origin of the policies.
     pub host: String,
 }
 
@@ -36,14 +36,14 @@ impl Environment {
         }
     }
 
-    /// The file of a credential, where systemd passes one of that name.
+    /// The file of the credential with this name, if systemd passes one.
     pub fn credential(&self, name: impl AsRef<Path>) -> Option<PathBuf> {
         let name = name.as_ref();
         let file = self.credentials_directory.as_ref().filter(|_| name.is_relative())?.join(name);
         file.exists().then_some(file)
     }
 
-    /// A file that the configuration names: under systemd a plain name is that of a credential.
+    /// The path of a file that the configuration names. Under systemd a relative path may be the name of a credential.
     pub fn file(&self, written: impl Into<PathBuf>) -> PathBuf {
         let written = written.into();
         self.credential(&written).unwrap_or(written)

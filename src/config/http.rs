@@ -1,4 +1,5 @@
-//! The `[http]` section: where the HTTP door listens, by which other names it is known, and whose tokens open it.
+//! The `[http]` section: the address of the HTTP door, the other names by which it is known, and the tokens that open
+//! it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,46 +10,46 @@ use super::keys;
 use super::section::{Problems, Section};
 use crate::model::words;
 
-/// Where the door listens unless `http.listen` says otherwise.
+/// The port of the HTTP door unless `http.listen` says otherwise.
 pub const HTTP_PORT: u16 = 7380;
 
-/// The credential of systemd that is a token for everything, and the name under which it acts.
+/// The name of the systemd credential that holds a token for everything; the token has the same name.
 const CREDENTIAL: &str = "http-token";
 
 /// The `[http]` section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// Where the door listens.
+    /// The address of the door.
     pub listen: Listen,
-    /// Whether that was written: where it was not, a port that is taken is no reason not to start.
+    /// Whether the file sets `listen`. If it does not, a taken port does not keep the daemon from starting.
     pub listen_is_written: bool,
-    /// Names, with or without a port, by which others reach it; small letters.
+    /// Host names, with or without a port, by which others reach the door; in lower case.
     pub hosts: Vec<String>,
-    /// Who may do what.
+    /// The tokens and their permissions.
     pub tokens: Vec<TokenSettings>,
 }
 
-/// Where the door listens.
+/// The address of the HTTP door.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// Nowhere.
+    /// No address: there is no HTTP door.
     Off,
-    /// At an address.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// At a socket in the file system.
+    /// The path of a Unix socket.
     Unix(PathBuf),
 }
 
-/// A token, as it is named in the file.
+/// A token, as the file describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenSettings {
-    /// Who that is, in logs and events.
+    /// The name of its user, in logs and events.
     pub name: String,
     /// The file whose first line is the token.
     pub file: PathBuf,
-    /// What it opens.
+    /// The permission that it gives.
     pub may: May,
-    /// The glob of the buckets that it is for; none: all of them.
+    /// The glob of the buckets that it is for; none: all buckets.
     pub only: Option<String>,
 }
 
@@ -78,7 +79,7 @@ impl Listen {
         text.parse().ok().map(Self::Tcp)
     }
 
-    /// Whether only this machine reaches it.
+    /// Whether only this machine can reach the address.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp(address) => is_loopback(address.ip()),
@@ -87,7 +88,7 @@ impl Listen {
     }
 }
 
-/// As it is written.
+/// Display as it is written in the file.
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,12 +99,12 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Whether an address is one of this machine alone, written as IPv4 in IPv6 too.
+/// Whether an address is a loopback address. An IPv4 address may be written as IPv6.
 pub fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// Why a door that others reach is not opened.
+/// The reason why a door that other machines can reach is refused without a token.
 pub fn open_to_all(listen: &impl fmt::Display) -> String {
     format!(
         "{listen} can be reached from other machines, and no token is named, so anybody could push; name one under \
@@ -111,7 +112,7 @@ pub fn open_to_all(listen: &impl fmt::Display) -> String {
     )
 }
 
-/// Read the section, and what the environment adds to it.
+/// Read the section. A systemd credential adds a token.
 pub(super) fn http_settings(section: &mut Section, environment: &Environment, problems: &mut Problems) -> HttpSettings {
     let listen_is_written = section.has("listen");
     let before = problems.count();
@@ -136,7 +137,7 @@ pub(super) fn http_settings(section: &mut Section, environment: &Environment, pr
     HttpSettings { listen, listen_is_written, hosts: hosts.unwrap_or_default(), tokens }
 }
 
-/// A name or an address, with or without a port; small letters.
+/// A host name or an address, with or without a port, in lower case; `None` for anything else.
 fn host_of(value: &toml::Value) -> Option<String> {
     let text = value.as_str()?;
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '[' | ']');

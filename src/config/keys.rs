@@ -1,5 +1,5 @@
-//! Every key of the configuration: its default, what it may be and what it is for. The parser reads by these tables, and the
-//! tables of `docs/configuration.md` are made from them, so neither can know of a key that the other does not.
+//! Every key of the configuration, with its default, its allowed values and its purpose. The parser reads by these
+//! tables, and the tables of `docs/configuration.md` are made from them, so that both know the same keys.
 
 mod key;
 mod of_redis;
@@ -59,22 +59,22 @@ pub const SLOW: &[Key] = &[
     ),
 ];
 
-/// What `concurrency` may be.
+/// The allowed values of `concurrency`.
 pub(super) const CONCURRENCY_HINT: &str =
     "write a whole number, 1 to 100000, or \"none\"; to let nothing out use `dripd pause`";
 
-/// What `job_rate` may be.
+/// The allowed values of `job_rate`.
 pub(super) const JOB_RATE_HINT: &str = "write a count and a period, as in \"500/m\", or \"none\"";
 
-/// What `ttl` may be.
+/// The allowed values of `ttl`.
 pub(super) const TTL_HINT: &str =
     "write a whole number and a unit (us ms s m h d), as in \"30s\": 1ms to 366d, or \"none\"";
 
-/// What `catch_up` may be.
+/// The allowed values of `catch_up`.
 pub(super) const CATCH_UP_HINT: &str = "write a whole number and a unit (us ms s m h d), as in \"20ms\": 0s to 1s, or to one interval of the rate where that \
      is longer";
 
-/// How many limiters `admit` may name: each costs a read in every push.
+/// The most limiters of `admit`: each costs a read in every push that passes them.
 pub(crate) const MOST_GATES: usize = 8;
 
 /// The longest `catch_up` at any rate.
@@ -82,7 +82,7 @@ pub(crate) const LONGEST_CATCH_UP: Duration = YEAR;
 
 const SLOW_DEFAULT: &str = "{ initial = \"1s\", max = \"10m\", cap = \"1h\", adaptive = false }";
 
-/// A policy: the keys of `[defaults]`, and of `[[bucket]]` beside `match`.
+/// The keys of a policy: those of `[defaults]`, and of `[[bucket]]` beside `match`.
 pub const POLICY: &[Key] = &[
     key(
         "rate",
@@ -194,7 +194,7 @@ pub const POLICY: &[Key] = &[
     ),
 ];
 
-/// A budget, beside `match`.
+/// The keys of a budget, beside `match`.
 pub const BUDGET: &[Key] = &[
     key("within", "\"\"", Allowed::Words(Parent::HINT), "The budget above this one."),
     text("rate", Rate::HINT, "How fast jobs leave all that is below it together, evenly spaced."),
@@ -230,14 +230,14 @@ pub const BUDGET: &[Key] = &[
     ),
 ];
 
-/// What `[[budget]]` has beside those keys.
+/// The key of `[[budget]]` beside those of a budget.
 pub const BUDGET_MATCH: &[Key] = &[text(
     "match",
     "write the name of a budget, or a glob such as \"twilio:*\", without control characters or braces",
     "Which budgets the entry is for: a name, or a glob for one budget of each name that a `within` comes to. It must be there.",
 )];
 
-/// What `[[bucket]]` has beside the keys of a policy.
+/// The key of `[[bucket]]` beside those of a policy.
 pub const BUCKET: &[Key] = &[text(
     "match",
     "write a glob such as \"sms:*\"",
@@ -326,7 +326,7 @@ pub const ROUTE_REGISTER: &[Key] = &[
     text("member", KEY_HINT, "What is added to it, as the other system spells this list. It must be there."),
 ];
 
-/// What a key of another system looks like.
+/// The form of a Redis key of another system.
 const KEY_HINT: &str = "write 1 to 500 bytes without control characters";
 
 /// `[[route]]`.

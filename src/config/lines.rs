@@ -1,4 +1,5 @@
-//! On which line of the file each section stands, and which keys it names: what `dripd explain` says of a number.
+//! The line on which each section of the file begins, and the keys that it sets: `dripd explain` shows them as the
+//! origin of a value.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::model::source::{Part, Source};
 
-/// Where the parts of a configuration stand in its text, which is known to be TOML.
+/// Find the sections of a configuration in its text, which is known to be TOML.
 pub fn source_of(text: &str, path: Option<&Path>, host: &str) -> Source {
     let mut source =
         Source { host: host.to_owned(), path: path.map(|path| path.display().to_string()), ..Source::default() };
@@ -18,7 +19,7 @@ pub fn source_of(text: &str, path: Option<&Path>, host: &str) -> Source {
         keys: match value.get_ref() {
             DeValue::Table(table) => {
                 let keys = table.keys().map(|key| key.get_ref().to_string());
-                keys.filter(|key| key != "match").collect() // it says which buckets, not what holds for them
+                keys.filter(|key| key != "match").collect() // `match` says for which names, and sets nothing
             }
             _ => Vec::new(),
         },

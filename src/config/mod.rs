@@ -1,4 +1,4 @@
-//! Configuration: from what the operator wrote to what it means, or every problem at once.
+//! Configuration: from the text that the operator wrote to its meaning, or every problem at once.
 
 pub mod connection;
 mod environment;
@@ -33,28 +33,28 @@ use crate::model::glob::{self, Kind};
 use crate::model::policy::{Matched, Policy, Record};
 use crate::model::source::Source;
 
-/// How many globs that are neither a name nor a plain prefix are allowed.
+/// The most entries of a section whose globs are neither a name nor a plain prefix.
 const MOST_PATTERNS: usize = 100;
 
-/// How many warnings of a kind are given one by one.
+/// The most warnings of one kind that are listed one by one.
 const MOST_NAMED: usize = 20;
 
 /// Everything that a configuration file and the environment say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The file it was read from; none for the built-in defaults.
+    /// The file that it was read from; none: the built-in defaults.
     pub path: Option<PathBuf>,
     /// How to reach Redis, or how to run the built-in one.
     pub redis: RedisSettings,
-    /// The HTTP door.
+    /// The settings of the HTTP door.
     pub http: HttpSettings,
-    /// What the functions obey.
+    /// The record that the functions obey.
     pub record: Record,
-    /// Where each part of that stands.
+    /// The line in the file on which each part of the record begins.
     pub record_source: Source,
 }
 
-/// A configuration that cannot be used: where it came from and everything that is wrong with it.
+/// A configuration that cannot be used: its source and all its problems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadConfig {
     source: String,
@@ -72,7 +72,7 @@ impl BadConfig {
         Self { source: source.into(), problems }
     }
 
-    /// The same, with where it came from.
+    /// This error with another source.
     pub fn of(self, source: impl Into<String>) -> Self {
         Self { source: source.into(), ..self }
     }
@@ -89,16 +89,16 @@ impl fmt::Display for BadConfig {
 impl std::error::Error for BadConfig {}
 
 impl Config {
-    /// Find the file (`--config`, `$DRIPD_CONFIG`, `./config.toml`, `/etc/dripd/config.toml`, else the built-in defaults),
-    /// read it and check it whole.
+    /// Find the file (`--config`, `$DRIPD_CONFIG`, `./config.toml`, `/etc/dripd/config.toml`, else the built-in
+    /// defaults), read it and check it whole.
     ///
     /// # Errors
     ///
-    /// Every problem of the file at once, or why it cannot be read.
+    /// All problems of the file at once, or why it cannot be read.
     pub fn load(named: Option<&Path>, environment: &Environment) -> Result<Self, BadConfig> {
         let named = named.or(environment.config.as_deref());
         let searched = [Path::new("config.toml"), Path::new("/etc/dripd/config.toml")];
-        // One that cannot be looked at counts as found: to run on the defaults beside it would be worse than to say so.
+        // A file that cannot be examined counts as found: an error is better than running on the defaults beside it.
         let path = named.or_else(|| searched.into_iter().find(|path| path.try_exists().unwrap_or(true)));
         let Some(path) = path else { return Self::parse("", None, environment) };
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -111,7 +111,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every problem at once.
+    /// All problems at once.
     pub fn parse(text: &str, path: Option<PathBuf>, environment: &Environment) -> Result<Self, BadConfig> {
         let source = path.as_ref().map_or_else(|| "built-in defaults".to_owned(), |path| path.display().to_string());
         // The line itself is not shown: it may hold a password.
@@ -166,7 +166,7 @@ impl Config {
         };
         if all_budgets && all_buckets {
             tree::check_partitions(&record, &mut problems);
-            tree::check(&record, &mut problems); // where each entry can be told by its place
+            tree::check(&record, &mut problems); // entries are told by position, so all are needed
         }
         if problems.is_empty() {
             let record_source = lines::source_of(text, path.as_deref(), &environment.host);
@@ -176,7 +176,7 @@ impl Config {
         }
     }
 
-    /// What is allowed and can hardly be meant: each a sentence for whoever wrote it.
+    /// Settings that are allowed and hardly meant, each as a sentence for the author of the file.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<String> = self.shows_password().into_iter().collect();
         warnings.extend(never_used("bucket", &self.record.buckets));
@@ -194,7 +194,7 @@ impl Config {
         warnings
     }
 
-    /// That everybody on this machine can read the password that the file holds, if that is so.
+    /// The warning that everybody on this machine can read a password in the file, if that is so.
     fn shows_password(&self) -> Option<String> {
         let path = self.path.as_ref().filter(|_| self.redis.file_holds_password)?;
         let mode = std::fs::metadata(path).ok()?.permissions().mode();
@@ -202,7 +202,7 @@ impl Config {
         (mode & 0o004 != 0).then(|| format!("redis.url holds a password, and everybody can read {shown}: {way_out}"))
     }
 
-    /// What this configuration is known by: its file, or, without one, the Redis it is for.
+    /// The name of this configuration: its file, or, without one, the Redis that it is for.
     pub fn source(&self) -> String {
         match (&self.path, &self.redis.place) {
             (Some(path), _) => path.display().to_string(),
@@ -213,7 +213,8 @@ impl Config {
         }
     }
 
-    /// What a running daemon cannot change: `None` when `new` differs in nothing of that kind, else the refusal.
+    /// The refusal of a reload that changes what a running daemon cannot change; `None` if `new` differs in nothing of
+    /// that kind.
     pub fn needs_restart(&self, new: &Self) -> Option<BadConfig> {
         let (old, changed) = (&self.redis, &new.redis);
         let keys = [
@@ -240,7 +241,7 @@ impl Config {
     }
 }
 
-/// Entries whose match can be read, and whether that is all of them.
+/// The entries whose `match` could be read, and whether those are all.
 fn those_with_a_match<T>(entries: Vec<Option<Matched<T>>>) -> (Vec<Matched<T>>, bool) {
     let all = entries.iter().all(Option::is_some);
     (entries.into_iter().flatten().collect(), all)
@@ -257,7 +258,7 @@ fn check_patterns<T>(section: &str, entries: &[Matched<T>], problems: &mut Probl
     }
 }
 
-/// Entries that an earlier one hides.
+/// The warnings about entries that an earlier one hides.
 fn never_used<T>(section: &str, entries: &[Matched<T>]) -> Vec<String> {
     let globs: Vec<&str> = entries.iter().map(|entry| entry.glob.as_str()).collect();
     let hidden = glob::hidden(&globs);

@@ -13,7 +13,7 @@ use crate::model::policy::Policy;
 use crate::model::quota::Quota;
 use crate::model::rate::Rate;
 
-/// A place in a tree: what a section says, key by key, over `base`.
+/// Read the keys of a node from a section. A key that is missing keeps its value of `base`.
 pub fn read_node(section: &mut Section, base: &Node, problems: &mut Problems) -> Node {
     let parent = |v: &toml::Value| match v.as_str()? {
         "" => Some(None),
@@ -43,7 +43,8 @@ pub fn read_node(section: &mut Section, base: &Node, problems: &mut Problems) ->
     }
 }
 
-/// One quota or a list of them, each in windows of its own: how much of a window is used is remembered by its windows.
+/// Read one quota or a list of them. No two may have the same windows: the functions store what is used under the
+/// window.
 fn read_quotas(section: &mut Section, problems: &mut Problems) -> Option<Vec<Quota>> {
     let quota = |v: &toml::Value| Quota::parse(v.as_str()?).ok();
     let quotas = |v: &toml::Value| match v.as_array() {
@@ -74,7 +75,8 @@ fn read_slow(section: &mut Section, base: Slow, problems: &mut Problems) -> Slow
     if is_in_order(&slow, read.initial, read.max, problems) { read } else { base }
 }
 
-/// Whether the first of some waits is no longer than the longest. It is named once: what is in disorder counts as not written.
+/// Check that the first wait is no longer than the longest, and report it otherwise. The caller then treats both as not
+/// written, so that the problem is reported once.
 pub fn is_in_order(section: &Section, initial: Duration, max: Duration, problems: &mut Problems) -> bool {
     if initial > max {
         let (name, initial, max) = (section.name(), duration::show(initial), duration::show(max));
@@ -83,7 +85,7 @@ pub fn is_in_order(section: &Section, initial: Duration, max: Duration, problems
     initial <= max
 }
 
-/// The lateness that may be made up, at most `longest`.
+/// Read `catch_up`, at most `longest`; `None` where it is missing or wrong.
 pub fn read_catch_up(section: &mut Section, longest: Duration, problems: &mut Problems) -> Option<Duration> {
     section.read("catch_up", |v| duration::parse(v.as_str()?).filter(|time| *time <= longest), problems)
 }
@@ -99,8 +101,8 @@ pub fn refuse_ready_window(section: &mut Section, problems: &mut Problems) {
     }
 }
 
-/// What a budget says, beside its `match`. Nothing of `[defaults]` is for budgets. `longest` is the longest `catch_up` where no rate is
-/// written.
+/// Read the keys of a budget, beside its `match`. `[defaults]` does not apply to budgets. `longest` is the longest
+/// `catch_up` where no rate is written.
 pub fn read_budget(section: &mut Section, longest: Duration, problems: &mut Problems) -> Budget {
     refuse_ready_window(section, problems);
     let has = |key: &str| keys::BUDGET.iter().any(|own| own.name == key);
@@ -117,14 +119,14 @@ pub fn read_budget(section: &mut Section, longest: Duration, problems: &mut Prob
     Budget { rate, catch_up, node: read_node(section, &Node::default(), problems) }
 }
 
-/// An entry of `[[budget]]`: for which budgets it is, unless that is not to be read, and what it says.
+/// Read an entry of `[[budget]]`: its `match`, `None` where that is missing or wrong, and its settings.
 pub fn read_budget_entry(section: &mut Section, problems: &mut Problems) -> (Option<String>, Budget) {
     let can_match = |glob: &str| {
         let is_plain = !glob.contains(['{', '}']) && !glob.chars().any(char::is_control);
         is_plain && if is_glob(glob) { true } else { BucketName::parse(glob.as_bytes()).is_ok() }
     };
     let glob = section.must_read("match", |v| v.as_str().filter(|glob| can_match(glob)).map(str::to_owned), problems);
-    // One that is written and wrong is named; it does not also limit nothing.
+    // A limit that is written and wrong is reported as wrong; the budget is then not also reported as limiting nothing.
     let names_a_limit = ["rate", "job_rate", "quota", "concurrency"].iter().any(|key| section.has(key));
     let before = problems.count();
     let budget = read_budget(section, Duration::from_secs(1), problems);

@@ -12,7 +12,7 @@ use crate::model::rate::Rate;
 use crate::model::ready_window::ReadyWindow;
 use crate::model::route::Route;
 
-/// A policy: what a section says, key by key, over `base`.
+/// Read a policy from a section. A key that is missing keeps its value of `base`.
 pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems) -> Policy {
     refuse_ready_window(section, problems);
     let rate = section.read("rate", |v| Rate::parse(v.as_str()?).ok(), problems).unwrap_or(base.rate);
@@ -47,7 +47,7 @@ pub fn read_policy(section: &mut Section, base: &Policy, problems: &mut Problems
     }
 }
 
-/// The first and the longest wait before another try.
+/// Read the first and the longest wait before another try.
 fn read_backoff(section: &mut Section, base: &Policy, problems: &mut Problems) -> (Duration, Duration) {
     let mut backoff = section.section("backoff", &[keys::BACKOFF], problems);
     let initial = backoff.duration("initial", problems).unwrap_or(base.backoff_initial);
@@ -60,14 +60,14 @@ fn read_backoff(section: &mut Section, base: &Policy, problems: &mut Problems) -
     }
 }
 
-/// How long a job may wait: a whole number of milliseconds, as the functions take it.
+/// Read how long a job may wait: 1 ms to 366 d in whole milliseconds, as the functions take it.
 fn read_ttl(text: &str) -> Option<Duration> {
     let longest = Duration::from_secs(366 * 86_400);
     let fits = |ttl: &Duration| ttl.subsec_nanos().is_multiple_of(1_000_000);
     duration::parse(text).filter(fits).filter(|ttl| (Duration::from_millis(1)..=longest).contains(ttl))
 }
 
-/// Jobs finish in order only where one runs at a time.
+/// Report `ordered` without a concurrency of 1: jobs finish in order only where one runs at a time.
 pub fn check_order(name: &str, policy: &mut Policy, problems: &mut Problems) {
     if !policy.ordered || policy.node.concurrency == Some(1) {
         return;
@@ -75,10 +75,10 @@ pub fn check_order(name: &str, policy: &mut Policy, problems: &mut Problems) {
     let has = policy.node.concurrency.map_or_else(|| "none".to_owned(), |n| n.to_string());
     let problem = "ordered = true needs concurrency = 1, so that one job runs at a time";
     problems.add(format!("{name}: {problem}; its concurrency is {has}; write that too, or ordered = false"));
-    policy.ordered = false; // named once, not in each entry
+    policy.ordered = false; // entries that inherit it do not report it again
 }
 
-/// The gates of a policy, `admit`: one table or a list of them; an empty list takes away those of `[defaults]`.
+/// Read the gates of a policy, `admit`: one table or a list of them. An empty list takes away those of `[defaults]`.
 fn read_gates(section: &mut Section, problems: &mut Problems) -> Option<Vec<Limiter>> {
     let gates = section.one_or_more("admit", problems)?;
     if gates.len() > MOST_GATES {
@@ -90,7 +90,7 @@ fn read_gates(section: &mut Section, problems: &mut Problems) -> Option<Vec<Limi
 fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
     let kinds = format!("write one of {}", Kind::ALL.map(Kind::as_str).join(", "));
     let Some(kind) = gate.required("limiter", &kinds, |v| Kind::parse(v.as_str()?), problems) else {
-        return None; // which other keys belong there is not known
+        return None; // which other keys are allowed depends on the kind
     };
     let count_name = if kind.size_name().is_some() { "count" } else { "limit" };
     let (least, most) = kind.counts().into_inner();
@@ -119,12 +119,12 @@ fn read_gate(mut gate: Section, problems: &mut Problems) -> Option<Limiter> {
     }
 }
 
-/// The ready window, of `[limits]` or of a route.
+/// Read the ready window of `[limits]` or of a route.
 pub fn read_ready_window(section: &mut Section, problems: &mut Problems) -> Option<ReadyWindow> {
     section.read("ready_window", |v| ReadyWindow::parse(v.as_str()?), problems)
 }
 
-/// The `[limits]` section.
+/// Read the `[limits]` section.
 pub fn read_limits(section: &mut Section, problems: &mut Problems) -> Limits {
     let base = Limits::default();
     let limits = Limits {

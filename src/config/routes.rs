@@ -1,4 +1,5 @@
-//! `[[route]]`: routes that forward into a list that the workers of another system take from, and ready windows of single routes.
+//! `[[route]]`: routes that forward into a list that the workers of another system take from, and ready windows of
+//! single routes.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +13,26 @@ use crate::model::policy::{Policy, Record};
 use crate::model::ready_window::ReadyWindow;
 use crate::model::route::Route;
 
-/// The longest key.
+/// The longest Redis key of another system.
 const MAX_KEY_BYTES: usize = 500;
 
-/// What applies only to jobs that dripd's own workers take.
+/// The keys of a policy that apply only to jobs which dripd's own workers take.
 const UNFIT: [&str; 5] = ["attempts", "backoff", "lease", "concurrency", "ordered"];
 
-/// What applies only to routes that forward.
+/// The keys of a route that apply only to routes that forward.
 const OF_FORWARDS: [&str; 3] = ["end", "register", "notify"];
 
-/// An entry that can be read.
+/// An entry of `[[route]]` that could be read.
 struct Entry {
-    /// Where it stands, as error messages say it.
+    /// The name of the entry in error messages, as in `route[1]`.
     at: String,
     name: Route,
-    /// Where its jobs go, if not to a ready stream.
+    /// The list that gets its jobs; none: they go to a ready stream.
     forward: Option<Forward>,
     ready_window: Option<ReadyWindow>,
 }
 
-/// All entries of `[[route]]`: the routes that forward, and the ready windows that are written.
+/// Read all entries of `[[route]]`: the routes that forward, and the ready windows that are written.
 pub fn read_routes(
     root: &mut Section,
     redis: &RedisSettings,
@@ -102,7 +103,7 @@ fn read_forward(entry: &mut Section, problems: &mut Problems) -> Option<Forward>
     Some(Forward { name: name?, to: to?, end, register: register.flatten(), notify })
 }
 
-/// That the keys of a route are none of dripd's, and that each partition has its own.
+/// Check that the keys of a route are not dripd's own, and that each partition has keys of its own.
 fn check_keys(at: &str, route: &Forward, redis: &RedisSettings, problems: &mut Problems) {
     let set = route.register.as_ref().map(|register| ("register.set", &register.set));
     let member = route.register.as_ref().map(|register| ("register.member", &register.member));
@@ -134,7 +135,7 @@ fn check_keys(at: &str, route: &Forward, redis: &RedisSettings, problems: &mut P
     }
 }
 
-/// That no two routes have one name, and that no key is used in two ways.
+/// Check that no two routes have the same name, and that no key is used in two ways.
 fn check_apart(entries: &[Entry], problems: &mut Problems) {
     for (n, entry) in entries.iter().enumerate() {
         if let Some(other) = entries[..n].iter().find(|other| other.name == entry.name) {
@@ -163,12 +164,12 @@ fn check_apart(entries: &[Entry], problems: &mut Problems) {
     }
 }
 
-/// The keys of a section that do not fit a route that forwards.
+/// The keys of a section that have no meaning on a route that forwards.
 pub fn unfit_keys(section: &Section) -> Vec<&'static str> {
     UNFIT.into_iter().filter(|key| section.has(key)).collect()
 }
 
-/// Refuse them, by name, in an entry whose jobs are forwarded.
+/// Report the keys in `unfit`, by name, in an entry whose jobs are forwarded.
 pub fn refuse_unfit(at: &str, unfit: &[&str], forward: &Forward, problems: &mut Problems) {
     for key in unfit {
         problems.add(format!(
@@ -180,7 +181,7 @@ pub fn refuse_unfit(at: &str, unfit: &[&str], forward: &Forward, problems: &mut 
     }
 }
 
-/// What is allowed and can hardly be meant.
+/// The warnings about routes: settings that are allowed and hardly meant.
 pub fn warnings(record: &Record) -> Vec<String> {
     let mut policies = vec![("[defaults]".to_owned(), &record.defaults)];
     policies.extend(
@@ -201,10 +202,10 @@ pub fn warnings(record: &Record) -> Vec<String> {
     unused.chain(long).collect()
 }
 
-/// From how many intervals of a bucket on `check` warns of a ready window.
+/// The number of a bucket's intervals above which `check` warns of a ready window.
 const MANY_INTERVALS: u128 = 10;
 
-/// Warn of a ready window that is long for a rate: when workers are back they may get all of its jobs at once.
+/// Warn of a ready window that is long for a rate: workers that come back may get all of its jobs at once.
 fn long_window(at: &str, policy: &Policy, record: &Record) -> Option<String> {
     let window = record.ready_window(&policy.route).duration()?;
     let (period, count) = (policy.rate.period().as_nanos(), u128::from(policy.rate.count()));

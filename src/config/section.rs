@@ -1,4 +1,4 @@
-//! One table of the file, read key by key: every key is asked for by name, and what nobody asked for is unknown.
+//! A table of the file, read key by key: each key is asked for by name, and keys that nobody asked for are unknown.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -6,33 +6,33 @@ use std::time::Duration;
 use super::keys::{Allowed, Key};
 use crate::model::duration;
 
-/// What is wrong with a file, in the order found.
+/// The problems of a configuration, in the order found.
 #[derive(Debug, Default)]
 pub struct Problems(Vec<String>);
 
 impl Problems {
-    /// Note one more.
+    /// Add a problem.
     pub fn add(&mut self, problem: String) {
         self.0.push(problem);
     }
 
-    /// Whether nothing is wrong.
+    /// Whether there is no problem.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many.
+    /// The number of problems.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them.
+    /// All problems.
     pub fn into_list(self) -> Vec<String> {
         self.0
     }
 }
 
-/// A table with its name, the keys that it may have, those asked for so far, and those that are for a later version.
+/// A table with its name, the keys that it may have, and the keys that were asked for so far.
 pub struct Section {
     name: String,
     table: toml::Table,
@@ -41,18 +41,19 @@ pub struct Section {
 }
 
 impl Section {
-    /// A table under a name; the file itself has none. `keys` are those of [`super::keys`] that it may have; what depends on
-    /// other keys of the same table, or is itself a section, is asked for with its hint instead.
+    /// A table under a name, which is empty for the file itself. `keys` are the tables of [`super::keys`] that describe
+    /// its keys. A key that depends on other keys of the same table, or is itself a section, is asked for with a hint
+    /// instead.
     pub fn new(name: impl Into<String>, table: toml::Table, keys: &'static [&'static [Key]]) -> Self {
         Self { name: name.into(), table, keys, known: Vec::new() }
     }
 
-    /// The name, as in error messages.
+    /// The name, as error messages show it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The name of a key, as in error messages.
+    /// The name of a key, as error messages show it.
     pub fn full(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
@@ -62,12 +63,12 @@ impl Section {
         self.table.contains_key(key)
     }
 
-    /// Take a key away that may not stand here. Replies whether it did.
+    /// Remove a key that is not allowed here. Returns whether it was there.
     pub fn take(&mut self, key: &str) -> bool {
         self.table.remove(key).is_some()
     }
 
-    /// Its other keys do not apply: they may not be written, and need not be read.
+    /// Accept that keys which are not written are never read, because they do not apply here.
     pub fn without(&mut self, keys: &'static [Key]) {
         let unread = keys.iter().map(|key| key.name).filter(|name| !self.table.contains_key(*name));
         self.known.extend(unread.collect::<Vec<_>>());
@@ -78,7 +79,8 @@ impl Section {
         &found.unwrap_or_else(|| panic!("{}.{name} is read and stands in no table of keys", self.name)).allowed
     }
 
-    /// A value that may be absent; `read` answers `None` for a wrong one, and the table of keys says what would be right.
+    /// Read a value that may be absent. `read` returns `None` for a wrong one; the table of keys says what would be
+    /// right.
     pub fn read<T>(
         &mut self,
         key: &'static str,
@@ -88,7 +90,7 @@ impl Section {
         self.optional(key, self.allowed(key), read, problems)
     }
 
-    /// The same for a key that stands in no table: `hint` says what would be right.
+    /// Read a value that may be absent and stands in no table of keys: `hint` says what would be right.
     pub fn optional<T>(
         &mut self,
         key: &'static str,
@@ -106,7 +108,7 @@ impl Section {
         read
     }
 
-    /// A value that must be there.
+    /// Read a value that must be there; `hint` says what would be right.
     pub fn required<T>(
         &mut self,
         key: &'static str,
@@ -122,7 +124,7 @@ impl Section {
         self.optional(key, hint, read, problems)
     }
 
-    /// A value of a table of keys that must be there.
+    /// Read a value that must be there; the table of keys says what would be right.
     pub fn must_read<T>(
         &mut self,
         key: &'static str,
@@ -132,33 +134,33 @@ impl Section {
         self.required(key, self.allowed(key), read, problems)
     }
 
-    /// A whole number within the bounds of its table.
+    /// Read a whole number within the bounds of the table of keys.
     pub fn number<T: TryFrom<u64>>(&mut self, key: &'static str, problems: &mut Problems) -> Option<T> {
         let Allowed::Number(least, most) = *self.allowed(key) else { unreachable!("{key} is no number") };
         let read = |v: &toml::Value| u64::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
         self.read(key, |v| T::try_from(read(v)?).ok(), problems)
     }
 
-    /// A whole number within bounds that must be there.
+    /// Read a whole number within bounds that must be there.
     pub fn whole(&mut self, key: &'static str, least: u32, most: u32, problems: &mut Problems) -> Option<u32> {
         let read = |v: &toml::Value| u32::try_from(v.as_integer()?).ok().filter(|n| (least..=most).contains(n));
         self.required(key, Allowed::Number(least.into(), most.into()), read, problems)
     }
 
-    /// A duration within the bounds of its table.
+    /// Read a duration within the bounds of the table of keys.
     pub fn duration(&mut self, key: &'static str, problems: &mut Problems) -> Option<Duration> {
         let Allowed::Duration(least, most) = *self.allowed(key) else { unreachable!("{key} is no duration") };
         let read = |v: &toml::Value| duration::parse(v.as_str()?).filter(|d| (least..=most).contains(d));
         self.read(key, read, problems)
     }
 
-    /// A section below this one with the keys of its table; an empty one when it is absent.
+    /// Read a section below this one; an absent one is empty.
     pub fn section(&mut self, key: &'static str, keys: &'static [&'static [Key]], problems: &mut Problems) -> Section {
         let table = self.optional(key, Allowed::Table(&[]), |v| v.as_table().cloned(), problems);
         Section::new(self.full(key), table.unwrap_or_default(), keys)
     }
 
-    /// An array of tables below this one.
+    /// Read an array of tables below this one, which are called `key[1]`, `key[2]` and so on; an absent one is empty.
     pub fn sections(
         &mut self,
         key: &'static str,
@@ -172,7 +174,8 @@ impl Section {
         tables.into_iter().zip(1..).map(|(table, n)| Section::new(format!("{name}[{n}]"), table, keys)).collect()
     }
 
-    /// A table, or an array of tables, below this one; `None` when it is absent. Their keys depend on one another.
+    /// Read a table, or an array of tables, below this one; `None` when it is absent. Keys of such a table depend on
+    /// one another, so that no table of keys describes them.
     pub fn one_or_more(&mut self, key: &'static str, problems: &mut Problems) -> Option<Vec<Section>> {
         let read = |v: &toml::Value| match v {
             toml::Value::Table(table) => Some(vec![table.clone()]),
@@ -186,7 +189,7 @@ impl Section {
         Some(tables.into_iter().zip(1..).map(|(table, n)| Section::new(named(n), table, &[])).collect())
     }
 
-    /// Name the keys that nobody asked for.
+    /// Report the keys that nobody asked for as unknown.
     pub fn finish(&mut self, problems: &mut Problems) {
         for key in self.keys.iter().copied().flatten() {
             debug_assert!(

@@ -1,4 +1,5 @@
-//! The `[redis]` section: how Redis is reached (`connection`), under which prefix, and how to run the built-in one.
+//! The `[redis]` section: the connection to Redis (`connection`), the prefix and the partitions of its keys, and the
+//! built-in Redis.
 
 use std::path::PathBuf;
 
@@ -8,34 +9,35 @@ use super::section::{Problems, Section};
 use crate::model::partitioning::{self, Partitioning};
 use crate::model::words;
 
-/// How many parts of a name may say where it lives.
+/// The most parts of a name that may be its tag.
 const MAX_PARTS: u8 = 8;
 
-/// Where the built-in Redis listens unless `redis.port` says otherwise.
+/// The port of the built-in Redis unless `redis.port` says otherwise.
 pub const BUILT_IN_PORT: u16 = 7379;
 
 /// The `[redis]` section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisSettings {
-    /// Where Redis is.
+    /// The place of Redis.
     pub place: Place,
-    /// Who logs in; none: whom the URL names, or the default user.
+    /// The user that dripd logs in as; none: the user of the URL, or the default user.
     pub user: Option<String>,
-    /// A file that holds the password.
+    /// The file that holds the password.
     pub password_file: Option<PathBuf>,
-    /// What TLS needs, where somebody wrote it: with sentinels that asks for TLS, with a URL its scheme does.
+    /// The settings of TLS, where they are written. With sentinels or a cluster they ask for TLS; with a URL its scheme
+    /// does.
     pub tls: Option<TlsSettings>,
-    /// The configuration file holds a password itself, in its URL.
+    /// Whether the configuration file itself holds a password, in its URL.
     pub file_holds_password: bool,
-    /// What every key begins with.
+    /// The prefix of every key.
     pub prefix: String,
-    /// Into how many partitions the keys are divided.
+    /// The partitioning of the keys.
     pub partitioning: Partitioning,
-    /// Where the built-in Redis keeps its data.
+    /// The directory in which the built-in Redis keeps its data.
     pub data_dir: PathBuf,
     /// The loopback port of the built-in Redis.
     pub port: u16,
-    /// When the built-in Redis makes a write durable.
+    /// The time at which the built-in Redis makes a write durable.
     pub fsync: Fsync,
 }
 
@@ -49,7 +51,7 @@ words! {
     }
 }
 
-/// Read the section, and what the environment says about it.
+/// Read the section, and the variables of the environment that concern it.
 pub(super) fn redis_settings(
     section: &mut Section,
     environment: &Environment,
@@ -84,7 +86,7 @@ pub(super) fn redis_settings(
     }
 }
 
-/// Into how many partitions, and by what.
+/// Read the number of partitions, and how many parts of a name choose one.
 fn partitioning(section: &mut Section, problems: &mut Problems) -> Partitioning {
     let small = |v: &toml::Value| v.as_integer().and_then(|n| u8::try_from(n).ok());
     let is_partitioned = section.has("partitions");
@@ -94,7 +96,8 @@ fn partitioning(section: &mut Section, problems: &mut Problems) -> Partitioning 
     if by.is_some() && !is_partitioned {
         problems.add("redis.partition_by: there is one partition; write redis.partitions too".to_owned());
     }
-    // With one partition nothing depends on it: the keys, and the record, are those of a system that never heard of it.
+    // With one partition `partition_by` has no effect. It is left out, so that keys and record are those of a system
+    // without it.
     Partitioning { partitions, by: by.filter(|_| partitions > 1).unwrap_or(0) }
 }
 

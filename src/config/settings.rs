@@ -1,4 +1,4 @@
-//! What an operator sets at run time: `key=value` words or a table, checked by the same code as the file.
+//! Settings at run time: `key=value` words or a table, checked by the same code as the file.
 
 use serde_json::{Map, Value as Json};
 
@@ -11,7 +11,7 @@ use crate::model::policy::Policy;
 use crate::model::rate::Rate;
 use crate::model::subject::Subject;
 
-/// A key, and the fields of a stored policy that it stands for.
+/// The keys that can be set, each with the fields of a stored policy that it stands for.
 const KEYS: &[(&str, &[&str])] = &[
     ("rate", &["count", "period_us"]),
     ("capacity", &["capacity"]),
@@ -33,14 +33,14 @@ const KEYS: &[(&str, &[&str])] = &[
     ("ttl", &["ttl_us"]),
 ];
 
-/// One key that is set.
+/// A key with the value that it is set to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The key, as in `[[bucket]]`.
     pub key: String,
     /// The value as TOML.
     pub text: String,
-    /// The fields of a policy that it stands for, as the functions read them.
+    /// The fields of a stored policy that it stands for, as the functions read them.
     pub policy: Json,
 }
 
@@ -50,7 +50,7 @@ pub fn keys(is_budget: bool) -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|(key, _)| *key).filter(is_allowed)
 }
 
-/// The value of a word: as TOML, where quotes may be left out for plain text.
+/// The value in a word: TOML, where quotes may be left out for plain text.
 fn value_of(text: &str) -> toml::Value {
     let as_toml = |text: &str| format!("value = {text}").parse::<toml::Table>().ok()?.remove("value");
     as_toml(text).unwrap_or_else(|| toml::Value::String(text.to_owned()))
@@ -60,7 +60,8 @@ fn value_of(text: &str) -> toml::Value {
 ///
 /// # Errors
 ///
-/// Every problem at once: words without a `=`, keys that do not exist, values that are not allowed, a key that is given twice.
+/// Every problem at once: words without a `=`, keys that do not exist, values that are not allowed, a key that is given
+/// twice.
 pub fn parse(words: &[String], subject: &Subject) -> Result<Vec<Setting>, BadConfig> {
     let (mut problems, mut table) = (Problems::default(), toml::Table::new());
     for word in words {
@@ -98,7 +99,8 @@ fn check(table: toml::Table, mut problems: Problems, subject: &Subject) -> Resul
     Ok(given.iter().map(|(key, value)| setting(key, value, &stored)).collect())
 }
 
-/// What some keys say of a bucket. What is not given is not used; without a rate `catch_up` may be what any rate allows.
+/// Read keys of a bucket into a policy. The fields of keys that are not given are not used. Without a rate, `catch_up`
+/// may be as long as any rate allows.
 fn of_bucket(table: toml::Table, problems: &mut Problems) -> Policy {
     let orders = table.contains_key("ordered") && table.contains_key("concurrency");
     let slowest = Rate::new(1, tables::LONGEST_CATCH_UP).expect("a job in 366 days");
@@ -111,7 +113,7 @@ fn of_bucket(table: toml::Table, problems: &mut Problems) -> Policy {
     policy
 }
 
-/// What some keys say of a budget, as the fields of a policy.
+/// Read keys of a budget into the fields of a policy.
 fn of_budget(table: toml::Table, problems: &mut Problems) -> Policy {
     let mut section = Section::new("", table, &[tables::BUDGET]);
     let Budget { rate, catch_up, node } = read_budget(&mut section, tables::LONGEST_CATCH_UP, problems);
@@ -137,7 +139,7 @@ fn setting(key: &str, value: &toml::Value, stored: &Json) -> Setting {
     Setting { key: key.to_owned(), text: value.to_string(), policy: Json::Object(policy) }
 }
 
-/// Read the names of keys that are to be taken back.
+/// Read the names of keys that are to be unset.
 ///
 /// # Errors
 ///

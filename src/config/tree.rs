@@ -1,6 +1,6 @@
-//! The tree that `within` makes of buckets and budgets: what is wrong with it whatever the names turn out to be. A `{n}` counts as
-//! `*` here, so an entry may lie below several budgets; it is wrong only if it would be wrong below each of them. What remains is
-//! found by the functions when they look for the budgets of a name.
+//! The tree that `within` makes of buckets and budgets, and the errors in it that occur whatever the names turn out to
+//! be. A `{n}` counts as `*` here, so an entry may lie below several budgets; it is wrong only if it would be wrong
+//! below each of them. The functions find the remaining errors when they look for the budgets of a name.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,16 +12,16 @@ use crate::model::partitioning::Partitioning;
 use crate::model::policy::{Matched, Record};
 use crate::model::rate::Rate;
 
-/// How many levels a tree may have, with the bucket.
+/// The most levels of a tree, including the bucket.
 const MAX_LEVELS: usize = 4;
 
-/// From how far a name that no budget has is told which one may be meant.
+/// The largest edit distance at which a budget is suggested for a name that no budget has.
 const NEAR: usize = 2;
 
-/// Among how many of them one is looked for.
+/// The most budgets among which such a suggestion is looked for.
 const MAX_EXAMINED: usize = 1_000;
 
-/// The entries of `[[budget]]`, and what each `within` may come to.
+/// The entries of `[[budget]]`, and the entries that each `within` may mean.
 struct Tree<'a> {
     budgets: &'a [Matched<Budget>],
     globs: Vec<Glob>,
@@ -29,14 +29,14 @@ struct Tree<'a> {
     known: HashMap<Parent, Vec<usize>>,
 }
 
-/// What is above an entry.
+/// The budgets above an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Above {
-    /// Nothing.
+    /// No budget: the entry is a root.
     Nothing,
-    /// Something that cannot be, and is named already.
+    /// An invalid parent, which is reported already.
     Wrong,
-    /// One of these entries.
+    /// One of these entries of `[[budget]]`, by index.
     Budgets(Vec<usize>),
 }
 
@@ -50,14 +50,15 @@ impl<'a> Tree<'a> {
         Self { budgets, globs, table, known: HashMap::new() }
     }
 
-    /// The entries that a parent may come to: of those that can match it none behind one that surely matches it.
+    /// The entries that a parent may mean, by index: those that can match it, up to the first one that certainly
+    /// matches it.
     fn meant_by(&mut self, parent: &Parent) -> Vec<usize> {
         let (globs, table) = (&self.globs, &self.table);
         let find = || {
             let text = parent.glob();
             let (glob, surely) = (Glob::parse(&text), table.covering(&text));
             if parent.highest() == 0 {
-                return surely.into_iter().collect(); // the first one that matches a name is known
+                return surely.into_iter().collect(); // of a name the first match is known
             }
             let most = surely.map_or(globs.len(), |at| at + 1);
             (0..most).filter(|at| glob.meets(&globs[*at])).collect::<Vec<_>>()
@@ -65,7 +66,7 @@ impl<'a> Tree<'a> {
         self.known.entry(parent.clone()).or_insert_with(find).clone()
     }
 
-    /// What is above an entry; `glob` is its match, none for `[defaults]`.
+    /// The budgets above an entry; an invalid parent is reported. `glob` is the entry's `match`, none for `[defaults]`.
     fn above(&mut self, name: &str, glob: Option<&str>, node: &Node, problems: &mut Problems) -> Above {
         let Some(parent) = &node.within else { return Above::Nothing };
         if let Some(why) = stars_missing(parent, glob) {
@@ -94,20 +95,21 @@ impl<'a> Tree<'a> {
         format!("{:?} names no budget: no [[budget]] entry matches it; {way}", parent.as_str())
     }
 
-    /// The matches of some entries, as a way up.
+    /// The globs of some entries as a path upwards: `"c" in "b" in "a"`.
     fn way(&self, entries: &[usize]) -> String {
         let globs = entries.iter().map(|at| format!("{:?}", self.budgets[*at].glob));
         globs.collect::<Vec<_>>().join(" in ")
     }
 
-    /// What a budget's `within` says, for a sentence about it.
+    /// The `within` of a budget, for a sentence about it.
     fn within(&self, at: usize) -> String {
         let parent = self.budgets[at].policy.node.within.as_ref();
         format!("budget[{}].within: {:?}", at + 1, parent.map_or("", Parent::as_str))
     }
 }
 
-/// Why a `{n}` of a parent stands for nothing, where it does; `glob` is the match of its entry, or the one that a change is for.
+/// The problem of a parent with a `{n}` that stands for nothing; `None` if it has none. `glob` is the `match` of its
+/// entry, or the pattern of a change.
 pub(super) fn stars_missing(parent: &Parent, glob: Option<&str>) -> Option<String> {
     let (needed, text) = (parent.highest(), parent.as_str());
     let stars = glob.map_or(0, Glob::stars);
@@ -124,7 +126,7 @@ pub(super) fn stars_missing(parent: &Parent, glob: Option<&str>) -> Option<Strin
     })
 }
 
-/// For each entry how many budgets its shortest chain has, with itself; none: no chain of it comes to an end.
+/// The number of budgets on the shortest path up from each entry, itself included; `None`: no path of it ends.
 fn depths(above: &[Above]) -> Vec<Option<usize>> {
     let mut below = vec![Vec::new(); above.len()];
     for (at, budgets) in above.iter().enumerate() {
@@ -146,7 +148,7 @@ fn depths(above: &[Above]) -> Vec<Option<usize>> {
     depths
 }
 
-/// Everything that is wrong with the tree, each at the entry that makes it so.
+/// Report everything that is wrong with the tree, each at the entry that causes it.
 pub(super) fn check(record: &Record, problems: &mut Problems) {
     let mut tree = Tree::of(&record.budgets);
     let name = |kind: &str, at: usize| format!("{kind}[{}]", at + 1);
@@ -160,7 +162,7 @@ pub(super) fn check(record: &Record, problems: &mut Problems) {
         let way = tree.way(&[&circle[..], &[first]].concat());
         problems.add(format!("{} closes a circle: {way}; one of them must be within nothing", tree.within(first)));
     }
-    // A bucket is one level. What lies even deeper is so because of one of these.
+    // A bucket takes one level. Entries that are deeper still are so because of one of these, and are not reported.
     for at in (0..above.len()).filter(|at| depths[*at] == Some(MAX_LEVELS)) {
         let way = tree.way(&chain(at, &above, &depths));
         problems.add(format!(
@@ -168,7 +170,7 @@ pub(super) fn check(record: &Record, problems: &mut Problems) {
             tree.within(at)
         ));
     }
-    // A circle or a depth is a matter of the budgets; of a bucket it is seen whether its parent can be any.
+    // Circles and depth concern budgets alone. For a bucket only its parent is checked.
     let defaults = &record.defaults.node;
     tree.above("defaults", None, defaults, problems);
     for (at, entry) in
@@ -178,7 +180,8 @@ pub(super) fn check(record: &Record, problems: &mut Problems) {
     }
 }
 
-/// What can be seen to lie in another partition than its budget: a bucket and all that is above it live in one.
+/// Report entries that certainly live in another partition than their budget: a bucket and all budgets above it live in
+/// one.
 pub(super) fn check_partitions(record: &Record, problems: &mut Problems) {
     let partitioning = record.partitioning;
     if partitioning.is_single() {
@@ -212,9 +215,9 @@ pub(super) fn check_partitions(record: &Record, problems: &mut Problems) {
     }
 }
 
-/// Whether no name that a glob matches can have the tag of a parent, as far as both begin with plain text.
+/// Whether no name that a glob matches can have the tag of a parent, as far as the literal beginnings of both tell.
 fn lives_elsewhere(partitioning: Partitioning, glob: &str, parent: &str) -> bool {
-    // The tag, or only its beginning where what follows is not known.
+    // The tag, and whether it is whole: where an unknown part follows, only its beginning is known.
     let tag = |text: &str, opens: &[char]| {
         let known = &text[..text.find(opens).unwrap_or(text.len())];
         let is_whole = known.len() == text.len() || known.matches(':').count() >= usize::from(partitioning.by);
@@ -227,7 +230,7 @@ fn lives_elsewhere(partitioning: Partitioning, glob: &str, parent: &str) -> bool
     }
 }
 
-/// The circles of entries that no chain leads out of, except those that end at something that is wrong anyway.
+/// The circles of entries that no path leads out of, except those that end at something that is reported anyway.
 fn circles(above: &[Above], depths: &[Option<usize>]) -> Vec<Vec<usize>> {
     let up = |at: usize| match &above[at] {
         Above::Budgets(budgets) if depths[at].is_none() => budgets.first().copied(),
@@ -252,7 +255,7 @@ fn circles(above: &[Above], depths: &[Option<usize>]) -> Vec<Vec<usize>> {
     circles
 }
 
-/// A shortest chain of an entry, up to its root.
+/// A shortest path from an entry up to its root.
 fn chain(at: usize, above: &[Above], depths: &[Option<usize>]) -> Vec<usize> {
     let mut way = vec![at];
     while let Above::Budgets(budgets) = &above[*way.last().expect("it begins with one")] {
@@ -263,7 +266,7 @@ fn chain(at: usize, above: &[Above], depths: &[Option<usize>]) -> Vec<usize> {
     way
 }
 
-/// Rates that can never be reached, because the budget above has a lower one.
+/// The warnings about rates that can never be reached, because each budget that may be above has a lower one.
 pub(super) fn warnings(record: &Record) -> Vec<String> {
     let mut tree = Tree::of(&record.budgets);
     let mut found = Vec::new();
@@ -303,7 +306,7 @@ mod tests {
         Config::parse(text, Some("config.toml".into()), &Environment::default()).map_err(|why| why.to_string())
     }
 
-    /// Budgets, each a match and a within, and buckets likewise; all with the same rate.
+    /// The text of a configuration with budgets and buckets, each a match and a within, all with the same rate.
     fn text(budgets: &[(&str, &str)], buckets: &[(&str, &str)]) -> String {
         let entry = |kind: &str, (glob, within): &(&str, &str)| {
             format!("[[{kind}]]\nmatch = {glob:?}\nwithin = {within:?}\nrate = '10/s'\n")
@@ -320,7 +323,8 @@ mod tests {
     #[test]
     fn a_tree_of_four_levels_with_names_and_templates_is_good() {
         let budgets = [("twilio", ""), ("twilio:*", "twilio"), ("twilio:*:*", "twilio:{1}")];
-        // Taken as *, {1} of the third entry may hold a colon and lie below itself; the second one shows that it need not.
+        // With `{1}` of the third entry read as `*`, which may hold a colon, the entry could lie below itself; the
+        // second one shows that it need not.
         assert_eq!(problems(&budgets, &[("twilio:*:*:*", "twilio:{1}:{2}"), ("plain", "")]), [""; 0]);
         assert_eq!(problems(&[("*", "root"), ("root", "")], &[]).len(), 1, "the first that matches counts");
         assert_eq!(problems(&[("root", ""), ("*", "root")], &[("x", "anything")]), [""; 0]);
@@ -374,10 +378,10 @@ mod tests {
                 "budget[6].within: \"q:{1}\" closes a circle: \"p:*\" in \"q:*\" in \"p:*\"; one of them must be within nothing",
             ]
         );
-        // One that may lead out is none: it depends on the name.
+        // A circle that may lead out is no error: that depends on the name.
         assert_eq!(problems(&[("o:*:*", "o:{1}"), ("o:*", "")], &[]), [""; 0]);
         assert_eq!(problems(&[("o:*:*", "o:{1}"), ("p", "")], &[]).len(), 1);
-        // One that ends at something wrong is wrong for that reason alone.
+        // An entry that leads to something wrong is reported for that reason alone.
         assert_eq!(problems(&[("a", "b"), ("b", "nothing")], &[("c", "a")]).len(), 1);
     }
 

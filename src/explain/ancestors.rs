@@ -1,4 +1,5 @@
-//! What keeps a node from going besides its own time: the budgets above it. An order that only a person ends comes first, then what ends last.
+//! Reasons that make a node wait besides its own due: its state, and the budgets above it. A reason that only a person
+//! ends comes first, then the one that ends last.
 
 use std::time::Duration;
 
@@ -10,12 +11,12 @@ use crate::model::counted::counted;
 use crate::model::duration::say;
 use crate::store::explain::{Level, Paid, Share, Slots};
 
-/// What a level is called in a sentence.
+/// The name of a level in a sentence: `acme` or `budget twilio`.
 pub(super) fn called(level: &Level) -> String {
     if level.kind == "budget" { format!("budget {}", plain(&level.name)) } else { plain(&level.name) }
 }
 
-/// Why nothing leaves a node whose chain cannot be resolved.
+/// The reason why nothing leaves a node whose chain of budgets cannot be resolved.
 pub(super) fn refused(level: &Level) -> Option<Reason> {
     let why = plain(level.refused.as_ref()?);
     let name = called(level);
@@ -24,7 +25,7 @@ pub(super) fn refused(level: &Level) -> Option<Reason> {
     Some(Reason::about(level, Binding::Refused, words))
 }
 
-/// Why nothing leaves a node that an operator stopped, and what ends that.
+/// The reason why nothing leaves a node that an operator paused, and what ends the pause.
 pub(super) fn paused(level: &Level, local_time: &LocalTime) -> Option<Reason> {
     let pattern = level.paused.as_ref()?;
     let hand = Hand::of_key(level, "pause");
@@ -36,7 +37,7 @@ pub(super) fn paused(level: &Level, local_time: &LocalTime) -> Option<Reason> {
     Some(Reason::about(level, Binding::Paused, words))
 }
 
-/// Why nothing leaves a node of which as many jobs are in flight as may be.
+/// The reason why nothing leaves a node all of whose slots are taken.
 pub(super) fn full(level: &Level) -> Option<Reason> {
     let Slots { taken, of } = level.slots.filter(|slots| slots.taken >= slots.of)?;
     let jobs = counted(taken, "job", "jobs");
@@ -47,19 +48,20 @@ pub(super) fn full(level: &Level) -> Option<Reason> {
     Some(Reason::about(level, Binding::Slot, words))
 }
 
-/// Which of some budgets lets nothing out until somebody ends that.
+/// The reason of the first level that lets nothing out until somebody acts: its chain is refused, or it is paused.
 pub(super) fn stopped(budgets: &[Level], local_time: &LocalTime) -> Option<Reason> {
     budgets.iter().find_map(|level| refused(level).or_else(|| paused(level, local_time)))
 }
 
-/// How long it is until the last of some budgets may go; of several with the same time the nearest one.
+/// The longest wait among some budgets, in microseconds, and its budget; of equal waits the one of the nearest budget.
+/// `None` where no budget has a due ahead.
 pub(super) fn latest(budgets: &[Level]) -> Option<(u64, &Level)> {
     let waits = budgets.iter().rev().filter_map(|level| Some((level.due_us.filter(|us| *us > 0)?, level)));
     waits.max_by_key(|(us, _)| *us)
 }
 
-/// What a bucket waits for whose own time has come, or comes before that of a budget above it, where none of them is stopped: a slot, the time of the
-/// budget that may go last, or its turn.
+/// The reason why a bucket waits whose own due has come, or comes before that of a budget above it, where no level is
+/// stopped: a budget without a free slot, else the due of the budget that waits longest, else its turn for a share.
 pub(super) fn waiting_for(levels: &[Level], local_time: &LocalTime) -> Option<Reason> {
     let (bucket, budgets) = levels.split_first()?;
     let turn = bucket.share.as_ref().map(|share| turn(bucket, share));
@@ -79,7 +81,8 @@ fn at_its_rate(level: &Level, due: u64, local_time: &LocalTime, turn: Option<&st
     Reason::about(level, binding, words)
 }
 
-/// What the due of a node is for: what ends last.
+/// The cause of a node's due, as a binding and in words: of a slow-down and a used-up quota the one that ends last,
+/// else the rate.
 pub(super) fn its_time_is_for(level: &Level, local_time: &LocalTime) -> (Binding, String) {
     let quota = level.quotas.iter().filter(|quota| quota.is_used_up()).max_by_key(|quota| quota.ends_us);
     let ends = quota.map_or(0, |quota| quota.ends_us);
@@ -94,7 +97,7 @@ pub(super) fn its_time_is_for(level: &Level, local_time: &LocalTime) -> (Binding
     }
 }
 
-/// Which rate its due is for: `rate: its last job cost 40`
+/// The name of the rate that set the due, with the cost of the last job where it had one: `rate: its last job cost 40`.
 fn pace(level: &Level) -> String {
     let is_of_jobs = level.policy.rate().is_none() && level.policy.job_rate().is_some();
     match level.paid {
@@ -105,7 +108,7 @@ fn pace(level: &Level) -> String {
     }
 }
 
-/// `acme waits for its share of budget twilio, after 3 others`
+/// A turn in words: `acme waits for its share of budget twilio after 3 others of 5`.
 fn turn(level: &Level, share: &Share) -> String {
     let place = match share.ahead {
         0 => "as the first".to_owned(),

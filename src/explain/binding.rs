@@ -50,24 +50,24 @@ pub enum Binding {
     NoRecord,
 }
 
-/// A binding in words.
+/// A binding with the sentence that explains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// Which one.
+    /// The binding.
     pub binding: Binding,
-    /// The sentence.
+    /// The sentence; empty where the sentence of another reason says it already.
     pub words: String,
-    /// The kind and the name of the level of the chain that it is about; `None`: of the bucket.
+    /// The kind and the name of the level of the chain that the reason is about; `None`: the bucket.
     pub at: Option<(String, String)>,
 }
 
 impl Reason {
-    /// A sentence about the bucket.
+    /// A reason about the bucket.
     pub(super) fn new(binding: Binding, words: String) -> Self {
         Self { binding, words, at: None }
     }
 
-    /// A sentence about a level of the chain.
+    /// A reason about a level of the chain.
     pub(super) fn about(level: &Level, binding: Binding, words: String) -> Self {
         Self { binding, words, at: Some((level.kind.clone(), level.name.clone())) }
     }

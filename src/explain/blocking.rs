@@ -1,4 +1,4 @@
-//! What binds a bucket: why its next job does not leave now, and what else is worth knowing, a sentence each.
+//! The reasons why a bucket's next job does not leave now, and what else is worth knowing, each in a sentence.
 
 use std::time::Duration;
 
@@ -11,37 +11,37 @@ use crate::model::duration::say;
 use crate::store::explain::{Facts, Level, Place, Worker, Wrong};
 use crate::store::routes::say_pace;
 
-/// How many workers that hold leases are named.
+/// The most workers with leases that a sentence names.
 const MAX_WORKERS_NAMED: usize = 3;
 
-/// From when on a job that is due is worth a word.
+/// The lateness from which on a due job is reported as late, in milliseconds.
 const LATE_MS: u64 = 1_000;
 
-/// What is asked about, with what it takes to say it.
+/// A question about a bucket, with everything that its answer needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// What the functions know.
+    /// The facts that the functions replied.
     pub facts: &'a Facts,
-    /// The file at hand.
+    /// The configuration file of whoever asks.
     pub file: &'a File,
-    /// The clock on the wall.
+    /// The current time and the time zone of whoever asks.
     pub local_time: &'a LocalTime,
 }
 
-/// What binds the next job, and then everything else that holds. The first one is what an operator has to do with first: a key that
-/// cannot be used, the pause, the daemon, the time of the bucket itself, its route.
+/// All reasons that apply to a bucket. The first one is what an operator has to deal with first: a key of the wrong
+/// type, a pause, a missing daemon, the time of the bucket itself, its route.
 pub fn what_binds(question: &Question) -> Vec<Reason> {
     let mut found = question.out();
     let (first, into) = (&mut found[0], question.into());
     for said in &into {
         first.words += &format!("; {}", said.words);
     }
-    found.extend(into.into_iter().map(|said| Reason { words: String::new(), ..said })); // said already
+    found.extend(into.into_iter().map(|said| Reason { words: String::new(), ..said })); // said in the first sentence
     found.extend(question.aside());
     found
 }
 
-/// What a key holds, and the way out.
+/// The types that a key has and should have, in words, with the way out.
 fn holds(wrong: &Wrong) -> String {
     format!(
         "the key {} holds a {}, not a {}; see what it is, then rename or delete it",
@@ -64,7 +64,7 @@ impl<'a> Question<'a> {
         self.facts.levels.first().expect("a chain begins with its bucket")
     }
 
-    /// The budgets above it, the nearest first.
+    /// The budgets above the bucket, the nearest first.
     fn above(&self) -> &'a [Level] {
         &self.facts.levels[1..]
     }
@@ -77,7 +77,7 @@ impl<'a> Question<'a> {
         self.facts.depth + self.facts.retries.waiting + self.facts.delayed.waiting > 0
     }
 
-    /// Why nothing leaves now: at least one reason.
+    /// The reasons why nothing leaves now: at least one.
     fn out(&self) -> Vec<Reason> {
         let facts = self.facts;
         let mut found: Vec<Reason> = Vec::new();
@@ -107,7 +107,7 @@ impl<'a> Question<'a> {
         found
     }
 
-    /// A queue, or a route's stream, that is none.
+    /// The sentence about a queue, or else a key of the route, that is of another type than it must be.
     fn wrong(&self) -> Option<String> {
         let keys = &self.facts.wrong;
         let (of_route, others): (Vec<&Wrong>, Vec<&Wrong>) = keys.iter().partition(|wrong| wrong.of == "route");
@@ -132,7 +132,8 @@ impl<'a> Question<'a> {
         format!("nothing waits: {name} is empty{then}")
     }
 
-    /// What its own time says, where that is still to come, and no budget above keeps the next job back for longer.
+    /// The reason that lies in the bucket's own time: delayed jobs, failed jobs that back off, or its due. `None` where
+    /// that time has come, or a budget above it makes the next job wait longer.
     fn own_time(&self) -> Option<Reason> {
         let (retries, delayed, name) = (&self.facts.retries, &self.facts.delayed, self.name());
         let due = self.bucket().due_us.unwrap_or(0);
@@ -187,7 +188,7 @@ impl<'a> Question<'a> {
         if is_first { format!("held: {name} waits since {since}, and {away}") } else { away }
     }
 
-    /// Who holds jobs of its route.
+    /// The workers that hold leases of the route, in words.
     fn leases(&self) -> String {
         let facts = self.facts;
         let shown = |worker: &Worker| {
@@ -216,7 +217,7 @@ impl<'a> Question<'a> {
         }
     }
 
-    /// The back-off of a job that the others wait for, where their order is kept.
+    /// The back-off of a failed job that all others wait for, in a bucket that keeps the order of its jobs.
     fn ordered(&self) -> Option<Reason> {
         let is_free = self.bucket().slots.is_some_and(|slots| slots.taken < slots.of);
         let next = us(self.facts.retries.next_in_us.unwrap_or(0));
@@ -229,7 +230,7 @@ impl<'a> Question<'a> {
         (self.facts.place == Place::Full && is_free).then(|| Reason::new(Binding::BackingOff, words()))
     }
 
-    /// What keeps jobs from coming in: said in the same breath as what keeps them from leaving.
+    /// The reasons that keep jobs from coming in. They are appended to the sentence about what keeps jobs from leaving.
     fn into(&self) -> Vec<Reason> {
         let (facts, level) = (self.facts, self.bucket());
         if level.closed.is_some() {
@@ -245,7 +246,7 @@ impl<'a> Question<'a> {
         vec![Reason::new(Binding::Full, words)]
     }
 
-    /// What surprises whoever looks only at the file at hand.
+    /// Facts that surprise somebody who knows only the file at hand.
     fn aside(&self) -> Vec<Reason> {
         let (facts, level, mut found) = (self.facts, self.bucket(), Vec::new());
         let mut add = |binding, words| found.push(Reason::new(binding, words));

@@ -1,4 +1,4 @@
-//! How a budget stands, in words.
+//! The state of a budget, in words.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct BudgetSaid {
 }
 
 impl BudgetSaid {
-    /// Say what some facts mean to somebody who looks at this clock.
+    /// Explain the facts of a budget; times are shown by `local_time`.
     pub fn of(facts: &BudgetFacts, local_time: &LocalTime) -> Self {
         let level = facts.levels.first().expect("a chain begins with what is asked about");
         let waiting = level.waiting.unwrap_or(0);
@@ -45,12 +45,12 @@ impl BudgetSaid {
         }
     }
 
-    /// What binds, in words.
+    /// The sentence that says what binds.
     pub fn says(&self) -> &str {
         &self.says
     }
 
-    /// For a person at a terminal.
+    /// The explanation as text for a terminal.
     pub fn text(&self) -> String {
         chain_text(&self.chain)
             + "\n"

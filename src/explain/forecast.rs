@@ -1,4 +1,4 @@
-//! What a change or a push would do, in words.
+//! Forecasts in words: what a change or a push would do.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct Push {
     rejected: u64,
 }
 
-/// Why a forecast is only a lower bound.
+/// The reason, in words, why a forecast is only a lower bound.
 fn reason(word: &str) -> &str {
     match word {
         "retries" => "failed jobs wait for another try, and may fail again",
@@ -51,12 +51,12 @@ fn reason(word: &str) -> &str {
         "room" => "its route takes fewer jobs than that unless workers take some",
         "no-daemon" => "no daemon runs: reckoned as if one did",
         "wrong-type" => "a key of its route is of another type than it must be",
-        other => other, // of a newer library
+        other => other, // a word of a newer library
     }
 }
 
 impl WhatIfSaid {
-    /// Say what was forecast for a push of so many jobs.
+    /// The answer to a forecast for a push of `jobs` jobs.
     pub fn of(bucket: &str, jobs: u64, what_if: WhatIf) -> Self {
         let push = |verdict: Verdict| Push { jobs, rejected: jobs.saturating_sub(verdict.accepted), verdict };
         Self {
@@ -69,7 +69,7 @@ impl WhatIfSaid {
         }
     }
 
-    /// For a person at a terminal; `change` is what would be changed, as it was written.
+    /// The forecast as text for a terminal. `change` lists the settings that would change, as they were written.
     pub fn text(&self, change: &[String]) -> String {
         let mut out = format!("as it is    {}\n", forecast(&self.now));
         let mut with: Vec<String> = change.to_vec();
@@ -96,7 +96,7 @@ fn us(us: u64) -> String {
     if us == 0 { "now".to_owned() } else { format!("in {}", say(Duration::from_micros(us))) }
 }
 
-/// `3 jobs wait, the last leaves in 1.2 s, empty in 3.2 s`
+/// A forecast in words: `3 jobs wait, the last leaves in 1.2 s, with retries and delayed jobs empty in 3.2 s`.
 fn forecast(forecast: &Forecast) -> String {
     let jobs = match forecast.jobs {
         0 => "no job waits".to_owned(),

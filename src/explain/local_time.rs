@@ -1,9 +1,9 @@
-//! Moments of the server's clock, as people read them: by the clock on the wall of whoever asks.
+//! Times of the server's clock, as people read them: in the time zone of whoever asks.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// What is needed to say when something was.
+/// The current time, in microseconds since the epoch, and the time zone in which times are shown.
 #[derive(Debug, Clone)]
 pub struct LocalTime {
     now_us: u64,
@@ -14,30 +14,30 @@ fn timestamp(us: u64) -> Timestamp {
     i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok()).unwrap_or_default()
 }
 
-/// A moment for machines: RFC 3339, in UTC, to the second.
+/// A time for machines: RFC 3339, in UTC, to the second.
 pub fn rfc3339(us: u64) -> String {
     timestamp(us / 1_000_000 * 1_000_000).to_string()
 }
 
 impl LocalTime {
-    /// The clock of this machine's time zone.
+    /// Times in the time zone of this machine.
     pub fn here(now_us: u64) -> Self {
         Self { now_us, zone: TimeZone::system() }
     }
 
-    /// The clock of another time zone.
+    /// Times in another time zone.
     pub fn of(now_us: u64, zone: TimeZone) -> Self {
         Self { now_us, zone }
     }
 
-    /// `12:03`, with its date unless that is today's.
+    /// A time, in microseconds since the epoch, as `12:03`, with its date unless that is today.
     pub fn say(&self, us: u64) -> String {
         let (at, now) = [us, self.now_us].map(|us| timestamp(us).to_zoned(self.zone.clone())).into();
         let format = if at.date() == now.date() { "%H:%M" } else { "%Y-%m-%d %H:%M" };
         at.strftime(format).to_string()
     }
 
-    /// The moment that was so long ago.
+    /// The time `ms` milliseconds ago, as [`Self::say`] shows it.
     pub fn say_ago(&self, ms: u64) -> String {
         self.say(self.now_us.saturating_sub(ms * 1_000))
     }

@@ -1,5 +1,5 @@
-//! What binds a bucket, in words, and what a change would do: the same for the command line and for whoever else asks. What is
-//! true comes from the functions (`store::explain`); here it is only said.
+//! Explanations in words of why a bucket or a budget waits, and of what a change would do, for the command line and for
+//! HTTP. The functions find the facts (`store::explain`); this module only words them.
 
 mod ancestors;
 mod binding;
@@ -26,12 +26,12 @@ use crate::model::escape::{escaped, line as one_line, shell};
 use crate::store::explain::{Facts, Gate, Level, Place, QuotaUsed, Retries, Share, Slots, Worker, Wrong};
 use crate::store::routes::{Ready, say_pace};
 
-/// How wide a terminal is at least, and in it the labels and the values.
+/// The narrowest terminal, and in it the widths of labels and of values, in columns.
 const WIDTH: usize = 80;
 const LABEL: usize = 10;
 const VALUE: usize = 10;
 
-/// How many workers a person is shown.
+/// The most workers that the text for a terminal lists.
 const MAX_WORKERS: usize = 10;
 
 /// The configuration at hand.
@@ -114,12 +114,12 @@ struct Row {
     said: String,
 }
 
-/// A text from outside as it may be shown on a terminal.
+/// A text from outside, escaped for a terminal.
 fn plain(text: &str) -> String {
     escaped(text.as_bytes())
 }
 
-/// A name, a value and where that comes from, in one line if it fits.
+/// A name, a value and where the value comes from: one line where that fits, otherwise two.
 fn row(name: &str, value: &str, said: &str) -> String {
     let name = format!("{name:<width$}", width = LABEL.max(name.chars().count() + 1));
     let (value, said) = (one_line(value), one_line(said));
@@ -128,7 +128,7 @@ fn row(name: &str, value: &str, said: &str) -> String {
 }
 
 impl Explanation {
-    /// Say what some facts mean to somebody who has `file` at hand and looks at this clock.
+    /// Explain the facts of a bucket, compared with `file`; times are shown by `local_time`.
     pub fn of(facts: &Facts, file: File, local_time: &LocalTime) -> Self {
         let bucket = facts.levels.first().expect("a chain begins with its bucket");
         let found = what_binds(&Question { facts, file: &file, local_time });
@@ -162,12 +162,12 @@ impl Explanation {
         }
     }
 
-    /// What binds, in words: the last line is what binds first.
+    /// The sentences. The last one says what binds first.
     pub fn says(&self) -> &[String] {
         &self.says
     }
 
-    /// For a person at a terminal.
+    /// The explanation as text for a terminal.
     pub fn text(&self) -> String {
         let mut out = chain_text(&self.chain);
         out.push('\n');
@@ -208,7 +208,8 @@ impl Explanation {
     }
 }
 
-/// When the next job of a bucket may leave. One that waits by order is not late (what it waits for is the last line of all).
+/// The time at which the next job of a bucket may leave, in words. A job that waits for something else than its time is
+/// not late: the last line of the explanation says what it waits for.
 fn due(bucket: &Level, local_time: &LocalTime) -> Option<String> {
     let due = bucket.due_us?;
     if due > 0 {
@@ -232,7 +233,8 @@ fn due(bucket: &Level, local_time: &LocalTime) -> Option<String> {
     Some(format!("now, {waits}"))
 }
 
-/// The limits that hold for all buckets. The line of a route's own window is not known.
+/// The limits of all buckets that the route obeys. A ready window of its own is left out: its line in the file is not
+/// known.
 fn limits(facts: &Facts, local_time: &LocalTime) -> Vec<Row> {
     let route = &facts.route;
     let row = |key, value| Row::new(key, value, Origin::of_limit(facts.into(), key), local_time);
@@ -244,7 +246,7 @@ fn limits(facts: &Facts, local_time: &LocalTime) -> Vec<Row> {
     rows
 }
 
-/// A line a level: its rate and where that comes from; and what else is true of it.
+/// A line for each level, with its rate and where that comes from; a second line where more applies to it.
 fn chain_text(chain: &[Link]) -> String {
     let mut out = String::new();
     for link in chain {
@@ -260,7 +262,7 @@ fn chain_text(chain: &[Link]) -> String {
     out
 }
 
-/// A line a key of a policy, but for its rate.
+/// A line for each key of a policy except its rate.
 fn values_text<'a>(values: impl Iterator<Item = &'a Row>) -> String {
     values.filter(|value| value.key != "rate").map(|value| row(value.key, &value.value, &value.said)).collect()
 }
@@ -300,7 +302,7 @@ impl Link {
         }
     }
 
-    /// What is true of a level in a tree besides its rate.
+    /// The facts about a level besides its rate.
     fn more(&self) -> Vec<String> {
         let mut more = Vec::new();
         if let Some(due) = self.due_in_us.filter(|us| *us > 0 && self.kind == "budget") {
@@ -335,7 +337,7 @@ impl Link {
     }
 }
 
-/// Jobs that wait for a time: `3 jobs wait for another try, the first in 2 s`.
+/// Jobs that wait for a time, in words: `3 jobs wait for another try, the first in 2 s`.
 fn waiting_text(jobs: &Retries, one: &str, many: &str) -> String {
     let waiting = counted(jobs.waiting, one, many);
     match (jobs.ended, jobs.next_in_us) {
@@ -344,7 +346,7 @@ fn waiting_text(jobs: &Retries, one: &str, many: &str) -> String {
     }
 }
 
-/// How a route stands: `3 of 100 on route mail, the oldest for 2 s; 4 with workers, they take 98/s`.
+/// The state of a route in words: `3 of 100 on route mail, the oldest for 2 s; 4 with workers, they take 98/s`.
 fn route_text(route: &Ready) -> String {
     let Ready { name, ready, pending, .. } = route;
     if let Some(to) = &route.to {

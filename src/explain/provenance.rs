@@ -1,4 +1,4 @@
-//! Where a number comes from: what an operator set, a line of the file, or the default.
+//! The origin of a value: an operator, a line of the file, or the built-in default.
 
 use serde::Serialize;
 
@@ -8,12 +8,12 @@ use crate::model::source::{Part, Source};
 use crate::store::explain::{BudgetFacts, Facts, Level, SetKey};
 use crate::store::settings::Stands;
 
-/// What is known of the record in force.
+/// The facts about the record in force that an origin is found from.
 #[derive(Debug, Clone, Copy)]
 pub struct Known<'a> {
-    /// Whether one is stored.
+    /// Whether a record is stored.
     pub has_record: bool,
-    /// Where it comes from; `None`: nobody knows.
+    /// The source of the record; `None`: it is not known.
     pub source: Option<&'a Source>,
 }
 
@@ -99,23 +99,24 @@ impl Hand {
         }
     }
 
-    /// The hand that set a key of a level.
+    /// The setting by which an operator changed a key of a level, if there is one.
     pub fn of_key(level: &Level, key: &str) -> Option<Self> {
         let of = |set: &SetKey| Self::new(level, &set.pattern, &set.stands);
         level.set.iter().find(|set| set.key == key).map(of)
     }
 
-    /// Since when it holds, by the clock on the wall.
+    /// The local time at which it was set.
     pub fn since(&self, local_time: &LocalTime) -> String {
         local_time.say(self.since_us)
     }
 
-    /// When it ends, by the clock on the wall.
+    /// The local time at which it ends by itself; `None`: it does not.
     pub fn until(&self, local_time: &LocalTime) -> Option<String> {
         self.until_us.map(|us| local_time.say(us))
     }
 
-    /// `by root@web1 12:03 "carrier down"`, with the glob where it is not set for the bucket alone; without its end.
+    /// The operator, the time and the reason, without the end: `by root@web1 12:03 "carrier down"`. The glob comes
+    /// first where it was not set for this name alone.
     pub fn say(&self, local_time: &LocalTime) -> String {
         let mut text = String::new();
         if !self.is_own {
@@ -129,7 +130,7 @@ impl Hand {
         text
     }
 
-    /// The same with its end.
+    /// The text of [`Self::say`], with the end.
     pub fn say_all(&self, local_time: &LocalTime) -> String {
         let until = self.until(local_time).map_or_else(String::new, |until| format!(" until {until}"));
         self.say(local_time) + &until
@@ -137,7 +138,7 @@ impl Hand {
 }
 
 impl Origin {
-    /// Where the value of a key at a level comes from.
+    /// The origin of the value of a key at a level.
     pub fn of(known: Known<'_>, level: &Level, key: &str) -> Self {
         if level.closed.is_some()
             && ["capacity", "overflow"].contains(&key)
@@ -163,7 +164,7 @@ impl Origin {
         Self::of_part(source, part, key, section, pattern)
     }
 
-    /// Where a bound that holds for all buckets comes from.
+    /// The origin of a bound that holds for all buckets.
     pub fn of_limit(known: Known<'_>, key: &str) -> Self {
         match known.source {
             _ if !known.has_record => Self::BuiltIn,
@@ -181,7 +182,8 @@ impl Origin {
         }
     }
 
-    /// In words: `web1:/etc/dripd/config.toml:31 [[bucket]] match "sms:*"`, `set by root@web1 12:03 "carrier down" until 12:30`.
+    /// The origin in words: `web1:/etc/dripd/config.toml:31 [[bucket]] match "sms:*"`, `set by root@web1 12:03 "carrier
+    /// down" until 12:30`.
     pub fn say(&self, local_time: &LocalTime) -> String {
         match self {
             Self::Set(hand) => format!("set {}", hand.say_all(local_time)),

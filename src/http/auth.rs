@@ -1,4 +1,4 @@
-//! Who may do what: the names of this server, where a request comes from, and what its token permits.
+//! Authorization: the host names of this server, where a request comes from, and what its token permits.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::config::BadConfig;
 use crate::config::http::{HttpSettings, May, is_loopback};
 use crate::model::glob::Glob;
 
-/// The name of a caller without a token, who is on this machine.
+/// The name of a caller on this machine without a token.
 const NOBODY: &str = "local";
 
-/// A token, as far as it must be remembered.
+/// A token: its name, the SHA-256 of its text, and what it permits. The text itself is not kept.
 pub(super) struct Token {
     name: String,
     digest: Vec<u8>,
@@ -25,17 +25,17 @@ pub(super) struct Token {
     only: Option<Glob>,
 }
 
-/// The tokens that are named, and the names of this server.
+/// The tokens and the host names that the configuration lists.
 #[derive(Default)]
 pub struct AccessPolicy {
     tokens: Vec<Arc<Token>>,
     hosts: Vec<String>,
 }
 
-/// The listener of a connection.
+/// The listener that a connection came through.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ListenerInfo {
-    /// Through a listener that only this machine reaches.
+    /// Whether only this machine can reach the listener.
     pub(super) is_local: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct ListenerInfo {
 pub(super) struct Caller {
     token: Option<Arc<Token>>,
     is_local: bool,
-    /// Any token is named, so what changes something needs one.
+    /// Whether any token is configured; if so, every change needs one.
     has_tokens: bool,
 }
 
@@ -53,7 +53,7 @@ impl AccessPolicy {
     ///
     /// # Errors
     ///
-    /// Which of them cannot be read, or hold no token.
+    /// The first file that cannot be read, holds no valid token, or holds the token of another file.
     pub fn read(settings: &HttpSettings, source: &str) -> Result<Self, BadConfig> {
         let mut policy = Self { tokens: Vec::new(), hosts: settings.hosts.clone() };
         for one in &settings.tokens {
@@ -88,12 +88,12 @@ impl AccessPolicy {
         Ok(policy)
     }
 
-    /// Whether any token is named.
+    /// Whether any token is configured.
     pub fn has_tokens(&self) -> bool {
         !self.tokens.is_empty()
     }
 
-    /// The token that was given. All are looked at, in a time that says nothing of them.
+    /// The token that was given. Each token is compared in constant time, so that the time tells nothing about them.
     fn find(&self, given: &str) -> Option<Arc<Token>> {
         let given = digest(&SHA256, given.as_bytes());
         let mut found = None;
@@ -105,7 +105,7 @@ impl AccessPolicy {
         found
     }
 
-    /// Whether this is a name of the server, beside those of loopback.
+    /// Whether the configuration lists this host name. Loopback names are valid without that.
     fn has_host(&self, host: &Authority) -> bool {
         let (with_port, name) = (host.as_str().to_ascii_lowercase(), host.host().to_ascii_lowercase());
         self.hosts.iter().any(|known| *known == with_port || *known == name)
@@ -120,7 +120,7 @@ fn forbidden(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::FORBIDDEN, "forbidden", detail)
 }
 
-/// The refusal of a change, or of a job's bytes, where no token is named.
+/// The refusal of a change, or of bytes of jobs, where no token is configured.
 fn name_a_token(what: &str) -> Problem {
     forbidden(format!(
         "{what} needs a token, and none is named: add [[http.token]] with name, file and may = \"operate\" to the \
@@ -134,7 +134,8 @@ impl Caller {
         self.token.as_ref().map_or(NOBODY, |token| &token.name)
     }
 
-    /// With a token: whether it permits so much, for that bucket. `None`: there is no token.
+    /// Whether the caller's token permits one of `enough`, for a bucket or, with `None`, for all. The reply is `None` if
+    /// there is no token.
     fn permits(&self, enough: &[May], bucket: Option<&str>) -> Option<Result<(), Problem>> {
         let token = self.token.as_ref()?;
         if !enough.contains(&token.may) {
@@ -155,7 +156,7 @@ impl Caller {
         Some(Ok(()))
     }
 
-    /// Whether it may push into a bucket.
+    /// Whether the caller may push into a bucket.
     pub(super) fn may_push(&self, bucket: &str) -> Result<(), Problem> {
         match self.permits(&[May::Push, May::Operate], Some(bucket)) {
             Some(said) => said,
@@ -164,7 +165,7 @@ impl Caller {
         }
     }
 
-    /// Whether it may read what shows no bytes of jobs, about a bucket or about all.
+    /// Whether the caller may read answers without bytes of jobs, about a bucket or, with `None`, about all.
     pub(super) fn may_read(&self, bucket: Option<&str>) -> Result<(), Problem> {
         match self.permits(&[May::Read, May::Operate], bucket) {
             Some(said) => said,
@@ -173,7 +174,7 @@ impl Caller {
         }
     }
 
-    /// Whether it may read what shows bytes of jobs.
+    /// Whether the caller may read answers with bytes of jobs.
     pub(super) fn may_see_jobs(&self, bucket: Option<&str>) -> Result<(), Problem> {
         match self.permits(&[May::Read, May::Operate], bucket) {
             Some(said) => said,
@@ -182,7 +183,7 @@ impl Caller {
         }
     }
 
-    /// Whether it may change something, about a bucket or about all.
+    /// Whether the caller may change something, about a bucket or, with `None`, about all.
     pub(super) fn may_operate(&self, bucket: Option<&str>) -> Result<(), Problem> {
         match self.permits(&[May::Operate], bucket) {
             Some(said) => said,
@@ -192,7 +193,7 @@ impl Caller {
     }
 }
 
-/// The name that a request is for: in its target, or in its one Host header.
+/// The host that a request is for: the one in its target, or in its only Host header.
 fn host_of(request: &Request) -> Result<Authority, Problem> {
     let mut given = request.headers().get_all(header::HOST).iter();
     let (first, second) = (given.next(), given.next());
@@ -216,14 +217,14 @@ fn is_loopback_name(host: &Authority) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(is_loopback)
 }
 
-/// Whether a proxy says that it hands on a request of somebody else.
+/// Whether the headers of a proxy say that the request comes from somebody else.
 fn is_proxied(headers: &HeaderMap) -> bool {
     headers
         .keys()
         .any(|name| *name == header::FORWARDED || name.as_str().starts_with("x-forwarded-") || name == "x-real-ip")
 }
 
-/// Whether a page of another site is behind a request.
+/// Whether a page of another site makes the request.
 fn is_foreign(headers: &HeaderMap, host: &Authority) -> bool {
     let is_cross_site = headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site");
     let of_other = headers.get_all(header::ORIGIN).iter().any(|origin| {
@@ -234,7 +235,7 @@ fn is_foreign(headers: &HeaderMap, host: &Authority) -> bool {
     is_cross_site || of_other
 }
 
-/// The token of a request.
+/// The bearer token of a request; `None` without an Authorization header.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut given = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (given.next(), given.next()) else {
@@ -250,19 +251,19 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     token.map(Some).ok_or_else(|| unauthorized("write Authorization: Bearer and the token"))
 }
 
-/// How much a path shows to somebody who has not said who that is.
+/// How much a path shows to a caller without a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exposure {
-    /// A page of the dashboard, which holds nothing of anybody's.
+    /// A page of the dashboard, which holds no data.
     Page,
-    /// Whether this daemon is well.
+    /// The health of this daemon.
     Health,
     /// Everything else.
     Private,
 }
 
 impl AccessPolicy {
-    /// Find out who asks, before anything else of a request is looked at, the body least of all.
+    /// Find the caller, before anything else of a request is examined and before its body is read.
     pub(super) fn authenticate(&self, request: &Request, exposure: Exposure) -> Result<Caller, Problem> {
         let host = host_of(request)?;
         let is_loopback = is_loopback_name(&host);
@@ -285,7 +286,8 @@ impl AccessPolicy {
         let is_local = request.extensions().get::<ListenerInfo>().is_some_and(|listener| listener.is_local)
             && is_loopback
             && !is_proxied(headers);
-        // Refused here, before anything of the request is judged: others are told nothing without a token.
+        // A caller from elsewhere without a token is refused here, before the request is examined, and so learns
+        // nothing.
         if token.is_none() && !is_local && !reads_page && exposure != Exposure::Health {
             return Err(unauthorized("a request from another machine needs a token"));
         }

@@ -1,4 +1,4 @@
-//! Bodies: read whole, up to a limit and within a time, and what of a request they and its query say.
+//! Bodies, read whole up to a limit and within a time; and the arguments in them and in queries.
 
 use std::fmt::Display;
 use std::pin::Pin;
@@ -19,19 +19,19 @@ use serde::de::DeserializeOwned;
 use super::connection::{ConnectionState, InFlight};
 use super::problem::Problem;
 
-/// How long a body may take.
+/// How long a body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
-/// How many bytes a body may have that says what to do, and is no job.
+/// The most bytes of a JSON body, which says what to do and is no job.
 const JSON_MOST: usize = 64 * 1_024;
 
-/// Read a body whole. One that is too large is not read on.
+/// Read a body of at most `most` bytes whole. A larger one is refused, and not read further.
 pub(super) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
     let too_large = || {
         let detail = format!("the body is larger than {most} bytes; nothing was changed");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
     };
-    // Known from its head: then not a byte of it is read.
+    // The head gives the size: then not a byte of the body is read.
     if body.size_hint().lower() > most as u64 {
         return Err(too_large());
     }
@@ -46,7 +46,7 @@ pub(super) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
     }
 }
 
-/// Read a body of JSON; nothing at all counts as an empty object.
+/// Read a JSON body; an empty body counts as an empty object.
 pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
     let bytes = read(body, JSON_MOST).await?;
     let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
@@ -54,22 +54,24 @@ pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Prob
         .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
 }
 
-/// Read a body whose members have names. The reader of a type would also take them from a list, by their order, and let half of them be missing.
+/// Read a JSON body that must be an object. Deserializing into the type directly would also accept a list of the
+/// members by position, and an incomplete one.
 pub(super) async fn read_members<T: DeserializeOwned>(body: Body) -> Result<T, Problem> {
     let members: serde_json::Map<String, serde_json::Value> = read_json(body).await?;
     T::deserialize(serde_json::Value::Object(members))
         .map_err(|why| Problem::bad_request(format!("the body is not what is asked for: {why}")))
 }
 
-/// A query as it was read: whoever may not ask is refused before anything is said of it.
+/// A query that was read. A handler looks at it only after it has checked the permissions, so that a caller without
+/// them learns nothing.
 pub(super) type QueryResult<T> = Result<Query<T>, QueryRejection>;
 
-/// The members of a query, or what is wrong with them.
+/// The members of a query, or the problem with them.
 pub(super) fn query<T>(read: QueryResult<T>) -> Result<T, Problem> {
     read.map(|Query(read)| read).map_err(|why| Problem::bad_request(why.body_text()))
 }
 
-/// A number of a query, which is at least 1.
+/// Check that a number of a query is 1 to `most`.
 pub(super) fn at_most<T: Copy + PartialOrd + Display + From<u8>>(name: &str, given: T, most: T) -> Result<T, Problem> {
     if given >= T::from(1) && given <= most {
         return Ok(given);
@@ -77,7 +79,8 @@ pub(super) fn at_most<T: Copy + PartialOrd + Display + From<u8>>(name: &str, giv
     Err(Problem::bad_request(format!("{name}={given} is not allowed; write 1 to {most}")))
 }
 
-/// That a request has no query: what it says is in its body, and a word that nobody reads might be one that holds something back.
+/// An extractor that refuses a query. The request's arguments are in its body, and an ignored word of a query might be
+/// meant to restrict the change.
 pub(super) struct NoQuery;
 
 impl<S: Sync> FromRequestParts<S> for NoQuery {
@@ -93,7 +96,7 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
     }
 }
 
-/// The body of a response, which keeps its request in flight until it is through.
+/// The body of a response. Its request counts as in flight until the body is sent or dropped.
 pub(super) struct ResponseBody {
     body: Body,
     in_flight: Option<InFlight>,
@@ -130,7 +133,7 @@ impl HttpBody for ResponseBody {
     }
 }
 
-/// A body of a request, which notes whether it was read to its end.
+/// The body of a request, which records whether it was read to its end.
 pub(super) struct RequestBody {
     body: Incoming,
     state: Arc<ConnectionState>,

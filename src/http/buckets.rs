@@ -1,4 +1,4 @@
-//! What there is to know of buckets: the top of all, and one with its explanation.
+//! Buckets: the first of all by an order, and one with its explanation.
 
 use axum::Json;
 use serde::{Deserialize, Serialize};
@@ -94,7 +94,8 @@ impl From<BucketSnapshot> for TopRow {
     }
 }
 
-/// The first buckets by an order, as the last walk over all of them found them, with how old that is.
+/// `GET /v1/buckets`: the first buckets by an order, as the last walk over all of them found them, with the age of that
+/// walk.
 pub(super) async fn top(
     Context { state, caller }: Context,
     read: QueryResult<TopQuery>,
@@ -124,7 +125,7 @@ pub(super) async fn top(
     Ok(Json(TopBuckets { as_of, as_of_us, age_ms, took_ms, by, buckets, rows }))
 }
 
-/// A bucket: how it stands, and why it waits.
+/// `GET /v1/buckets/<bucket>`: the status of a bucket, and why it waits.
 pub(super) async fn bucket(Context { state, caller }: Context, path: ResourcePath) -> Result<Json<OneBucket>, Problem> {
     let bucket = path.into_name()?;
     caller.may_read(Some(bucket.as_str()))?;

@@ -1,4 +1,4 @@
-//! Budgets: as they stand now, and one with its explanation.
+//! Budgets: their current states, and one with its explanation.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -17,7 +17,7 @@ use crate::store::snapshots::{BudgetSnapshot, MAX_SNAPSHOTS, Why};
 use crate::store::top::{By, Top};
 use crate::store::{Partitions, StoreError};
 
-/// The budgets for whose shares most wait, as the last walk found them, by their names.
+/// The budgets for whose shares most wait, as the last walk found them: the walk, and their names.
 pub(super) async fn ranked(store: &mut Partitions) -> Result<(Option<Top>, Vec<String>), StoreError> {
     let top = store.top(By::Budgets, None, MAX_SNAPSHOTS).await?;
     let name = |stored: &str| Subject::of_stored(stored).pattern.to_owned();
@@ -96,13 +96,15 @@ impl BudgetRow {
     }
 }
 
-/// `GET /v1/budgets`: those for whose shares most wait, those that the configuration names, and those above them, as they stand now.
+/// `GET /v1/budgets`: the current states of the budgets for whose shares most wait, of those that the configuration
+/// names, and of the budgets above them.
 pub(super) async fn all(Context { state, caller }: Context) -> Result<Json<Budgets>, Problem> {
     caller.may_read(None)?;
     let look = async |mut store: Partitions| {
         let (top, mut names) = ranked(&mut store).await?;
         let mut now = store.budget_snapshots(&names).await?;
-        // A budget with a glob has expansions; one that stands above a ranked one may be none of the ranked.
+        // A `[[budget]]` entry with a glob stands for several budgets, and a budget above a ranked one need not be
+        // ranked itself.
         let known = |name: &String| now.rows.iter().any(|row| row.budget == *name);
         let mut above: Vec<String> =
             now.rows.iter().filter_map(|row| row.parent.clone()).filter(|name| !known(name)).collect();
@@ -123,12 +125,12 @@ pub(super) async fn all(Context { state, caller }: Context) -> Result<Json<Budge
     Ok(Json(Budgets { as_of, age_ms: ranking.map(|(_, age)| age), at_us: now.at_us, rows }))
 }
 
-/// A budget: what it allows, what waits for it, and what of it is used.
+/// `GET /v1/budgets/<budget>`: the settings of a budget, what waits for it, and what of it is used.
 pub(super) async fn one(Context { state, caller }: Context, path: ResourcePath) -> Result<Json<BudgetSaid>, Problem> {
     let budget = path.into_name()?;
     caller.may_read(None)?;
     match state.call(async |store| explain_budget(&store, &budget).await).await {
-        // The name is a good one, so that no other argument can be wrong.
+        // The name is valid, so the only wrong argument is a budget that does not exist.
         Err(StoreError::Refused { code, message, .. }) if code == "BADARG" => {
             Err(Problem::new(StatusCode::NOT_FOUND, "not-found", message))
         }

@@ -1,7 +1,7 @@
-//! Connections: how many there may be, for how long they may do nothing, and how they end.
+//! Connections: how many there may be, how long they may be idle, and how they end.
 //!
-//! hyper's own limit for heads is not used: it runs from the end of the request before, so that it closes connections which a client
-//! keeps for later. Here the time of a head runs from its first byte.
+//! hyper's own limit for heads is not used: it runs from the end of the previous request, and so closes connections
+//! which a client keeps for later. Here the time of a head runs from its first byte.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
@@ -15,45 +15,45 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior};
 
-/// How many connections there may be at a time.
+/// The most connections at a time.
 const CONNECTIONS: usize = 1_024;
 
-/// How many file descriptors are left to the rest of the daemon.
+/// The file descriptors that are left to the rest of the daemon.
 const DESCRIPTORS_LEFT: u64 = 128;
 
-/// How long the head of a request may take, and a connection may be there before its first byte.
+/// How long the head of a request may take, and how long a new connection may send nothing.
 const HEAD_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a client may keep a connection without asking for anything.
+/// How long a client may keep a connection without a request.
 const IDLE_AT_MOST: Duration = Duration::from_secs(75);
 
-/// How long an answer may wait for a client that takes nothing of it.
+/// How long an answer may wait for a client that reads nothing of it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long an answer may wait for such a client where there is no room for other connections.
+/// How long an answer may wait for such a client when other connections need the room.
 const STALLED_IN_THE_WAY: Duration = Duration::from_secs(1);
 
 /// How often overdue connections are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How much, and for how long, is read of a request that was answered before it was read. A socket that is closed with something unread
-/// in it resets the connection, and the client may lose the answer.
+/// How many bytes, and for how long, are read of a request that was answered before it was read. A socket that is
+/// closed with unread data resets the connection, and the client may lose the answer.
 const UNREAD_MOST: usize = 16 * 1_048_576;
 const UNREAD_WITHIN: Duration = Duration::from_secs(2);
 
-/// The first of it is read at once. Of what follows all connections together read one piece after the other, so that bodies without end
-/// cost the pacer no time.
+/// The first megabyte of unread data is read at once. After that all connections together read one piece per interval,
+/// so that endless bodies take no time from the pacer.
 const UNREAD_AT_ONCE: usize = 1_048_576;
 const UNREAD_PIECE: usize = 32 * 1_024;
 const UNREAD_EVERY: Duration = Duration::from_millis(1);
 
-/// Since when a connection is how it is.
+/// The times since when a connection is in a state.
 struct Since {
-    /// The head of a request is on its way.
+    /// The head of a request is arriving.
     head: Option<Instant>,
-    /// Nothing came, and nothing was taken.
+    /// The last request ended, or the client last read of an answer; at first, the connection came.
     idle: Instant,
-    /// The client takes nothing of an answer.
+    /// The client reads nothing of an answer that waits for it.
     stalled: Option<Instant>,
 }
 
@@ -61,15 +61,15 @@ struct Since {
 pub(super) struct ConnectionState {
     requests: AtomicUsize,
     since: Mutex<Since>,
-    /// A request's body was not read to its end.
+    /// Whether a request's body has not been read to its end.
     pub(super) is_unread: AtomicBool,
     close: Notify,
-    /// It is to be closed whatever is under way on it.
+    /// Whether the connection is closed whatever is in progress on it.
     is_cut: AtomicBool,
     changed: Arc<Notify>,
 }
 
-/// The connection that a request came by, for one whose answer does not end by itself.
+/// The connection of a request, for handlers whose answers do not end by themselves.
 #[derive(Clone)]
 pub(super) struct Connection(Arc<ConnectionState>);
 
@@ -78,7 +78,7 @@ impl Connection {
         Self(Arc::clone(state))
     }
 
-    /// Close it, whatever is under way.
+    /// Close the connection, whatever is in progress.
     pub(super) fn cut(&self) {
         self.0.cut();
     }
@@ -120,11 +120,11 @@ impl ConnectionState {
         past(since.stalled, TAKEN_WITHIN) || (does_nothing && !self.has_request())
     }
 
-    /// Wait until this connection is to be closed: it is overdue, or makes room.
+    /// Wait until this connection must be closed: it is overdue, or has to make room.
     pub(super) async fn closed(&self) {
         loop {
             self.close.notified().await;
-            // A request may have come since that was decided.
+            // A request may have arrived since the decision.
             let is_cut = self.is_cut.load(Ordering::Relaxed);
             if is_cut || !self.has_request() || self.is_overdue(Instant::now()) {
                 return;
@@ -133,7 +133,7 @@ impl ConnectionState {
     }
 }
 
-/// A request in flight, until it is dropped.
+/// A request that is in flight until this value is dropped.
 pub(super) struct InFlight(Arc<ConnectionState>);
 
 impl InFlight {
@@ -152,18 +152,19 @@ impl Drop for InFlight {
     }
 }
 
-/// The connections that there are, by number.
+/// All connections, by number.
 #[derive(Default)]
 struct All {
     states: HashMap<u64, Arc<ConnectionState>>,
-    /// Those that had no request in flight when this was last filled, the idlest first, each with the time since when. What became idle
-    /// later is less idle than all of these.
+    /// The connections that had no request in flight when the list was made, the longest idle first, each with the time
+    /// since when. Connections that became idle later have been idle for less time than all of these.
     idlest: VecDeque<(Instant, u64)>,
 }
 
 impl All {
-    /// The connection that has been without a request for longest. A look at all of them for each call would help an attacker, so one
-    /// look makes a list, and the next calls take from it. Only where no connection is idle does each call look at all.
+    /// The connection that has been without a request for longest. A search through all connections at each call would
+    /// help an attacker, so one search makes a list, and the next calls take from it. Only where no connection is idle
+    /// does each call search.
     fn idlest(&mut self) -> Option<&Arc<ConnectionState>> {
         if self.first_of_idlest().is_none() {
             let idle = self.states.iter().filter(|(_, state)| !state.has_request());
@@ -174,7 +175,7 @@ impl All {
         self.first_of_idlest().and_then(|number| self.states.get(&number))
     }
 
-    /// The first of the list that is as idle as it was.
+    /// The first connection of the list that has been idle all the time since the list was made.
     fn first_of_idlest(&mut self) -> Option<u64> {
         while let Some((since, number)) = self.idlest.front() {
             let state = self.states.get(number);
@@ -187,18 +188,18 @@ impl All {
     }
 }
 
-/// The connections that there may be.
+/// The connections of the server, and how many there may be.
 pub(super) struct Connections {
     all: Mutex<All>,
     most: usize,
-    /// When the next piece of an unread body may be read.
+    /// The timer for the next piece of an unread body.
     unread: tokio::sync::Mutex<Interval>,
-    /// One came or ended, or has no request in flight any more.
+    /// Notified when a connection comes or ends, or a request is no longer in flight.
     changed: Arc<Notify>,
     number: AtomicU64,
 }
 
-/// A connection that counts until it is dropped.
+/// A connection that counts as open until this value is dropped.
 pub(super) struct ConnectionGuard {
     number: u64,
     pub(super) state: Arc<ConnectionState>,
@@ -213,7 +214,8 @@ impl Drop for ConnectionGuard {
 }
 
 impl Connections {
-    /// None yet, and no more than the system has file descriptors for. It is made within the runtime that serves them.
+    /// The server's connections, none yet: at most `CONNECTIONS`, and no more than the process has file descriptors
+    /// for. The caller must be within the runtime that serves them.
     pub(super) fn new() -> Self {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         let room = usize::try_from(descriptors.saturating_sub(DESCRIPTORS_LEFT)).unwrap_or(usize::MAX);
@@ -247,7 +249,7 @@ impl Connections {
         ConnectionGuard { number, state, connections: Arc::clone(self) }
     }
 
-    /// Wait until there may be one more. Where there are as many as may be, one is closed that does least.
+    /// Wait until there is room for one more connection. While there is none, close the one that does least.
     pub(super) async fn room(&self) {
         loop {
             let changed = self.changed.notified();
@@ -255,15 +257,16 @@ impl Connections {
                 return;
             }
             self.close_one();
-            // Whoever floods the server is to wait, and not what shares a core with this thread: the pacer, and Redis.
+            // The thread gives up its core: the flooding client shall wait, not what shares the core, the pacer and
+            // Redis.
             rustix::thread::sched_yield();
-            // With time, too, there may be one that can be closed.
+            // The wait ends after a while too, because time alone can make a connection closable.
             let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
         }
     }
 
-    /// Close the connection that has been without a request for longest; if each has one, that whose client has taken nothing of its
-    /// answer for longest, and for some time.
+    /// Close the connection that has been without a request for longest. If each has one, close that whose client has
+    /// read nothing of its answer for longest, if that is at least a second.
     pub(super) fn close_one(&self) {
         let mut all = self.all();
         if let Some(state) = all.idlest() {
@@ -278,7 +281,7 @@ impl Connections {
         }
     }
 
-    /// Close what is overdue, for ever. Without connections it sleeps.
+    /// Close overdue connections, for ever. Without connections this sleeps.
     pub(super) async fn close_overdue(&self) {
         loop {
             let changed = self.changed.notified();
@@ -303,13 +306,13 @@ impl Connections {
 }
 
 impl ConnectionGuard {
-    /// Wait until another piece of what a client still sends may be read.
+    /// Wait until the next piece of unread data may be read.
     async fn unread(&self) {
         self.connections.unread.lock().await.tick().await;
     }
 }
 
-/// A stream that notes when bytes come and go.
+/// A stream that records when bytes arrive and leave.
 pub(super) struct MonitoredStream<S> {
     stream: S,
     state: Arc<ConnectionState>,
@@ -320,7 +323,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> MonitoredStream<S> {
         Self { stream, state }
     }
 
-    /// Say that nothing more follows, and read what the client still sends, so that it finds the answer.
+    /// Close the sending side, and read what the client still sends, so that the client gets its answer.
     pub(super) async fn end(mut self, guard: &ConnectionGuard) {
         let read_on = async {
             self.stream.shutdown().await?;
@@ -408,7 +411,7 @@ mod tests {
         let mut made_room = Vec::new();
         for round in 0..4 {
             connections.close_one();
-            // Twice: what was told to close is told again, and no other one is closed in its place.
+            // Two calls: a connection that was told to close is told again, and no other one is closed in its place.
             connections.close_one();
             let told: Vec<usize> = (0..guard.len())
                 .filter(|n| {
@@ -419,7 +422,7 @@ mod tests {
             made_room.push(told[0]);
             guard[told[0]] = None;
             if round == 0 {
-                // It asks for something, and is idle since then only.
+                // Connection 1 makes a request, and is idle only since then.
                 drop(InFlight::new(&state(&guard, 1)));
             }
         }

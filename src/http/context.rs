@@ -1,4 +1,4 @@
-//! The context of a request: the shared state, and who asks.
+//! The context of a request: the shared state, and the caller.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::auth::Caller;
 use super::problem::Problem;
 use super::state::AppState;
 
-/// The context of a request.
+/// The shared state and the caller, as handlers take them.
 pub(super) struct Context {
     pub(super) state: Arc<AppState>,
     pub(super) caller: Caller,
@@ -26,7 +26,7 @@ impl FromRequestParts<Arc<AppState>> for Context {
 }
 
 impl Context {
-    /// The name under which events show a change.
+    /// The name of the caller in events about a change.
     pub(super) fn by(&self) -> String {
         self.state.by(&self.caller)
     }

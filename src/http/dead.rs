@@ -1,4 +1,4 @@
-//! Dead letters: shown by page, and put back or dropped, exactly those that a filter finds.
+//! Dead letters: shown in pages, and put back or dropped, exactly those that a filter finds.
 
 use std::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ use crate::store::{Partitions, StoreError};
 /// How many letters are shown unless `limit` says otherwise.
 const SHOWN: u64 = 100;
 
-/// How many bytes of letters one answer holds, about.
+/// The bytes of letters at which an answer ends, about.
 const PAGE_BYTES: usize = 8 * 1_048_576;
 
 /// The query of a list.
@@ -90,7 +90,7 @@ pub(super) struct DeadLetters {
     next: Option<String>,
 }
 
-/// An entry of the stream, where one is given.
+/// Read the id of an entry, where one is given.
 fn entry(name: &str, text: Option<&str>) -> Result<Option<EntryId>, Problem> {
     let wrong =
         |text| Problem::bad_request(format!("{name}: {text:?} is not an entry; write its id, as 1750000000000-0"));
@@ -98,7 +98,7 @@ fn entry(name: &str, text: Option<&str>) -> Result<Option<EntryId>, Problem> {
 }
 
 impl DeadBody {
-    /// Whether it says which letters are meant: nobody deletes all of them by leaving something out.
+    /// Whether the body says which letters are meant: nobody deletes all of them by leaving something out.
     fn is_meant(&self) -> bool {
         let Self { bucket, reason, id, before, limit, dry_run, all, up_to: _ } = self;
         let texts = [bucket, reason, id, before];

@@ -1,4 +1,4 @@
-//! `/openapi.json`: what the table of routes says, as `OpenAPI` 3.1.
+//! `/openapi.json`: the table of routes as an `OpenAPI` 3.1 document.
 
 pub(super) mod bodies;
 pub(super) mod keys;
@@ -30,7 +30,7 @@ use super::route::{Answer, Body, Route};
 use crate::model::limiter::Kind;
 
 impl Route {
-    /// A name for the operation, from its method and path.
+    /// The id of the operation, made of its method and path.
     fn id(&self) -> String {
         let method = match self.method {
             HttpMethod::Get => "get",
@@ -84,7 +84,7 @@ impl Route {
         operation.build()
     }
 
-    /// The schema of a name in braces in the path.
+    /// The schema of a parameter in the path, by its name.
     fn in_path(&self, name: &str) -> RefOr<Schema> {
         match name {
             "bucket" | "budget" => Ref::from_schema_name(Name::name()).into(),
@@ -97,7 +97,7 @@ impl Route {
         }
     }
 
-    /// The statuses of refusals. Any request may be a wrong one, or not be allowed.
+    /// The statuses with which a request may be refused. Any request may be malformed or not allowed.
     fn refusals(&self) -> BTreeSet<u16> {
         let reads_body = !matches!(self.body, Body::None);
         let asks_redis = self.path.starts_with("/v1/") || self.path.starts_with("/metrics");
@@ -194,7 +194,7 @@ pub(super) fn openapi(routes: Vec<Route>) -> OpenApi {
         .build()
 }
 
-/// The document as text. It is always the same, so that it is made once, when it is first asked for.
+/// The document as text. The text never changes, so it is made once, at the first request for it.
 pub(super) struct Document {
     routes: fn() -> Vec<Route>,
     text: OnceLock<String>,

@@ -1,4 +1,4 @@
-//! `GET /v1/events`: what is going on, as it happens, as server-sent events.
+//! `GET /v1/events`: figures and changes, as they happen, as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::context::Context;
 use super::feed::Subscription;
 use super::problem::Problem;
 
-/// After so much silence a comment is sent, so that whoever stands between does not take the connection for a dead one.
+/// How long a stream may be silent before a comment is sent, so that proxies do not take the connection for a dead one.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// `GET /v1/events`.
@@ -29,7 +29,7 @@ pub(super) async fn events(
         let why = "as many streams of events as may be are open";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-streams", why).retry_after_ms(5_000));
     };
-    // The token may mean something else after a reload: whoever listens comes back with it.
+    // A reload may change what the token permits, so it ends the stream; the listener comes back with its token.
     let stop = state.until_reload();
     let body = unfold((subscription, stop), |(mut subscription, stop)| async move {
         let text = next(&mut subscription, &stop).await?;
@@ -38,12 +38,13 @@ pub(super) async fn events(
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
-        (header::HeaderName::from_static("x-accel-buffering"), "no"), // nginx hands it on as it comes
+        (header::HeaderName::from_static("x-accel-buffering"), "no"), // nginx must not buffer the stream
     ];
     Ok((headers, Body::from_stream(body)).into_response())
 }
 
-/// The next piece of a stream; `None`: the stream ends. A client that fell behind comes back and is told all that is remembered.
+/// The next piece of a stream; `None`: the stream ends. It ends for a client that fell behind, too: the client comes
+/// back and gets everything that is remembered.
 async fn next(subscription: &mut Subscription, stop: &CancellationToken) -> Option<Bytes> {
     if let Some(first) = subscription.first.pop_front() {
         return Some(Bytes::copy_from_slice(first.as_bytes()));

@@ -6,7 +6,8 @@ use serde_json::json;
 use super::problem::Problem;
 use super::resource_path::name;
 
-/// There is nothing at a path. (A name that is empty leaves its place in the path empty.)
+/// The answer for a path at which there is nothing. In the place of an empty name, the answer says that the name is
+/// bad.
 pub(super) async fn not_found(uri: Uri) -> Problem {
     let is_empty_name = ["/v1/buckets/", "/v1/budgets/"]
         .into_iter()
@@ -19,7 +20,7 @@ pub(super) async fn not_found(uri: Uri) -> Problem {
         .with("see", json!("/openapi.json"))
 }
 
-/// A path is known, and not with this method; the header `Allow` names those that are.
+/// The answer for a path that is known, but not with this method. The header `Allow` names the methods that it has.
 pub(super) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     let detail = format!("{} does not answer {method}; the header Allow names what it answers", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", detail).with("see", json!("/openapi.json"))

@@ -1,4 +1,4 @@
-//! Metrics as Prometheus reads them: families with their help, and samples with labels.
+//! Metrics in the text format of Prometheus: families with their help, and samples with labels.
 
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
@@ -35,7 +35,7 @@ impl Families {
         self.0.push(family);
     }
 
-    /// A sample of something that only grows. All samples of a name are added one after the other.
+    /// Add a sample of something that only grows. All samples of a name are added one after the other.
     pub(super) fn counter(&mut self, name: &str, help: &str, of: &[Label], value: f64) {
         let (mut counter, mut metric) = (Counter::default(), Metric::from_label(labels(of)));
         counter.set_value(value);
@@ -43,7 +43,7 @@ impl Families {
         self.add(name, help, MetricType::COUNTER, metric);
     }
 
-    /// A sample of something that goes up and down, likewise.
+    /// Add a sample of something that goes up and down. All samples of a name are added one after the other.
     pub(super) fn gauge(&mut self, name: &str, help: &str, of: &[Label], value: f64) {
         let (mut gauge, mut metric) = (Gauge::default(), Metric::from_label(labels(of)));
         gauge.set_value(value);
@@ -51,7 +51,8 @@ impl Families {
         self.add(name, help, MetricType::GAUGE, metric);
     }
 
-    /// A histogram: how many were within each bound, all of them, and their sum.
+    /// Add a histogram: how many values lie within each bound and above the one before, how many there are in all, and
+    /// their sum.
     pub(super) fn histogram(
         &mut self,
         name: &str,
@@ -77,7 +78,7 @@ impl Families {
         self.add(name, help, MetricType::HISTOGRAM, metric);
     }
 
-    /// As text. A family without a sample is left out.
+    /// All families as text.
     pub(super) fn text(self) -> Result<String, Problem> {
         let mut text = String::new();
         let written = TextEncoder::new().encode_utf8(&self.0, &mut text);

@@ -1,4 +1,5 @@
-//! What is going on, once a second: one task asks, whoever listens is told, and the last quarter of an hour is remembered.
+//! The feed: one task asks Redis for figures once a second, informs all listeners, and remembers the last quarter of an
+//! hour.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -18,19 +19,19 @@ use crate::store::link::Link;
 use crate::store::status::Lateness;
 use crate::store::{Partitions, StoreError};
 
-/// How often it is asked, also while nobody listens: one short call, so that charts begin with what was before.
+/// How often Redis is asked, also while nobody listens: it is one short call, and lets charts begin with the past.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// How many seconds are remembered.
 const SECONDS: usize = 900;
 
-/// How many changes are remembered while somebody listens, and how many more are read at a time.
+/// How many changes are remembered while somebody listens, and how many new ones are read at a time.
 const CHANGES: usize = 200;
 
-/// How many may listen.
+/// The most listeners at a time.
 const LISTENERS: usize = 64;
 
-/// How much one who does not read may fall behind before its stream ends.
+/// How many events a listener that does not read may fall behind before its stream ends.
 const BEHIND: usize = 64;
 
 /// How long streams may take to end by themselves when the server stops.
@@ -40,24 +41,24 @@ const END_WITHIN: Duration = Duration::from_millis(300);
 struct Past {
     /// The seconds, the oldest first.
     seconds: VecDeque<Second>,
-    /// The changes, the oldest first. They are read while somebody listens, and forgotten after that.
+    /// The changes, the oldest first. They are read while somebody listens, and forgotten when nobody does.
     changes: VecDeque<Event>,
-    /// The last change that was told; `None`: none was read yet.
+    /// The position of the last change that was sent; `None`: none was read yet.
     told: Option<EventsAt>,
-    /// Why Redis does not answer.
+    /// The error with which Redis does not answer; `None`: it answers.
     lost: Option<String>,
-    /// The subscriptions, each with a number.
+    /// The listeners, each with its number and its connection.
     listeners: Vec<(u64, Connection)>,
     number: u64,
 }
 
-/// The task's memory, and its way to whoever listens.
+/// The memory of the task, and its channel to the listeners.
 pub(super) struct Feed {
     past: Mutex<Past>,
     news: Sender<Arc<str>>,
 }
 
-/// The figures of the time between two looks.
+/// The figures of the time between two answers of Redis.
 #[derive(Debug, Clone, PartialEq)]
 struct Second {
     at_ms: u64,
@@ -80,7 +81,7 @@ impl Second {
         }
     }
 
-    /// As a row of `history`: its columns are named there.
+    /// A row of the event `history`, which names the columns.
     fn row(&self) -> Value {
         let late = |of: fn(Lateness) -> u64| self.lateness.map(of);
         json!([
@@ -94,7 +95,7 @@ impl Second {
     }
 }
 
-/// An event as it is sent.
+/// An event in the format of server-sent events.
 fn event(name: &str, data: &Value) -> Arc<str> {
     let mut text = String::new();
     let _ = write!(text, "event: {name}\ndata: {data}\n\n");
@@ -131,7 +132,7 @@ fn redis_event(lost: Option<&String>) -> Arc<str> {
     event("redis", &json!({ "up": lost.is_none(), "why": lost }))
 }
 
-/// A place among those who listen, until it is dropped.
+/// A listener, which counts until this value is dropped.
 pub(super) struct Subscription {
     feed: Arc<Feed>,
     number: u64,
@@ -155,7 +156,7 @@ impl Feed {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Listen, with all that is remembered first. `None`: as many as may do.
+    /// Listen; the first events hold everything that is remembered. `None`: there are too many listeners.
     pub(super) fn subscribe(self: &Arc<Self>, connection: Connection) -> Option<Subscription> {
         let mut past = self.past();
         if past.listeners.len() >= LISTENERS {
@@ -174,9 +175,9 @@ impl Feed {
         Some(Subscription { feed: Arc::clone(self), number, first, news: self.news.subscribe() })
     }
 
-    /// Whoever listens is told; the lock sees to it that one who comes now hears it once.
+    /// Send an event to all listeners. The caller holds the lock, so that a new listener gets each event once.
     fn tell(&self, said: Arc<str>) {
-        let _ = self.news.send(said); // nobody listens
+        let _ = self.news.send(said); // fails where nobody listens
     }
 
     fn answered(&self, second: Option<Second>, now: &Figures) {
@@ -200,7 +201,7 @@ impl Feed {
         }
     }
 
-    /// The changes since the last look, where somebody listens.
+    /// Read the changes since the last time and send them, if somebody listens.
     async fn changes(&self, store: &mut Partitions) -> Result<(), StoreError> {
         let told = {
             let mut past = self.past();
@@ -225,7 +226,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Ask once a second, until stopped.
+    /// Ask once a second until stopped, and then end the streams.
     pub(super) async fn run(&self, link: &Link, stop: &CancellationToken) {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -258,7 +259,7 @@ impl Feed {
         while !self.past().listeners.is_empty() && since.elapsed() < END_WITHIN {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        // Those who read nothing.
+        // The remaining listeners read nothing, so their connections are cut.
         self.past().listeners.iter().for_each(|(_, connection)| connection.cut());
     }
 }

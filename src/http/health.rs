@@ -1,4 +1,4 @@
-//! Whether this daemon is well.
+//! The health of this daemon.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use super::problem::Problem;
 use super::state::AppState;
 
-/// Whether a path is one that anybody may ask.
+/// Whether a path is one that anybody may ask without a token.
 pub(super) fn is_health(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz")
 }
 
-/// `GET /healthz`: the loops turn. A daemon that waits for Redis is well: to start it again would not help.
+/// `GET /healthz`: whether the loops run. A daemon that waits for Redis is healthy: starting it again would not help.
 pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<&'static str, Problem> {
     if state.progress.is_stuck() {
         return Err(Problem::new(
@@ -25,7 +25,7 @@ pub(super) async fn healthz(State(state): State<Arc<AppState>>) -> Result<&'stat
     Ok("ok\n")
 }
 
-/// `GET /readyz`: this daemon serves its Redis.
+/// `GET /readyz`: whether this daemon serves its Redis.
 pub(super) async fn readyz(State(state): State<Arc<AppState>>) -> Result<&'static str, Problem> {
     if state.progress.is_serving() {
         return Ok("ok\n");

@@ -1,4 +1,4 @@
-//! The jobs of a bucket: those that leave next, and when the last ones left.
+//! The jobs of a bucket: those that leave next, and the last dispatches.
 
 use axum::Json;
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use super::resource_path::ResourcePath;
 use crate::model::escape::escaped;
 use crate::store::bucket_page::{BYTES_MOST, JOBS_MOST, WaitingJob};
 
-/// How many jobs are shown unless `limit` says otherwise, and how many bytes of each.
+/// The jobs that are shown unless `limit` says otherwise, and the bytes of each unless `bytes` does.
 const JOBS: usize = 20;
 const BYTES: usize = 256;
 
@@ -87,7 +87,7 @@ pub(super) async fn waiting(
 impl FirstBytes {
     fn of(job: &WaitingJob) -> Self {
         let is_cut = job.bytes > job.first.len() as u64;
-        // Not with half a character at the end.
+        // The text must not end with half a character.
         let whole = match std::str::from_utf8(&job.first) {
             Err(why) if is_cut && why.error_len().is_none() => why.valid_up_to(),
             _ => job.first.len(),

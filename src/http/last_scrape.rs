@@ -1,4 +1,4 @@
-//! The counters that the last scrape showed: a counter never goes back.
+//! The counters that the last scrape showed, because a counter never goes back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ pub(super) struct Counters {
 }
 
 impl LastScrape {
-    /// The counters, to compare with and to replace.
+    /// The counters, locked, to compare with and to replace.
     pub(super) fn counters(&self) -> MutexGuard<'_, Counters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

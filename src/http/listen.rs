@@ -1,4 +1,4 @@
-//! Sockets: where the server listens, and what becomes of them at the end.
+//! Sockets: where the server listens, and which socket file is removed at the end.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -11,32 +11,33 @@ use tracing::warn;
 
 use crate::config::http::{HttpSettings, Listen, is_loopback, open_to_all};
 
-/// Why the server cannot be opened.
+/// The error of a server that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BadListener {
     /// The address is taken, or the system does not give it.
     #[error("http.listen: cannot listen on {listen}: {why}")]
     Taken {
-        /// Where.
+        /// The address.
         listen: String,
-        /// What the system says, and the way out.
+        /// The error of the system, and the way out.
         why: String,
     },
-    /// Anybody could push.
+    /// Other machines can reach the socket, and no token is configured: anybody could push.
     #[error("the socket that systemd passes: {0}")]
     OpenToAll(String),
 }
 
-/// A socket that listens.
+/// A listening socket.
 pub(super) enum Listener {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// A socket in the file system that this daemon made. It is removed with this, unless another one has taken its place.
+/// The file of a Unix socket that this daemon made. Dropping this removes the file, unless another one has taken its
+/// place.
 pub(super) struct Made {
     path: PathBuf,
-    /// Its device and its number there.
+    /// The device and the inode of the file.
     file: (u64, u64),
 }
 
@@ -57,7 +58,7 @@ impl Drop for Made {
 /// The sockets of the server.
 pub struct Listeners {
     all: Vec<Listener>,
-    /// A socket that is removed in the end: systemd's own are not.
+    /// The socket file that is removed at the end; those of systemd are not.
     made: Option<Made>,
     shown: Vec<String>,
 }
@@ -69,11 +70,11 @@ impl fmt::Display for Listeners {
 }
 
 impl Listeners {
-    /// The sockets that systemd passes, else what the configuration names; `None` where there is no server.
+    /// The sockets that systemd passes, or else the one that the configuration names; `None` where there is no server.
     ///
     /// # Errors
     ///
-    /// When it cannot listen there, or would be open to all without a token.
+    /// The address cannot be used, or other machines can reach a socket of systemd and there is no token.
     pub fn open(settings: &HttpSettings, has_tokens: bool) -> Result<Option<Self>, BadListener> {
         let passed = Self::passed();
         if !passed.all.is_empty() {
@@ -110,12 +111,12 @@ impl Listeners {
         Ok(Some(Self { all: vec![listener], made, shown }))
     }
 
-    /// Whether others reach one of them.
+    /// Whether other machines can reach one of the sockets.
     pub(super) fn are_open_to_all(&self) -> bool {
         !self.all.iter().all(Listener::is_local)
     }
 
-    /// The sockets, and what is removed in the end.
+    /// The sockets, and the socket file that is removed at the end.
     pub(super) fn into_parts(self) -> (Vec<Listener>, Option<Made>) {
         (self.all, self.made)
     }
@@ -147,21 +148,21 @@ impl Listener {
     }
 }
 
-/// How many connections may wait until they are taken; the system may allow fewer.
+/// How many connections may wait until they are accepted; the system may allow fewer.
 const WAITING: i32 = 4_096;
 
 fn bind_address(address: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address)?;
-    // The standard library lets 128 wait. One that finds no place tries again after a second.
+    // The standard library allows only 128. A client that finds no place tries again after a second.
     socket2::SockRef::from(&listener).listen(WAITING)?;
     Ok(listener)
 }
 
-/// How many bytes the system keeps for a connection on its way in, and on its way out. Left alone these grow to megabytes for each client
-/// that sends without end or takes no answers, and the time to copy them is the pacer's, too.
+/// The bytes that the system buffers for a connection in each direction. By default the buffers grow to megabytes for
+/// each client that sends without end or reads no answers, and copying them takes time from the pacer too.
 const BUFFERED: usize = 256 * 1_024;
 
-/// Bound the buffers of the connections that come by this socket: they take them over from it.
+/// Bound the buffers of the connections that this socket accepts: they inherit its sizes.
 pub(super) fn bound_buffers(listener: &std::net::TcpListener) -> std::io::Result<()> {
     let socket = socket2::SockRef::from(listener);
     socket.set_recv_buffer_size(BUFFERED)?;
@@ -172,7 +173,7 @@ fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
-/// A socket in the file system, for its owner and its group. One that nobody listens on any more is left over and removed.
+/// Bind a Unix socket for its owner and its group. A socket file on which nobody listens any more is removed first.
 fn bind_path(path: &Path) -> std::io::Result<(std::os::unix::net::UnixListener, Made)> {
     if is_socket(path)
         && let Err(why) = std::os::unix::net::UnixStream::connect(path)

@@ -1,6 +1,6 @@
-//! `/metrics` and `/metrics/buckets`: what is measured, for Prometheus. No label grows with the number of buckets.
+//! `/metrics` and `/metrics/buckets`: figures for Prometheus. In `/metrics` no label grows with the number of buckets.
 //!
-//! What is counted in Redis is the same from every daemon; what is of this process says so in its help.
+//! Figures that are counted in Redis are the same from every daemon; the help of a figure of this process says so.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -30,16 +30,16 @@ use crate::store::status::AwayPartition;
 use crate::store::timing::{self, BOUNDS};
 use crate::store::top::{By, KEPT, Row};
 
-/// The type of the text.
+/// The media type of the text.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// How many values a label of policies has.
+/// The most values of a label of policies.
 const POLICIES: usize = 200;
 
-/// The quarters of an octave at which lateness is told apart: from 52 us to 14 s, an octave each.
+/// The quarters of an octave that bound the buckets of the lateness: from 52 us to 14 s, an octave each.
 const QUARTERS: std::ops::RangeInclusive<u32> = 22..=94;
 
-/// How many buckets `/metrics/buckets` tells of unless `top` says otherwise.
+/// How many buckets `/metrics/buckets` shows unless `top` says otherwise.
 const SHOWN: usize = 100;
 
 /// `GET /metrics`.
@@ -60,7 +60,7 @@ pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoR
             of_jobs(&mut families, &figures, &mut state.last_scrape.counters());
         }
         for AwayPartition { partition, node, .. } in &figures.away {
-            // What the others counted is no total: as a counter it would step back, and then jump.
+            // Counts of the other partitions are no total: as a counter they would step back, and later jump.
             let help =
                 "1: this partition of the cluster cannot be reached. The counters of jobs are left out meanwhile.";
             let labels = [("partition", partition.to_string()), ("node", node.clone())];
@@ -80,7 +80,7 @@ pub(super) async fn all(Context { state, caller }: Context) -> Result<impl IntoR
     Ok(([(header::CONTENT_TYPE, TEXT)], families.text()?))
 }
 
-/// Families of this process.
+/// Add the families of this process.
 fn of_process(families: &mut Families, state: &AppState, is_up: bool) {
     let progress = &state.progress;
     let one = |yes: bool| f64::from(u8::from(yes));
@@ -112,7 +112,7 @@ fn of_process(families: &mut Families, state: &AppState, is_up: bool) {
     }
 }
 
-/// What became of jobs, and how late they left.
+/// Add the families of jobs: what became of them, and how late they left.
 fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
     let count = |name: &str| figures.counter(name);
     let help =
@@ -164,9 +164,9 @@ fn of_jobs(families: &mut Families, figures: &Figures, told: &mut Counters) {
     }
 }
 
-/// How many jobs were acknowledged. Nothing of dripd's runs at a plain XACK, so it is what left, is in no stream any more, and did not go
-/// another way. (What others put into a stream never left a bucket, and is not counted as dead when it is buried.) A counter never goes
-/// back, but for keys that begin anew.
+/// The number of acknowledged jobs. No code of dripd runs at a plain XACK, so the number is computed: jobs that left,
+/// are in no stream any more, and did not end in another way. (Entries that others put into a stream never left a
+/// bucket, and do not count as dead when they are buried.) The counter never goes back, unless the keys begin anew.
 fn acked(figures: &Figures, told: &mut Counters) -> u64 {
     let dispatched = figures.counter("dispatched");
     let in_streams: u64 = figures.routes.iter().map(|route| route.entries).sum();
@@ -177,7 +177,8 @@ fn acked(figures: &Figures, told: &mut Counters) -> u64 {
     told.acked
 }
 
-/// How late jobs left, from counts in quarters of an octave. The sum is told from those, to within a tenth.
+/// Add the histogram of lateness, from counts in quarters of an octave. Its sum is estimated from these, to within a
+/// tenth.
 fn lateness(families: &mut Families, figures: &Figures) {
     let counts = figures.lates();
     let end = |quarter: u32| (2_f64.powf(f64::from(quarter + 1) / 4.0) - 1.0).floor() / 1e6; // whole microseconds are counted
@@ -192,7 +193,7 @@ fn lateness(families: &mut Families, figures: &Figures) {
     families.histogram("dripd_lateness_seconds", help, &[], &within, count, sum);
 }
 
-/// What waits where.
+/// Add the families of what waits: buckets by state, settings, overdue times, jobs in streams.
 fn of_places(families: &mut Families, figures: &Figures) {
     let help = "Buckets and budgets that wait: for their due, a share, a slot, their route, an operator, or a budget that cannot be found; and (retrying) buckets with failed jobs or delayed ones.";
     for (state, n) in &figures.waiting {
@@ -222,9 +223,9 @@ fn of_places(families: &mut Families, figures: &Figures) {
     families.gauge("dripd_daemons", "Daemons that are alive.", &[], count("daemons"));
 }
 
-/// How routes stand: how far their workers are behind.
+/// Add the families of routes: how far their workers are behind.
 fn of_routes(families: &mut Families, routes: &[RouteStatus]) {
-    // A route that forwards may have a row more, of its ready stream before that: a series has one value.
+    // A route that forwards may have a second row, for the ready stream that it had before: a series has one value.
     let mut seen = HashSet::new();
     let routes: Vec<&RouteStatus> = routes.iter().filter(|route| seen.insert(&route.route)).collect();
     let mut gauge = |name: &str, help: &str, value: fn(&RouteStatus) -> f64| {
@@ -247,8 +248,9 @@ fn of_routes(families: &mut Families, routes: &[RouteStatus]) {
     }
 }
 
-/// What waits for budgets, and how much of them is used: of the expansions of an entry that have most waiting, and of those that are named
-/// without a glob. `per_s`: how many jobs pass through each in a second.
+/// Add the families of budgets, by entry of the configuration: what waits for them, and how much of them is used.
+/// `rows` are the budgets for which most wait and those that are named without a glob; `per_s` has the jobs per second
+/// through each.
 fn of_budgets(families: &mut Families, config: &Config, rows: &[BudgetSnapshot], per_s: &[Option<f64>]) {
     let globs: Vec<(&str, Glob)> =
         config.record.budgets.iter().map(|entry| (entry.glob.as_str(), Glob::parse(&entry.glob))).collect();
@@ -286,8 +288,8 @@ pub(super) struct MetricsQuery {
     top: Option<usize>,
 }
 
-/// `GET /metrics/buckets`: the same of buckets that come first, or of one that is named. Here a label is the name of a bucket, so it is asked for
-/// by itself.
+/// `GET /metrics/buckets`: figures of the buckets that come first, or of one that is named. Its label is the name of a
+/// bucket, so it is scraped only where that is wanted.
 pub(super) async fn buckets(
     Context { state, caller }: Context,
     read: QueryResult<MetricsQuery>,

@@ -1,11 +1,12 @@
 //! The HTTP server: the commands, the dashboard, metrics and health over HTTP.
 //!
-//! It runs in a thread of its own with connections of its own, so that nothing it does keeps the pacer waiting, and outlives the
-//! daemon's connection to Redis. A request goes `serve` (a connection) → `auth` (who asks) → its file here → `operate` or `Store`.
-//! `feed` looks once a second for whoever listens to `events`; `pages` is what a browser loads.
+//! The server runs in a thread of its own with connections of its own, so that it never keeps the pacer waiting. It
+//! outlives the daemon's connection to Redis. A request goes `serve` (a connection) → `auth` (the caller) → its file
+//! here → `operate` or `Store`. `feed` asks Redis once a second for the listeners of `events`; `pages` has the files
+//! that a browser loads.
 //!
-//! Nothing that is asked here may end the daemon: a release aborts where anything panics, and the pacer with it. So there is no `expect`
-//! and no index here, and what cannot be is an answer with 500.
+//! No request may end the daemon: a release build aborts where anything panics, and the pacer ends with it. So there is
+//! no `expect` and no indexing here, and an impossible state is answered with 500.
 #![cfg_attr(
     not(test),
     deny(
@@ -64,16 +65,16 @@ use crate::loops::progress::Progress;
 use crate::store::Address;
 use state::AppState;
 
-/// How long the threads of the runtime may take to end after the requests.
+/// How long the threads of the runtime may take to end after the last request.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_millis(100);
 
 /// The running server. It ends with [`Self::close`].
 pub struct HttpServer {
     state: Arc<AppState>,
-    /// The addresses at which other machines reach it, if they do.
+    /// The addresses at which other machines can reach the server; `None`: they cannot.
     reached_at: Option<String>,
     stop: CancellationToken,
-    /// Until when requests in flight may finish, once it is known.
+    /// The time until which requests in flight may finish, set when the server stops.
     ends: Arc<OnceLock<Instant>>,
     ended: oneshot::Receiver<()>,
 }
@@ -109,11 +110,11 @@ impl HttpServer {
         Ok(Self { state, reached_at, stop, ends, ended })
     }
 
-    /// Whether these tokens are enough for where this server listens.
+    /// Check that these tokens are enough for the addresses at which this server listens.
     ///
     /// # Errors
     ///
-    /// None is named, and other machines reach the server: systemd may have passed such a socket.
+    /// No token is configured, and other machines can reach the server: systemd may have passed such a socket.
     pub fn may_reload(&self, access: &AccessPolicy, source: &str) -> Result<(), BadConfig> {
         match &self.reached_at {
             Some(listen) if !access.has_tokens() => {
@@ -123,16 +124,16 @@ impl HttpServer {
         }
     }
 
-    /// From now on this configuration holds.
+    /// Use this configuration and these tokens from now on.
     pub fn reload(&self, config: Config, access: AccessPolicy) {
         self.state.reload(config, access, &self.stop);
     }
 
-    /// Take no more connections, let requests in flight finish until then, and end.
+    /// Accept no more connections, let requests in flight finish until `until`, and end.
     pub async fn close(self, until: Instant) {
         let _ = self.ends.set(until.checked_sub(SHUT_DOWN_WITHIN).unwrap_or(until));
         self.stop.cancel();
-        // Whatever its thread does: it ends with the process.
+        // A thread that does not end in time ends with the process.
         let _ = tokio::time::timeout_at((until + SHUT_DOWN_WITHIN).into(), self.ended).await;
     }
 }

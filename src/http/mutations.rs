@@ -1,5 +1,5 @@
-//! Commands that change something of buckets and budgets: `set`, `unset`, `pause`, `resume`, `close`, `open`, `slow` and `purge`, of one
-//! name or, where the path names none, of a glob.
+//! Requests that change buckets and budgets: `set`, `unset`, `pause`, `resume`, `close`, `open`, `slow` and `purge`, of
+//! one name or, where the path names none, of a glob.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,8 +111,8 @@ fn time(text: Option<&str>) -> Result<Option<Duration>, Problem> {
     text.map(|text| bounds::time(text).map_err(|hint| wrong(text, hint))).transpose()
 }
 
-/// A request that changes something, as far as its head says it: by whom, of what, and what is in the query. Whoever may not is
-/// refused here, before the body is read.
+/// The head of a request that changes something: its caller, its target and its query. A caller without the permission
+/// is refused here, before the body is read.
 pub(super) struct MutationRequest {
     context: Context,
     target: Target,
@@ -134,7 +134,7 @@ impl FromRequestParts<Arc<AppState>> for MutationRequest {
     }
 }
 
-/// `PATCH …/settings`, and with a key behind it.
+/// `PATCH …/settings`, also with a key behind it.
 pub(super) async fn set(request: MutationRequest, body: Body) -> Result<Json<Changed>, Problem> {
     let given: Map<String, Value> = match &request.key {
         None => read_json(body).await?,
@@ -151,7 +151,7 @@ pub(super) async fn set(request: MutationRequest, body: Body) -> Result<Json<Cha
     Ok(Json(request.context.state.call(async |mut store: Partitions| set.run(&mut store, &by).await).await?))
 }
 
-/// `DELETE …/settings`, and with a key behind it.
+/// `DELETE …/settings`, also with a key behind it.
 pub(super) async fn unset(request: MutationRequest) -> Result<Json<Changed>, Problem> {
     let keys: Vec<String> = request.key.iter().cloned().collect();
     let keys = settings::parse_keys(&keys, request.target.subject().is_budget);
@@ -162,7 +162,7 @@ pub(super) async fn unset(request: MutationRequest) -> Result<Json<Changed>, Pro
     Ok(Json(request.context.state.call(async |mut store: Partitions| unset.run(&mut store, &by).await).await?))
 }
 
-/// The stopping and resuming verbs: the direction of each, and whether it stops.
+/// The direction of a verb, and whether it stops; `None` for a verb that neither stops nor resumes.
 fn direction_of(verb: &str) -> Option<(Direction, bool)> {
     match verb {
         "pause" => Some((Direction::Out, true)),
@@ -182,7 +182,7 @@ pub(super) async fn pause(request: MutationRequest, body: Body) -> Result<Json<C
         Problem::new(StatusCode::NOT_FOUND, "not-found", detail)
     })?;
     let more: PauseBody = read_members(body).await?;
-    // What the body says holds; what it overrules must make sense all the same.
+    // The body overrides the query, which must be valid all the same.
     time(request.query.lasts.as_deref())?;
     reason(request.query.reason.as_deref())?;
     let lasts = more.lasts.as_ref().or(request.query.lasts.as_ref());

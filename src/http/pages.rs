@@ -1,4 +1,4 @@
-//! What a browser loads: the dashboard, from the binary. It holds nothing of anybody's, so it needs no token.
+//! The files that a browser loads: the dashboard, from the binary. They hold no data, so they need no token.
 
 use std::sync::OnceLock;
 
@@ -11,10 +11,10 @@ use ring::digest::{SHA256, digest};
 
 use super::fallback::not_found;
 
-/// Below which all but the page itself stand.
+/// The path below which all files but the page itself are served.
 const ASSETS: &str = "/assets/";
 
-/// Scripts and styles from here alone, no frame around it, nothing inline.
+/// The content security policy: scripts and styles from this server alone, nothing inline, no frame around the page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
@@ -23,7 +23,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
-/// A file: its name, its type, what it holds.
+/// A file: its name, its media type, its content.
 struct File(&'static str, &'static str, &'static [u8]);
 
 macro_rules! file {
@@ -32,7 +32,7 @@ macro_rules! file {
     };
 }
 
-/// All that there is. A file that is missing here does not exist for a browser.
+/// All files. A file that is missing here does not exist for a browser.
 static FILES: &[File] = &[
     file!("index.html", HTML),
     file!("style.css", CSS),
@@ -60,19 +60,19 @@ fn file(name: &str) -> Option<&'static File> {
     FILES.iter().find(|file| file.0 == name)
 }
 
-/// Whether a path is one of a page or of what belongs to it.
+/// Whether a path is the page or one of its files.
 pub(super) fn is_page(path: &str) -> bool {
     path == "/" || path.strip_prefix(ASSETS).is_some_and(|name| file(name).is_some())
 }
 
-/// The tag of a file: as long as it is the same, a browser need not load it again.
+/// The entity tag of a file: while it is the same, a browser need not load the file again.
 fn tag(file: &File) -> HeaderValue {
     static TAGS: OnceLock<Vec<String>> = OnceLock::new();
     let known_as = |file: &File| digest(&SHA256, file.2).as_ref().iter().take(12).copied().collect::<Vec<u8>>();
     let of = |file: &File| format!("\"{}\"", BASE64_URL_SAFE_NO_PAD.encode(known_as(file)));
     let tags = TAGS.get_or_init(|| FILES.iter().map(of).collect());
     let tag = FILES.iter().zip(tags).find_map(|(other, tag)| (other.0 == file.0).then_some(tag));
-    // Letters and digits in quotes. One that has none is loaded each time.
+    // A tag is base64 in quotes, which is a valid header. Without a tag a file would be loaded each time.
     tag.and_then(|tag| HeaderValue::from_str(tag).ok()).unwrap_or_else(|| HeaderValue::from_static("\"\""))
 }
 
@@ -83,7 +83,8 @@ fn served(file: &File, asked: &HeaderMap) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(file.1)),
         (header::ETAG, tag),
-        // Asked for each time, and answered in a word while nothing changed: after an update all files are of one version.
+        // Browsers ask each time, and get a short answer while nothing changed: after an update all files are of one
+        // version.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),

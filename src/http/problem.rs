@@ -1,4 +1,4 @@
-//! What a request is told that failed: problem details as RFC 9457 has them, with a word for programs.
+//! Problems: the answers to requests that failed, as problem details of RFC 9457, with a word for programs.
 
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -11,7 +11,7 @@ use crate::operate::change::ChangeError;
 use crate::store::StoreError;
 use crate::store::acl::Role;
 
-/// Why a request came to nothing.
+/// The reason why a request failed.
 #[derive(Debug, Clone)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -48,28 +48,28 @@ impl Problem {
         Self { status, error, detail: detail.into(), more: Map::new(), headers: Vec::new() }
     }
 
-    /// The request itself is wrong.
+    /// A request that is itself wrong: 400.
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", detail)
     }
 
-    /// What cannot be: a fault of this program, which goes on.
+    /// An impossible state, which is a fault of this program; the server continues: 500.
     pub(super) fn internal(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
-    /// A member more.
+    /// Add a member to the body.
     pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
     }
 
     pub(super) fn header(mut self, name: HeaderName, value: &str) -> Self {
-        self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value))); // plain text
+        self.headers.extend(HeaderValue::from_str(value).ok().map(|value| (name, value))); // plain ASCII is valid
         self
     }
 
-    /// When it may be tried again, in whole seconds, rounded up.
+    /// Say when the request may be tried again, in whole seconds, rounded up, at least 1.
     pub(super) fn retry_after_ms(self, ms: u64) -> Self {
         self.header(header::RETRY_AFTER, &ms.div_ceil(1_000).max(1).to_string())
     }
@@ -111,7 +111,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// What Redis or a function said, by what can be done about it.
+/// The problem for an error of Redis or a function, by what can be done about it.
 impl From<StoreError> for Problem {
     fn from(why: StoreError) -> Self {
         match &why {
@@ -143,7 +143,7 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    /// The problem of a call that changes nothing: a lost answer leaves nothing unsure.
+    /// The problem of a call that changes nothing: a lost answer leaves nothing in doubt.
     pub(super) fn of_question(why: StoreError) -> Self {
         match why {
             StoreError::Lost { .. } => {

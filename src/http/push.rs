@@ -1,4 +1,4 @@
-//! `POST /v1/buckets/<bucket>/jobs`: the body is the job, or each of its lines is one.
+//! `POST /v1/buckets/<bucket>/jobs`: the body is a job, or each of its lines is one.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -17,7 +17,7 @@ use super::submit::{self, ms};
 use crate::store::jobs::push::Pushed;
 use crate::store::submit::Posted;
 
-/// How many jobs, and how many bytes, one request may bring as lines.
+/// The most jobs, and the most bytes, that one request may bring as lines.
 const LINES_MOST: usize = 1_000;
 const LINES_BYTES_MOST: usize = 8 * 1_048_576;
 
@@ -62,10 +62,10 @@ pub(super) struct SomeAccepted {
     eta_ms: i64,
 }
 
-/// Push a job: the body, as it is.
+/// Push a job: the body, unchanged.
 ///
-/// It is never repeated by the server: after a 504 it may have gone in. With `split=lines` each line of the body is a job; the first
-/// lines go in, empty ones are skipped.
+/// The server never repeats a push: after a 504 the job may have gone in. With `split=lines` each line of the body is a
+/// job; empty lines are skipped, and where not all fit the first ones go in.
 pub(super) async fn push(
     Context { state, caller }: Context,
     path: ResourcePath,
@@ -101,14 +101,15 @@ pub(super) async fn push(
         let submitted = state.call(async |whole| whole.of(&bucket).submit(&bucket, &job, &options).await).await?;
         return Ok(submit::answer(submitted));
     }
-    // A bucket may have a `ttl`, from the file or set by an operator: then a single job has a deadline as one with options.
+    // A bucket may have a `ttl`, from the file or set by an operator. Then a single job has a deadline, as a job with
+    // options has.
     Ok(match state.call(async |whole| whole.of(&bucket).post(&bucket, &job).await).await? {
         Posted::Pushed(pushed) => answer(pushed, false),
         Posted::Submitted(submitted) => submit::answer(submitted),
     })
 }
 
-/// The jobs of a body of lines.
+/// Split a body into lines, each of them a job; empty lines are skipped.
 fn lines(body: &Bytes, job_most: usize) -> Result<Vec<Vec<u8>>, Problem> {
     let too_large = |detail: String| Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
     let mut jobs = Vec::new();
@@ -131,8 +132,9 @@ fn lines(body: &Bytes, job_most: usize) -> Result<Vec<Vec<u8>>, Problem> {
     if jobs.is_empty() { Err(Problem::bad_request("there is no line that is not empty")) } else { Ok(jobs) }
 }
 
-/// Why nothing went in, from the figures of the verdict: a bucket that is closed has no capacity, and one with free places was not full. (One
-/// that drops its oldest jobs is never full either, which its figures do not tell: then only what is said of its places is sure.)
+/// The reason why nothing went in, told from the figures of the verdict: a closed bucket has no capacity, and a bucket
+/// with free places was not full. (A bucket that drops its oldest jobs is never full either, which the figures do not
+/// tell. So the text claims no more than how many places are taken.)
 fn why_not(depth: u64, capacity: u64) -> String {
     match capacity {
         0 => "the bucket is closed: an operator lets nothing in".to_owned(),

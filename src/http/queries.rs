@@ -1,4 +1,4 @@
-//! Questions about everything, and the limiters: `status`, `settings`, `what-if`, `limit`.
+//! Questions about the whole system, and limiters: `status`, `settings`, `what-if`, `limit`.
 
 use axum::Json;
 use axum::body::Body;
@@ -52,11 +52,11 @@ pub(super) struct SettingsQuery {
     limit: Option<usize>,
 }
 
-/// Of how many names and globs the settings are shown unless `limit` says otherwise, and at most.
+/// The names and globs whose settings are shown unless `limit` says otherwise, and the most that `limit` may be.
 const SETTINGS_SHOWN: usize = 1_000;
 const SETTINGS_MOST: usize = 10_000;
 
-/// The header of a list that was cut.
+/// The header that says that a list was cut.
 const MORE: HeaderName = HeaderName::from_static("drip-more");
 
 /// `GET /v1/settings`.

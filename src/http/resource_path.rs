@@ -1,6 +1,6 @@
 //! Paths below `/v1/buckets` and `/v1/budgets`: the name in them, the verb and the key.
 //!
-//! A bucket may be called like one of the words that stand where a name may stand: what follows decides what is meant.
+//! A bucket may have the name of a verb; what follows in the path decides what a word means.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -10,25 +10,25 @@ use percent_encoding::percent_decode_str;
 use super::problem::Problem;
 use crate::model::bucket::{BadBucketName, BucketName};
 
-/// The words that may stand behind a name.
+/// The verbs that may follow a name.
 pub(super) const VERBS: [&str; 8] = ["jobs", "drips", "pause", "resume", "close", "open", "slow", "purge"];
 
-/// The word behind which a key may stand.
+/// The verb that a key may follow.
 pub(super) const SETTINGS: &str = "settings";
 
-/// A path of buckets or budgets.
+/// The parts of a path below `/v1/buckets` or `/v1/budgets`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ResourcePath {
     pub(super) is_budget: bool,
-    /// Which one; `None`: those that a glob in the query matches.
+    /// The name in the path; `None`: a glob in the query takes its place.
     pub(super) named: Option<BucketName>,
-    /// The word behind the name, or in its place.
+    /// The verb behind the name, or in its place; empty: there is none.
     pub(super) verb: &'static str,
-    /// The key behind `settings`.
+    /// The key behind `settings`, or the id behind `jobs`.
     pub(super) key: Option<String>,
 }
 
-/// The answer to a name that no bucket or budget can have.
+/// The problem of a name that no bucket or budget can have.
 pub(super) fn bad_name(why: &BadBucketName) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "bad-name", why.to_string())
 }
@@ -43,7 +43,8 @@ fn verb_of(text: &str) -> Option<&'static str> {
 }
 
 impl ResourcePath {
-    /// Read a path. With a method that only reads, a last word is a name; with one that sets keys, what stands behind `settings` is a key.
+    /// Read a path. With a method that only reads, a single word is a name; with one that sets keys, the word behind
+    /// `settings` is a key.
     fn read(path: &str, method: &Method) -> Result<Self, Problem> {
         let parts: Vec<&str> = path.split('/').skip(2).collect();
         let (kind, parts) = parts.split_first().ok_or_else(|| Problem::internal("the path is too short"))?;
@@ -69,7 +70,7 @@ impl ResourcePath {
         Ok(Self { is_budget: *kind == "budgets", named, verb, key })
     }
 
-    /// The one that the path names.
+    /// The name in the path, or a problem where it has none.
     pub(super) fn into_name(self) -> Result<BucketName, Problem> {
         self.named.ok_or_else(|| Problem::bad_request("the path names none"))
     }

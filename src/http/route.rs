@@ -1,4 +1,4 @@
-//! A request that is answered: its handler, and what `/openapi.json` says of it.
+//! A route: the handler of a request, and what `/openapi.json` says of it.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::state::AppState;
 
 pub(super) type Handler = MethodRouter<Arc<AppState>>;
 
-/// A type as the document knows it: by its name, with all that it is made of.
+/// A type in the document: a reference to it by name, and the schemas that the reference needs.
 pub(super) struct Typed {
     pub(super) schema: Box<RefOr<Schema>>,
-    /// The schema among the components, with those of its parts.
+    /// The schema of the type itself and those of its parts, for the components.
     pub(super) parts: Vec<(String, RefOr<Schema>)>,
 }
 
@@ -26,13 +26,13 @@ impl Typed {
         Self { schema: Box::new(Ref::from_schema_name(T::name()).into()), parts }
     }
 
-    /// A list of them.
+    /// A list of this type.
     pub(super) fn list_of<T: ToSchema>() -> Self {
         let Self { schema, parts } = Self::of::<T>();
         Self { schema: RefOr::T(ArrayBuilder::new().items(*schema).build().into()).into(), parts }
     }
 
-    /// One or the other.
+    /// This type or another one.
     pub(super) fn or<T: ToSchema>(self) -> Self {
         let other = Self::of::<T>();
         let any = AnyOfBuilder::new().item(*self.schema).item(*other.schema);
@@ -46,9 +46,9 @@ impl Typed {
 /// The body of a request.
 pub(super) enum Body {
     None,
-    /// Any bytes.
+    /// Any bytes: a job, or lines that are jobs.
     Job,
-    /// JSON; it may be left out where that means an empty object that is allowed.
+    /// JSON. The body may be left out where an empty object is allowed.
     Schema {
         schema: Typed,
         required: bool,
@@ -67,14 +67,14 @@ impl Body {
     }
 }
 
-/// An answer that is a success.
+/// A successful answer.
 pub(super) enum Answer {
     Text,
-    /// Something else, of this media type.
+    /// Another media type, and a description.
     Kind(&'static str, &'static str),
-    /// JSON, and what it is about.
+    /// JSON of a type, and a description.
     Json(Typed, &'static str),
-    /// JSON that has a schema of its own elsewhere.
+    /// JSON without a schema in this document, and a description.
     Any(&'static str),
 }
 
@@ -84,17 +84,17 @@ impl Answer {
     }
 }
 
-/// A request that is answered, with all that the document says of it.
+/// A route: its handler, with everything that the document says of it.
 pub(super) struct Route {
     pub(super) method: HttpMethod,
     pub(super) path: String,
     pub(super) says: String,
     pub(super) handler: Handler,
-    /// What it takes in the query, and in headers of its own.
+    /// The parameters in the query and in headers.
     pub(super) query: Vec<Parameter>,
     pub(super) body: Body,
     pub(super) answers: Vec<(u16, Answer)>,
-    /// Other answers than those that any request may get.
+    /// The statuses of refusals that not every request may get.
     pub(super) problems: &'static [u16],
 }
 

@@ -1,4 +1,4 @@
-//! The requests that are answered: one table, of which both the router and `/openapi.json` are made.
+//! The table of all requests, of which both the router and `/openapi.json` are made.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::store::status::Status;
 
 const MAY_WAIT: &str = "What was changed, with each key before and after";
 
-/// The requests about buckets, or about budgets, that change something: about the one that is named, or those that a glob matches.
+/// The routes that change buckets, or budgets: the one that the path names, or all that a glob matches.
 fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
     let (mut routes, is_budget) = (Vec::new(), one == "budget");
     for (base, of, is_glob) in [
@@ -39,11 +39,11 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
     ] {
         let settings = format!("{base}/{SETTINGS}");
         let with = |route: Route| {
-            // What is taken back, or goes on, does so from now on.
+            // An unset, a resume and an opening take effect now, and have no duration.
             let ends =
                 route.method == HttpMethod::Delete || ["/resume", "/open"].iter().any(|end| route.path.ends_with(end));
             let mut route = route.query::<mutations::MutationQuery>();
-            // A glob must be given where the path names nothing, and must not where it does.
+            // `match` is required where the path names nothing, and not allowed where it does.
             route.query.retain(|parameter| is_glob || parameter.name != "match");
             route.query.retain(|parameter| !ends || parameter.name != "for");
             for parameter in route.query.iter_mut().filter(|parameter| parameter.name == "match") {
@@ -110,12 +110,12 @@ fn changes(kind: &str, one: &str, verbs: &[&str]) -> Vec<Route> {
     routes
 }
 
-/// What was done with dead letters, or, with `dry_run`, would be.
+/// The answer of a change of dead letters; with `dry_run`, the counts.
 fn dead_changed() -> Answer {
     Answer::Json(Typed::of::<DeadChanged>().or::<DeadCounted>(), "How many; with `dry_run`, how many there would be")
 }
 
-/// All requests.
+/// All routes of the document.
 fn all() -> Vec<Route> {
     let get_of = |path: &str, says: &str, handler: Handler, answer: Answer| {
         Route::new(HttpMethod::Get, path, says, handler, answer)
@@ -189,7 +189,8 @@ fn all() -> Vec<Route> {
     ];
     routes.extend(changes("buckets", "bucket", &["pause", "resume", "close", "open"]));
     routes.extend(changes("budgets", "budget", &["pause", "resume"]));
-    // One may be called like a word that stands where a name may stand: here the path has other methods, too.
+    // A bucket or a budget may have the name of a verb. At these paths there are other methods, so reading needs a
+    // route of its own.
     for word in ["pause", "resume", "close", "open", SETTINGS] {
         let says = format!("How the bucket called {word} stands, and why it waits");
         let answer = Answer::of::<buckets::OneBucket>("How it stands, and why");
@@ -204,7 +205,7 @@ fn all() -> Vec<Route> {
     routes
 }
 
-/// The routes, and behind them what every answer has.
+/// The router: all routes, and the layers around every answer.
 pub(super) fn router(state: &Arc<AppState>) -> Router {
     let of_table = all().into_iter().map(|route| (route.path, route.handler));
     let of_words = names_like_words().into_iter().map(|(_, path, handler)| (path, handler));
@@ -217,7 +218,7 @@ pub(super) fn router(state: &Arc<AppState>) -> Router {
         .with_state(Arc::clone(state))
 }
 
-/// Find out who asks, before anything else of a request is looked at.
+/// Find the caller, before anything else of a request is examined.
 async fn authenticate(State(state): State<Arc<AppState>>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let exposure = match path {
@@ -234,8 +235,8 @@ async fn authenticate(State(state): State<Arc<AppState>>, mut request: Request, 
     }
 }
 
-/// A bucket may be called like a word that stands where a name may stand: `/v1/buckets/settings/jobs` takes jobs for one called
-/// `settings`. In the document it is a name like all others.
+/// The routes of buckets and budgets that have the name of a word of the paths: `/v1/buckets/settings/jobs` takes jobs
+/// for the one called `settings`. They are not in the document, where such a name is like all others.
 fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
     let mut routes: Vec<(HttpMethod, String, Handler)> = Vec::new();
     let mut add = |method, path: String, handler: Handler| routes.push((method, path, handler));
@@ -245,7 +246,7 @@ fn names_like_words() -> Vec<(HttpMethod, String, Handler)> {
             add(HttpMethod::Post, format!("{named}/{verb}"), post(mutations::pause));
         }
         add(HttpMethod::Post, format!("{named}/slow"), post(mutations::slow));
-        // It is the name of a key as well: of all that a glob matches.
+        // `slow` is the name of a key as well, here of all that a glob matches.
         add(HttpMethod::Patch, format!("{named}/slow"), patch(mutations::set));
         add(HttpMethod::Delete, format!("{named}/slow"), delete(mutations::unset));
         for path in [format!("{named}/{SETTINGS}"), format!("{named}/{SETTINGS}/{{key}}")] {
@@ -271,7 +272,7 @@ mod tests {
     use super::*;
     use crate::http::document::openapi;
 
-    /// Whether a path is one that a documented path, with names in braces, stands for.
+    /// Whether a documented path, with names in braces, stands for this path.
     fn is_one_of(path: &str, documented: &str) -> bool {
         let (parts, of): (Vec<&str>, Vec<&str>) = (path.split('/').collect(), documented.split('/').collect());
         parts.len() == of.len() && parts.iter().zip(of).all(|(part, of)| *part == of || of.starts_with('{'))
@@ -291,7 +292,7 @@ mod tests {
         assert!(push["responses"]["429"]["description"].as_str().is_some_and(|says| says.contains("`late`")));
     }
 
-    /// Every `$ref` in it, and every schema without a word about what it is.
+    /// Collect every `$ref` in a value.
     fn look<'a>(of: &'a Value, refs: &mut BTreeSet<&'a str>) {
         if let Some(to) = of.get("$ref").and_then(Value::as_str) {
             refs.insert(to.strip_prefix("#/components/schemas/").expect("a component"));

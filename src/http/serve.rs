@@ -1,4 +1,4 @@
-//! Taking connections and serving them, until the server stops.
+//! Accepting connections and serving them, until the server stops.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -26,16 +26,17 @@ use super::listen::{Listener, Listeners, bound_buffers};
 use super::routes;
 use super::state::AppState;
 
-/// How long a connection is still heard when the server stops: what a client sent before it knew is served.
+/// How long a connection is still read when the server stops: requests that were sent before the client knew are
+/// served.
 const LAST_CALL: Duration = Duration::from_millis(100);
 
 /// The wait before another try to accept, where the system has no file descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// How much of a connection is read ahead; a head that is much longer is refused.
+/// The bytes of a connection that are read ahead; a head that is much longer is refused.
 const READ_AHEAD: usize = 64 * 1_024;
 
-/// Serve until stopped; what is in flight then may finish until `ends`.
+/// Serve until stopped. Requests that are in flight then may finish until `ends`.
 pub(super) async fn serve(
     listeners: Listeners,
     state: Arc<AppState>,
@@ -77,7 +78,7 @@ pub(super) async fn serve(
     }
     let gone = async {
         stop.cancelled().await;
-        // While it listens still: from here on another daemon may make its own there.
+        // The socket file is removed at once when the server stops: from here on another daemon may make its own there.
         drop(made);
     };
     let serving = async {
@@ -96,7 +97,7 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// Serves the connections of one listener.
+/// A server for the connections of one listener.
 struct Serves {
     listener_info: ListenerInfo,
     router: Router,
@@ -109,7 +110,7 @@ impl Serves {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        // It may stay for long, and is told once.
+        // The error that was logged last: an error may stay for long, and is logged once.
         let mut told = None;
         loop {
             let stream = tokio::select! {
@@ -159,10 +160,11 @@ impl Serves {
         };
         let stream = TokioIo::new(MonitoredStream::new(stream, Arc::clone(&state)));
         let mut connection = http1::Builder::new()
-            .header_read_timeout(None) // `connection` sees to it
+            .header_read_timeout(None) // `connection` limits the head itself
             .max_buf_size(READ_AHEAD)
             .max_header_size(READ_AHEAD)
-            // A client may close its side when it has said all. Without this it would get no answer, and its request would be cut off.
+            // A client may close its sending side after its request. Without this it would get no answer: its request
+            // would be dropped.
             .half_close(true)
             .serve_connection(stream, service);
         tokio::spawn(async move {
@@ -201,12 +203,13 @@ impl Serves {
     }
 }
 
-/// Whether an error concerns one connection that was not taken yet, and not the socket.
+/// Whether an error concerns a single connection that was not accepted yet, and not the socket.
 fn is_of_one_connection(why: &std::io::Error) -> bool {
     matches!(why.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }
 
-/// A service that counts the requests in flight of its connection, until the last part of each answer is handed over to be sent.
+/// A service that counts the requests in flight of its connection, until the last part of each answer is handed over to
+/// be sent.
 struct Counted {
     inner: TowerToHyperService<Router>,
     state: Arc<ConnectionState>,

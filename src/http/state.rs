@@ -1,4 +1,4 @@
-//! The state that the requests share.
+//! The state that all requests share.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -14,7 +14,7 @@ use crate::loops::progress::Progress;
 use crate::store::link::{Link, OfStore};
 use crate::store::{Address, Layout, Partitions, StoreError};
 
-/// The state that the requests share.
+/// The state that all requests share.
 pub(super) struct AppState {
     /// The connection for calls.
     pub(super) link: Link,
@@ -26,7 +26,7 @@ pub(super) struct AppState {
     /// The name of this machine.
     host: String,
     pub(super) feed: Arc<Feed>,
-    /// Cancelled with each reload and at the end; after a reload it is a new one.
+    /// Cancelled at each reload, which makes a new one, and at the end.
     until_reload: RwLock<CancellationToken>,
     pub(super) throughput: Throughput,
 }
@@ -54,7 +54,8 @@ impl AppState {
         }
     }
 
-    /// Take another configuration and other tokens; streams of events end, for their tokens may mean something else.
+    /// Use another configuration and other tokens. Streams of events end, because their tokens may permit something
+    /// else now.
     pub(super) fn reload(&self, config: Config, access: AccessPolicy, stop: &CancellationToken) {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
@@ -67,17 +68,17 @@ impl AppState {
         self.until_reload.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The configuration in force here.
+    /// The configuration of this daemon.
     pub(super) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The tokens and the names of this server.
+    /// The tokens and the host names of this server.
     pub(super) fn access(&self) -> Arc<AccessPolicy> {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Make a call, once.
+    /// Make a call, once: it is never repeated.
     pub(super) async fn call<T, E, F>(&self, call: impl FnOnce(Partitions) -> F) -> Result<T, E>
     where
         E: From<StoreError> + OfStore,
@@ -86,7 +87,7 @@ impl AppState {
         self.link.once(call).await
     }
 
-    /// Make a call that changes nothing: where its answer is lost there is nothing to be unsure of.
+    /// Make a call that changes nothing, so that a lost answer leaves nothing in doubt.
     pub(super) async fn query<T, F>(&self, call: impl FnOnce(Partitions) -> F) -> Result<T, Problem>
     where
         F: Future<Output = Result<T, StoreError>>,
@@ -94,7 +95,7 @@ impl AppState {
         self.call(call).await.map_err(Problem::of_question)
     }
 
-    /// The name under which events show what a caller changes: the token, and this daemon's own machine.
+    /// The name of a caller in events about a change: its token, and this daemon's own machine.
     pub(super) fn by(&self, caller: &Caller) -> String {
         format!("{}@{} over HTTP", caller.name(), self.host)
     }

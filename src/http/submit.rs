@@ -90,7 +90,7 @@ pub(super) fn parameters() -> Vec<Parameter> {
     ]
 }
 
-/// A time in a header: a whole number of milliseconds, or one with a unit.
+/// Read a time in a header: a whole number of milliseconds, or a number with a unit.
 fn time(name: &str, text: &str) -> Result<Duration, Problem> {
     let plain = || text.parse().ok().map(Duration::from_millis);
     let wrong =
@@ -98,7 +98,7 @@ fn time(name: &str, text: &str) -> Result<Duration, Problem> {
     duration::parse(text).or_else(plain).ok_or_else(wrong)
 }
 
-/// The options that the headers of a push ask for.
+/// Read the options of a job from the headers of a push.
 pub(super) fn options(headers: &HeaderMap) -> Result<Options, Problem> {
     let text = |name: &str| {
         let value = headers.get(name).map(|value| value.to_str());
@@ -145,7 +145,7 @@ pub(super) fn answer(submitted: Submitted) -> Response {
         .into_response()
 }
 
-/// A time in milliseconds; -1 for none.
+/// A time in whole milliseconds; -1 for none.
 pub(super) fn ms(time: Option<Duration>) -> i64 {
     time.map_or(-1, |time| i64::try_from(time.as_millis()).unwrap_or(i64::MAX))
 }

@@ -1,16 +1,16 @@
-//! How fast jobs pass through budgets.
+//! The throughput of budgets: how fast jobs pass through them.
 
 use std::sync::{Mutex, PoisonError};
 
 use crate::operate::pace::{A_SECOND, Paces};
 use crate::store::snapshots::{BudgetSnapshot, Now};
 
-/// How fast jobs pass through budgets: from the looks of all who ask, at whatever they ask for.
+/// The paces of all budgets, measured from every answer that any client asks for.
 #[derive(Default)]
 pub(super) struct Throughput(Mutex<Paces>);
 
 impl Throughput {
-    /// How many jobs pass through each of these in a second, as far as that is known by now.
+    /// The jobs that pass through each of these budgets in a second, where that is known by now.
     pub(super) fn per_second(&self, now: &Now<BudgetSnapshot>) -> Vec<Option<f64>> {
         let mut paces = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         paces.forget(now.at_us);

@@ -1,4 +1,4 @@
-//! Bucket names: the one word that a producer chooses.
+//! Bucket names, which producers choose.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub const MAX_BYTES: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BucketName(Box<str>);
 
-/// Why some bytes are no bucket name.
+/// The error for bytes that are not a valid bucket name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{shown:?} is no bucket name: {why}; a name is 1 to 200 bytes of UTF-8 without control characters, {{ or }}")]
 pub struct BadBucketName {
@@ -18,11 +18,11 @@ pub struct BadBucketName {
 }
 
 impl BucketName {
-    /// Take the bytes of a key or an argument as a name.
+    /// Check the bytes of a key or an argument and make a name of them.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with them; of a long one only the beginning is shown.
+    /// The error says what is wrong and shows at most the first 64 bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, BadBucketName> {
         let refuse = |why| {
             let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(64)]).into_owned();

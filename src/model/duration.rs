@@ -1,8 +1,8 @@
-//! Durations and counts a period, as they are written: `20ms`, `5/s`, `30/60s`.
+//! Durations and counts per period, read and printed: `20ms`, `5/s`, `30/60s`.
 
 use std::time::Duration;
 
-/// Read `count/period`: `5/s` and `5/1s` are the same. Bounds are the caller's.
+/// Read `count/period`; `5/s` and `5/1s` mean the same. Other text gives `None`. The caller checks the bounds.
 pub fn count_per_period(text: &str) -> Option<(u32, Duration)> {
     let (count, period) = text.split_once('/')?;
     let count = whole(count).and_then(|n| u32::try_from(n).ok())?;
@@ -16,7 +16,7 @@ fn whole(text: &str) -> Option<u64> {
     digits.then(|| text.parse().ok()).flatten()
 }
 
-/// Read a duration: a whole number and one of `us ms s m h d`.
+/// Read a duration: a whole number of at most 15 digits and one of `us ms s m h d`. Other text gives `None`.
 pub fn parse(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
@@ -42,7 +42,8 @@ pub fn show(duration: Duration) -> String {
     }
 }
 
-/// Write about how long something takes, in whole units of which there are at least two: `59m` for an hour less a second.
+/// Write a duration roughly, rounded down to the largest unit of which there are at least two, or to seconds: `59m` for
+/// an hour less a second.
 pub fn about(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let units = [("d", 86_400), ("h", 3_600), ("m", 60)];
@@ -86,7 +87,7 @@ pub fn show_per_period(count: impl std::fmt::Display, period: Duration) -> Strin
     format!("{count}/{}", unit.unwrap_or(&period))
 }
 
-/// Whole microseconds, as the functions read a duration.
+/// Convert a duration to whole microseconds, the unit in which the functions read it.
 pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).expect("durations are at most 366 days")
 }

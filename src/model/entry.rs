@@ -1,23 +1,24 @@
-//! Ids of entries in streams: `<ms>-<seq>`.
+//! Ids of stream entries: `<ms>-<seq>`.
 
 use std::fmt;
 
-/// The id of an entry: the time at which it came, on the server's clock, and its number among those of that millisecond.
+/// The id of a stream entry: the time at which Redis added it, and a number that orders the entries of that
+/// millisecond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId {
-    /// Milliseconds since the epoch.
+    /// Milliseconds since the epoch, on the server's clock.
     pub ms: u64,
-    /// Among those of the same millisecond.
+    /// The position among the entries of the same millisecond, from 0.
     pub seq: u64,
 }
 
-/// Why a text is no id.
+/// The error for a text that is not an entry id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no entry id: write <ms>-<seq>, as in 1750000000000-0")]
 pub struct BadEntryId(String);
 
 impl EntryId {
-    /// The last id before a time.
+    /// The largest id before `ms`, a time in milliseconds since the epoch; `0-0` for 0.
     pub fn before(ms: u64) -> Self {
         ms.checked_sub(1).map_or(Self { ms: 0, seq: 0 }, |ms| Self { ms, seq: u64::MAX })
     }

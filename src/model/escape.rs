@@ -1,30 +1,32 @@
-//! Any bytes as a text that is safe on a terminal: one line, no control characters, nothing that turns the reading direction or hides.
+//! Bytes as text that is safe on a terminal: one line, no control characters, no marks that turn the reading direction,
+//! nothing invisible.
 //!
-//! Values of strangers are [`escaped`] where a sentence is made of them. What goes out, at whichever door, is a [`line()`], [`lines`] or
-//! [`escaped_json`]: so what somebody forgot commands no terminal either.
+//! Values from outside are [`escaped`] where a sentence is built from them. All output also passes [`line()`],
+//! [`lines`] or [`escaped_json`], so that a value which somebody forgot to escape cannot control a terminal either.
 
 use std::borrow::Cow;
 
-/// Whether a character may be shown as it is: it is seen, does not command the terminal, and changes nothing about how others read.
+/// Whether a character may be shown unchanged: it is visible, does not control the terminal, and does not change how
+/// its neighbours read.
 pub fn is_visible(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // These have a category of what can be seen, and yet nobody sees them: fillers, and what selects how the character before is drawn.
+    // These characters belong to visible categories of Unicode, yet nobody sees them: fillers and variation selectors.
     let is_blank = matches!(
         c,
         '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}' | '\u{3164}'
             | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}'
     );
-    // The standard library knows the rest: control, format and unassigned characters, and blanks that are no space. Behind another
-    // character, for at the beginning of a text it escapes marks too.
+    // The standard library knows the rest: control, format and unassigned characters, and blanks other than the space.
+    // `c` is tested after a letter, because at the beginning of a text `escape_debug` escapes combining marks too.
     let mut behind = [b'a'; 5];
     let length = 1 + c.encode_utf8(&mut behind[1..]).len();
     let is_printed = std::str::from_utf8(&behind[..length]).is_ok_and(|two| two.escape_debug().count() == 2);
     is_printed && !is_blank
 }
 
-/// A mark that stands on the character before it.
+/// Whether a character is a combining mark, drawn on the character before it. Invisible non-ASCII characters count too.
 fn is_mark(c: char) -> bool {
     !c.is_ascii() && c.escape_debug().len() > 1
 }
@@ -34,13 +36,14 @@ fn escaped_char(c: char) -> String {
     if usual.len() > 1 { usual.to_string() } else { c.escape_unicode().to_string() }
 }
 
-/// A character that must keep to its own place: what is not seen is escaped, and marks too.
+/// One character that must not merge with its neighbours: an invisible character or a combining mark is escaped.
 pub fn alone(c: char) -> String {
     if is_visible(c) && !is_mark(c) { c.to_string() } else { escaped_char(c) }
 }
 
-/// All of some bytes. What is no UTF-8 is shown as `\xff`; control characters, marks that turn the reading direction and others
-/// that cannot be seen as `\n` or `\u{202e}`; and a backslash as two, so that nothing else looks the same.
+/// All bytes as text. Bytes that are not UTF-8 become `\xff`. Control characters, marks that turn the reading direction
+/// and other invisible characters become `\n` or `\u{202e}`; so does a combining mark with nothing to stand on. A
+/// backslash is doubled, so that no two values look the same.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -58,12 +61,12 @@ pub fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// A line as it goes out, whatever it was put together of: what is not seen is escaped, the end of a line too.
+/// A line for output: every invisible character is escaped, line feeds included. Backslashes stay as they are.
 pub fn line(text: &str) -> Cow<'_, str> {
     going_out(text, is_visible)
 }
 
-/// The same of several lines.
+/// Several lines for output: every invisible character but the line feed is escaped.
 pub fn lines(text: &str) -> Cow<'_, str> {
     going_out(text, |c| c == '\n' || is_visible(c))
 }
@@ -76,7 +79,8 @@ fn going_out(text: &str, is_kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(piece).collect())
 }
 
-/// A name or glob as it is written on a command line; one with characters that nobody sees as bash and zsh read it.
+/// A name or glob as it is typed in a shell, quoted where it must be. One with invisible characters becomes `$'…'`,
+/// which bash and zsh read.
 pub fn shell(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '/' | '@' | '+' | ',');
     let piece = |c: char| match c {
@@ -90,7 +94,7 @@ pub fn shell(text: &str) -> String {
     if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// The beginning of some bytes, about `most` of them, and how many they are where that is not all.
+/// The beginning of some bytes, escaped: at most `most` bytes, followed by the total size if there are more.
 pub fn excerpt(bytes: &[u8], most: usize) -> String {
     if bytes.is_empty() {
         return "(0 bytes)".to_owned();
@@ -98,14 +102,14 @@ pub fn excerpt(bytes: &[u8], most: usize) -> String {
     if bytes.len() <= most {
         return escaped(bytes);
     }
-    // Not in the middle of a character: its other bytes begin with the bits 10, and there are three at most.
+    // The cut must not fall inside a character: its further bytes begin with the bits 10, and there are at most three.
     let is_middle = |at: usize| bytes[at] & 0b1100_0000 == 0b1000_0000;
     let end = (most.saturating_sub(3)..=most).rev().find(|at| !is_middle(*at)).unwrap_or(most);
     format!("{}… ({} bytes)", escaped(&bytes[..end]), bytes.len())
 }
 
-/// A text of JSON in which everything that is not seen stands as an escape of JSON. It says the same. Ends of lines stay: within a text of
-/// JSON there is none.
+/// JSON text in which every invisible character is written as an escape of JSON, which does not change its meaning.
+/// Line feeds stay: they occur only between the values of JSON text, never within a string.
 pub fn escaped_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::model::route::Route;
 use crate::model::words;
 
-/// What stands for a partition's tag in a key.
+/// The placeholder for a partition's tag in a configured key.
 pub const TAG: &str = "{p}";
 
 words! {
@@ -21,34 +21,34 @@ words! {
     }
 }
 
-/// How another system knows that a list is there: a set that names it.
+/// The set by which another system knows that a list exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Register {
     /// The key of the set.
     pub set: String,
-    /// What is added to it.
+    /// The member that is added to the set.
     pub member: String,
 }
 
-/// A route that forwards.
+/// A route that forwards, and where its jobs go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Forward {
-    /// As policies name it.
+    /// The name of the route, as policies write it.
     pub name: Route,
-    /// The key of the list.
+    /// The key of the list that gets the jobs.
     pub to: String,
-    /// Where jobs are added: the end from which its workers do not take.
+    /// The end at which jobs are added; the workers take from the other end.
     pub end: End,
-    /// Where the list is registered whenever a push found it empty.
+    /// The set in which the list is registered whenever a push found the list empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub register: Option<Register>,
-    /// A list that gets a `1` for each job.
+    /// The key of a list that gets a `1` for each job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notify: Option<String>,
 }
 
 impl Forward {
-    /// The keys that it writes: the list, the list that is told, the set.
+    /// The keys that the route writes: the list of jobs, the `notify` list, the set.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let set = self.register.as_ref().map(|register| register.set.as_str());
         [Some(self.to.as_str()), self.notify.as_deref(), set].into_iter().flatten()

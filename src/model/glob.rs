@@ -1,24 +1,25 @@
-//! Globs: which names of buckets an entry means. Read as Redis reads a pattern of `KEYS`, on bytes: `*` any bytes, `?` any
-//! one, `[a-z]` one of a class, `[^a]` one that is not, and `\` takes the next byte as it is.
+//! Globs: which bucket names an entry applies to. They are read as Redis reads a pattern of `KEYS`, on bytes: `*` any
+//! bytes, `?` any one byte, `[a-z]` one of a class, `[^a]` one that is not in it, and `\` takes the next byte
+//! literally.
 //!
-//! Names and plain prefixes are told apart from other globs here and nowhere else: they are found by a look into a table,
-//! whatever their number, while each other glob is tried in turn.
+//! Only this module tells names and plain prefixes from other globs. Names and prefixes are looked up in a table,
+//! however many there are; other globs are tried one after the other.
 //!
-//! One difference from Redis: a class such as `[a-\xff]` compares unsigned bytes here, as in the functions. Redis 7.0.15
-//! compares C's `char`, which is signed on x86-64, so a range from an ASCII byte to a higher one means something else on each
-//! machine.
+//! One difference from Redis: a class such as `[a-\xff]` compares unsigned bytes here, as in the functions. Redis
+//! 7.0.15 compares C's `char`, which is signed on x86-64, so a range from an ASCII byte to a higher one has another
+//! meaning on each machine.
 
 use std::collections::HashMap;
 use std::fmt;
 
-/// What kind of a glob it is: what it costs to find the entry of a name among many.
+/// The kind of a glob, which decides how the entry of a name is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// One name: found by it.
+    /// An exact name: looked up in a map.
     Name(&'a str),
-    /// Every name that begins so, `sms:*`: found by its beginning. `*` alone is the empty beginning.
+    /// Every name with this beginning, as in `sms:*`: looked up by prefix. `*` alone has the empty beginning.
     Prefix(&'a str),
-    /// Anything else: tried in turn.
+    /// Any other glob: tried one after the other.
     Pattern,
 }
 
@@ -34,19 +35,21 @@ impl<'a> Kind<'a> {
     }
 }
 
-/// Whether a text is read as a glob where a name may stand as well.
+/// Whether a text is a glob, where a plain name is allowed as well: it has a special character.
 pub fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '\\'])
 }
 
-/// Whether a glob asks for any byte by itself: one that does not means every bucket, or every one of some length.
+/// Whether a glob contains a literal byte. A glob without one, such as `*`, `??` or `[a-z]*`, may match every bucket,
+/// or a large part of them.
 pub fn has_plain_byte(glob: &str) -> bool {
     Glob::parse(glob).0.iter().any(|token| matches!(token, Token::Byte(_)))
 }
 
-/// Of globs of which the first that matches counts: those that are never used, each with the first one that hides it. A glob
-/// is hidden when an earlier one surely means every name that it means: the same text, a plain prefix of it, or, for a name,
-/// a glob that matches it. That two other globs mean the same is not found out.
+/// The entries of a list that are never used, because the first match wins: each as its index and the index of the
+/// first entry that hides it. An entry is hidden if an earlier one certainly matches every name that it matches: the
+/// same text, a plain prefix of it, or, for an exact name, a glob that matches it. Two globs that mean the same in
+/// different words are not detected.
 pub fn hidden(globs: &[&str]) -> Vec<(usize, usize)> {
     let mut earlier = Table::default();
     let mut hidden = Vec::new();
@@ -57,7 +60,7 @@ pub fn hidden(globs: &[&str]) -> Vec<(usize, usize)> {
     hidden
 }
 
-/// Globs, by how they are found, each with its place. So ten thousand entries are compared in no time.
+/// Globs with their positions, indexed so that comparing ten thousand entries stays fast.
 #[derive(Default)]
 pub struct Table<'a> {
     texts: HashMap<&'a str, usize>,
@@ -66,7 +69,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Put a glob at a place.
+    /// Add a glob with its position. Of equal globs the first position stays.
     pub fn add(&mut self, glob: &'a str, at: usize) {
         self.texts.entry(glob).or_insert(at);
         match Kind::of(glob) {
@@ -76,8 +79,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The first place whose glob surely means every name that this one means. For a glob that means one name it is the first
-    /// place that matches it; that two other globs mean the same is not found out.
+    /// The lowest position whose glob certainly matches every name that `glob` matches. For an exact name it is the
+    /// first position that matches the name; two globs that mean the same in different words are not detected.
     pub fn covering(&self, glob: &str) -> Option<usize> {
         let parsed = Glob::parse(glob);
         let beginning = parsed.plain_beginning();
@@ -89,7 +92,7 @@ impl<'a> Table<'a> {
         [same, name, prefix, pattern.map(|(_, at)| *at)].into_iter().flatten().min()
     }
 
-    /// The place of a name that stands there as itself.
+    /// The position of an exact name that was added as itself.
     fn name(&self, name: &str) -> Option<usize> {
         let is_itself = Kind::of(name) == Kind::Name(name);
         if is_itself { self.texts.get(name).copied() } else { None }
@@ -98,11 +101,11 @@ impl<'a> Table<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    /// This byte.
+    /// Exactly this byte.
     Byte(u8),
     /// Any one byte.
     Any,
-    /// Any bytes, also none.
+    /// Any number of bytes, also none.
     Many,
     /// One byte in one of the ranges, or, negated, in none of them.
     Class { negated: bool, ranges: Vec<(u8, u8)> },
@@ -120,12 +123,12 @@ impl Token {
         }
     }
 
-    /// Whether it takes any byte at all, as one byte: an empty class does not.
+    /// Whether the token matches any byte as one byte: `*` and an empty class do not.
     fn takes_some(&self) -> bool {
         matches!(self, Self::Byte(_) | Self::Any) || (0..=u8::MAX).any(|byte| self.takes(byte))
     }
 
-    /// Whether there is a byte that both take.
+    /// Whether some byte matches both tokens.
     fn shares_a_byte(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Byte(byte), other) | (other, Self::Byte(byte)) => other.takes(*byte),
@@ -134,12 +137,13 @@ impl Token {
     }
 }
 
-/// A glob that is ready to be compared with names.
+/// A parsed glob, ready to be compared with names.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Glob(Vec<Token>);
 
 impl Glob {
-    /// Read a glob. Every text is one: a class that is not closed ends with the glob, and a `\` at the very end is itself.
+    /// Parse a glob. Every text is valid: a class that is not closed ends with the glob, and a `\` at the very end
+    /// means itself.
     pub fn parse(glob: &str) -> Self {
         let mut rest = glob.as_bytes();
         let mut tokens = Vec::new();
@@ -158,14 +162,14 @@ impl Glob {
         Self(tokens)
     }
 
-    /// The bytes that every match begins with.
+    /// The literal bytes with which every match begins.
     fn plain_beginning(&self) -> Vec<u8> {
         let byte = |token: &Token| if let Token::Byte(byte) = token { Some(*byte) } else { None };
         self.0.iter().map_while(byte).collect()
     }
 
-    /// Whether a name is meant. One finger on each side and one way back, to the last `*`: at most the product of both
-    /// lengths, never more.
+    /// Whether `name` matches. The search goes back only to the last `*`, so that it takes at most as many steps as the
+    /// product of both lengths.
     pub fn matches(&self, name: &[u8]) -> bool {
         let tokens = &self.0;
         let (mut token, mut at, mut back) = (0, 0, None);
@@ -187,11 +191,11 @@ impl Glob {
     }
 }
 
-/// What is asked of two globs at once: how much of each is matched already.
+/// A state of the search in `meets`: how many tokens of each glob are matched already.
 type Step = (usize, usize);
 
 impl Glob {
-    /// How many `*` it has: each of two that stand side by side counts.
+    /// The number of `*` that are wildcards. Both of `**` count.
     pub fn stars(glob: &str) -> usize {
         let (mut rest, mut stars) = (glob.as_bytes(), 0);
         while let Some((&byte, behind)) = rest.split_first() {
@@ -206,7 +210,8 @@ impl Glob {
         stars
     }
 
-    /// Whether some name is meant by both. Exact: both are walked at once, over each pair of places at most once.
+    /// Whether some name matches both globs. The answer is exact: both are walked at once, and each pair of positions
+    /// is visited at most once.
     pub fn meets(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
         let width = b.len() + 1;
@@ -222,13 +227,13 @@ impl Glob {
             };
             let (one, two) = (a.get(i), b.get(j));
             if one == Some(&Token::Many) {
-                go((i + 1, j)); // it has matched enough
+                go((i + 1, j)); // the `*` matches no further byte
             }
             if two == Some(&Token::Many) {
                 go((i, j + 1));
             }
             match (one, two) {
-                (Some(Token::Many), Some(two)) if two.takes_some() => go((i, j + 1)), // it takes the byte of the other one
+                (Some(Token::Many), Some(two)) if two.takes_some() => go((i, j + 1)), // the `*` takes this byte
                 (Some(one), Some(Token::Many)) if one.takes_some() => go((i + 1, j)),
                 (Some(one), Some(two)) if one.shares_a_byte(two) => go((i + 1, j + 1)),
                 _ => {}
@@ -244,7 +249,7 @@ impl fmt::Debug for Glob {
     }
 }
 
-/// Read a class behind its `[`, up to its `]` or the end of the glob.
+/// Parse a class after its `[`, up to its `]` or the end of the glob. `rest` then begins behind it.
 fn class(rest: &mut &[u8]) -> Token {
     let negated = rest.first() == Some(&b'^');
     if negated {
@@ -305,7 +310,7 @@ mod tests {
         assert_eq!(of_name(r"a*[\"), r"a\*\[\\");
     }
 
-    /// All texts of at most so many of some pieces.
+    /// All texts made of at most `most` of the pieces.
     fn texts(pieces: &[&str], most: usize) -> Vec<String> {
         let mut all = vec![String::new()];
         let mut from = 0;
@@ -320,7 +325,8 @@ mod tests {
 
     #[test]
     fn two_globs_meet_where_there_is_a_name_that_both_mean() {
-        // With three pieces each, a name that both mean has six bytes at most; c stands for all bytes that none names.
+        // With three pieces each, the shortest name that both match has at most six bytes; `c` stands for every byte
+        // that no glob names.
         let (globs, names) = (texts(&["a", "b", "?", "*", "[ab]", "[^a]", "[]"], 3), texts(&["a", "b", "c"], 6));
         let read: Vec<_> = globs.iter().map(|glob| Glob::parse(glob)).collect();
         let meant = |glob: &Glob| -> Vec<u64> {
@@ -379,7 +385,7 @@ mod tests {
             ("*:urgent", "mail:*"),
             ("a", "a?"),
             ("s\\*", "s*"),
-            ("[ab]*", "a*"), // it is, but that is not reckoned
+            ("[ab]*", "a*"), // `a*` is hidden, but that is not detected
         ] {
             assert_eq!(hidden(&[earlier, later]), [], "{earlier} {later}");
         }

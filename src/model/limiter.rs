@@ -1,5 +1,6 @@
-//! Limiters: the classic recipes of "at most N times in T", as words that cannot be wrong. What they do is decided by the
-//! functions in Redis alone; here they are only named, bounded and written as the functions take them.
+//! Limiters: the usual recipes for "at most N times in T", as types that hold only valid numbers. The functions in
+//! Redis alone decide what a limiter does; this module names limiters, checks their bounds and writes them as arguments
+//! of the functions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +17,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// The largest limit, capacity or count.
 pub(crate) const MAX_COUNT: u32 = 1_000_000;
 
-/// The longest time for which a throttle's burst may stand: redis-cell's 64 bits of nanoseconds do not reach much further.
+/// The longest time in which a throttle's full burst may refill: redis-cell's 64 bits of nanoseconds reach 292 years.
 const LONGEST_BURST: Duration = Duration::from_secs(200 * 366 * 86_400);
 
 words! {
@@ -38,7 +39,7 @@ words! {
 }
 
 impl Kind {
-    /// What its size beside the count is called: how many may pass at once. `None`: the count is the limit.
+    /// The name of the number that says how many may pass at once. `None`: the recipe has only its limit.
     pub fn size_name(self) -> Option<&'static str> {
         match self {
             Self::FixedWindow | Self::SlidingWindow | Self::SlidingCounter => None,
@@ -47,34 +48,34 @@ impl Kind {
         }
     }
 
-    /// The bounds of that size.
+    /// The bounds of the number that [`Self::size_name`] names.
     pub fn sizes(self) -> std::ops::RangeInclusive<u32> {
         // With a burst of n, redis-cell lets n + 1 pass at once.
         if self == Self::Throttle { 0..=MAX_COUNT - 1 } else { 1..=MAX_COUNT }
     }
 
-    /// The bounds of the limit, or of the count where there is a size.
+    /// The bounds of the limit, or of the count in recipes that have a size too.
     pub fn counts(self) -> std::ops::RangeInclusive<u32> {
         1..=if self == Self::SlidingWindow { 10_000 } else { MAX_COUNT }
     }
 
-    /// The largest quantity of one call.
+    /// The largest quantity that one call may ask for.
     pub fn most_at_once(self) -> u32 {
         *self.counts().end()
     }
 
-    /// The unit that a period is whole in.
+    /// The unit of the period, which is a whole number of it.
     pub(crate) fn unit(self) -> Duration {
         if self == Self::Throttle { Duration::from_secs(1) } else { Duration::from_millis(1) }
     }
 
-    /// Whether a period is within bounds.
+    /// Whether a period is a whole number of units, from one unit to 366 days.
     pub fn takes(self, period: Duration) -> bool {
         let whole = period.as_nanos().is_multiple_of(self.unit().as_nanos());
         whole && (self.unit()..=366 * DAY).contains(&period)
     }
 
-    /// What a period looks like, for error messages.
+    /// The valid periods in words, for error messages.
     pub fn period_hint(self) -> &'static str {
         if self == Self::Throttle { "whole seconds, 1s to 366d" } else { "whole milliseconds, 1ms to 366d" }
     }
@@ -89,7 +90,7 @@ impl FromStr for Kind {
     }
 }
 
-/// A recipe with its numbers, within bounds.
+/// A recipe with its numbers, all within bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limiter {
     kind: Kind,
@@ -100,12 +101,12 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// `count` a period. `size` is how many may pass at once where the recipe has such a number ([`Kind::size_name`]); without
-    /// it, as many as `count`.
+    /// A limiter that allows `count` a period. `size` is how many may pass at once, in recipes that have such a number
+    /// ([`Kind::size_name`]); without it, as many as `count`.
     ///
     /// # Errors
     ///
-    /// What is out of bounds, and what would be right.
+    /// The error says what is out of bounds and what is allowed.
     pub fn new(kind: Kind, count: u32, period: Duration, size: Option<u32>) -> Result<Self, String> {
         let what = if kind.size_name().is_some() { "count" } else { "limit" };
         if !kind.counts().contains(&count) {
@@ -133,11 +134,11 @@ impl Limiter {
         Ok(Self { kind, count, period, size, aligned: false })
     }
 
-    /// The same with its windows at multiples of the period since the epoch.
+    /// This limiter with windows that begin at multiples of the period since the epoch.
     ///
     /// # Errors
     ///
-    /// For all but the fixed window, which alone has such windows.
+    /// Only a fixed window can be aligned; every other recipe is refused.
     pub fn aligned(self) -> Result<Self, String> {
         if self.kind == Kind::FixedWindow {
             Ok(Self { aligned: true, ..self })
@@ -146,11 +147,11 @@ impl Limiter {
         }
     }
 
-    /// The limiter that a record names, with what its function takes after the key.
+    /// Read a limiter from a record: the name of its recipe, and the arguments that its function takes after the key.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The error says what is wrong with the record.
     pub fn stored(kind: &str, args: &[String]) -> Result<Self, String> {
         let kind: Kind = kind.parse()?;
         let number = |text: &String| text.parse::<u32>().map_err(|why| format!("{text:?}: {why}"));
@@ -169,25 +170,25 @@ impl Limiter {
         if is_aligned { limiter.aligned() } else { Ok(limiter) }
     }
 
-    /// Which recipe.
+    /// The recipe.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What its function takes after the key and before a quantity.
+    /// The arguments that its function takes after the key and before a quantity.
     pub fn parameters(&self) -> Vec<String> {
         let period = (self.period.as_nanos() / self.kind.unit().as_nanos()).to_string();
         let (count, size) = (self.count.to_string(), self.size.to_string());
         if self.kind.size_name().is_some() { vec![size, count, period] } else { vec![count, period] }
     }
 
-    /// What its function takes after a quantity.
+    /// The argument that its function takes after a quantity, if there is one.
     pub fn option(&self) -> Option<&'static str> {
         self.aligned.then_some("ALIGNED")
     }
 }
 
-/// As `dripd check` shows it.
+/// Display as `dripd check` shows it.
 impl fmt::Display for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind, show_per_period(self.count, self.period))?;
@@ -198,7 +199,7 @@ impl fmt::Display for Limiter {
     }
 }
 
-/// As the functions read it in a record: its name, and what its function takes after the key.
+/// Serialized as the functions read it in a record: the name of the recipe, and the arguments after the key.
 impl Serialize for Limiter {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut args = self.parameters();

@@ -1,4 +1,5 @@
-//! The words of dripd, as types that cannot be wrong: parsed, printed and bounded here. No I/O, no clock.
+//! The basic values of dripd: names, rates, durations, policies, limiters. They are parsed, printed and checked here.
+//! No I/O, no clock.
 
 pub mod bucket;
 pub mod counted;

@@ -1,5 +1,5 @@
-//! Nodes: what buckets and budgets have in common as parts of a tree, and budgets, which are nothing else.
-//! What they mean is decided by the functions in Redis alone.
+//! Nodes: the settings that buckets and budgets share as parts of a tree; and budgets, which are nodes without a queue.
+//! The functions in Redis alone decide what the settings mean.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::model::parent::Parent;
 use crate::model::quota::Quota;
 use crate::model::rate::Rate;
 
-/// What a bucket or a budget is in a tree.
+/// The settings that a bucket and a budget have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// The budget above it.
+    /// The budget above this node; none: the node is a root.
     pub within: Option<Parent>,
-    /// Its share of that, next to the others, 1 to 1,000.
+    /// The weight of its share in that budget, relative to its siblings, 1 to 1,000.
     pub weight: u32,
-    /// The most jobs in flight, 1 to 100,000; none: any number.
+    /// The most jobs in flight, 1 to 100,000; none: no limit.
     pub concurrency: Option<u32>,
-    /// At most so many in a window of the calendar.
+    /// Limits for each window of the calendar; all of them apply.
     pub quotas: Vec<Quota>,
-    /// How it slows down.
+    /// The settings of slow-downs.
     pub slow: Slow,
-    /// How fast jobs leave whatever they cost, beside the rate.
+    /// A second rate that counts jobs, whatever they cost; none: only the rate applies.
     pub job_rate: Option<Rate>,
 }
 
@@ -33,16 +33,16 @@ impl Default for Node {
     }
 }
 
-/// What happens when the other side says that it is too fast.
+/// The settings of slow-downs: what happens when the other side says that jobs come too fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slow {
     /// The first pause where the other side names no time; it doubles with each further one.
     pub initial: Duration,
-    /// The longest such pause.
+    /// The longest pause where the other side names no time.
     pub max: Duration,
-    /// The longest pause where it names one.
+    /// The longest pause where the other side names a time.
     pub cap: Duration,
-    /// Whether the rate is lowered too.
+    /// Whether the rate is lowered as well.
     pub adaptive: bool,
 }
 
@@ -53,7 +53,7 @@ impl Default for Slow {
     }
 }
 
-/// As the functions read it.
+/// Serialized as the functions read it: durations in whole microseconds.
 impl Serialize for Slow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut s = serializer.serialize_struct("Slow", 4)?;
@@ -65,19 +65,19 @@ impl Serialize for Slow {
     }
 }
 
-/// A budget: a node without a queue, that paces and bounds what is below it.
+/// A budget: a node without a queue that paces and bounds the buckets and budgets below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// How fast jobs leave all that is below it; none: at any pace.
+    /// The rate of all jobs below this budget together; none: no rate.
     pub rate: Option<Rate>,
-    /// The most lateness that is made up; none: what suits its place in the tree.
+    /// The most lateness that is made up; none: a default that depends on the place in the tree.
     pub catch_up: Option<Duration>,
-    /// What it has in common with a bucket.
+    /// The settings that a budget has in common with a bucket.
     pub node: Node,
 }
 
 impl Budget {
-    /// Whether it bounds anything.
+    /// Whether the budget bounds anything: it has a rate, a job rate, a quota or a concurrency.
     pub fn limits_something(&self) -> bool {
         self.rate.is_some()
             || self.node.job_rate.is_some()
@@ -86,7 +86,7 @@ impl Budget {
     }
 }
 
-/// As the functions read it: only what it says.
+/// Serialized as the functions read it: only settings that differ from their defaults, durations in microseconds.
 impl Serialize for Budget {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (mut map, node, default) = (serializer.serialize_map(None)?, &self.node, Node::default());

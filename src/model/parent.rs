@@ -1,5 +1,5 @@
-//! Parents: what `within` names, the budget above a bucket or a budget. A name, or a template in which `{1}` stands for what the
-//! first `*` of the entry's own `match` matched.
+//! Parents: the value of `within`, which names the budget above a bucket or a budget. The value is a name, or a
+//! template in which `{1}` stands for the text that the first `*` of the entry's own `match` matched.
 
 use std::fmt;
 
@@ -17,14 +17,14 @@ pub struct Parent {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Part {
-    /// This text.
+    /// Literal text.
     Plain(Box<str>),
-    /// What the n-th `*` matched, from 1 on.
+    /// The text that the n-th `*` matched, from 1 on.
     Star(usize),
 }
 
 impl Parent {
-    /// What a parent looks like, for error messages.
+    /// The valid forms in words, for error messages.
     pub const HINT: &'static str = "write the name of a budget, in which {1} stands for what the first * of match matched, as in \"twilio:{1}\": 1 to \
          200 bytes without control characters or other braces; \"\" is none";
 
@@ -32,7 +32,7 @@ impl Parent {
     ///
     /// # Errors
     ///
-    /// [`Self::HINT`], for a text that is none.
+    /// [`Self::HINT`] for a text that is neither.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (mut parts, mut rest, mut plain_bytes) = (Vec::new(), text, 0);
         while let Some(at) = rest.find(['{', '}']) {
@@ -51,18 +51,18 @@ impl Parent {
         if fits { Ok(Self { text: text.into(), parts }) } else { Err(Self::HINT) }
     }
 
-    /// As it is written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The largest n of its `{n}`; 0: it is a name.
+    /// The largest n among its `{n}`; 0 for a plain name.
     pub fn highest(&self) -> usize {
         let star = |part: &Part| if let Part::Star(n) = part { *n } else { 0 };
         self.parts.iter().map(star).max().unwrap_or(0)
     }
 
-    /// The glob of all names that it may come to, when each `{n}` may be anything.
+    /// The glob that matches every name which the template can produce, where each `{n}` may be any text.
     pub fn glob(&self) -> String {
         let part = |part: &Part| match part {
             Part::Plain(plain) => of_name(plain),

@@ -1,22 +1,22 @@
-//! How a system is partitioned, and in which of them a name lives.
+//! Partitioning: how many partitions a system has, and in which of them a name lives.
 //!
-//! The partition of a name is the key slot of its tag, as Redis Cluster reckons it, modulo the number of partitions: `CLUSTER KEYSLOT`
-//! of any server tells it. The tag is the whole name, or its first parts.
+//! The partition of a name is the key slot of its tag, as Redis Cluster computes it, modulo the number of partitions.
+//! `CLUSTER KEYSLOT` of any server shows the slot. The tag is the whole name, or its first parts.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How many partitions a system has at most.
+/// The largest number of partitions of a system.
 pub const MAX_PARTITIONS: u8 = 64;
 
-/// How many key slots a cluster has.
+/// The number of key slots of a cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// How a system is partitioned: into how many, and by what.
+/// The number of partitions, and which part of a name chooses one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Partitioning {
-    /// How many: a power of two. With one no key carries a tag.
+    /// The number of partitions, a power of two. Where it is 1, no key carries a tag.
     pub partitions: u8,
     /// How many of the first parts of a name, split at `:`, are its tag; 0: the whole name is.
     #[serde(rename = "partition_by")]
@@ -30,12 +30,12 @@ impl Default for Partitioning {
 }
 
 impl Partitioning {
-    /// Whether it is one partition, whose keys carry no tag.
+    /// Whether there is a single partition, whose keys carry no tag.
     pub fn is_single(&self) -> bool {
         self.partitions == 1
     }
 
-    /// What of a name decides where it lives.
+    /// The tag of a name, which decides where the name lives. A name with too few parts is its own tag.
     pub fn tag<'a>(&self, name: &'a str) -> &'a str {
         let end = match self.by {
             0 => None,
@@ -60,19 +60,19 @@ impl fmt::Display for Partitioning {
     }
 }
 
-/// The key slot of a tag.
+/// The key slot of a tag: its CRC16 (XMODEM) modulo 16,384.
 pub fn slot(tag: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag) % SLOTS
 }
 
-/// The key slot of a key: of what stands in its first braces, or, where nothing does, of all of it.
+/// The key slot of a key: that of the text in its first braces, or of the whole key where they are missing or empty.
 pub fn key_slot(key: &[u8]) -> u16 {
     let open = key.iter().position(|byte| *byte == b'{').map(|at| &key[at + 1..]);
     let tag = open.and_then(|rest| Some(&rest[..rest.iter().position(|byte| *byte == b'}')?]));
     slot(tag.filter(|tag| !tag.is_empty()).unwrap_or(key))
 }
 
-/// Numbers of partitions as people write them: `0-3, 7`.
+/// Partition numbers, in ascending order, as people write them: `0-3, 7`; `none` where there are none.
 pub fn ranges(numbers: &[u8]) -> String {
     let mut ranges: Vec<(u8, u8)> = Vec::new();
     for number in numbers {

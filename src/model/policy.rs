@@ -1,6 +1,6 @@
-//! Policies: rate, capacity, lease, attempts, back-off, overflow, route, catch-up, gates and the place in a tree, as words that
-//! cannot be wrong.
-//! Nothing is computed here: what they mean for a bucket is decided by the functions in Redis alone.
+//! Policies: rate, capacity, lease, attempts, back-off, overflow, route, catch-up, gates and the place in a tree; and
+//! the record of all policies.
+//! Nothing is computed here: the functions in Redis alone decide what a policy means for a bucket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,38 +31,39 @@ words! {
     }
 }
 
-/// What applies to a bucket.
+/// Everything that applies to a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// How fast jobs leave.
+    /// The rate at which jobs leave.
     pub rate: Rate,
     /// How many jobs may wait, 1 to 10,000,000.
     pub capacity: u32,
     /// How long a worker may hold a job, 1 s to 7 d.
     pub lease: Duration,
-    /// How often a job is tried, 1 to 1,000.
+    /// How often a job is tried before it is dead, 1 to 1,000.
     pub attempts: u32,
     /// The wait before the second try; it doubles before each further one.
     pub backoff_initial: Duration,
-    /// The longest such wait.
+    /// The longest wait before a try.
     pub backoff_max: Duration,
-    /// What happens when the bucket is full.
+    /// The treatment of a job that comes to a full bucket.
     pub overflow: Overflow,
-    /// Where its jobs go.
+    /// The route that its jobs take.
     pub route: Route,
-    /// The most lateness that is made up, at most 1 s or, where that is longer, one interval of the rate.
+    /// The most lateness that is made up: at most 1 s or one interval of the rate, whichever is longer.
     pub catch_up: Duration,
-    /// Whether somebody wrote it: inside a budget it is obeyed then, and otherwise what suits the place in the tree holds.
+    /// Whether somebody set `catch_up`. Inside a budget only a value that was set applies; otherwise a default for the
+    /// place in the tree does.
     pub is_catch_up_set: bool,
-    /// The gates before the doors that run code; a plain push passes none.
+    /// The gates: limiters that a job must pass at the doors that run code. A plain push passes none.
     pub admit: Vec<Limiter>,
     /// Whether jobs finish in the order in which they were pushed; needs a concurrency of 1.
     pub ordered: bool,
     /// For how long the id of a submitted job is remembered, 1 s to 7 d.
     pub dedup: Duration,
-    /// How long a submitted job may wait where it does not say so itself; none: for ever.
+    /// How long a submitted job may wait where it does not say so itself; none: no limit.
     pub ttl: Option<Duration>,
-    /// Its place in a tree, and what else it has in common with a budget.
+    /// The settings that a bucket has in common with a budget, its place in a tree among them.
     pub node: Node,
 }
 
@@ -95,7 +96,7 @@ impl Policy {
     }
 }
 
-/// Fields that the record names only where they are used: what they are where they are not is in [`Policy::default`].
+/// Fields of `[defaults]` that the record leaves out while they have the value of [`Policy::default`].
 const IF_USED: [&str; 11] = [
     "catch_up_set",
     "within",
@@ -110,7 +111,8 @@ const IF_USED: [&str; 11] = [
     "job_period_us",
 ];
 
-/// As the functions read it: whole microseconds and milliseconds, and for what is taken away a word of its kind.
+/// Serialized as the functions read it: durations in whole microseconds, the lease in milliseconds. A setting that is
+/// absent is the empty value of its type: `""`, 0 or `[]`.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut s = serializer.serialize_struct("Policy", 22)?;
@@ -140,13 +142,14 @@ impl Serialize for Policy {
     }
 }
 
-/// An entry for what matches a glob: a `[[bucket]]` with its policy, or a `[[budget]]`.
+/// An entry for the names that match a glob: a `[[bucket]]` or a `[[budget]]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Matched<T = Policy> {
     /// A glob as in Redis `KEYS`, on bytes.
     #[serde(rename = "match")]
     pub glob: String,
-    /// Of a bucket `[defaults]`, overridden key by key; of a budget what the entry says.
+    /// The settings of the entry. For a bucket they are `[defaults]`, overridden key by key; for a budget only what the
+    /// entry says.
     pub policy: T,
 }
 
@@ -161,7 +164,8 @@ pub struct Limits {
     pub max_ready: u64,
     /// How many jobs or buckets one call handles, 1 to 1,000.
     pub batch: u64,
-    /// How old undelivered jobs of a route may become before its buckets are held, where the route has none of its own.
+    /// How old undelivered jobs of a route may become before its buckets are held. A route may have a window of its
+    /// own.
     #[serde(rename = "ready_window_us", skip_serializing_if = "ReadyWindow::is_default")]
     pub ready_window: ReadyWindow,
 }
@@ -178,14 +182,14 @@ impl Default for Limits {
     }
 }
 
-/// The record that the functions obey: stored in Redis whole.
+/// The record that the functions obey. Redis stores it as one value, which is always replaced whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Record {
-    /// What applies where no entry matches.
+    /// The policy of buckets that match no entry.
     pub defaults: Policy,
-    /// The entries; the first that matches wins.
+    /// The `[[bucket]]` entries; the first that matches wins.
     pub buckets: Vec<Matched>,
-    /// The entries of budgets, likewise.
+    /// The `[[budget]]` entries; the first that matches wins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Matched<Budget>>,
     /// The routes that forward.
@@ -194,32 +198,34 @@ pub struct Record {
     /// The ready windows of routes that have one of their own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ready_windows: BTreeMap<Route, ReadyWindow>,
-    /// Bounds for all.
+    /// Bounds that hold for all buckets.
     pub limits: Limits,
-    /// Into how many partitions the system is divided, where that is more than one.
+    /// The partitioning; left out where there is a single partition.
     #[serde(skip_serializing_if = "Partitioning::is_single", rename = "cut")]
     pub partitioning: Partitioning,
 }
 
 impl Record {
-    /// The entry of a route that forwards; none where its jobs go to a ready stream.
+    /// The settings of a route that forwards; `None` for a route whose jobs go to a ready stream.
     pub fn forward(&self, route: &Route) -> Option<&Forward> {
         self.routes.iter().find(|forward| forward.name == *route)
     }
 
-    /// The ready window of a route.
+    /// The ready window of a route: its own, or that of `[limits]`.
     pub fn ready_window(&self, route: &Route) -> ReadyWindow {
         self.ready_windows.get(route).copied().unwrap_or(self.limits.ready_window)
     }
 
-    /// Whether any bucket gives up jobs that wait for too long.
+    /// Whether any policy has a `ttl`, after which waiting jobs are given up.
     pub fn has_ttl(&self) -> bool {
         self.defaults.ttl.is_some() || self.buckets.iter().any(|entry| entry.policy.ttl.is_some())
     }
 
-    /// The record as it is stored: the same configuration always gives the same text. An entry names only the keys in which it
-    /// differs from the defaults: there may be ten thousand entries, and each server that meets the record has to read them all.
-    /// What nobody uses stands in neither, so that such a record is the one of earlier versions.
+    /// The record as JSON; the same configuration always gives the same text.
+    ///
+    /// An entry contains only the keys in which it differs from `[defaults]`: there may be ten thousand entries, and
+    /// each server that gets the record has to read them all. Features that are not used are left out, so that such a
+    /// record equals that of earlier versions.
     pub fn to_json(&self) -> String {
         let mut record = serde_json::to_value(self).expect("a record holds only numbers and text");
         let defaults = record["defaults"].clone();

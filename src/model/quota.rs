@@ -1,5 +1,5 @@
-//! Quotas: at most so many in each window of the calendar, as they are written, printed and bounded. What is counted, and when a
-//! window ends, is decided by the functions in Redis alone.
+//! Quotas: at most so many in each window of the calendar; parsed, printed and checked here. The functions in Redis
+//! alone decide what is counted and when a window ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use crate::model::duration::{count_per_period, micros, show_per_period};
 
-/// The largest count.
+/// The largest count of a quota.
 pub(crate) const MAX_COUNT: u32 = 1_000_000_000;
 
-/// The furthest that a time zone is from UTC, in minutes.
+/// The largest distance of a time zone from UTC, in minutes.
 const FURTHEST: i32 = 14 * 60;
 
-/// So many in a window: `count/period`. The windows begin at multiples of the period since 1970, in UTC or in a time zone that is
-/// a fixed offset from it: `1000/d@-08:00`.
+/// A count for each window, written `count/period`. Windows begin at multiples of the period since 1970, in UTC or in a
+/// time zone that is a fixed offset from it: `1000/d@-08:00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     count: u32,
@@ -24,18 +24,18 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// What quotas look like, for error messages.
+    /// The valid forms in words, for error messages.
     pub const HINT: &'static str = "write count/period, as in \"1000/d\" or, in another time zone than UTC, \"1000/d@-08:00\": count 1 to 1000000000, \
          period 1s to 366d; or a list of up to 4; [] is none";
 
-    /// How many a bucket or a budget may have: each is looked at whenever a job is to leave.
+    /// The most quotas of one bucket or budget: each dispatch checks all of them.
     pub const MOST_OF_ONE: usize = 4;
 
     /// Read `count/period` or `count/period@+hh:mm`.
     ///
     /// # Errors
     ///
-    /// [`Self::HINT`], for a text that is none or a quota out of bounds.
+    /// [`Self::HINT`] for another text or a quota out of bounds.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (amount, offset) = text.split_once('@').map_or((text, None), |(amount, offset)| (amount, Some(offset)));
         let offset_minutes = offset.map_or(Some(0), minutes).ok_or(Self::HINT)?;
@@ -45,13 +45,13 @@ impl Quota {
         if fits { Ok(Self { count, period, offset_minutes }) } else { Err(Self::HINT) }
     }
 
-    /// Whether two are counted in the same windows.
+    /// Whether two quotas count in the same windows: their period and offset are equal.
     pub fn has_windows_of(self, other: Self) -> bool {
         (self.period, self.offset_minutes) == (other.period, other.offset_minutes)
     }
 }
 
-/// The minutes of `-08:00`.
+/// The minutes of an offset such as `-08:00`; `None` if it is malformed or more than 14 hours.
 fn minutes(text: &str) -> Option<i32> {
     let (sign, [h1, h2, b':', m1, m2]) = text.as_bytes().split_first()? else { return None };
     let two = |tens: &u8, ones: &u8| {
@@ -78,7 +78,7 @@ impl fmt::Display for Quota {
     }
 }
 
-/// As the functions read it.
+/// Serialized as the functions read it: period and offset in microseconds.
 impl Serialize for Quota {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut s = serializer.serialize_struct("Quota", 3)?;

@@ -1,5 +1,5 @@
-//! Rates: how many jobs leave a bucket in how long, as it is written, printed and bounded.
-//! Nothing is computed here: what a rate means for a due is decided by the functions in Redis alone.
+//! Rates: how many jobs leave a bucket in a period; parsed, printed and checked here.
+//! Nothing is computed here: the functions in Redis alone decide what a rate means for a due.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,24 +19,24 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// What a rate looks like, for error messages.
+    /// The valid forms in words, for error messages.
     pub const HINT: &'static str = "write count/period, as in 5/s, 30/60s, 1/500ms or 50/d: count 1 to 50000000, period 1ms to 366d, \
          at least 1us between two jobs";
 
-    /// What holds unless a policy says otherwise: ten a second.
+    /// The rate of the built-in defaults: ten jobs a second.
     pub const DEFAULT: Self = Self { count: 10, period: Duration::from_secs(1) };
 
-    /// Read `count/period`: `5/s`, `30/60s`, `1/500ms`.
+    /// Read `count/period`: `5/s`, `30/60s`, `1/500ms`. A period in `us` is refused.
     ///
     /// # Errors
     ///
-    /// [`Self::HINT`], for a text that is none or a rate out of bounds.
+    /// [`Self::HINT`] for another text or a rate out of bounds.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (count, period) = count_per_period(text).ok_or(Self::HINT)?;
         Self::new(count, period).filter(|_| !text.ends_with("us")).ok_or(Self::HINT)
     }
 
-    /// The rate of so many jobs in a period; `None` where it is out of bounds.
+    /// The rate of `count` jobs a period; `None` where it is out of bounds.
     pub fn new(count: u32, period: Duration) -> Option<Self> {
         let in_bounds = (1..=MAX_COUNT).contains(&count)
             && (Duration::from_millis(1)..=366 * DAY).contains(&period)
@@ -44,7 +44,7 @@ impl Rate {
         in_bounds.then_some(Self { count, period })
     }
 
-    /// Jobs in a period.
+    /// The number of jobs in a period.
     pub fn count(self) -> u32 {
         self.count
     }

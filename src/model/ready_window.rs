@@ -1,4 +1,4 @@
-//! The ready window: how old undelivered jobs of a route may become before nothing more enters it.
+//! The ready window: how old undelivered jobs of a route may become before its buckets are held.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use serde::{Serialize, Serializer};
 
 use crate::model::duration;
 
-/// How old undelivered jobs may become; [`Self::OFF`]: no limit.
+/// The largest age of undelivered jobs; [`Self::OFF`] is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadyWindow(Option<Duration>);
 
 impl ReadyWindow {
-    /// What it looks like, for error messages.
+    /// The valid forms in words, for error messages.
     pub const HINT: &'static str =
         "write a whole number and a unit (us ms s m h d), as in \"250ms\": 1ms to 1h, or \"off\"";
 
-    /// No bound but `limits.max_ready`.
+    /// No limit of age: only `limits.max_ready` bounds the route.
     pub const OFF: Self = Self(None);
 
-    /// Read one: 1 ms to 1 h, or `off`.
+    /// Read a window of 1 ms to 1 h, or `off`; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "off" {
             return Some(Self::OFF);
@@ -28,12 +28,12 @@ impl ReadyWindow {
         duration::parse(text).filter(|window| bounds.contains(window)).map(|window| Self(Some(window)))
     }
 
-    /// How long it is; none: it is off.
+    /// The length of the window; `None` if it is off.
     pub fn duration(self) -> Option<Duration> {
         self.0
     }
 
-    /// Whether it is the one that holds where none is written.
+    /// Whether this is the built-in default, 250 ms.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -51,7 +51,7 @@ impl fmt::Display for ReadyWindow {
     }
 }
 
-/// As the functions read it: microseconds, 0 where it is off.
+/// Serialized as the functions read it: whole microseconds, 0 where it is off.
 impl Serialize for ReadyWindow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(self.0.map_or(0, duration::micros))

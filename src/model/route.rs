@@ -7,14 +7,14 @@ use serde::Serialize;
 pub struct Route(Box<str>);
 
 impl Route {
-    /// What a route looks like, for error messages.
+    /// The valid form in words, for error messages.
     pub const HINT: &'static str = "a route is 1 to 64 of a-z A-Z 0-9 . _ -";
 
     /// Read the name of a route.
     ///
     /// # Errors
     ///
-    /// [`Self::HINT`], for a text that is none.
+    /// [`Self::HINT`] for a text that is not a route.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let fits = (1..=64).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));

@@ -1,22 +1,23 @@
-//! Where a record comes from: the machine, the file, and the line of each of its parts. It lies beside the record, not in it:
-//! daemons compare records, and the same policies on another machine, or a few lines further down, are the same record.
+//! The source of a record: the machine, the file, and the line of each part. The source is stored beside the record,
+//! not in it: daemons compare records, and the same policies on another machine, or a few lines further down, are the
+//! same record.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a record comes from.
+/// The machine, the file and the lines that a record was read from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// The machine of the daemon that put it into force.
+    /// The host name of the machine whose daemon put the record into force.
     pub host: String,
-    /// The file; none: the built-in defaults.
+    /// The path of the file; none: the built-in defaults.
     pub path: Option<String>,
     /// `[defaults]`
     #[serde(default)]
     pub defaults: Part,
-    /// The entries of `[[bucket]]`, in the order of the record's.
+    /// The `[[bucket]]` entries, in the order of the record.
     #[serde(default)]
     pub buckets: Vec<Part>,
-    /// The entries of `[[budget]]`, likewise.
+    /// The `[[budget]]` entries, in the order of the record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub budgets: Vec<Part>,
     /// `[limits]`
@@ -24,18 +25,18 @@ pub struct Source {
     pub limits: Part,
 }
 
-/// A section of the file.
+/// A section of the file, and the keys that it sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The line on which it begins, the first one is 1; none: it is not in the file.
+    /// The line on which the section begins, from 1; none: the file has no such section.
     pub line: Option<u32>,
-    /// The keys that it names; of what it does not name the next section, or the built-in default, holds.
+    /// The keys that the section sets. For any other key the next section applies, or the built-in default.
     #[serde(default)]
     pub keys: Vec<String>,
 }
 
 impl Part {
-    /// Whether this section says what holds for a key.
+    /// Whether the section sets a key.
     pub fn names(&self, key: &str) -> bool {
         self.keys.iter().any(|named| named == key)
     }

@@ -1,6 +1,6 @@
-//! Enums of which each variant is written as one word.
+//! Enums each of whose variants is written as one word.
 
-/// Define such an enum: the words stand beside its variants, and from them come `ALL`, `as_str`, `parse` and `Display`.
+/// Define an enum with a word beside each variant; the macro adds `ALL`, `as_str`, `parse` and `Display`.
 macro_rules! words {
     ($(#[$attribute:meta])* pub enum $name:ident { $($(#[$about:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$attribute])*
@@ -8,15 +8,15 @@ macro_rules! words {
         pub enum $name { $($(#[$about])* $variant,)+ }
 
         impl $name {
-            /// All of them.
+            /// All variants, in the order of their declaration.
             pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
 
-            /// As it is written.
+            /// The word of this variant.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }
 
-            /// The one that is written so.
+            /// The variant with this word; `None` if there is none.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|one| one.as_str() == text)
             }

@@ -1,4 +1,4 @@
-//! Bounds of what commands take: how long something may be set for, and how long a reason may be.
+//! Bounds of the arguments of commands: how long something may be set for, and how long a reason may be.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ pub const SHORTEST: Duration = Duration::from_millis(1);
 /// The longest reason, in bytes.
 pub const REASON_MOST: usize = 1_000;
 
-/// Read for how long something is set.
+/// Read the time for which something is set.
 ///
 /// # Errors
 ///
-/// The hint what to write instead.
+/// A hint what to write instead.
 pub fn time(text: &str) -> Result<Duration, &'static str> {
     let fits = |time: &Duration| (SHORTEST..=LONGEST).contains(time);
     duration::parse(text).filter(fits).ok_or("write a whole number and a unit (ms s m h d), as in 10m: 1ms to 366d")
 }
 
-/// Read a reason.
+/// Read a reason of at most [`REASON_MOST`] bytes.
 ///
 /// # Errors
 ///
-/// It is too long to be stored.
+/// The reason is too long to be stored.
 pub fn reason(text: &str) -> Result<String, &'static str> {
     if text.len() <= REASON_MOST { Ok(text.to_owned()) } else { Err("at most 1,000 bytes") }
 }

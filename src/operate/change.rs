@@ -1,4 +1,5 @@
-//! Changes of what is set: made at the authority and carried into every partition, one at a time.
+//! Changes of run-time settings: made at the authority, the partition whose settings hold for all, and carried into
+//! every partition, one change at a time.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +11,21 @@ use crate::store::change::Change;
 use crate::store::link::OfStore;
 use crate::store::{Partitions, StoreError};
 
-/// How long a change waits for one that still spreads, and after how long it asks whether anybody spreads it.
+/// How long a change waits for an earlier one that still spreads; and after how long it asks whether any daemon runs to
+/// spread it.
 const WAIT_FOR_SPREAD: Duration = Duration::from_secs(60);
 const WAIT_FOR_DAEMON: Duration = Duration::from_secs(1);
 
-/// How often it is tried again meanwhile.
+/// How often a change is tried again while it waits.
 const POLL_SPREAD: Duration = Duration::from_millis(20);
 
-/// Why a change is not in force everywhere.
+/// The error of a change that is not in force everywhere.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChangeError {
-    /// A call failed.
+    /// A call to Redis failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// It is in force where it was made, and not yet everywhere.
+    /// The change is in force at the authority, and not yet in every partition.
     #[error(
         "{what} {subject}: it is stored, and partition {partitions} cannot take it yet, for an earlier change still spreads there; a daemon brings it"
     )]
@@ -32,10 +34,10 @@ pub enum ChangeError {
         what: &'static str,
         /// The name or glob, in quotes.
         subject: String,
-        /// Where it is not in force yet.
+        /// The numbers of the partitions in which the change is not in force yet.
         partitions: String,
     },
-    /// Another change was on its way for all the time that this one waited.
+    /// Another change still spreads: this one waited for a minute in vain, or no daemon runs to spread that one.
     #[error("{what} {subject}: another change still spreads; nothing was changed; {way_out}")]
     Spreads {
         /// The command.
@@ -56,7 +58,7 @@ impl OfStore for ChangeError {
     }
 }
 
-/// Carry a change into every partition.
+/// Carry a change into every partition. While earlier changes spread there, wait for up to [`WAIT_FOR_SPREAD`].
 async fn carry(store: &mut Partitions, change: &Change) -> Result<(), ChangeError> {
     let busy = store.replicate_within(WAIT_FOR_SPREAD).await?.busy;
     if busy.is_empty() {
@@ -67,7 +69,7 @@ async fn carry(store: &mut Partitions, change: &Change) -> Result<(), ChangeErro
     Err(ChangeError::IsCarried { what, subject, partitions })
 }
 
-/// The parts of a change that every command has: what it is about, who asks for it, and why.
+/// The parts of a change that every command has: its target, its author and its reason.
 pub(super) async fn draft(
     store: &mut Partitions,
     what: &'static str,
@@ -86,11 +88,12 @@ pub(super) async fn draft(
     }
 }
 
-/// Make a change. While another one spreads, wait for it.
+/// Make a change and carry it into every partition. While another one spreads, wait and try again.
 pub(super) async fn apply(store: &mut Partitions, change: &Change) -> Result<Changed, ChangeError> {
     let since = Instant::now();
-    // What was pushed while no daemon ran has been looked at by nobody: it is kept by what held until now. (Who is alive does not tell:
-    // one that was killed counts for a while.)
+    // Jobs that were pushed while no daemon ran have not been compared with a capacity yet. The settings that held
+    // until now must judge them, so every queue that the glob matches is looked at first. (The list of daemons that are
+    // alive does not help: a killed daemon counts as alive for a while.)
     if change.is_glob && change.may_cut() {
         store.look_at_all(&Glob::parse(&change.pattern)).await?;
     }

@@ -1,4 +1,4 @@
-//! The outcome of commands that change what is set.
+//! The outcome of commands that change settings.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub struct InForce {
     pub until: Option<String>,
 }
 
-/// A stored subject is serialised without the braces of budgets: `budget` says what it is.
+/// Serialize a stored subject without the braces of budgets: the field `budget` tells its kind.
 fn pattern_of_stored<S: Serializer>(stored: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(Subject::of_stored(stored).pattern)
 }
@@ -71,7 +71,7 @@ impl InForce {
         Self { value: other.text, pattern: other.pattern, until: other.till.as_deref().map(of_micros) }
     }
 
-    /// ` until …` where it ends by itself.
+    /// ` until …` if it ends by itself, otherwise nothing.
     fn until_in_words(&self) -> String {
         self.until.as_ref().map_or_else(String::new, |until| format!(" until {until}"))
     }
@@ -98,13 +98,13 @@ impl Changed {
         })
     }
 
-    /// The name or the glob, and whether budgets are meant.
+    /// The name or the glob, and whether it is of budgets.
     pub fn subject(&self) -> Subject<'_> {
         Subject { is_budget: self.budget, pattern: &self.pattern }
     }
 
-    /// A line a key for people: what is in force now, and what was before. `given` are the values that were set, by key; those that
-    /// were set for a while are `timed`.
+    /// One line for each key, for people: the value that is in force now, and the value before. `given` holds the
+    /// values that were set, by key; `is_timed` says whether they end by themselves.
     pub(super) fn describe(&self, given: &BTreeMap<&str, &str>, is_timed: bool) -> Vec<String> {
         let subject = self.subject();
         if !self.done {

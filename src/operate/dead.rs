@@ -17,11 +17,11 @@ use crate::store::{Partitions, Store, StoreError};
 /// List dead letters, the oldest first.
 #[derive(Debug, Clone)]
 pub struct DeadListRequest {
-    /// The letters.
+    /// The filter of the letters.
     pub filter: DeadFilter,
-    /// Only those after this entry.
+    /// Only letters after this entry.
     pub after: Option<EntryId>,
-    /// How many at most.
+    /// The most letters to show.
     pub limit: u64,
 }
 
@@ -30,24 +30,24 @@ pub struct DeadListRequest {
 pub struct DeadRequest {
     /// A retry or a drop.
     pub act: Act,
-    /// The letters.
+    /// The filter of the letters.
     pub filter: DeadFilter,
-    /// The oldest so many of them; without it all.
+    /// Only the oldest letters, this many; without it all.
     pub limit: Option<u64>,
-    /// None that is newer than this entry.
+    /// No letter that is newer than this entry.
     pub up_to: Option<EntryId>,
 }
 
-/// The letters that a request finds, before anything is done.
+/// The letters that a request finds, counted before anything is changed.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Letters that hold a job.
+    /// The number of letters that hold a job.
     pub letters: u64,
-    /// Others.
+    /// The number of entries that are no letters of dripd's.
     pub malformed: u64,
-    /// How many of each bucket, and the time in which it lets one out.
+    /// By bucket, the number of letters and the rate at which it lets them out.
     pub buckets: HashMap<String, CountedBucket>,
-    /// The letters by partition.
+    /// The letters that were found, by partition.
     parts: Vec<Part>,
 }
 
@@ -60,7 +60,7 @@ struct Part {
 }
 
 impl Found {
-    /// How many of them would be changed: what is malformed cannot go back.
+    /// The number of letters that the change would affect. Malformed ones can be dropped, but not put back.
     pub fn affected(&self, act: Act) -> u64 {
         match act {
             Act::Retry => self.letters,
@@ -68,7 +68,7 @@ impl Found {
         }
     }
 
-    /// The last entry that was looked at; `None` where nothing was found.
+    /// The newest entry that was looked at; `None` where nothing was found.
     fn up_to(&self) -> Option<EntryId> {
         self.parts.iter().filter_map(|part| part.filter.upto).max()
     }
@@ -123,12 +123,12 @@ pub struct DeadChanged {
     pub why: Option<Obstacle>,
 }
 
-/// A key that letters could not be put back through, and what Redis said of it.
+/// A key through which letters could not be put back, and the error that Redis replied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
     /// The key.
     pub key: String,
-    /// What is wrong with it.
+    /// The error that Redis replied.
     pub why: String,
 }
 
@@ -138,12 +138,12 @@ impl Serialize for Obstacle {
     }
 }
 
-/// A change that ended in the middle.
+/// The error of a change that ended in the middle.
 #[derive(Debug)]
 pub struct Interrupted {
-    /// Why.
+    /// The error of the call that failed.
     pub why: StoreError,
-    /// How many letters were changed by then.
+    /// The number of letters that were changed before.
     pub done: u64,
 }
 
@@ -159,21 +159,21 @@ impl OfStore for Interrupted {
     }
 }
 
-/// Where a list ended.
+/// The end of a page of letters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Listed {
     /// The last entry that was shown.
     pub last: Option<EntryId>,
-    /// Whether there are more.
+    /// Whether more letters follow.
     pub has_more: bool,
 }
 
 impl DeadListRequest {
-    /// Show letters one by one. `show` may end the page early.
+    /// Show letters one by one, the oldest first. `show` may end the page early.
     ///
     /// # Errors
     ///
-    /// As any call, and as `show`.
+    /// A call to Redis fails, or `show` does.
     pub async fn run<E: From<StoreError>>(
         &self,
         store: &mut Partitions,
@@ -183,10 +183,10 @@ impl DeadListRequest {
         let Some(mut filter) = self.filter.resolve(store).await? else { return Ok(Listed::default()) };
         filter.after = self.after;
         loop {
-            // One more than is shown tells whether there is another page.
+            // One letter more than is shown tells whether another page follows.
             let page = store.dead_page(&filter, left.saturating_add(1)).await?;
             for letter in &page.letters {
-                // Letters of several partitions may have one id: they stand on one page.
+                // Letters of several partitions may have the same id; they must be on the same page.
                 if left == 0 && last != Some(letter.entry) {
                     return Ok(Listed { last, has_more: true });
                 }
@@ -200,12 +200,12 @@ impl DeadListRequest {
 }
 
 impl DeadRequest {
-    /// Count what the filter finds, by bucket, partition by partition, and end each part with the last entry that was looked at: what is
-    /// changed afterwards is then no other than what was counted.
+    /// Count the letters that the filter finds, by bucket, one partition after the other. Each part ends at the last
+    /// entry that was looked at, so that a later change affects exactly the letters that were counted.
     ///
     /// # Errors
     ///
-    /// As any call.
+    /// A call to Redis fails.
     pub async fn count(&self, store: &mut Partitions) -> Result<Found, StoreError> {
         let (act, limit, mut found) = (self.act, self.limit, Found::default());
         let Some(mut filter) = self.filter.resolve(store).await? else { return Ok(found) };
@@ -247,11 +247,11 @@ impl DeadRequest {
         }
     }
 
-    /// The report of a count, without a change.
+    /// The report of a count; nothing is changed.
     ///
     /// # Errors
     ///
-    /// As any call.
+    /// A call to Redis fails.
     pub async fn counted(&self, store: &mut Partitions, found: &Found) -> Result<DeadCounted, StoreError> {
         let (matched, left) = (found.affected(self.act), store.dead_length().await?);
         let busy = |(name, backlog): (&String, &CountedBucket)| {
@@ -266,11 +266,11 @@ impl DeadRequest {
         })
     }
 
-    /// Change what was found, in the name of `by`, in as many calls as it takes.
+    /// Change the letters that were found, in the name of `by`, in as many calls as needed.
     ///
     /// # Errors
     ///
-    /// How many were done before a call failed, and why it did.
+    /// The error of the call that failed, and how many letters were changed before it.
     pub async fn run(&self, store: &mut Partitions, found: &Found, by: &str) -> Result<DeadChanged, Interrupted> {
         let matched = found.affected(self.act);
         let mut changed = DeadChanged { matched, ..DeadChanged::default() };
@@ -310,7 +310,7 @@ async fn change_part(store: &mut Store, command: &mut Command, changed: &mut Dea
 }
 
 impl DeadChanged {
-    /// The outcome for people.
+    /// The outcome as a sentence for people.
     pub fn describe(&self) -> String {
         let mut line = match (self.matched, self.put_back, self.dropped) {
             (0, ..) => "nothing to do".to_owned(),

@@ -1,4 +1,4 @@
-//! Filters of dead letters, and the names of the jobs in them.
+//! Filters of dead letters, and the ids by which they name jobs.
 
 use clap::Args;
 
@@ -27,12 +27,13 @@ pub struct DeadFilter {
     pub before: Option<Moment>,
 }
 
-/// How a job is named: by an id in a stream, and for one that is known outside of it the digest of its bucket.
+/// The id of a job as an operator writes it: an id in a stream, or an identity outside of it, which adds the digest of
+/// the bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Id {
-    /// The id in a stream: that of an entry, or one that a producer gave.
+    /// The id in the stream: that of an entry, or one that a producer gave.
     pub entry: String,
-    /// The whole identity.
+    /// The whole identity, if that was given.
     pub known_as: Option<String>,
 }
 
@@ -54,11 +55,11 @@ impl std::str::FromStr for Id {
     }
 }
 
-/// A glob that the functions take. An empty one would match nothing, and is more likely a variable without a value.
+/// Check a glob for the functions. An empty one would match nothing, and is more likely a variable without a value.
 ///
 /// # Errors
 ///
-/// It is empty or too long.
+/// The glob is empty or too long.
 pub fn short_glob(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("it is empty; leave the option out for all".to_owned());
@@ -70,7 +71,7 @@ pub fn short_glob(text: &str) -> Result<String, String> {
 }
 
 impl DeadFilter {
-    /// The filter as the functions take it; `None` where nothing can be found.
+    /// The filter as the functions take it; `None` where nothing can match.
     pub(super) async fn resolve(&self, store: &mut Partitions) -> Result<Option<Filter>, StoreError> {
         let mut filter = Filter {
             bucket: self.bucket.clone(),
@@ -88,7 +89,7 @@ impl DeadFilter {
         Ok(Some(filter))
     }
 
-    /// The filter in words, for the event.
+    /// The filter in words, for the event that records the change.
     pub(super) fn describe(&self) -> String {
         let id = self.id.as_ref().map(|id| id.known_as.clone().unwrap_or_else(|| id.entry.clone()));
         let bucket = self.bucket.as_ref().map(|glob| format!(" of {glob}"));
@@ -97,7 +98,7 @@ impl DeadFilter {
     }
 }
 
-/// The bucket of the job that is known outside of its stream by this identity.
+/// The bucket of the dead letter whose job has this identity; `None` if there is no such letter.
 async fn bucket_of(store: &mut Partitions, filter: &Filter, known_as: &str) -> Result<Option<BucketName>, StoreError> {
     let mut filter = filter.clone();
     loop {
@@ -116,7 +117,7 @@ async fn bucket_of(store: &mut Partitions, filter: &Filter, known_as: &str) -> R
     }
 }
 
-/// The identity of the job of a letter, by which it is known outside of its stream.
+/// The identity of a letter's job, by which it is known outside of its stream; `None` for a malformed letter.
 pub fn known_as(letter: &Letter) -> Option<String> {
     let bucket = BucketName::parse(letter.field("bucket")?).ok()?;
     let id: Id = std::str::from_utf8(letter.field("id")?).ok().filter(|id| !id.is_empty())?.parse().ok()?;
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!("1750000000000-7".parse(), Ok(Id { entry: entry.clone(), known_as: None }));
         let outside = "1750000000000-7-822b33ad87c148a0";
         assert_eq!(outside.parse(), Ok(Id { entry, known_as: Some(outside.to_owned()) }));
-        // 16 digits behind one dash are a number, however much they look like a digest.
+        // 16 digits after a single dash are the second number of an entry id, though they look like a digest.
         let long = "1-1234567890123456".to_owned();
         assert_eq!(long.parse(), Ok(Id { entry: long.clone(), known_as: None }));
         let given = "order-7-822b33ad87c148a0".to_owned();

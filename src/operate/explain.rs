@@ -5,12 +5,12 @@ use crate::explain::{BudgetSaid, Explanation, File, LocalTime};
 use crate::model::bucket::BucketName;
 use crate::store::{Partitions, StoreError};
 
-/// Explain a bucket. With a configuration file it also says whether that file is in force; from any directory one sees the policies of
-/// another, so that without a file there is nothing to compare.
+/// Explain a bucket. With a configuration file the explanation says whether that file is in force. Without one there is
+/// nothing to compare: a daemon may have read its policies elsewhere.
 ///
 /// # Errors
 ///
-/// As any call.
+/// A call to Redis fails.
 pub async fn explain_bucket(
     store: &Partitions,
     bucket: &BucketName,
@@ -26,7 +26,7 @@ pub async fn explain_bucket(
 ///
 /// # Errors
 ///
-/// As any call; [`StoreError::Refused`] with `BADARG` where there is no such budget.
+/// A call to Redis fails; [`StoreError::Refused`] with `BADARG` where there is no such budget.
 pub async fn explain_budget(store: &Partitions, budget: &BucketName) -> Result<BudgetSaid, StoreError> {
     let facts = store.of(budget).explain_budget(budget).await?;
     Ok(BudgetSaid::of(&facts, &LocalTime::here(facts.now_us)))

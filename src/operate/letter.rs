@@ -8,7 +8,7 @@ use super::dead_filter::known_as;
 use super::moment::rfc3339;
 use crate::store::dead::Letter;
 
-/// Bytes in JSON: as text where they are UTF-8, else in base64 in another member.
+/// Bytes in JSON: the first member if they are UTF-8, otherwise the second, in base64.
 struct Text(Option<String>, Option<String>);
 
 impl Text {
@@ -64,7 +64,7 @@ pub struct OtherField {
 }
 
 impl DeadLetter {
-    /// A letter for programs: text where it is UTF-8, else base64.
+    /// A letter for programs: bytes that are UTF-8 become text, others base64.
     pub fn of(letter: &Letter) -> Self {
         let text = |name: &str| letter.field(name).and_then(|bytes| std::str::from_utf8(bytes).ok());
         let Text(bucket, bucket_base64) = Text::of(letter.field("bucket"));
@@ -93,7 +93,7 @@ impl DeadLetter {
     }
 }
 
-/// The fields that no dead letter of dripd's has.
+/// The fields of an entry that dripd's dead letters do not have.
 pub fn others(letter: &Letter) -> impl Iterator<Item = (&[u8], &[u8])> {
     let is_ours = |name: &[u8]| [b"bucket".as_slice(), b"job", b"attempt", b"id", b"reason"].contains(&name);
     let others = letter.fields.iter().filter(move |(name, _)| !is_ours(name));

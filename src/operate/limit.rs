@@ -9,14 +9,14 @@ use crate::model::duration;
 use crate::model::limiter::{Kind, Limiter};
 use crate::store::jobs::limit::Verdict;
 
-/// Ask a limiter.
+/// A question to a limiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitRequest {
     /// The kind of limiter.
     pub kind: Kind,
-    /// How many in how long.
+    /// The count and the period.
     pub rate: (u32, Duration),
-    /// How many this call stands for; 0 only looks.
+    /// The number of calls that this one stands for; 0 only looks.
     pub quantity: u32,
     /// How many may pass at once, for kinds that have a capacity.
     pub capacity: Option<u32>,
@@ -27,11 +27,11 @@ pub struct LimitRequest {
 }
 
 impl LimitRequest {
-    /// The limiter that is described.
+    /// The limiter that the request describes.
     ///
     /// # Errors
     ///
-    /// The options do not belong together.
+    /// An option does not fit the kind, or a number is out of bounds.
     pub fn limiter(&self) -> Result<Limiter, String> {
         let kind = self.kind;
         if self.capacity.is_some() && kind.size_name() != Some("capacity") {
@@ -63,18 +63,18 @@ pub struct LimiterVerdict {
     reset_after_ms: u64,
 }
 
-/// Whether a limiter lets nothing more pass. A quantity of 0 only looks: what it finds closed is no refusal of it.
+/// Whether a limiter lets nothing more pass. A quantity of 0 only looks and is never refused, so `remaining` tells.
 fn is_closed(verdict: &Verdict, quantity: u32) -> bool {
     verdict.limited || (quantity == 0 && verdict.remaining == 0)
 }
 
-/// Why a call that is refused will never pass.
+/// The message for a call that is larger than the limit and can never pass.
 pub fn never_passes(verdict: &Verdict, quantity: u32) -> String {
     format!("{quantity} at once can never pass: the limit is {}; ask for less, or in parts", verdict.limit)
 }
 
 impl LimiterVerdict {
-    /// The verdict on a call of this quantity.
+    /// The verdict on a call of `quantity`.
     pub fn of(verdict: &Verdict, quantity: u32) -> Self {
         let ms = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         Self {
@@ -87,7 +87,7 @@ impl LimiterVerdict {
     }
 }
 
-/// A verdict for people.
+/// The verdict as a line for people.
 pub fn describe(verdict: &Verdict, quantity: u32) -> String {
     let (left, limit) = (verdict.remaining, verdict.limit);
     let again = match (verdict.retry_after, verdict.reset_after) {

@@ -1,6 +1,6 @@
-//! The commands of operators: each has a request, an outcome and one way to run it, for the command line and for HTTP alike.
+//! The operators' commands. Each has a request, an outcome and one way to run it, shared by the command line and HTTP.
 //!
-//! A front end reads a request from its own input, runs it in the name of somebody, and prints or serialises the outcome.
+//! A front end reads a request from its own input, runs it in the name of a user, and prints or serializes the outcome.
 
 pub mod bounds;
 pub mod change;

@@ -1,4 +1,4 @@
-//! Moments as people write and read them.
+//! Points in time, as people write and read them.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use jiff::Timestamp;
 
 use crate::model::duration;
 
-/// A moment in the past, as an argument.
+/// A point in the past, given as an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Milliseconds since the epoch.
+    /// A time, in milliseconds since the epoch.
     At(u64),
-    /// So long ago, on the server's clock.
+    /// A time before now, on the server's clock.
     Ago(Duration),
 }
 
 impl Moment {
-    /// Milliseconds since the epoch, where it is `now_ms` now.
+    /// The moment in milliseconds since the epoch, where `now_ms` is the present.
     pub fn ms(self, now_ms: u64) -> u64 {
         match self {
             Self::At(ms) => ms,
@@ -36,13 +36,13 @@ impl FromStr for Moment {
     }
 }
 
-/// Milliseconds since the epoch as RFC 3339 in UTC; nothing where no calendar reaches.
+/// Milliseconds since the epoch as RFC 3339 in UTC, to the millisecond; `None` outside of the calendar's range.
 pub fn rfc3339(ms: u64) -> Option<String> {
     let time = Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok()?;
     Some(format!("{time:.3}"))
 }
 
-/// Microseconds since the epoch, as text, in RFC 3339 to the second; the text itself where it is none.
+/// Microseconds since the epoch, given as text, as RFC 3339 to the second; any other text is returned unchanged.
 pub fn of_micros(text: &str) -> String {
     let seconds = text.parse::<u64>().ok().and_then(|us| i64::try_from(us / 1_000_000).ok());
     let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());

@@ -1,35 +1,37 @@
-//! How fast jobs leave now: measured from looks at how many have left. Who looks, and how often, makes no difference.
+//! Paces: how fast jobs leave now, measured from samples of how many have left. The result does not depend on who takes
+//! samples or how often.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Over how long it is measured: so long, and so many intervals of a slow bucket.
+/// The time over which a pace is measured: microseconds or intervals of the rate, whichever is longer.
 const WINDOW_US: u64 = 10_000_000;
 const INTERVALS: u64 = 5;
 
-/// For how long it must have been looked at: so long, and so many intervals.
+/// The shortest time between samples that yields a pace: microseconds or intervals of the rate, whichever is longer.
 const LEAST_US: u64 = 2_500_000;
 const LEAST_INTERVALS: u64 = 3;
 
-/// For so long Redis counts what nobody asks for.
+/// How long Redis counts the jobs of a bucket that nobody asks about, in microseconds.
 const KEPT_US: u64 = 150_000_000;
 
-/// A look that is older than the one before by no more came late, past another one; by more, the clock stepped back.
+/// A sample that is older than the last one by less than this, in microseconds, arrived out of order and is ignored; by
+/// more, the clock stepped back.
 const LATE_US: u64 = 5_000_000;
 
-/// The rate by which something is watched that has none: jobs in a period of microseconds.
+/// The rate by which something without a rate is measured: jobs in a period in microseconds.
 pub const A_SECOND: (u64, u64) = (1_000, 1_000_000);
 
-/// A window is kept in so many looks.
+/// The number of samples that a window is kept in.
 const LOOKS: u64 = 20;
 
-/// The looks at one bucket: when, and how many had left.
+/// The samples of one bucket: the time in microseconds, and how many jobs had left.
 #[derive(Debug, Default)]
 struct Looks {
     kept: VecDeque<(u64, u64)>,
     last: (u64, u64),
 }
 
-/// Looks at many.
+/// The samples of many buckets, by name.
 #[derive(Debug, Default)]
 pub struct Paces(HashMap<String, Looks>);
 
@@ -38,13 +40,13 @@ fn interval_us(rate: (u64, u64)) -> u64 {
 }
 
 impl Paces {
-    /// So many jobs of this one had left by then; its rate is jobs in a period of microseconds.
+    /// Add a sample: by `at_us`, `left` jobs of `name` had left. `rate` is jobs in a period in microseconds.
     pub fn note(&mut self, name: &str, at_us: u64, left: u64, rate: (u64, u64)) {
         let looks = self.0.entry(name.to_owned()).or_default();
         if at_us < looks.last.0 && looks.last.0 - at_us < LATE_US {
             return;
         }
-        // Redis began to count anew, or the clock stepped back.
+        // Redis began to count from 0 again, or the clock stepped back.
         if left < looks.last.1 || at_us < looks.last.0 {
             looks.kept.clear();
         }
@@ -58,12 +60,12 @@ impl Paces {
         }
     }
 
-    /// Forget those that nobody has looked at for a while: Redis counts what leaves them no more.
+    /// Forget names that nobody has sampled for a while: Redis no longer counts them.
     pub fn forget(&mut self, now_us: u64) {
         self.0.retain(|_, looks| looks.last.0 + KEPT_US >= now_us);
     }
 
-    /// Jobs in a second; `None`: it is too early to say.
+    /// The pace in jobs a second; `None` while it is too early to say.
     pub fn per_second(&self, name: &str, rate: (u64, u64)) -> Option<f64> {
         let looks = self.0.get(name)?;
         let (from, before) = looks.kept.front()?;
@@ -102,7 +104,7 @@ mod tests {
         for n in 0..=30 {
             for after_us in [0, 1, 400_000] {
                 paces.note("a", n * S + after_us, 10 * n + 10 * after_us / S, rate);
-                // The answer to somebody who asked before is read after it.
+                // The answer to an earlier question arrives after a later one.
                 paces.note("a", (n * S + after_us).saturating_sub(300), 10 * n, rate);
                 let known = paces.per_second("a", rate);
                 assert_eq!(known.is_some(), n * S + after_us >= LEAST_US, "second {n}");

@@ -15,7 +15,7 @@ use crate::store::acl::Role;
 use crate::store::change::{Change, Out, SetTo};
 use crate::store::{Partitions, StoreError};
 
-/// The jobs that are stopped: those that leave, or those that come.
+/// The side of a bucket that is stopped: jobs that leave, or jobs that come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Nothing leaves: a pause.
@@ -31,9 +31,9 @@ pub struct PauseRequest {
     pub direction: Direction,
     /// The buckets or budgets.
     pub target: Target,
-    /// For how long; without it until somebody ends it.
+    /// How long it lasts; without it until somebody ends it.
     pub lasts: Option<Duration>,
-    /// Why.
+    /// The reason that the operator gave, if any.
     pub reason: Option<String>,
 }
 
@@ -44,7 +44,7 @@ pub struct ResumeRequest {
     pub direction: Direction,
     /// The buckets or budgets.
     pub target: Target,
-    /// Why.
+    /// The reason that the operator gave, if any.
     pub reason: Option<String>,
 }
 
@@ -65,23 +65,23 @@ impl Direction {
     }
 }
 
-/// A pause with the figures that people are shown.
+/// A pause or a closure, with the figures that people are shown.
 #[derive(Debug)]
 pub struct PauseReport {
     direction: Direction,
     changed: Changed,
-    /// Of a glob or a budget: how many buckets with work it meets.
+    /// For a glob or a budget: the number of buckets with work that it applies to.
     buckets_met: Option<u64>,
-    /// Of a pause: the jobs that it cannot call back.
+    /// For a pause: the jobs that have left already and are not called back.
     jobs_out: Option<Result<Out, StoreError>>,
 }
 
 impl PauseRequest {
-    /// Stop it, in the name of `by`.
+    /// Stop the jobs, in the name of `by`.
     ///
     /// # Errors
     ///
-    /// Nothing was changed, or not everywhere.
+    /// [`ChangeError`]: nothing was changed, or not everywhere.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Changed, ChangeError> {
         let what = self.direction.stop_command();
         let yes = SetTo { text: "yes".to_owned(), policy: json!({}) };
@@ -93,14 +93,14 @@ impl PauseRequest {
         apply(store, &change).await
     }
 
-    /// Stop it, and count the buckets and jobs that it is about.
+    /// Stop the jobs, and count the buckets and jobs that this concerns.
     ///
     /// # Errors
     ///
-    /// Nothing was changed, or not everywhere.
+    /// [`ChangeError`]: nothing was changed, or not everywhere.
     pub async fn run_counted(&self, store: &mut Partitions, by: &str) -> Result<PauseReport, ChangeError> {
         let (direction, subject) = (self.direction, self.target.subject());
-        // Counted first: while a change spreads, buckets move from place to place.
+        // Buckets are counted first: while a change spreads, they change their states.
         let buckets_met = if self.target.is_glob() || subject.is_budget {
             Some(store.buckets_met(&subject.stored(), self.target.is_glob()).await?)
         } else {
@@ -111,11 +111,11 @@ impl PauseRequest {
         Ok(PauseReport { direction, changed, buckets_met, jobs_out })
     }
 
-    /// The jobs that have left already: a pause does not call them back.
+    /// The jobs that have left already, which a pause does not call back.
     ///
     /// # Errors
     ///
-    /// As any call.
+    /// A call to Redis fails.
     pub async fn jobs_out(&self, store: &mut Partitions) -> Result<Out, StoreError> {
         store.jobs_out(&self.target.subject().stored(), self.target.is_glob()).await
     }
@@ -145,11 +145,11 @@ impl fmt::Display for PauseReport {
 }
 
 impl ResumeRequest {
-    /// End it, in the name of `by`.
+    /// End the pause or the closure, in the name of `by`.
     ///
     /// # Errors
     ///
-    /// Nothing was changed, or not everywhere.
+    /// [`ChangeError`]: nothing was changed, or not everywhere.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Changed, ChangeError> {
         let direction = self.direction;
         let change = Change {
@@ -164,7 +164,8 @@ impl ResumeRequest {
     ///
     /// # Errors
     ///
-    /// It is stopped all the same, or was not stopped under this name or glob; with the way out.
+    /// The target is stopped by another name or glob all the same, or was not stopped under this one. The error says
+    /// the way out.
     pub fn describe(&self, changed: &Changed) -> Result<String, String> {
         let (subject, state) = (self.target.subject(), self.direction.state());
         let nothing = format!("nothing is {state} under {}", subject.quoted());
@@ -179,7 +180,7 @@ impl ResumeRequest {
         })
     }
 
-    /// The command that ends what another name or glob stops.
+    /// The command that ends the stop of another name or glob.
     fn command(&self, by: &Subject) -> String {
         let flag = if by.is_budget { " --budget" } else { "" };
         format!("`dripd {}{flag} {}`", self.direction.resume_command(), shell(by.pattern))

@@ -1,4 +1,4 @@
-//! `purge`: throw away what waits in a bucket.
+//! `purge`: throw away the jobs that wait in a bucket.
 
 use clap::Args;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use crate::store::change::Author;
 use crate::store::purge::{Purged, What};
 use crate::store::{Partitions, StoreError};
 
-/// Throw away what waits in a bucket.
+/// Throw away the jobs that wait in a bucket.
 #[derive(Debug, Clone)]
 pub struct PurgeRequest {
     /// The bucket.
@@ -42,11 +42,11 @@ impl From<PurgeOptions> for What {
 }
 
 impl PurgeRequest {
-    /// Throw it away in one step, in the name of `by`.
+    /// Throw the jobs away in one step, in the name of `by`.
     ///
     /// # Errors
     ///
-    /// As any call.
+    /// A call to Redis fails.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Purged, StoreError> {
         let author = Author { by: by.to_owned(), user: store.whoami().await };
         store.of(&self.bucket).purge(&self.bucket, self.what, &author).await

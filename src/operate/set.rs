@@ -1,4 +1,4 @@
-//! `set` and `unset`: keys of a policy at run time, over what the file says.
+//! `set` and `unset`: override keys of a policy at run time, and return to the file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,20 +20,20 @@ pub struct SetRequest {
     pub target: Target,
     /// The keys and their values.
     pub values: Vec<Setting>,
-    /// For how long; without it until somebody takes it back.
+    /// How long they apply; without it until somebody unsets them.
     pub lasts: Option<Duration>,
-    /// Why.
+    /// The reason that the operator gave, if any.
     pub reason: Option<String>,
 }
 
-/// Take keys back to what the file says.
+/// Return keys to the values of the file.
 #[derive(Debug, Clone)]
 pub struct UnsetRequest {
     /// The buckets or budgets.
     pub target: Target,
-    /// The keys; none stands for all but a pause and a closure.
+    /// The keys; an empty list stands for all but a pause and a closure.
     pub keys: Vec<String>,
-    /// Why.
+    /// The reason that the operator gave, if any.
     pub reason: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl SetRequest {
     ///
     /// # Errors
     ///
-    /// Nothing was changed, or not everywhere.
+    /// [`ChangeError`]: nothing was changed, or not everywhere.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Changed, ChangeError> {
         let change = Change {
             set: stored(&self.values),
@@ -61,11 +61,11 @@ impl SetRequest {
 }
 
 impl UnsetRequest {
-    /// Take the keys back, in the name of `by`.
+    /// Unset the keys, in the name of `by`.
     ///
     /// # Errors
     ///
-    /// Nothing was changed, or not everywhere.
+    /// [`ChangeError`]: nothing was changed, or not everywhere.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Changed, ChangeError> {
         let change = Change {
             unset: self.keys.clone(),
@@ -82,7 +82,7 @@ impl UnsetRequest {
     }
 }
 
-/// Values as the functions take them.
+/// Settings in the form that the functions take.
 pub(super) fn stored(values: &[Setting]) -> BTreeMap<String, SetTo> {
     let value = |one: &Setting| (one.key.clone(), SetTo { text: one.text.clone(), policy: one.policy.clone() });
     values.iter().map(value).collect()
@@ -92,7 +92,7 @@ pub(super) fn stored(values: &[Setting]) -> BTreeMap<String, SetTo> {
 ///
 /// # Errors
 ///
-/// A key that cannot be one or a null; otherwise everything that is wrong at once.
+/// The first key that cannot be a key or whose value holds a null; otherwise all problems at once.
 pub fn values_of_json(given: &Map<String, Json>, subject: &Subject) -> Result<Vec<Setting>, String> {
     let is_key = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let entry = |(key, value): (&String, &Json)| match as_toml(value) {
@@ -104,7 +104,8 @@ pub fn values_of_json(given: &Map<String, Json>, subject: &Subject) -> Result<Ve
     settings::of_table(table, subject).map_err(|why| why.to_string())
 }
 
-/// A JSON value as a TOML value; `None` where there is a null in it. A number that TOML cannot hold stays a text, which no key takes.
+/// A JSON value as a TOML value; `None` if it holds a null. An integer that TOML cannot hold becomes a text, which keys
+/// of numbers refuse.
 fn as_toml(value: &Json) -> Option<toml::Value> {
     Some(match value {
         Json::Null => return None,

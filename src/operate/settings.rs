@@ -1,4 +1,4 @@
-//! `settings`: what is set at run time, a row a value.
+//! `settings`: the values that are set at run time, one row each.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -8,19 +8,19 @@ use crate::model::glob::Glob;
 use crate::model::subject::Subject;
 use crate::store::settings::{Settings, Stands};
 
-/// A value that is set, with all that is known of it.
+/// A value that is set, with everything that is known of it.
 pub struct Row<'a> {
-    /// For what.
+    /// The buckets or budgets to which it applies.
     pub subject: Subject<'a>,
     /// Whether it is a glob.
     pub is_glob: bool,
-    /// Which key.
+    /// The key.
     pub key: &'a str,
     /// The value, since when, by whom and why.
     pub stands: &'a Stands,
 }
 
-/// The rows of one name or glob: of each key what ends by itself first, for it lies over the other.
+/// The rows of one name or glob. Of each key the value that ends by itself comes first: it overrides the other.
 pub fn rows(one: &Settings) -> impl Iterator<Item = Row<'_>> {
     one.keys.iter().flat_map(move |(key, lies)| {
         let stands = lies.timed.iter().chain(&lies.lasting);
@@ -71,7 +71,7 @@ impl From<Row<'_>> for SetValue {
     }
 }
 
-/// Whether a stored name or glob, of buckets or of budgets, is one that `only` matches.
+/// Whether `only` matches the pattern of a stored name or glob, of buckets or of budgets; without `only` all match.
 pub fn is_matched(only: Option<&Glob>, stored: &str) -> bool {
     only.is_none_or(|only| only.matches(Subject::of_stored(stored).pattern.as_bytes()))
 }

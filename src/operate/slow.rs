@@ -1,4 +1,4 @@
-//! `slow`: slow a bucket or a budget down before a worker is told to wait, or end that.
+//! `slow`: slow a bucket or a budget down by hand, before the other side tells a worker to wait; or end a slow-down.
 
 use std::time::Duration;
 
@@ -17,11 +17,11 @@ use crate::store::{Partitions, StoreError};
 pub struct SlowRequest {
     /// The bucket or the budget.
     pub target: Target,
-    /// For how long; `None`: it goes on now.
+    /// How long it lasts; `None` ends the slow-down.
     pub lasts: Option<Duration>,
-    /// A budget above the bucket that is slowed down in its place.
+    /// A budget above the bucket, which is slowed down in its place.
     pub within: Option<BucketName>,
-    /// Why.
+    /// The reason that the operator gave, if any.
     pub reason: Option<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct Slowed {
 }
 
 impl SlowRequest {
-    /// The bucket or budget that is slowed down in the end.
+    /// The bucket or budget that is slowed down: `within` where it is given, otherwise the target.
     pub fn slowed(&self) -> Subject<'_> {
         match &self.within {
             Some(budget) => Subject { is_budget: true, pattern: budget.as_str() },
@@ -48,11 +48,11 @@ impl SlowRequest {
         }
     }
 
-    /// Slow it down, in the name of `by`.
+    /// Slow the bucket or budget down, in the name of `by`.
     ///
     /// # Errors
     ///
-    /// Redis or the functions refuse it: there is no such budget, or it is not above the bucket.
+    /// A call to Redis fails, or the functions refuse it: there is no such budget, or it is not above the bucket.
     pub async fn run(&self, store: &mut Partitions, by: &str) -> Result<Slowed, StoreError> {
         let subject = self.target.subject();
         let slow_down = SlowDown {
@@ -72,7 +72,7 @@ impl SlowRequest {
         })
     }
 
-    /// The outcome for people: a slow-down is only ever extended, and lasts no longer than its policy allows.
+    /// The outcome for people. A slow-down is only ever extended, and lasts no longer than its policy allows.
     pub fn describe(&self, slowed: &Slowed) -> String {
         let subject = self.slowed();
         let Some(lasts) = self.lasts else { return format!("{subject}: slowed down no more") };

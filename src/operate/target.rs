@@ -1,4 +1,4 @@
-//! What a command acts on: one bucket or budget by its name, or all that a glob matches.
+//! Targets of commands: one bucket or budget by its name, or all that a glob matches.
 
 use crate::model::bucket::{BadBucketName, BucketName};
 use crate::model::glob::{has_plain_byte, is_glob};
@@ -22,7 +22,7 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// The text is no glob, and no name that a bucket or a budget can have.
+    /// The text is neither a glob nor a valid name.
     pub fn parse(is_budget: bool, pattern: &str) -> Result<Self, BadBucketName> {
         if is_glob(pattern) {
             return Ok(Self { is_budget, pattern: pattern.to_owned(), is_glob: true });
@@ -35,12 +35,12 @@ impl Target {
         self.is_glob
     }
 
-    /// Whether it is a glob without a plain byte, which means every bucket or every budget.
+    /// Whether the target is a glob without a literal byte, such as `*`, which may match every bucket or every budget.
     pub fn is_everything(&self) -> bool {
         !has_plain_byte(&self.pattern)
     }
 
-    /// The name or the glob, and whether budgets are meant.
+    /// The name or the glob, and whether it is of budgets.
     pub fn subject(&self) -> Subject<'_> {
         Subject { is_budget: self.is_budget, pattern: &self.pattern }
     }

@@ -6,7 +6,7 @@ use crate::model::bucket::BucketName;
 use crate::store::change::Change;
 use crate::store::{Partitions, StoreError};
 
-/// How many jobs a forecast may be about.
+/// The most jobs of a push that can be forecast.
 pub const PUSH_MOST: u64 = 10_000_000;
 
 /// Forecast a change or a push. Nothing is changed.
@@ -21,11 +21,11 @@ pub struct WhatIfRequest {
 }
 
 impl WhatIfRequest {
-    /// Ask for the forecast.
+    /// Compute the forecast.
     ///
     /// # Errors
     ///
-    /// As any call.
+    /// A call to Redis fails.
     pub async fn run(&self, store: &Partitions) -> Result<WhatIfSaid, StoreError> {
         let set = super::set::stored(&self.values);
         let change = Change { what: "set", pattern: self.bucket.to_string(), set, ..Change::default() };

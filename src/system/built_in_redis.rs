@@ -1,9 +1,9 @@
 //! The built-in Redis: with no `redis.url`, dripd runs a server itself, with its data in a directory.
 //!
-//! A lock in the directory decides which daemon supervises it. The supervisor starts the server in a process group of its own,
-//! starts it again when it died, and stops it last. A server that a crash left behind is adopted: it answers on the
-//! socket in the directory and was started from the `redis.conf` there. A daemon that does not get the lock is a guest: it uses
-//! the server and never stops it, and becomes the supervisor when the lock is free.
+//! A lock in the directory decides which daemon supervises it. The supervisor starts the server in a process group of
+//! its own, starts it again when it died, and stops it last. A server that a crash left behind is adopted: it answers
+//! on the socket in the directory and was started from the `redis.conf` there. A daemon that does not get the lock is a
+//! guest: it uses the server and never stops it, and becomes the supervisor when the lock is free.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
@@ -34,15 +34,15 @@ const LONGEST_SOCKET: usize = 100;
 /// Why there is no built-in Redis. Each error says the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum BuiltInRedisError {
-    /// The directory is of no use.
+    /// The data directory cannot be used.
     #[error("cannot use the data directory {path}: {why}; set redis.data_dir to a directory that dripd may write to")]
     Directory {
-        /// Which one.
+        /// The directory, or the lock file in it.
         path: PathBuf,
         /// The error of the system.
         why: std::io::Error,
     },
-    /// No program to run.
+    /// No suitable server program was found.
     #[error(
         "no redis to run: {found}; install one (apt install redis-server, dnf install valkey, apk add redis, \
          brew install redis) or set redis.url"
@@ -54,9 +54,9 @@ pub enum BuiltInRedisError {
     /// The port is not free.
     #[error("cannot start redis: 127.0.0.1:{port} is taken by {by}; stop it, set redis.port, or use it with redis.url")]
     PortTaken {
-        /// Which one.
+        /// The port.
         port: u16,
-        /// By whom, as far as it says.
+        /// The program that holds the port, as far as it can be told.
         by: String,
     },
     /// The server ended before it answered.
@@ -79,7 +79,7 @@ pub enum BuiltInRedisError {
         /// The error of a connection.
         why: StoreError,
     },
-    /// The address is of no use.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] BadConfig),
 }
@@ -122,7 +122,7 @@ impl BuiltInRedis {
     ///
     /// # Errors
     ///
-    /// When the directory is of no use.
+    /// When the directory cannot be created or locked, or the address is invalid.
     pub fn open(settings: &RedisSettings) -> Result<Self, BuiltInRedisError> {
         let dir = &settings.data_dir;
         let unusable = |why| BuiltInRedisError::Directory { path: dir.clone(), why };
@@ -157,8 +157,8 @@ impl BuiltInRedis {
         Ok(matches!(self.role, Role::Supervisor { .. }))
     }
 
-    /// See that the server runs: become the supervisor if there is none, adopt a server that was left behind, start one if there is
-    /// none. This may take long, and the caller may give up at any moment.
+    /// See that the server runs: become the supervisor if there is none, adopt a server that was left behind, start one
+    /// if there is none. This may take long, and the caller may give up at any moment.
     ///
     /// # Errors
     ///
@@ -199,8 +199,8 @@ impl BuiltInRedis {
         }
     }
 
-    /// Find a server that a crash left behind: it was started from the `redis.conf` of this directory. If a server listens on the socket
-    /// here and does not answer, this call waits for it: it may hang, or load its data.
+    /// Find a server that a crash left behind: it was started from the `redis.conf` of this directory. If a server
+    /// listens on the socket here and does not answer, this call waits for it: it may hang, or load its data.
     async fn find_left_behind(&self) -> Result<Option<Pid>, BuiltInRedisError> {
         let (conf, since) = (self.settings.data_dir.join("redis.conf"), Instant::now());
         let adopt = async |mut store: Store| -> Result<Option<Pid>, StoreError> {
@@ -238,7 +238,7 @@ impl BuiltInRedis {
         fits_socket(&socket) && std::os::unix::net::UnixStream::connect(socket).is_ok()
     }
 
-    /// Start the server and wait until it answers, even if only that it loads its data.
+    /// Start the server and wait until it answers; the answer that it is loading its data is enough.
     async fn spawn(&mut self) -> Result<(), BuiltInRedisError> {
         let program = find_program().await?;
         self.check_port().await?;
@@ -250,12 +250,12 @@ impl BuiltInRedis {
         let mut command = Command::new(&program);
         command.arg(conf).stdin(Stdio::null());
         command.stdout(log().map_err(unusable)?).stderr(log().map_err(unusable)?);
-        std::os::unix::process::CommandExt::process_group(&mut command, 0); // Ctrl-C is for dripd: it stops redis last
+        std::os::unix::process::CommandExt::process_group(&mut command, 0); // keeps Ctrl-C from redis; dripd stops it
         let child = command.spawn().map_err(|why| BuiltInRedisError::NoServer {
             found: format!("{} does not run: {why}", program.display()),
         })?;
         let pid = Pid::from_child(&child);
-        // Kept before the server answers: a daemon that gives up waiting stops it.
+        // The process is recorded before it answers, so that a daemon which gives up waiting can still stop it.
         self.set_running(Running { pid, child: Some(child) });
         let since = Instant::now();
         loop {
@@ -278,7 +278,7 @@ impl BuiltInRedis {
         Ok(())
     }
 
-    /// How the server that this process started ended, if it did.
+    /// The exit status of the server that this process started, if it has ended. The server is then forgotten.
     fn ended(&mut self) -> Option<ExitStatus> {
         let Role::Supervisor { server, .. } = &mut self.role else { return None };
         let status = server.as_mut()?.child.as_mut()?.try_wait().ok().flatten()?;
@@ -301,14 +301,14 @@ impl BuiltInRedis {
         Err(BuiltInRedisError::PortTaken { port, by })
     }
 
-    /// Stop the server if this process supervises it: flush, fsync, exit. A server that hangs is told to stop and not waited for: it
-    /// stops when it can, or the next start adopts it. Returns by `until`.
+    /// Stop the server if this process supervises it: the server flushes, fsyncs and exits. A server that hangs is told
+    /// to stop and not waited for: it stops when it can, or the next start adopts it. Returns by `until`.
     pub async fn stop(self, until: Instant) {
         let (mut running, _held) = match self.role {
             Role::Supervisor { server: Some(running), lock } => (running, lock),
             Role::Supervisor { server: None, .. } => return,
             Role::Guest => {
-                // A guest whose supervisor is gone is the last one here.
+                // A guest that gets the lock has lost its supervisor, and stops the server in its place.
                 let Ok(Some(lock)) = self.lock() else { return };
                 let asked = async { self.connect().await?.process_id().await };
                 let asked_until = until.min(Instant::now() + ASKED_WITHIN);
@@ -317,7 +317,7 @@ impl BuiltInRedis {
                 (Running { pid, child: None }, lock)
             }
         };
-        let _ = kill_process(running.pid, Signal::TERM); // as SHUTDOWN
+        let _ = kill_process(running.pid, Signal::TERM); // acts as SHUTDOWN
         let until = until.min(Instant::now() + STOPS_WITHIN);
         while Instant::now() < until {
             if running.is_gone() {
@@ -331,7 +331,7 @@ impl BuiltInRedis {
     }
 }
 
-/// Write the `redis.conf` of a server with these settings into its data directory. Replies where it is.
+/// Write the `redis.conf` of a server with these settings into its data directory and return its path.
 ///
 /// # Errors
 ///
@@ -370,11 +370,11 @@ fn same_file(a: &Path, b: &Path) -> bool {
     matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// The first program on the PATH that is 7.0 or newer.
+/// The first server program on the PATH whose version is 7.0 or newer.
 ///
 /// # Errors
 ///
-/// [`BuiltInRedisError::NoServer`] with what was found instead.
+/// [`BuiltInRedisError::NoServer`] with the programs that were found instead.
 pub async fn find_program() -> Result<PathBuf, BuiltInRedisError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found = Vec::new();
@@ -395,7 +395,7 @@ pub async fn find_program() -> Result<PathBuf, BuiltInRedisError> {
     Err(BuiltInRedisError::NoServer { found: found.join("; ") })
 }
 
-/// The end of a log, on one line.
+/// The last three lines of a log that are not blank, joined into one.
 fn tail(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::config::variable;
 
-/// How long a daemon may take to answer: a change spreads over many buckets.
+/// How long a daemon may take to answer: a change may have to reach many buckets.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A request to reload.
@@ -36,12 +36,12 @@ pub enum Answer {
     Live,
     /// The new configuration is refused, and the old one stays.
     Refused {
-        /// Every problem.
+        /// All problems of the new configuration.
         why: String,
     },
     /// The new configuration is good but not live.
     Failed {
-        /// The reason.
+        /// The reason, in words.
         why: String,
     },
     /// The new configuration is good, and will be live when Redis can be used.
@@ -51,7 +51,7 @@ pub enum Answer {
     },
     /// This daemon reads another configuration.
     NotMine {
-        /// The process of the daemon.
+        /// The process id of the daemon.
         pid: u32,
         /// The name of its configuration.
         source: String,
@@ -76,7 +76,7 @@ pub struct Control {
     _listening: JoinSet<()>,
 }
 
-/// A request, to be answered once.
+/// A request, which is answered once.
 #[derive(Debug)]
 pub struct Request {
     /// The request that was read.
@@ -116,7 +116,7 @@ impl Control {
         Ok(Self { requests, path, _listening: listening })
     }
 
-    /// The next request that makes sense.
+    /// The next valid request.
     pub async fn next(&mut self) -> Request {
         match self.requests.recv().await {
             Some(request) => request,
@@ -154,7 +154,7 @@ async fn listen(listener: UnixListener, requests: mpsc::Sender<Request>) {
 
 async fn pass_on(stream: UnixStream, requests: mpsc::Sender<Request>) {
     match timeout(COMES_WITHIN, read_request(stream)).await {
-        Ok(Ok(request)) => drop(requests.send(request).await), // it fails only when the daemon ends
+        Ok(Ok(request)) => drop(requests.send(request).await), // sending fails only when the daemon ends
         Ok(Err(why)) => tracing::warn!(%why, "a request on the control socket makes no sense"),
         Err(_) => tracing::warn!("a request on the control socket does not come"),
     }
@@ -171,8 +171,8 @@ async fn read_request(stream: UnixStream) -> io::Result<Request> {
     Ok(Request { reload: serde_json::from_str(&line)?, stream: reader.into_inner().into_inner() })
 }
 
-/// Ask every daemon on this machine. Replies an answer each, without daemons that are gone, and why a directory of sockets was not
-/// looked into.
+/// Ask every daemon on this machine. Returns an answer of each daemon that still runs, and the reason for each
+/// directory of sockets that was skipped.
 pub async fn ask_all(reload: &Reload) -> (Vec<Answer>, Vec<String>) {
     let (mut answers, mut passed_over) = (Vec::new(), Vec::new());
     for Place { path: dir, is_own } in candidate_directories() {
@@ -214,11 +214,12 @@ async fn ask(path: &Path, reload: &Reload) -> io::Result<Answer> {
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// A directory in which sockets may be.
+/// A directory that may contain control sockets.
 #[derive(Debug, PartialEq, Eq)]
 struct Place {
     path: PathBuf,
-    /// This user makes the directory, inside one that others may write to. Otherwise systemd or root made it.
+    /// Whether this user creates the directory, inside one that others may be able to write to. Otherwise systemd or
+    /// root created it.
     is_own: bool,
 }
 
@@ -244,7 +245,7 @@ fn check(dir: &Path, is_own: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The directories in which sockets may be, the most particular first.
+/// The directories that may contain control sockets, the most specific first.
 fn candidate_directories() -> Vec<Place> {
     let uid = rustix::process::getuid();
     let given = |path| Place { path, is_own: false };
@@ -298,7 +299,7 @@ mod tests {
         let why = check(&link, true).expect_err("whoever made the link could lead it elsewhere");
         assert!(why.contains("is no directory") && why.contains("$RUNTIME_DIRECTORY"), "{why}");
         assert_eq!(check(&link, false), Ok(()), "systemd makes links");
-        // Only root can give one away; whoever runs this without has no other user's directory but root's.
+        // Only root can give a directory to another user. Without root the test takes a directory of root's instead.
         let strangers = if chown(&dir, Some(65_534), None).is_ok() { dir.as_path() } else { Path::new("/etc") };
         let why = check(strangers, true).expect_err("somebody else's");
         assert!(why.contains("belongs to another user") && why.contains("$RUNTIME_DIRECTORY"), "{why}");

@@ -1,4 +1,5 @@
-//! Processes: the daemons of this machine in the process table, also those that this user may not ask, and the name of this process.
+//! Processes: the daemons in this machine's process table, including those that this user may not ask; and a unique
+//! name for this process.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -9,23 +10,24 @@ pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// A name that nothing else has, in this process or another one. Containers may share both the host's name and the process id.
+/// A name that no other process has. Containers may share both the host's name and the process id, so a random part
+/// follows.
 pub fn unique_name() -> String {
     format!("{}-{}-{:08x}", host(), std::process::id(), fastrand::u32(..))
 }
 
-/// A `dripd run` of any user.
+/// A running daemon (`dripd run`) of any user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// The process.
+    /// The process id.
     pub pid: u32,
     /// The user who runs it.
     pub user: User,
-    /// The service of the system that the process belongs to.
+    /// The systemd system service to which the process belongs, if any.
     pub unit: Option<String>,
 }
 
-/// A user, known by name where the machine's own list has one.
+/// A user, with a name where `/etc/passwd` has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     uid: u32,
@@ -41,7 +43,7 @@ impl std::fmt::Display for User {
     }
 }
 
-/// Every daemon that the process table shows, by process.
+/// Every daemon that the process table shows, in the order of process ids.
 pub fn daemons() -> Vec<Running> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -50,17 +52,17 @@ pub fn daemons() -> Vec<Running> {
     daemons
 }
 
-/// Whether a daemon is run by the user who asks.
+/// Whether this user runs the daemon.
 pub fn is_mine(daemon: &Running) -> bool {
     daemon.user.uid == rustix::process::getuid().as_raw()
 }
 
-/// Whether this user sees the processes of others: a machine may hide them.
+/// Whether this user can see the processes of other users: a machine may hide them.
 pub fn are_all_seen() -> bool {
     Path::new("/proc/1/comm").exists()
 }
 
-/// Read a process. `None` if it is no daemon, or ends meanwhile.
+/// Read a process from the process table. `None` if it is no daemon, or has ended meanwhile.
 fn daemon(pid: u32) -> Option<Running> {
     let dir = Path::new("/proc").join(pid.to_string());
     let comm = fs::read_to_string(dir.join("comm")).ok()?;

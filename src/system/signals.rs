@@ -11,11 +11,11 @@ use signal_hook::flag;
 /// The exit code of a process that a second INT or TERM ended.
 const SECOND_SIGNAL: i32 = 130;
 
-/// Signals that come closer together than this are one request to stop: `timeout` of GNU coreutils sends two at a time, one to
-/// the process and one to its group.
+/// Signals that come closer together than this are one request to stop: `timeout` of GNU coreutils sends two at a time,
+/// one to the process and one to its group.
 const ONE_REQUEST: Duration = Duration::from_millis(500);
 
-/// The request of a signal.
+/// The request that a signal makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// TERM or INT: finish and stop.
@@ -26,11 +26,12 @@ pub enum Signal {
     Status,
 }
 
-/// The signals of this process, from now on.
+/// The stream of signals that this process receives.
 pub struct Signals(signal_hook_tokio::Signals);
 
 impl Signals {
-    /// Listen for signals. A second INT or TERM, half a second after the first or later, ends the process at once, whatever it does.
+    /// Listen for signals. A second INT or TERM, half a second after the first or later, ends the process at once,
+    /// whatever it does.
     ///
     /// # Errors
     ///

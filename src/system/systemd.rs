@@ -10,18 +10,18 @@ fn send(states: &[NotifyState<'_>]) {
     }
 }
 
-/// The daemon serves.
+/// Tell systemd that the daemon serves.
 pub fn ready() {
     send(&[NotifyState::Ready]);
 }
 
-/// The start takes longer: do not give up for another `more`.
+/// Tell systemd that the start takes longer: it must not give up for another `more`.
 pub fn still_starting(more: Duration) {
     let more = u32::try_from(more.as_micros()).unwrap_or(u32::MAX);
     send(&[NotifyState::ExtendTimeoutUsec(more)]);
 }
 
-/// The configuration is being read again; [`ready`] follows.
+/// Tell systemd that the configuration is being read again; [`ready`] follows.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
@@ -29,22 +29,22 @@ pub fn reloading() {
     }
 }
 
-/// The daemon stops.
+/// Tell systemd that the daemon stops.
 pub fn stopping() {
     send(&[NotifyState::Stopping]);
 }
 
-/// One line for `systemctl status`.
+/// Show one line in `systemctl status`.
 pub fn status(line: &str) {
     send(&[NotifyState::Status(line)]);
 }
 
-/// The daemon is alive.
+/// Tell systemd that the daemon is alive.
 pub fn watchdog() {
     send(&[NotifyState::Watchdog]);
 }
 
-/// How often systemd wants [`watchdog`], if it does.
+/// How often to call [`watchdog`]: a third of systemd's limit; `None` if systemd does not watch.
 pub fn watchdog_every() -> Option<Duration> {
     sd_notify::watchdog_enabled().map(|limit| limit / 3)
 }

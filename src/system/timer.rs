@@ -1,7 +1,8 @@
 //! Sleeping to the microsecond.
 //!
-//! Tokio's timer rounds up to a millisecond, which is coarser than the promised pacing. So on Linux the daemon sleeps on a timerfd: the
-//! kernel's high-resolution timer, waited for in the event loop. On other systems it uses tokio's timer.
+//! Tokio's timer rounds up to a millisecond, which is coarser than the promised pacing. So on Linux the daemon sleeps
+//! on a timerfd: the kernel's high-resolution timer, waited for in the event loop. On other systems it uses tokio's
+//! timer.
 
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ impl Timer {
     ///
     /// # Errors
     ///
-    /// None here.
+    /// There are none on these systems.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self {})
     }

@@ -1,4 +1,4 @@
-//! `dripd dead retry` and `dripd dead drop`: what is counted first, asked about, and then done in bounded calls.
+//! `dripd dead retry` and `dripd dead drop`: count the letters, ask, and change them in bounded calls.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::operate::dead::{DeadRequest, Found, Interrupted, Obstacle};
 use crate::operate::dead_filter::DeadFilter;
 use crate::store::dead::{Act, CountedBucket};
 
-/// Of how many buckets it is said for how long they will be busy.
+/// The most buckets for which the time that they will be busy is shown.
 const BUCKETS_SHOWN: usize = 10;
 
 /// Put dead letters back, or drop them.
@@ -55,7 +55,7 @@ impl Change {
             let done = counted(done, "dead letter", "dead letters");
             Failure::from(why).adding(&format!("; {done} were done by then: run it again for the rest"))
         })?;
-        let obstacle = changed.why.take(); // the failure below tells it
+        let obstacle = changed.why.take(); // the error below reports it
         if self.json {
             say_json(&changed);
         } else {
@@ -72,7 +72,7 @@ impl Change {
     }
 }
 
-/// What would be done, and for how long the buckets would be busy with it.
+/// Tell what would be done, and how long the buckets would be busy with it.
 fn say_before(act: Act, found: &Found, count: &str) {
     if act == Act::Drop {
         let malformed = if found.malformed > 0 { format!(", {} malformed,", found.malformed) } else { String::new() };
@@ -93,7 +93,7 @@ fn say_before(act: Act, found: &Found, count: &str) {
     }
 }
 
-/// A time that nobody needs to know exactly.
+/// A duration in rough units.
 fn roughly(time: Duration) -> String {
     if time < Duration::from_secs(1) { "less than 1s".to_owned() } else { about(time) }
 }

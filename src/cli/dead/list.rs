@@ -1,4 +1,4 @@
-//! `dripd dead list`: what the dead stream holds, for a person or as JSON, safe to show whatever the bytes are.
+//! `dripd dead list`: the letters of the dead stream, as text or as JSON, safe to show whatever their bytes are.
 
 use std::io::{ErrorKind, Write as _};
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::operate::letter::{DeadLetter, others};
 use crate::operate::moment::rfc3339;
 use crate::store::dead::Letter;
 
-/// How much of a job people see, in bytes, and of anything else.
+/// The most bytes of a job that people are shown, and of any other field.
 const JOB_SHOWN: usize = 300;
 const TEXT_SHOWN: usize = 1_000;
 
@@ -44,7 +44,7 @@ impl List {
         let show = |letter: &Letter| {
             let text = if self.json { as_json(letter) + "\n" } else { in_words(letter) };
             match write(&text) {
-                Err(why) if why.kind() == ErrorKind::BrokenPipe => is_closed = true, // enough was read
+                Err(why) if why.kind() == ErrorKind::BrokenPipe => is_closed = true, // the reader has seen enough
                 written => written?,
             }
             Ok::<_, Failure>(if is_closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -59,7 +59,7 @@ impl List {
     }
 }
 
-/// A letter on one line of JSON, in which every character is escaped that a terminal or a reader could take amiss.
+/// A letter as one line of JSON, in which every character is escaped that a terminal or a reader could misread.
 fn as_json(letter: &Letter) -> String {
     escaped_json(&serde_json::to_string(&DeadLetter::of(letter)).expect("texts and numbers"))
 }
@@ -70,7 +70,7 @@ fn write(text: &str) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// A dead letter for people: what it is, why it is here, its job, and, of one that holds none, whatever else it has.
+/// A letter as text for people: its entry, time and bucket, why it died, its job, and fields that dripd does not write.
 fn in_words(letter: &Letter) -> String {
     let text = |name: &str| letter.field(name).map(|bytes| excerpt(bytes, TEXT_SHOWN));
     let at = rfc3339(letter.entry.ms).unwrap_or_else(|| "at no known time".to_owned());

@@ -1,4 +1,4 @@
-//! `dripd dead`: jobs that were given up: look at them, put them back through their buckets, or drop them.
+//! `dripd dead`: list the jobs that were given up, put them back through their buckets, or drop them.
 
 mod change;
 mod list;
@@ -34,7 +34,7 @@ impl Dead {
         }
     }
 
-    /// Whether it changes nothing.
+    /// Whether the command changes nothing.
     pub(super) fn only_looks(&self) -> bool {
         matches!(self.command, DeadCommand::List(_))
     }

@@ -1,4 +1,4 @@
-//! Notes of the commands that change something at run time, and of those that tell what a change would do.
+//! Notes on the commands that change something at run time, and on those that explain or forecast.
 
 use super::{NONE, Notes};
 

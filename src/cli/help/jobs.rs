@@ -1,4 +1,4 @@
-//! Notes of the commands that handle jobs.
+//! Notes on the commands that handle jobs.
 
 use super::{NONE, Notes};
 

@@ -1,5 +1,5 @@
-//! What every help ends with: what else there is to say, examples and exit codes. One table, by kind of command, from which the
-//! helps and the man pages are made. A new command gets an entry here (a test asks for it).
+//! Notes at the end of every help: further text, examples and exit codes. The helps and the man pages are made from one
+//! table, split by kind of command. A new command gets an entry here; a test asks for it.
 
 mod control;
 mod jobs;
@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 pub(super) struct Notes {
     /// The command, as it is written after `dripd`; the program itself is `dripd`.
     pub(super) name: &'static str,
-    /// What the help says besides; empty for nothing.
+    /// Further text of the help; empty: none.
     pub(super) about: &'static str,
-    /// What for, and the command lines.
+    /// The examples: what each is for, and its command lines.
     pub(super) examples: &'static [(&'static str, &'static str)],
-    /// Exit codes that mean something else here than in [`USUAL`], or are not among those.
+    /// Exit codes that are not in [`USUAL`], or mean something else here.
     exits: &'static [(u8, &'static str)],
-    /// Usual exit codes that it never has.
+    /// Exit codes of [`USUAL`] that the command never has.
     without: &'static [u8],
-    /// What only the man page has: headings, and under each terms and what they mean.
+    /// Sections that only the man page has: a heading, and terms with their meanings.
     pub(super) more: &'static [(&'static str, &'static [(&'static str, &'static str)])],
 }
 
@@ -29,20 +29,20 @@ impl Notes {
         [system::NOTES, jobs::NOTES, control::NOTES].into_iter().flatten().find(|notes| notes.name == name)
     }
 
-    /// As a help shows them, after what it says besides.
+    /// The end of the help: further text, examples and exit codes.
     pub(super) fn text(&self) -> String {
         let mut text = if self.about.is_empty() { String::new() } else { format!("{}\n\n", self.about) };
         text += &self.ending();
         text
     }
 
-    /// Exit codes and what they mean here, in order.
+    /// The exit codes and their meanings here, in order.
     pub(super) fn exits(&self) -> BTreeMap<u8, &'static str> {
         let usual = USUAL.iter().filter(|(code, _)| !self.without.contains(code));
         usual.chain(self.exits).copied().collect()
     }
 
-    /// Examples and exit codes.
+    /// The examples and the exit codes.
     pub(super) fn ending(&self) -> String {
         let mut text = "Examples:\n".to_owned();
         for (purpose, lines) in self.examples {
@@ -66,5 +66,5 @@ const USUAL: [(u8, &str); 5] = [
     (78, "the configuration is bad; every problem is named"),
 ];
 
-/// What an entry leaves out.
+/// An empty entry, from which others take the fields that they leave out.
 const NONE: Notes = Notes { name: "", about: "", examples: &[], exits: &[], without: &[], more: &[] };

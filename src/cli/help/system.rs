@@ -1,4 +1,4 @@
-//! Notes of the program itself, of the daemon, and of what surrounds it.
+//! Notes on the program itself, on the daemon, and on what surrounds it.
 
 use super::{NONE, Notes};
 
@@ -176,7 +176,7 @@ pub(super) const NOTES: &[Notes] = &[
     },
 ];
 
-/// How a demo ends.
+/// The exit codes of a demo.
 const DEMO_EXITS: &[(u8, &str)] = &[
     (0, "all promises were kept"),
     (1, "one was broken"),

@@ -1,5 +1,5 @@
-//! The log in the journal: `journalctl` shows the same lines as elsewhere, and each field of a record is a field there too, so that
-//! `journalctl DRIPD_BUCKET=sms:a` and `journalctl -p warning` find what they should.
+//! The log in the journal: `journalctl` shows the same lines as elsewhere, and each field of a record is a journal
+//! field too, so that `journalctl DRIPD_BUCKET=sms:a` and `journalctl -p warning` find the right records.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::line::Fields;
 
-/// What the names of fields begin with there, so that none is taken for one of the journal's own.
+/// The prefix of the names of fields in the journal, so that none is taken for one of the journal's own.
 const PREFIX: &str = "DRIPD";
 
-/// The most fields of a record that are kept apart; the line always has all of them.
+/// The most fields of a record that become journal fields, the message included; the line always has all of them.
 const MOST_FIELDS: usize = 32;
 
 /// Whether standard error leads into the journal: systemd says which device and inode it has there (systemd.exec(5)).
@@ -26,17 +26,17 @@ pub(super) fn is_standard_error() -> bool {
     rustix::fs::fstat(io::stderr()).is_ok_and(|stat| promised == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Hands records to the journal.
+/// A layer that sends records to the journal.
 pub(super) struct Journal(tracing_journald::Layer);
 
 impl Journal {
-    /// The journal of this machine.
+    /// Connect to the journal of this machine.
     ///
     /// # Errors
     ///
-    /// When nothing listens at its socket.
+    /// Nothing listens at the journal's socket.
     pub(super) fn open() -> io::Result<Self> {
-        // As a service that writes to standard error would have them, so that `-p` means what people expect.
+        // The priorities are those of a service that writes to standard error, so that `-p` means what people expect.
         let priorities =
             PriorityMappings { info: Priority::Informational, debug: Priority::Debug, ..PriorityMappings::new() };
         let layer = tracing_journald::layer()?.with_field_prefix(Some(PREFIX.to_owned()));
@@ -45,8 +45,8 @@ impl Journal {
 }
 
 impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Journal {
-    /// Of a record's message alone nobody could tell which bucket it is about, and `journalctl` shows no more: so the whole line is
-    /// what the journal gets as the message.
+    /// Send the whole line as the message: `journalctl` shows nothing else, and the record's own message does not tell
+    /// which bucket it is about.
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut line = String::new();
         if Fields.format_fields(Writer::new(&mut line), event).is_err() {
@@ -64,7 +64,7 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> Layer<S> for Journal {
     }
 }
 
-/// The fields of a record but its message.
+/// The fields of a record except its message.
 #[derive(Default)]
 struct RecordFields(Vec<(Field, String)>);
 

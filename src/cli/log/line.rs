@@ -9,8 +9,8 @@ use tracing_subscriber::fmt::format::Writer;
 
 use crate::model::escape;
 
-/// Fields as `name=value`, so that a line can be taken apart again: a value with anything but plain characters is quoted, and
-/// nothing begins a new line.
+/// The format of fields as `name=value`, so that a program can read a line: a value with anything but plain characters
+/// is quoted, and no value begins a new line.
 pub(super) struct Fields;
 
 impl<'writer> FormatFields<'writer> for Fields {
@@ -58,7 +58,7 @@ fn is_plain(value: &str) -> bool {
     !value.is_empty() && !value.contains(is_odd)
 }
 
-/// A value in quotes, of which nothing is hidden.
+/// A value in quotes, with invisible characters escaped.
 fn quoted(value: &str) -> String {
     escape::line(&format!("{value:?}")).into_owned()
 }
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// What is written of some records.
+    /// The text that some records become.
     fn written(log: impl FnOnce()) -> String {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let writer = Arc::clone(&bytes);

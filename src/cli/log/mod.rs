@@ -1,5 +1,5 @@
-//! The log of `run` and `work`. Under systemd it goes to the journal with its fields and priorities; elsewhere, or when a format is
-//! asked for, to standard error: a line a record, as text or as JSON.
+//! The log of `run` and `work`. Under systemd it goes to the journal, with its fields and priorities. Elsewhere, or
+//! when a format is asked for, it goes to standard error: a line for each record, as text or as JSON.
 
 mod journal;
 mod line;
@@ -31,31 +31,31 @@ pub(super) struct Log {
     log_format: Option<Format>,
 }
 
-/// Where the records of a command go, once they go there.
+/// The place where the records of a command go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Started {
-    /// Standard error: a line for people, like what a failure prints at the end.
+    /// Standard error: a line for people, like the message of a failure at the end.
     Text,
     /// Standard error, where each line must be an object.
     Json,
-    /// The journal, which knows how bad each record is.
+    /// The journal, which knows the priority of each record.
     Journal,
 }
 
 impl Log {
-    /// Write the log from now on.
+    /// Begin to write the log.
     pub(super) fn start(self) -> Started {
         let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
         if self.log_format.is_none()
             && journal::is_standard_error()
-            // Without its socket, lines on standard error reach it all the same.
+            // Without the socket, standard error still leads to the journal.
             && let Ok(journal) = journal::Journal::open()
         {
             tracing_subscriber::registry().with(filter).with(journal).init();
             return Started::Journal;
         }
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-        // A terminal that was closed must not end a daemon: what cannot be written is not written.
+        // A closed terminal must not end a daemon: records that cannot be written are dropped.
         let builder = builder.log_internal_errors(false);
         if self.log_format == Some(Format::Json) {
             let builder = builder.with_writer(|| Escaped);
@@ -63,7 +63,7 @@ impl Log {
             return Started::Json;
         }
         let builder = builder.fmt_fields(line::Fields).with_ansi(wants_color());
-        // The journal keeps its own time.
+        // The journal adds its own time.
         if journal::is_standard_error() {
             builder.without_time().init();
         } else {
@@ -74,7 +74,7 @@ impl Log {
 }
 
 impl Started {
-    /// The end of a command of a role. Where records are more than lines for people, a failure is one of them too.
+    /// Report the end of a command. Where records are more than lines for people, a failure becomes a record too.
     pub(super) fn end(self, action: &str, role: Role, done: Result<Exit, Failure>) -> Result<Exit, Failure> {
         let failure = match done {
             Err(failure) if self != Self::Text => failure,
@@ -83,15 +83,15 @@ impl Started {
         if self == Self::Json {
             tracing::error!(why = failure.record(role), "failed");
         } else {
-            // A bad file has a line for each problem.
+            // A bad configuration has a line for each problem.
             failure.said(action, role).lines().for_each(|line| tracing::error!("{line}"));
         }
         Ok(failure.exit)
     }
 }
 
-/// Standard error for records of JSON, of which the formatter hands over one at a time: what a terminal or a reader could take amiss is
-/// an escape there.
+/// Standard error for records of JSON, which the formatter writes one at a time. Characters that a terminal or a reader
+/// could misread become escapes.
 struct Escaped;
 
 impl std::io::Write for Escaped {
@@ -105,7 +105,7 @@ impl std::io::Write for Escaped {
     }
 }
 
-/// Colours are for a terminal that shows them and a person who wants them (no-color.org).
+/// Whether the log is coloured: on a terminal that shows colours, for a user who has not refused them (no-color.org).
 fn wants_color() -> bool {
     std::io::stderr().is_terminal()
         && variable("NO_COLOR").is_none()

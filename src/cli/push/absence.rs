@@ -1,19 +1,19 @@
-//! Saying that no daemon runs, to whoever waits for room that only a daemon can make.
+//! The message that no daemon runs, for a push that waits for room which only a daemon can make.
 
 use std::time::{Duration, Instant};
 
 use crate::store::Partitions;
 
-/// How often it is looked and said.
+/// How often daemons are looked for, and the message is repeated.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// When it was last looked.
+/// The time of the last look.
 #[derive(Default)]
 pub(super) struct Absence(Option<Instant>);
 
 impl Absence {
-    /// Look, at most once a minute, whether a daemon runs. Replies what to say when none does. What cannot be asked is not
-    /// said: the next push finds out what is wrong.
+    /// Look for a daemon, at most once a minute. Returns the message if none runs. An error of Redis is ignored: the
+    /// next push finds out what is wrong.
     pub(super) async fn look(&mut self, store: &mut Partitions) -> Option<&'static str> {
         if self.0.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return None;

@@ -1,6 +1,7 @@
-//! Pushing the lines of a file. What is read and not yet decided is bounded, so with `--wait` a full bucket slows the reading
-//! down, and a pipe of any length needs no more memory. Lines of several buckets wait side by side, so a later line may be
-//! decided before an earlier one: the count says at any time from which line on one would have to go on.
+//! Pushing the lines of a file. The lines that are read and not yet decided are bounded: with `--wait` a full bucket
+//! slows the reading down, and a pipe of any length needs no more memory. Lines of several buckets wait side by side,
+//! so a later line may be decided before an earlier one; `undecided` tells at any time from which line on a push would
+//! have to continue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -22,23 +23,23 @@ use crate::store::jobs::push::Pushed;
 use crate::store::submit::{Options, SUBMITS_MOST};
 use crate::store::{Partitions, StoreError};
 
-/// How many lines, and about how many bytes of them, may be read and not yet decided.
+/// The most lines, and about the most bytes of them, that may be read and not yet decided.
 const MOST_LINES: usize = 1_000;
 const MOST_BYTES: usize = 4 * 1_048_576;
 
-/// How many skipped lines are named one by one.
+/// The most skipped lines that are reported one by one.
 const MOST_NAMED: u64 = 20;
 
-/// What became of the lines that are decided.
+/// The outcomes of the lines that are decided.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
-    /// In a bucket.
+    /// Lines that are in a bucket.
     pub(super) accepted: u64,
-    /// Those of them whose id was accepted before.
+    /// Accepted lines whose id had been accepted before.
     pub(super) known: u64,
-    /// Their bucket had no room.
+    /// Lines whose bucket had no room.
     pub(super) rejected: u64,
-    /// No job can be made of them.
+    /// Lines of which no job can be made.
     pub(super) skipped: u64,
 }
 
@@ -52,16 +53,16 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Why the feeding ended.
+/// The error that ended the feeding.
 pub(super) enum Trouble {
     /// The input cannot be read any further.
     Read(std::io::Error),
-    /// A call failed: which lines, and why.
+    /// A call failed: the lines, and the reason.
     Push(String),
 }
 
 impl Trouble {
-    /// As a line for the user.
+    /// The error as a line for the user.
     pub(super) fn of_file(self, path: &Path) -> String {
         match self {
             Self::Read(why) => format!("cannot read {}: {why}", path.display()),
@@ -73,18 +74,19 @@ impl Trouble {
 /// A line that waits for its push.
 struct Waiting {
     number: u64,
-    /// How many lines began to wait before it.
+    /// The number of lines that began to wait before this one.
     before: u64,
     job: Vec<u8>,
-    /// What is asked for it; boxed, for most lines ask for nothing.
+    /// The options of the job; boxed, because most lines have none.
     options: Option<Box<Options>>,
 }
 
-/// What a call did with its lines: how many went in, the first ones, and until when the rest of them waits; none: all went in.
+/// The outcome of a call. The first `accepted` of its lines went in; `retry_after` is how long the rest of them waits,
+/// and `None` if all went in.
 struct PushOutcome {
     accepted: usize,
     retry_after: Option<Duration>,
-    /// It would not leave before its deadline: waiting makes it no better.
+    /// Whether the job would not leave before its deadline: waiting makes that no better.
     is_late: bool,
 }
 
@@ -98,7 +100,7 @@ impl PushOutcome {
 struct Queue {
     lines: VecDeque<Waiting>,
     not_before: Option<Instant>,
-    /// How many of them go with the next push.
+    /// The number of lines that go with the next push.
     window: usize,
 }
 
@@ -108,19 +110,19 @@ impl Default for Queue {
     }
 }
 
-/// Pushes lines and keeps count of them.
+/// Pushes lines and counts their outcomes.
 pub(super) struct Feeder {
     store: Partitions,
     wait: bool,
-    /// Where lines go whose bucket had no room.
+    /// The file for lines whose bucket had no room.
     to: Option<Refused>,
     queues: BTreeMap<BucketName, Queue>,
-    /// Lines that wait, their bytes, and how many lines ever began to.
+    /// The lines that wait, their bytes, and the lines that ever began to wait.
     lines: usize,
     bytes: usize,
     begun: u64,
     tally: Tally,
-    /// The numbers of lines that were pushed and not accepted, as long as earlier ones may wait.
+    /// The numbers of lines that were pushed and not accepted, kept while earlier lines may wait.
     refused: Vec<u64>,
     bar: ProgressBar,
     absence: Absence,
@@ -136,8 +138,8 @@ impl Feeder {
         self.tally
     }
 
-    /// The first line that is not decided, where `unread` is the first one that was not read; and how many lines after it
-    /// are accepted already.
+    /// The first line that is not decided, and how many lines after it are accepted already. `unread` is the first line
+    /// that was not read.
     pub(super) fn undecided(&self, unread: u64) -> (u64, u64) {
         let first = self.queues.values().filter_map(|queue| queue.lines.front()).min_by_key(|line| line.number);
         let (number, before) = first.map_or((unread, self.begun), |line| (line.number, line.before));
@@ -146,7 +148,8 @@ impl Feeder {
         (number, decided_after - refused_after)
     }
 
-    /// Push what comes, until the end, or until stopped: then the call in hand is finished. Replies whether it was the end.
+    /// Push lines until the input ends, or until stopped: then the call in progress is finished. Returns whether the
+    /// input ended.
     pub(super) async fn feed(
         &mut self,
         lines: &mut Lines,
@@ -162,7 +165,7 @@ impl Feeder {
             let pause = self.flush(stop).await.map_err(Trouble::Push)?;
             let (is_open, waits) = (matches!(input, Ok(true)), self.lines > 0);
             if !is_open && !waits {
-                return input.map(|_| true).map_err(Trouble::Read); // what was read before an error has gone first
+                return input.map(|_| true).map_err(Trouble::Read); // lines read before an error were pushed first
             }
             if waits && let Some(line) = self.absence.look(&mut self.store).await {
                 self.bar.suspend(|| say_err(line));
@@ -177,7 +180,7 @@ impl Feeder {
         }
     }
 
-    /// Take what was read. Replies whether there may be more.
+    /// Take a line that was read. Returns whether there may be more.
     fn take(&mut self, line: std::io::Result<Option<Line>>, fields: &Fields) -> std::io::Result<bool> {
         match line? {
             Some(line) => self.add(line, fields),
@@ -219,7 +222,7 @@ impl Feeder {
         }
     }
 
-    /// Push what may be pushed now. Replies how long until more may be; `None` when nothing waits.
+    /// Push the lines that may be pushed now. Returns how long until more may be; `None` when nothing waits.
     async fn flush(&mut self, stop: &CancellationToken) -> Result<Option<Duration>, String> {
         let now = Instant::now();
         let ready = |queue: &Queue| queue.not_before.is_none_or(|at| at <= now);
@@ -229,7 +232,7 @@ impl Feeder {
             let Some(mut queue) = self.queues.remove(&name) else { continue };
             let pushed = self.push_queue(&name, &mut queue, stop).await;
             if !queue.lines.is_empty() {
-                self.queues.insert(name, queue); // after a failure too: they are not decided
+                self.queues.insert(name, queue); // also after a failure: they are undecided
             }
             pushed?;
         }
@@ -241,9 +244,9 @@ impl Feeder {
         Ok(next.map(|at| at.saturating_duration_since(Instant::now())))
     }
 
-    /// Push lines of one bucket until they are gone, until it is full, or until stopped. With `--wait`, a full bucket makes
-    /// the next push small, and each that goes in whole makes the one after it twice as large: what cannot go in is not sent
-    /// again and again.
+    /// Push lines of one bucket until none is left, the bucket is full, or the push is stopped. With `--wait` a full
+    /// bucket makes the next push small, and each push that goes in whole doubles the next one: lines that cannot go in
+    /// are not sent again and again.
     async fn push_queue(
         &mut self,
         bucket: &BucketName,
@@ -252,7 +255,7 @@ impl Feeder {
     ) -> Result<(), String> {
         queue.not_before = None;
         while !queue.lines.is_empty() && queue.not_before.is_none() && !stop.is_cancelled() {
-            // Where lines ask for something all of them do.
+            // Either all lines have options, or none has.
             if queue.lines.front().is_some_and(|line| line.options.is_some()) {
                 self.submit_queue(bucket, queue).await?;
                 continue;
@@ -266,13 +269,13 @@ impl Feeder {
                     self.refuse_front(queue, 1);
                     self.skip_too_large(number, jobs[0].len() as u64);
                 }
-                None => queue.window = 1, // one of them is too large: find out which
+                None => queue.window = 1, // a job is too large: find out which
             }
         }
         Ok(())
     }
 
-    /// One call; `None` when a job is too large, by a record that is younger than the beginning of this push.
+    /// Make one call; `None` when a job is too large, by a record that was stored after this push began.
     async fn push(
         &mut self,
         bucket: &BucketName,
@@ -289,8 +292,8 @@ impl Feeder {
         }
     }
 
-    /// Submit the first lines of a bucket in one call. Each is judged by itself; with `--wait` those after one that finds no room are not looked
-    /// at, so that no later line goes before it.
+    /// Submit the first lines of a bucket in one call. Each is judged separately; with `--wait` the lines after one
+    /// that finds no room are not looked at, so that no later line goes before it.
     async fn submit_queue(&mut self, bucket: &BucketName, queue: &mut Queue) -> Result<(), String> {
         let n = queue.window.min(queue.lines.len()).min(SUBMITS_MOST);
         let asked = queue.lines.iter().take(n);
@@ -321,7 +324,7 @@ impl Feeder {
         Ok(())
     }
 
-    /// Count what a call did with the first `n` lines; the rest of them waits, or is rejected.
+    /// Count the outcome of a call for the first `n` lines; the lines that did not go in wait, or are rejected.
     fn settle(&mut self, queue: &mut Queue, n: usize, outcome: &PushOutcome) -> Result<(), String> {
         self.drop_front(queue, outcome.accepted);
         self.tally.accepted += outcome.accepted as u64;
@@ -343,7 +346,7 @@ impl Feeder {
         Ok(())
     }
 
-    /// Drop lines that were pushed and not accepted.
+    /// Drop lines that were pushed and not accepted, and note their numbers.
     fn refuse_front(&mut self, queue: &mut Queue, n: usize) {
         self.refused.extend(queue.lines.iter().take(n).map(|line| line.number));
         self.drop_front(queue, n);
@@ -357,7 +360,7 @@ impl Feeder {
     }
 }
 
-/// Why the first `n` lines of a bucket could not be pushed.
+/// The message that the first `n` lines of a bucket could not be pushed.
 fn failed(queue: &Queue, n: usize, why: &StoreError) -> String {
     let number = |at: usize| queue.lines.get(at).map_or(0, |line| line.number);
     let (first, last) = (number(0), number(n - 1));

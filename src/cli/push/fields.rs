@@ -1,4 +1,5 @@
-//! What the lines of a file are asked for: their bucket, their id and their cost, each the same for all or a field of each line.
+//! The bucket, the id and the cost of each line of a file. The bucket may be the same for all; otherwise each is a
+//! field of the line.
 
 use std::str::FromStr;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 use crate::model::bucket::BucketName;
 use crate::store::submit::Options;
 
-/// A way into a JSON object: `.a.b`.
+/// A path into a JSON object: `.a.b`.
 #[derive(Debug, Clone)]
 pub(super) struct Field(Vec<String>);
 
@@ -21,7 +22,7 @@ impl FromStr for Field {
 }
 
 impl Field {
-    /// What a line says there: a string or a whole number, as text.
+    /// The value of the field in a line: a string or a whole number, as text.
     fn text(&self, line: &Value) -> Result<String, String> {
         match self.0.iter().try_fold(line, |value, name| value.get(name)) {
             Some(Value::String(text)) => Ok(text.clone()),
@@ -43,13 +44,13 @@ impl Field {
     }
 }
 
-/// Where the bucket of a line comes from.
+/// The source of a line's bucket: one for all lines, or a field.
 pub(super) enum Source {
     Bucket(BucketName),
     Field(Field),
 }
 
-/// What is read from each line.
+/// The sources of a line's bucket, id and cost.
 pub(super) struct Fields {
     pub(super) bucket: Source,
     pub(super) id: Option<Field>,
@@ -57,7 +58,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The bucket of a line, and what is asked for it; or why no job can be made of it.
+    /// The bucket and the options of a line; or the reason why no job can be made of it.
     pub(super) fn of(&self, line: &[u8]) -> Result<(BucketName, Options), String> {
         let plain = Options::default;
         if let (Source::Bucket(bucket), None, None) = (&self.bucket, &self.id, &self.cost) {

@@ -1,4 +1,4 @@
-//! `dripd push --file`: the reading, the pushing and the signals side by side, and what is said at the end.
+//! `dripd push --file`: reading, pushing and signals side by side, and the report at the end.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -16,12 +16,13 @@ use crate::model::counted::counted;
 use crate::store::StoreError;
 use crate::system::signals::Signals;
 
-/// Push a job a line.
+/// Push each line of a file as a job.
 pub(super) async fn push(config: &Config, order: &Order, signals: &mut Signals) -> Result<Exit, Failure> {
     let store = connect_or_stop(config, signals).await?;
     let most = match store.any().max_job_bytes().await {
         Ok(most) => most,
-        // Whoever may push need not be allowed to read the record; a job that is too large for it is refused in any case.
+        // A user that may push need not be allowed to read the record. A job that is too large for it is refused in any
+        // case.
         Err(StoreError::Refused { .. } | StoreError::Reply { .. }) => config.record.limits.max_job_bytes,
         Err(why) => return Err(why.into()),
     };
@@ -59,7 +60,7 @@ pub(super) async fn push(config: &Config, order: &Order, signals: &mut Signals) 
     }
 }
 
-/// Where to go on: the first line that is not decided, and what of the lines after it is in a bucket already.
+/// The advice where to go on: the first undecided line, and how many lines after it are in a bucket already.
 fn go_on(feeder: &Feeder, lines: &Lines, first: u64) -> String {
     let (line, accepted) = feeder.undecided(lines.number().max(first));
     let after = match accepted {
@@ -69,14 +70,14 @@ fn go_on(feeder: &Feeder, lines: &Lines, first: u64) -> String {
     format!("; go on with --from-line {line}{after}")
 }
 
-/// Turn the first INT or TERM into a stop. Never returns: the call in hand is to be finished.
+/// Turn the first INT or TERM into a stop. Never returns, so that the call in progress is finished.
 async fn stop_on_signal(signals: &mut Signals, stop: &CancellationToken) {
     signals.stop().await;
     stop.cancel();
     std::future::pending::<()>().await;
 }
 
-/// A file and its size; standard input has none.
+/// Open a file and find its size; standard input has none.
 async fn open(path: &Path) -> Result<(Input, Option<u64>), Failure> {
     if path == Path::new("-") {
         return Ok((Box::new(tokio::io::stdin()), None));
@@ -87,7 +88,7 @@ async fn open(path: &Path) -> Result<(Input, Option<u64>), Failure> {
     Ok((Box::new(file), Some(size)))
 }
 
-/// A bar on a terminal, over the bytes of a file; nothing elsewhere.
+/// A progress bar on a terminal: over the bytes of a file, or a spinner for standard input. Elsewhere it is hidden.
 fn progress_bar(size: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

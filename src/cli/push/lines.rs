@@ -1,14 +1,14 @@
-//! The lines of a file or a pipe, read in bounded memory: one that is too large is read through to its end and not kept.
+//! The lines of a file or a pipe, read in bounded memory: a line that is too large is read to its end and not kept.
 
 use std::io::BufRead as _;
 
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-/// How much is read at once.
+/// The bytes that are read at once.
 const CHUNK: usize = 65_536;
 
-/// Where lines come from.
+/// The source of the lines.
 pub(super) type Input = Box<dyn AsyncRead + Unpin>;
 
 /// A line that is not empty, with its number, counted from 1.
@@ -16,20 +16,20 @@ pub(super) type Input = Box<dyn AsyncRead + Unpin>;
 pub(super) enum Line {
     /// A job.
     Job(u64, Vec<u8>),
-    /// A line of so many bytes, which are more than a job may have.
+    /// A line with more bytes than a job may have, and how many they are.
     TooLarge(u64, u64),
 }
 
-/// A line ends at `\n`; the last one needs none; empty ones are passed over.
+/// A reader of lines. A line ends at `\n`; the last one needs none; empty lines are skipped.
 pub(super) struct Lines {
     input: BufReader<Input>,
-    /// How many bytes a job may have.
+    /// The most bytes of a job.
     most: u64,
-    /// The first line that is wanted: those before it are only counted.
+    /// The first line that is wanted: earlier ones are only counted.
     from: u64,
-    /// The number of the line that is read now.
+    /// The number of the line that is being read.
     number: u64,
-    /// Its bytes so far, unless they are too many, and how many they are.
+    /// The bytes of that line so far, unless they are too many, and their number.
     job: Vec<u8>,
     bytes: u64,
     bar: ProgressBar,
@@ -41,12 +41,13 @@ impl Lines {
         Self { input, most, from, number: 1, job: Vec::new(), bytes: 0, bar }
     }
 
-    /// The number of the first line that [`Self::next`] has not given out or passed over.
+    /// The number of the first line that [`Self::next`] has neither returned nor skipped.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The next line; `None` at the end. A call that is given up loses nothing: the next one goes on where it stopped.
+    /// The next line; `None` at the end. A future that is dropped loses nothing: the next call continues where it
+    /// stopped.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
             let chunk = self.input.fill_buf().await?;
@@ -54,7 +55,7 @@ impl Lines {
                 return Ok(if self.bytes == 0 { None } else { self.end_line() });
             }
             let mut rest = chunk;
-            let n = rest.skip_until(b'\n')?; // of a slice it cannot fail
+            let n = rest.skip_until(b'\n')?; // reading a slice cannot fail
             let part = chunk[..n].strip_suffix(b"\n").unwrap_or(&chunk[..n]);
             let is_whole = part.len() < n;
             self.bytes += part.len() as u64;
@@ -71,7 +72,7 @@ impl Lines {
         }
     }
 
-    /// The line that has come to its end; `None` for an empty one, and for one that is not wanted.
+    /// End the line and return it; `None` for an empty line, and for one that is not wanted.
     fn end_line(&mut self) -> Option<Line> {
         let (number, job) = (self.number, std::mem::take(&mut self.job));
         let bytes = std::mem::take(&mut self.bytes);

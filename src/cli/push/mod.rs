@@ -1,5 +1,5 @@
-//! `dripd push`: one job, or a job a line of a file or a pipe. Of a file, `lines` reads, `fields` says where each goes, `feeder` pushes and keeps
-//! count, and `file` joins them and says what became of it.
+//! `dripd push`: one job, or each line of a file or a pipe as a job. For a file, `lines` reads, `fields` finds the
+//! bucket of each line, `feeder` pushes and counts, and `file` joins them and reports the outcome.
 
 mod absence;
 mod feeder;
@@ -66,7 +66,7 @@ pub(super) struct Push {
     asked: options::JobOptions,
 }
 
-/// What is to be pushed of a file, and how.
+/// The arguments of a push of a file.
 struct Order {
     fields: Fields,
     file: PathBuf,
@@ -116,7 +116,7 @@ async fn push_one(
 ) -> Result<Exit, Failure> {
     let (jobs, mut absence) = ([job], Absence::default());
     loop {
-        // Anew after each sleep: what lies between may have closed a connection that was idle for so long.
+        // A new connection after each sleep: one that was idle for so long may have been closed on the way.
         let mut store = connect_or_stop(config, signals).await?;
         let pushed = match store.of(bucket).push(bucket, &jobs).await {
             Err(why) if wait && why.is_retryable() => Pushed::nothing_yet(),
@@ -139,7 +139,7 @@ async fn push_one(
     }
 }
 
-/// Wait until one more may be accepted, and say meanwhile where no daemon runs.
+/// Wait until one more job may be accepted, and report meanwhile that no daemon runs, if so.
 async fn wait_for_room(
     store: &mut Partitions,
     retry_after: Duration,
@@ -159,7 +159,7 @@ async fn wait_for_room(
     Ok(())
 }
 
-/// Connect, unless a signal comes first: until then nothing was pushed.
+/// Connect, unless a signal comes first; nothing was pushed by then.
 async fn connect_or_stop(config: &Config, signals: &mut Signals) -> Result<Partitions, Failure> {
     tokio::select! {
         store = connect(config) => store,

@@ -1,4 +1,4 @@
-//! `--rejected FILE`: the lines whose bucket had no room, each as it was, for another try.
+//! `--rejected FILE`: a file for the lines whose bucket had no room, each unchanged, for another try.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -12,11 +12,11 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Open it: emptied, unless an earlier push goes on.
+    /// Open the file. It is emptied, unless this push continues an earlier one.
     ///
     /// # Errors
     ///
-    /// When it cannot be opened, or is the very file that is read.
+    /// The file cannot be opened, or is the very file that is read.
     pub(super) fn open(path: &Path, input: &Path, goes_on: bool) -> Result<Self, String> {
         let cannot = |why: &dyn std::fmt::Display| format!("cannot write {}: {why}", path.display());
         let file = |path: &Path| std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file);
@@ -35,7 +35,7 @@ impl Refused {
     ///
     /// # Errors
     ///
-    /// When they cannot be written, as on a full disk.
+    /// The lines cannot be written, as on a full disk.
     pub(super) fn add<'a>(&mut self, lines: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
         let text = lines.fold(Vec::new(), |mut text, line| {
             text.extend_from_slice(line);
@@ -45,7 +45,7 @@ impl Refused {
         let before = self.file.metadata().ok().filter(std::fs::Metadata::is_file);
         self.file.write_all(&text).map_err(|why| {
             if let Some(before) = before {
-                let _ = self.file.set_len(before.len()); // no half line: they are named, and pushed again
+                let _ = self.file.set_len(before.len()); // no partial line: the lines are reported, and pushed again
             }
             format!("cannot write {}: {why}", self.path.display())
         })

@@ -1,4 +1,4 @@
-//! A single job with options.
+//! Pushing a single job with options.
 
 use super::absence::Absence;
 use super::{connect_or_stop, wait_for_room};
@@ -8,7 +8,8 @@ use crate::model::bucket::BucketName;
 use crate::store::submit::{Options, Submitted};
 use crate::system::signals::Signals;
 
-/// Submit one job. With `wait` a full bucket, and a gate, are waited for; what would be late stays so.
+/// Submit one job. With `wait`, wait for room in a full bucket, and for a gate. A job that would be late is refused all
+/// the same.
 pub(super) async fn one(
     config: &Config,
     bucket: &BucketName,

@@ -1,5 +1,5 @@
-//! What Redis is asked for, once a second and after a key: a few calls, whatever the number of buckets. A lost connection is told, and
-//! made again.
+//! The feed of `top`: it asks Redis once a second and after a key, in a few calls whatever the number of buckets. A
+//! lost connection is reported, and made again.
 
 use std::time::Duration;
 
@@ -23,19 +23,19 @@ use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, MAX_SNAPSHOTS, Now
 use crate::store::top::{By, KEPT, Top};
 use crate::store::{Address, Layout, Partitions, StoreError};
 
-/// How often everything is asked for.
+/// How often Redis is asked for everything.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// After a key it is asked at once, and then not for so long: a key that is held down asks no more often.
+/// After a key Redis is asked at once, and then not for this long: a key that is held down asks no more often.
 const AT_LEAST: Duration = Duration::from_millis(50);
 
-/// What the screen wants to be told.
+/// The data that the screen needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wants {
     pub(super) by: By,
-    /// What is on the screen.
+    /// The names on the screen.
     pub(super) names: Vec<String>,
-    /// Of which one it is to be explained why it waits.
+    /// The name whose wait is to be explained.
     pub(super) selected: Option<String>,
     pub(super) frozen: bool,
 }
@@ -46,7 +46,7 @@ impl Wants {
     }
 }
 
-/// Something to be done to one bucket or budget.
+/// A pause or a resume of one bucket or budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Deed {
     pub(super) name: String,
@@ -64,7 +64,7 @@ impl Deed {
     }
 }
 
-/// Why a bucket or a budget waits: the last sentence, and all of it.
+/// The explanation of why a bucket or a budget waits: its last sentence, and its whole text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Explained {
     pub(super) name: String,
@@ -72,40 +72,41 @@ pub(super) struct Explained {
     pub(super) text: String,
 }
 
-/// What came.
+/// News for the screen.
 pub(super) enum News {
     Figures(Figures, Vec<RouteStatus>),
-    /// The ranking, or how old it is now; `None`: there is none yet. With its order, for another one may be wanted by now.
+    /// The ranking, or how old it is now; `None`: there is none yet. The order comes with it, because another one may
+    /// be wanted by now.
     Ranking(By, Option<Ranked>),
     Buckets(Now<BucketSnapshot>),
     Budgets(Now<BudgetSnapshot>),
     Explained(Explained),
-    /// What became of a deed.
+    /// The outcome of a deed.
     Done(Result<String, String>),
     Lost(String),
 }
 
-/// The ranking.
+/// A ranking that Redis has.
 pub(super) enum Ranked {
     New(Top),
-    /// It is the same as before, by now so old.
+    /// The ranking is the one from before, and is now this old.
     Same {
         age_ms: u64,
     },
 }
 
-/// Ask, and tell, until the screen is gone.
+/// The task that asks Redis and sends news, until the screen is gone.
 pub(super) struct Feed<'a> {
     pub(super) config: &'a Config,
     pub(super) wants: watch::Receiver<Wants>,
     pub(super) deeds: mpsc::Receiver<Deed>,
     pub(super) news: mpsc::Sender<News>,
-    /// The ranking that the screen has: by what, and as of when.
+    /// The ranking that the screen has: its order, and when its walk began, in microseconds.
     pub(super) has: Option<(By, u64)>,
 }
 
 impl Feed<'_> {
-    /// It ends only by being dropped. Any connection that it is given is used until it is lost.
+    /// Run until dropped. `store` is used until its connection is lost; then another one is made.
     pub(super) async fn run(mut self, store: Partitions) -> Result<(), Failure> {
         let (address, layout) = (Address::of(&self.config.redis)?, Layout::of(&self.config.redis));
         let mut store = Some(store);
@@ -127,7 +128,8 @@ impl Feed<'_> {
         }
     }
 
-    /// Wait before it is tried again. What is asked to be done meanwhile is not done later, when nobody expects it any more.
+    /// Wait before the next try. A deed that is asked for meanwhile is refused, and not done later, when nobody expects
+    /// it any more.
     async fn pass_time(&mut self) {
         let again = tokio::time::sleep(EVERY);
         tokio::pin!(again);
@@ -143,10 +145,10 @@ impl Feed<'_> {
     }
 
     async fn tell(&self, news: News) {
-        let _ = self.news.send(news).await; // nobody listens: then this is dropped next
+        let _ = self.news.send(news).await; // fails where the screen is gone
     }
 
-    /// Ask again and again, until a connection is lost.
+    /// Ask Redis again and again, until a call fails.
     async fn ask(&mut self, store: &mut Partitions) -> Result<(), StoreError> {
         let mut tick = tokio::time::interval(EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,7 +178,8 @@ impl Feed<'_> {
         }
     }
 
-    /// The ranking where it is a new one, then how those on the screen stand, and why the selected one waits.
+    /// Ask for the ranking if it is a new one, then for the states of the names on the screen, and why the selected one
+    /// waits.
     async fn look(&mut self, store: &mut Partitions) -> Result<(), StoreError> {
         let by = self.wants.borrow().by;
         let top = store.top(by, None, 0).await?;
@@ -214,7 +217,7 @@ impl Feed<'_> {
         };
         let (last, text) = if wants.is_of_budgets() {
             match explain_budget(store, &name).await {
-                Err(StoreError::Refused { message, .. }) => (message.clone(), message), // it is none any more
+                Err(StoreError::Refused { message, .. }) => (message.clone(), message), // the budget no longer exists
                 explanation => {
                     let explanation = explanation?;
                     (explanation.says().to_owned(), explanation.text())
@@ -222,7 +225,7 @@ impl Feed<'_> {
             }
         } else {
             let facts = store.of(&name).explain(&name).await?;
-            // Whether the file at hand is in force is left out: to compare them takes the whole record.
+            // Whether the file is in force is left out: the comparison takes the whole record.
             let file = File { name: self.config.source(), is_in_force: None };
             let said = Explanation::of(&facts, file, &LocalTime::here(facts.now_us));
             (said.says().last().cloned().unwrap_or_default(), said.text())
@@ -232,13 +235,13 @@ impl Feed<'_> {
     }
 }
 
-/// Pause or resume, as the commands do it. Replies what there is to say, with who did it.
+/// Pause or resume, as the commands do it. Returns the message for the user, with the name of who did it.
 async fn pause_or_resume(store: &mut Partitions, deed: &Deed) -> Result<String, String> {
     let subject = deed.subject();
     let action = format!("{} {subject}", if deed.resumes { "resume" } else { "pause" });
     let (direction, by) = (Direction::Out, by());
     let done: Result<String, Failure> = async {
-        // One bucket or budget, whatever its name looks like.
+        // The target is one bucket or budget, whatever its name looks like.
         let target = Target::parse(subject.is_budget, &glob::of_name(subject.pattern));
         let target = target.map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
         if deed.resumes {

@@ -1,4 +1,4 @@
-//! The lines above the table: what is shown and how old it is, and the figures of everything.
+//! The lines above the table: the title, with the order and the age of the ranking, and the totals.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::model::counted::counted;
 use crate::model::duration::rough;
 use crate::store::top::By;
 
-/// What stands between two figures.
+/// The gap between two figures.
 const GAP: &str = "  ";
 
-/// Spans side by side, as many as there is room for.
+/// Spans side by side; those that do not fit are left out.
 fn side_by_side(spans: Vec<Span<'static>>, width: usize) -> Line<'static> {
     let (mut line, mut used) = (Vec::new(), 0);
     for span in spans {
@@ -42,7 +42,7 @@ fn pace(per_second: Option<f64>) -> String {
 }
 
 impl View {
-    /// By what the rows are ranked, which are shown, and how old the ranking is.
+    /// The title: the order of the rows, the filter, the place of the selected row, and the age of the ranking.
     pub(super) fn title(&self, width: usize) -> Line<'static> {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let by = match self.order() {
@@ -68,7 +68,7 @@ impl View {
         };
         let both = [place, age.clone()].into_iter().flatten().collect::<Vec<_>>().join(", ");
         let age = age.unwrap_or_default();
-        // How old it is comes before all else but the name of the command.
+        // The age comes before everything but the name of the command.
         let room = width.saturating_sub(GAP.len());
         let reserved = if age.width() + 9 <= room { age.width() + GAP.len() } else { 0 };
         let left = side_by_side(left, width - reserved);
@@ -82,7 +82,7 @@ impl View {
         Line::from(spans)
     }
 
-    /// The figures of everything, the ones that say most first; or that Redis does not answer.
+    /// The totals, the most important first; or the message that Redis does not answer.
     pub(super) fn totals(&self, width: usize) -> Line<'static> {
         let alarm = |text: String| Span::styled(text, colored(Some(Color::Red)).add_modifier(Modifier::BOLD));
         if let Some((since, _)) = &self.lost {

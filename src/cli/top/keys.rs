@@ -1,4 +1,4 @@
-//! What each key does.
+//! The effects of keys.
 
 use crossterm::event::{KeyCode, KeyEvent};
 
@@ -7,16 +7,16 @@ use super::view::{Mode, Only, View};
 use crate::cli::screen::interrupts;
 use crate::store::top::By;
 
-/// What comes of a key.
+/// The effect of a key.
 pub(super) enum Next {
     Stay,
-    /// Something is to be done.
+    /// A deed is to be done.
     Do(Deed),
-    /// The end.
+    /// The command ends.
     End,
 }
 
-/// Keys and what they do, for the help; each in few words.
+/// The keys and their effects in few words, for the help.
 pub(super) const KEYS: [(&str, &str); 14] = [
     ("q, Esc, Ctrl-C", "end"),
     ("↑ ↓, k j", "the row above, below"),
@@ -35,7 +35,7 @@ pub(super) const KEYS: [(&str, &str); 14] = [
 ];
 
 impl View {
-    /// A key was pressed.
+    /// Handle a key that was pressed.
     pub(super) fn press(&mut self, key: KeyEvent) -> Next {
         if interrupts(&key) {
             return Next::End;
@@ -104,7 +104,7 @@ impl View {
     }
 }
 
-/// How many lines of a text are above the edge after a key; `None`: it is closed.
+/// The number of lines of a text above the edge after a key; `None`: the text is closed.
 fn scrolled(above: usize, page: isize, key: KeyEvent) -> Option<usize> {
     let by = match key.code {
         KeyCode::Char('q' | '?' | ' ') | KeyCode::Esc | KeyCode::Enter => return None,

@@ -1,5 +1,6 @@
-//! `dripd top`: the buckets that come first, as they are now: a row each, why it waits, and keys to look closer and to pause. A file
-//! for each of what Redis is asked for (`feed`), what is known and selected (`view`), keys, and the picture.
+//! `dripd top`: the buckets that come first, as they are now, with a row each, why it waits, and keys to look closer
+//! and to pause. `feed` asks Redis, `view` holds what is known and selected, `keys` handles keys, and the other files
+//! draw.
 
 mod feed;
 mod header;
@@ -26,10 +27,10 @@ use crate::config::Config;
 use crate::store::top::By;
 use crate::system::signals::{Signal, Signals};
 
-/// How often a picture is drawn though nothing came: ages grow.
+/// How often a picture is drawn though nothing happened: ages grow.
 const TICK: Duration = Duration::from_millis(500);
 
-/// How much news, and how many deeds, may wait.
+/// The most news, and the most deeds, that may wait.
 const WAITING: usize = 16;
 
 /// Watch the buckets that come first.
@@ -58,7 +59,7 @@ impl Show {
             return Err(Failure::new(Exit::Usage, why));
         }
         let mut signals = Signals::listen()?;
-        let store = connect(config).await?; // before the screen: what goes wrong here is told in plain words
+        let store = connect(config).await?; // before the screen opens: errors are plain lines
         let mut view = View::new(self.by, self.budgets, self.only.map(Only::glob));
         let mut screen = Screen::open_with_keys().ok_or_else(|| Failure::new(Exit::Usage, why))?;
         let (wants_out, wants) = watch::channel(view.wants());
@@ -83,7 +84,7 @@ impl Show {
                             Next::Do(deed) => _ = deeds_out.send(deed).await,
                             Next::End => return Ok(Exit::Done),
                         },
-                        Some(Typed::Other) => {} // a new size, for one: it is drawn again
+                        Some(Typed::Other) => {} // a new size, for example: draw again
                         None => return Ok(Exit::Done), // the terminal is gone
                     },
                     Some(news) = news.recv() => view.take(news),

@@ -1,10 +1,11 @@
-//! A measured pace as people read it.
+//! A measured pace as text.
 
 use std::time::Duration;
 
 use crate::model::duration::show_per_period;
 
-/// In the unit of the rate that is set where that is a plain one: `9.8/s`, `29/m`, `0/s`.
+/// A pace in the unit of the rate that is set, if that is a plain unit, otherwise in one that gives at least 1:
+/// `9.8/s`, `29.0/m`, `0/s`.
 pub(super) fn shown(per_second: f64, period_us: u64) -> String {
     let units = [1_000_000_u64, 60_000_000, 3_600_000_000, 86_400_000_000];
     let in_unit = |unit: u64| per_second * (unit as f64 / 1e6);

@@ -1,5 +1,5 @@
-//! The picture: the title and the figures, the table or what is open in its place, why the selected one waits, and the keys. At 80 × 24
-//! nothing important is cut; at 40 columns each row still has its name, its depth and why.
+//! The picture: the title and the totals, the table or what is open in its place, why the selected row waits, and the
+//! keys. At 80 × 24 nothing important is cut; at 40 columns each row still has its name, its depth and why.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,7 +16,7 @@ use crate::cli::columns;
 use crate::model::escape::lines;
 use crate::store::top::By;
 
-/// What the last line says of keys, the ones that are needed most first.
+/// The hints of the last line, the most needed first.
 const HINTS: [&str; 9] = [
     "? help",
     "q quit",
@@ -29,11 +29,11 @@ const HINTS: [&str; 9] = [
     "↑↓ select",
 ];
 
-/// Below so many rows the lines around the table give way to it.
+/// The heights in rows below which the lines around the table give way to it.
 const ROOMY: u16 = 14;
 const LOW: u16 = 9;
 
-/// So much of a sentence is looked at: more than two lines of the widest terminal.
+/// The most columns of a sentence that are looked at: more than two lines of the widest terminal.
 const LONGEST: usize = 2_000;
 
 pub(super) fn draw(frame: &mut Frame, view: &mut View) {
@@ -69,7 +69,7 @@ pub(super) fn draw(frame: &mut Frame, view: &mut View) {
     frame.render_widget(last_line(view, width), keys);
 }
 
-/// A text that can be longer than the screen. Replies how many of its lines are above the edge.
+/// Draw a text that can be longer than the area. Returns how many of its lines are above the edge.
 fn draw_text(frame: &mut Frame, area: Rect, text: Text<'static>, above: usize) -> usize {
     let paragraph = Paragraph::new(text).wrap(Wrap { trim: false });
     let lines = wrapped(&paragraph, area.width);
@@ -78,16 +78,16 @@ fn draw_text(frame: &mut Frame, area: Rect, text: Text<'static>, above: usize) -
     above
 }
 
-/// How many lines a text takes in so many columns.
+/// The number of lines that a text takes in `width` columns.
 fn wrapped(paragraph: &Paragraph, width: u16) -> usize {
-    // Drawn on nothing that is shown: ratatui counts lines only behind an unstable feature.
+    // The text is drawn into a buffer that is not shown, because ratatui counts lines only behind an unstable feature.
     let mut buffer = ratatui::buffer::Buffer::empty(Rect::new(0, 0, width.max(1), 500));
     ratatui::widgets::Widget::render(paragraph, buffer.area, &mut buffer);
     let is_blank = |y: u16| (0..buffer.area.width).all(|x| buffer[(x, y)].symbol() == " ");
     (0..buffer.area.height).rev().find(|y| !is_blank(*y)).map_or(0, |y| usize::from(y) + 1)
 }
 
-/// Why the selected one waits, whole.
+/// The whole explanation of why the selected row waits.
 fn explanation(view: &View) -> Text<'static> {
     match view.explained.as_ref().filter(|said| Some(said.name.as_str()) == view.selected()) {
         Some(said) => Text::from(lines(&said.text).lines().map(|line| Line::from(line.to_owned())).collect::<Vec<_>>()),
@@ -114,7 +114,7 @@ fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-/// Why there is no row.
+/// The reason why there is no row.
 fn nothing(view: &View) -> Option<String> {
     if !view.shown().is_empty() {
         return None;
@@ -135,14 +135,14 @@ fn nothing(view: &View) -> Option<String> {
     })
 }
 
-/// What became of a deed; why Redis does not answer; else why the selected one waits.
+/// The outcome of a deed; why Redis does not answer; else why the selected row waits.
 fn sentence(view: &View) -> Line<'static> {
     let safe = |text: &str| columns::name(text, LONGEST);
     match (view.told(), &view.lost) {
         (Some(Ok(done)), _) => Line::styled(safe(done), colored(Some(Color::Green))),
         (Some(Err(why)), _) => Line::styled(safe(why), colored(Some(Color::Red))),
         (None, Some((_, why))) => Line::raw(safe(why)),
-        (None, None) if matches!(view.mode, Mode::Explain(_)) => Line::default(), // it stands above
+        (None, None) if matches!(view.mode, Mode::Explain(_)) => Line::default(), // the explanation is above
         (None, None) => {
             let said = view.explained.as_ref().filter(|said| Some(said.name.as_str()) == view.selected());
             Line::raw(said.map_or_else(String::new, |said| safe(&said.last)))
@@ -150,7 +150,7 @@ fn sentence(view: &View) -> Line<'static> {
     }
 }
 
-/// A question, what is typed, or the keys.
+/// The last line: a question, the filter that is typed, or hints.
 fn last_line(view: &View, width: usize) -> Line<'static> {
     match &view.mode {
         Mode::Filter(text) => {

@@ -1,4 +1,4 @@
-//! The rows as cells: which columns a terminal has room for, and what stands in them.
+//! The rows as cells: the columns that a terminal has room for, and their texts.
 
 use std::time::Duration;
 
@@ -17,10 +17,11 @@ use crate::operate::pace::A_SECOND;
 use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Cause};
 use crate::store::top::By;
 
-/// The parts of a cell that can be filled from the left.
+/// The symbols of a cell that is filled from the left, by eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
-/// With so many columns all is shown, with so many most, and with fewer the name, the depth and why.
+/// The widths of a terminal: from `WIDE` on all columns are shown, from `USUAL` on most, from `NARROW` on a few, and
+/// below that the name, the depth and why.
 const WIDE: usize = 108;
 const USUAL: usize = 76;
 const NARROW: usize = 56;
@@ -42,7 +43,7 @@ enum Column {
     Why,
 }
 
-/// What a cell says, and how it is coloured.
+/// The text of a cell, and its colour.
 struct Cell(String, Option<Color>);
 
 impl Cell {
@@ -71,7 +72,7 @@ impl Column {
         }
     }
 
-    /// Whether it is the one by which the rows are ranked.
+    /// Whether the rows are ranked by this column.
     fn is_of(self, by: By) -> bool {
         match by {
             By::Empty => self == Self::Empty,
@@ -87,7 +88,8 @@ impl Column {
     }
 }
 
-/// The columns that a terminal has room for, each with its width. One column of the terminal stands between two of them.
+/// The columns that a terminal has room for, each with its width. One column of the terminal stands between two of
+/// them.
 fn columns_of(by: By, width: usize) -> Vec<(Column, usize)> {
     use Column::{Bar, Depth, Empty, Late, Name, Now, Quota, Rejected, Set, Slots, Waiting, Why};
     let figure = match by {
@@ -122,7 +124,7 @@ fn columns_of(by: By, width: usize) -> Vec<(Column, usize)> {
     columns
 }
 
-/// A style where colours are wanted.
+/// The style of a colour, where colours are wanted.
 pub(super) fn colored(color: Option<Color>) -> Style {
     match color {
         Some(color) if has_colors() => Style::new().fg(color),
@@ -130,7 +132,7 @@ pub(super) fn colored(color: Option<Color>) -> Style {
     }
 }
 
-/// A number in at most four columns, or five where it is no larger: `9999`, `12k`, `1.2M`.
+/// A number, shortened to at most four characters below 1,000 million: `9999`, `12k`, `1.2M`.
 pub(super) fn short(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),
@@ -140,7 +142,7 @@ pub(super) fn short(n: u64) -> String {
     }
 }
 
-/// A bar that is filled from the left. What is more than nothing is seen, and only what is full fills it.
+/// A bar that is filled from the left. A part above 0 is always seen, and only a part of 1 fills the bar.
 fn bar(part: f64, width: usize) -> Cell {
     let all = width * 8;
     let mut filled = (part.clamp(0.0, 1.0) * all as f64).round() as usize;
@@ -159,7 +161,7 @@ fn bar(part: f64, width: usize) -> Cell {
     Cell(text, Some(color))
 }
 
-/// A text in exactly so many columns: cut, or filled up.
+/// A text in exactly `width` columns: cut, or padded.
 fn fit(text: &str, width: usize, to_the_right: bool) -> String {
     let text = columns::name(text, width);
     let fill = " ".repeat(width.saturating_sub(text.width()));
@@ -167,7 +169,7 @@ fn fit(text: &str, width: usize, to_the_right: bool) -> String {
 }
 
 impl View {
-    /// The line above the rows.
+    /// The line of the columns' heads.
     pub(super) fn heads(&self, width: usize) -> Line<'static> {
         let mut spans = Vec::new();
         for (column, width) in columns_of(self.order(), width) {
@@ -224,7 +226,8 @@ impl View {
             Column::Depth => format!("{}/{}", short(row.depth), short(row.capacity)),
             Column::Empty if row.depth == 0 => "-".to_owned(),
             Column::Empty => match self.paces.per_second(name, rate) {
-                // What others take of a budget, and of slots, only the pace itself tells.
+                // Where others take a part of a budget or of slots, only the measured pace tells how fast the bucket
+                // empties.
                 Some(pace) if pace > 0.0 && matches!(bucket.why.cause(), Ok(Cause::Share | Cause::Slots)) => {
                     rough(Duration::try_from_secs_f64(row.depth as f64 / pace).unwrap_or(Duration::MAX))
                 }

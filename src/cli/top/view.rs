@@ -1,4 +1,5 @@
-//! What is known, and what is looked at: the ranking, how those on the screen stand, which one is selected, and what is open over it.
+//! The state of `top`: the ranking, the states of the names on the screen, the selection, and what is open over the
+//! table.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,26 +13,26 @@ use crate::store::routes::RouteStatus;
 use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Cause, Why};
 use crate::store::top::{By, Place, Row, Top};
 
-/// The name under which the pace of everything is kept: none can be the name of a bucket.
+/// The names under which the paces of all dispatches and of all rejections are kept; no bucket can have them.
 const ALL: &str = "";
 const REJECTED: &str = "{}";
 
-/// How long it is shown what became of a deed.
+/// How long the outcome of a deed is shown.
 const TOLD_FOR: Duration = Duration::from_secs(20);
 
-/// Which names are shown.
+/// A filter of names.
 pub(super) struct Only {
     pub(super) text: String,
     glob: Glob,
 }
 
 impl Only {
-    /// Those that a glob means.
+    /// The filter of a glob.
     pub(super) fn glob(text: String) -> Self {
         Self { glob: Glob::parse(&text), text }
     }
 
-    /// The same as somebody types it: what is no glob means every name that it is a part of. `None`: all of them.
+    /// The filter that somebody types: a text that is no glob means every name that contains it. `None`: all names.
     pub(super) fn typed(text: &str) -> Option<Self> {
         match text {
             "" => None,
@@ -45,25 +46,25 @@ impl Only {
     }
 }
 
-/// What is open.
+/// The part of the screen that has the keys.
 pub(super) enum Mode {
     /// Only the table.
     Table,
-    /// A filter is typed.
+    /// A filter is being typed.
     Filter(String),
     /// A deed waits for a yes.
     Confirm(Deed),
-    /// Why the selected one waits, whole; so many lines are above the edge.
+    /// The whole explanation of the selected row; so many of its lines are above the edge.
     Explain(usize),
-    /// Which keys there are.
+    /// The help about keys; so many of its lines are above the edge.
     Help(usize),
 }
 
-/// What is known of the ranking.
+/// The ranking, as far as it is known.
 pub(super) enum Ranking {
     /// Redis has not answered yet.
     Asked,
-    /// There is none: no walk is over.
+    /// There is no ranking: no walk over all buckets has ended.
     None,
     /// The ranking, and when it came.
     Of(Top, Instant),
@@ -80,15 +81,15 @@ pub(super) struct View {
     buckets: HashMap<String, BucketSnapshot>,
     budgets: Vec<BudgetSnapshot>,
     pub(super) figures: Option<Figures>,
-    /// How the routes stand.
+    /// The states of the routes.
     pub(super) routes: Vec<RouteStatus>,
     pub(super) paces: Paces,
-    /// Since when Redis does not answer, and why.
+    /// The time since when Redis does not answer, and why.
     pub(super) lost: Option<(Instant, String)>,
     pub(super) explained: Option<Explained>,
-    /// What became of a deed.
+    /// The outcome of a deed, and when it came.
     told: Option<(Result<String, String>, Instant)>,
-    /// The names that may be selected, in their order.
+    /// The names that may be selected, in the order of the rows.
     items: Vec<String>,
     selected: Option<String>,
     at: usize,
@@ -121,9 +122,9 @@ impl View {
         }
     }
 
-    // ---- what it asks for ----
+    // ---- what is asked of Redis ----
 
-    /// By what the rows are ranked.
+    /// The order of the rows.
     pub(super) fn order(&self) -> By {
         if self.is_of_budgets { By::Budgets } else { self.by }
     }
@@ -141,13 +142,13 @@ impl View {
         }
     }
 
-    // ---- what comes ----
+    // ---- news ----
 
     pub(super) fn take(&mut self, news: News) {
         if !matches!(news, News::Lost(_) | News::Done(_)) {
             self.lost = None;
         }
-        // What was on its way when the picture was frozen.
+        // News that was on its way when the picture was frozen is dropped.
         if self.frozen.is_some() && !matches!(news, News::Lost(_) | News::Done(_) | News::Explained(_)) {
             return;
         }
@@ -190,7 +191,7 @@ impl View {
             None => self.ranking = Ranking::None,
             Some(Ranked::New(top)) => {
                 let shown = self.shown().to_vec();
-                self.buckets.retain(|name, _| shown.contains(name)); // the others come again when they are shown
+                self.buckets.retain(|name, _| shown.contains(name)); // other rows are asked for when shown
                 self.ranking = Ranking::Of(top, Instant::now());
             }
             Some(Ranked::Same { age_ms }) => {
@@ -201,8 +202,8 @@ impl View {
         }
     }
 
-    /// The names in their order, and the selected one among them: it keeps its name, not its place. One that is gone leaves its place to
-    /// the next one.
+    /// Make the list of names, and select among them: the selection keeps its name, not its place. A name that is gone
+    /// leaves the selection to the one in its place.
     fn list(&mut self) {
         let ranked = self.ranked().iter().map(|row| Subject::of_stored(&row.bucket).pattern.to_owned());
         let mut items: Vec<String> = ranked.collect();
@@ -217,7 +218,7 @@ impl View {
         self.select(kept.unwrap_or(self.at));
     }
 
-    // ---- where it looks ----
+    // ---- the selection ----
 
     pub(super) fn select(&mut self, at: usize) {
         self.at = at.min(self.items.len().saturating_sub(1));
@@ -231,7 +232,7 @@ impl View {
         self.offset = self.offset.min(self.items.len().saturating_sub(height));
     }
 
-    /// So many rows are drawn.
+    /// Set the number of rows that are drawn.
     pub(super) fn has_rows(&mut self, height: usize) {
         self.height = height;
         self.scroll();
@@ -241,7 +242,7 @@ impl View {
         self.select(self.at.saturating_add_signed(rows));
     }
 
-    /// How many rows a page has.
+    /// The number of rows of a page.
     pub(super) fn page(&self) -> isize {
         isize::try_from(self.height.max(1)).unwrap_or(1)
     }
@@ -256,12 +257,12 @@ impl View {
         self.selected.as_deref()
     }
 
-    /// Which of how many is selected.
+    /// The place of the selected name, from 1, and the number of names.
     pub(super) fn place(&self) -> (usize, usize) {
         (self.at + 1, self.items.len())
     }
 
-    /// Buckets by another order, or budgets.
+    /// Show buckets, in this order.
     pub(super) fn sort_by(&mut self, by: By) {
         (self.by, self.is_of_budgets) = (by, false);
         self.turn();
@@ -272,7 +273,7 @@ impl View {
         self.turn();
     }
 
-    /// Something else is shown: from its beginning, and not frozen.
+    /// Begin anew, because something else is shown: at the first row, and not frozen.
     fn turn(&mut self) {
         self.ranking = Ranking::Asked;
         (self.explained, self.frozen, self.selected) = (None, None, None);
@@ -281,13 +282,13 @@ impl View {
         self.list();
     }
 
-    /// Only names that match.
+    /// Show only names that match; `None`: all names.
     pub(super) fn filter(&mut self, only: Option<Only>) {
         self.only = only;
         self.list();
     }
 
-    // ---- what is known ----
+    // ---- what is drawn ----
 
     /// The rows of the ranking, in its order.
     fn ranked(&self) -> &[Row] {
@@ -297,7 +298,7 @@ impl View {
         }
     }
 
-    /// How a bucket stands: as it is now, or as long as that has not come, as the walk found it.
+    /// The state of a bucket: as it is now, or until that is known, as the walk found it.
     pub(super) fn bucket(&self, name: &str) -> Option<BucketSnapshot> {
         self.buckets.get(name).cloned().or_else(|| {
             let found = self.ranked().iter().find(|row| row.bucket == name)?;
@@ -309,12 +310,12 @@ impl View {
         self.budgets.iter().find(|budget| budget.budget == name)
     }
 
-    /// Whether any daemon is alive, as far as that is known.
+    /// Whether any daemon is alive; true while that is not known.
     pub(super) fn has_daemon(&self) -> bool {
         self.figures.as_ref().is_none_or(|figures| figures.count("daemons") > 0)
     }
 
-    /// Whether the selected one is paused, as far as that is known.
+    /// Whether a bucket, or a budget, is paused; false while that is not known.
     pub(super) fn is_paused(&self, name: &str) -> bool {
         let why = if self.is_of_budgets {
             self.budget(name).map(|budget| budget.why.clone())
@@ -324,19 +325,19 @@ impl View {
         why.is_some_and(|why| why.cause() == Ok(Cause::Paused))
     }
 
-    /// Jobs a second that leave all buckets, and that are rejected.
+    /// The jobs a second that leave all buckets, and those that are rejected.
     pub(super) fn pace_of_all(&self) -> [Option<f64>; 2] {
         [ALL, REJECTED].map(|name| self.paces.per_second(name, A_SECOND))
     }
 
-    /// How old the ranking is.
+    /// The age of the ranking.
     pub(super) fn age(&self) -> Option<Duration> {
         let Ranking::Of(top, at) = &self.ranking else { return None };
         let since = self.frozen.unwrap_or_else(Instant::now).saturating_duration_since(*at);
         Some(Duration::from_millis(top.age_ms) + since)
     }
 
-    /// What became of a deed, for a while.
+    /// The outcome of a deed, while it is shown.
     pub(super) fn told(&self) -> Option<&Result<String, String>> {
         self.told.as_ref().filter(|(_, at)| at.elapsed() < TOLD_FOR).map(|(told, _)| told)
     }
@@ -346,7 +347,7 @@ impl View {
     }
 }
 
-/// What the walk knows of why a bucket waits.
+/// The reason why a bucket waits, as far as the walk tells it.
 fn why_of(row: &Row) -> Why {
     let (cause, about) = match row.place {
         Place::Due if row.due_in_us > 0 => (Cause::Rate, ""),

@@ -1,4 +1,4 @@
-//! Why something waits, in as few words as a column has room for. The whole sentence is what `explain` says.
+//! Why something waits, in as few words as a column has room for. `explain` has the whole sentence.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::cli::columns;
 use crate::model::duration::rough;
 use crate::store::snapshots::{BucketSnapshot, BudgetSnapshot, Cause, Why};
 
-/// What is late by more than this is worth a word.
+/// The lateness above which a job is called late, in microseconds.
 const LATE_US: u64 = 1_000_000;
 
-/// A wait that is longer than this is worth saying.
+/// The wait above which its length is shown, in microseconds.
 const LONG_US: u64 = 2_000_000;
 
-/// Few words, and how they are coloured.
+/// A few words, and their colour.
 pub(super) type Few = (String, Option<Color>);
 
 fn us(us: u64) -> String {
@@ -25,7 +25,8 @@ fn about(word: &str, of: &str, name: &str) -> String {
     if name.is_empty() { word.to_owned() } else { format!("{word}{of}{}", columns::name(name, 40)) }
 }
 
-/// Why a node waits whose next job may leave after so long. `own` is its name.
+/// The reason why a node waits. `own` is the node's name; `due_in_us` is how long until its next job may leave, and
+/// `late_us` for how long that has been due.
 fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
     let timed = |word: &str| if due_in_us > LONG_US { format!("{word} {}", us(due_in_us)) } else { word.to_owned() };
     let plain = |text: String| (text, None);
@@ -46,19 +47,19 @@ fn few(why: &Why, own: &str, due_in_us: u64, late_us: u64) -> Few {
         Ok(Cause::BackingOff) => (timed("backs off"), Some(Color::Yellow)),
         Ok(Cause::Delayed) => plain(timed("delayed")),
         Ok(Cause::Due) if late_us > LATE_US => (format!("late {}", us(late_us)), Some(Color::Red)),
-        Ok(Cause::Due) => plain("at its rate".to_owned()), // between two looks its time has come
+        Ok(Cause::Due) => plain("at its rate".to_owned()), // its due came since the last answer
         Ok(Cause::Empty) => plain("empty".to_owned()),
         Err(word) => plain(word.to_owned()),
     }
 }
 
-/// Whether a daemon could do something about it.
+/// Whether a wait ends only where a daemon runs.
 fn is_the_daemons_part(why: &Why) -> bool {
     use Cause::{BackingOff, Delayed, Due, Quota, Rate, Share, Slow, Slowed};
     matches!(why.cause(), Ok(Rate | Share | Due | BackingOff | Delayed | Slow | Slowed | Quota))
 }
 
-/// Why a bucket waits; with no daemon, that comes before all that it could do.
+/// The reason why a bucket waits. Without a daemon, that is the reason for every wait that a daemon ends.
 pub(super) fn of_bucket(bucket: &BucketSnapshot, has_daemon: bool) -> Few {
     let row = &bucket.row;
     let (mut text, mut color) = few(&bucket.why, &row.bucket, row.due_in_us, row.late_us);
@@ -75,7 +76,7 @@ pub(super) fn of_bucket(bucket: &BucketSnapshot, has_daemon: bool) -> Few {
     (text, color)
 }
 
-/// Why what is below a budget waits.
+/// The reason why what is below a budget waits.
 pub(super) fn of_budget(budget: &BudgetSnapshot, has_daemon: bool) -> Few {
     if !has_daemon && is_the_daemons_part(&budget.why) {
         return ("no daemon".to_owned(), Some(Color::Red));

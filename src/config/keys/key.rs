@@ -8,30 +8,30 @@ use crate::model::duration;
 /// A key of a section.
 #[derive(Debug)]
 pub struct Key {
-    /// As it is written.
+    /// The name, as it is written.
     pub name: &'static str,
-    /// What holds where it is not written, as TOML; empty where there is no default.
+    /// The value that applies where the key is not written, as TOML; empty: there is no default.
     pub default: &'static str,
-    /// What may be written.
+    /// The values that are allowed.
     pub allowed: Allowed,
-    /// What it is for, in a sentence or two.
+    /// The purpose, in a sentence or two.
     pub about: &'static str,
 }
 
-/// What may be written for a key.
+/// The values that a key allows.
 #[derive(Debug)]
 pub enum Allowed {
     /// A whole number within bounds.
     Number(u64, u64),
     /// A duration within bounds.
     Duration(Duration, Duration),
-    /// Something that a sentence describes.
+    /// Values that a sentence describes.
     Words(&'static str),
     /// A table with keys of its own.
     Table(&'static [Key]),
 }
 
-/// What would be right, as error messages say it.
+/// Display the allowed values, as error messages say them.
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -53,7 +53,7 @@ pub(super) const fn key(name: &'static str, default: &'static str, allowed: Allo
     Key { name, default, allowed, about }
 }
 
-/// A key without a default, of which `hint` says what may be written.
+/// A key without a default; `hint` describes the allowed values.
 pub(super) const fn text(name: &'static str, hint: &'static str, about: &'static str) -> Key {
     key(name, "", Allowed::Words(hint), about)
 }

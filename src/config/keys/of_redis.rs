@@ -2,21 +2,21 @@
 
 use super::key::{Allowed, Key, key, text};
 
-/// What a URL looks like, for error messages.
+/// The form of a URL, for error messages.
 pub(in crate::config) const URL_HINT: &str =
     "write redis://[user:password@]host[:port][/db], rediss:// for TLS, or unix:///path/to/redis.sock";
 
-/// What a prefix looks like, for error messages.
+/// The form of a prefix, for error messages.
 const PREFIX_HINT: &str = "a text without \":queue:\", braces, white space or control characters that ends in neither \":ready\" nor \":queue\"";
 
-/// What a number of partitions looks like, and what a name is cut by.
+/// The allowed values of `partitions` and of `partition_by`.
 const PARTITIONS_HINT: &str = "write a power of two, 1 to 64";
 const PARTITION_BY_HINT: &str = "write how many parts, 1 to 8";
 
-/// What a path of a file looks like.
+/// The form of the path of a file.
 const FILE_HINT: &str = "write the path of a file";
 
-/// What a list of servers looks like.
+/// The forms of a list of nodes and of a list of sentinels.
 const NODES_HINT: &str = "write a list of host:port, as in [\"10.0.0.1:6379\", \"10.0.0.2:6379\"]";
 const SENTINELS_HINT: &str = "write a list of host:port, as in [\"10.0.0.1:26379\", \"10.0.0.2:26379\"]";
 

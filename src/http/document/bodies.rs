@@ -1,4 +1,4 @@
-//! Bodies of which a schema has to say more than a type does: which of their members belong together.
+//! Schemas of bodies whose members depend on one another, which a type cannot express.
 
 use serde_json::{Value, json};
 use utoipa::openapi::RefOr;
@@ -8,21 +8,21 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::{dead, mutations};
 
-/// Which dead letters a change is about: nobody deletes all of them by leaving something out.
+/// A change of dead letters that says which ones it means: nobody deletes all of them by leaving something out.
 pub(in crate::http) struct Chosen;
 
-/// A resume, or an opening: it holds from now on.
+/// A resume or an opening, which lasts from now on and has no duration.
 pub(in crate::http) struct GoOn;
 
 /// A slow-down of a bucket, for a time, or its end.
 pub(in crate::http) struct SlowBucket;
 
-/// A slow-down of a budget, which names no other one.
+/// A slow-down of a budget, or its end; it names no other budget.
 pub(in crate::http) struct SlowBudget;
 
 type Parts = Vec<(String, RefOr<Schema>)>;
 
-/// An object that has this member, and not as null.
+/// An object that must have this member.
 fn with(name: &str, member: impl Into<RefOr<Schema>>) -> ObjectBuilder {
     let object = ObjectBuilder::new().property(name, member).required(name);
     object.additional_properties(Some(AdditionalProperties::FreeForm(true)))
@@ -32,7 +32,7 @@ fn of_type(kind: Type) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(kind)
 }
 
-/// One value alone.
+/// The schema of a single value.
 fn only(value: impl Into<Value>) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::AnyValue).enum_values(Some([value.into()]))
 }
@@ -75,7 +75,7 @@ impl ToSchema for GoOn {
     }
 }
 
-/// It is slowed down for a time, or goes on: not both, and one of them.
+/// A body that either slows down for a time or ends a slow-down: one of both, and not both.
 fn slow(words: RefOr<Schema>) -> RefOr<Schema> {
     let lasts = with("for", of_type(Type::String)).property("clear", only(false));
     let ends = with("clear", only(true)).property("for", of_type(Type::Null));

@@ -1,4 +1,4 @@
-//! The keys of a policy as a schema: made from the tables that the parser of the configuration reads by.
+//! Schemas of the keys of a policy, made from the tables by which the parser of the configuration reads.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ use crate::model::limiter::Kind;
 use crate::model::quota::{self, Quota};
 use crate::operate::bounds::LONGEST;
 
-/// The keys of a policy that are set for buckets: at least one.
+/// An object of keys that are set for buckets: at least one.
 pub(in crate::http) struct BucketKeys;
 
-/// The keys of a policy of buckets, of which none need be set.
+/// An object of keys of buckets, which may be empty.
 pub(in crate::http) struct BucketKeysOrNone;
 
-/// The keys of a policy that are set for budgets: at least one.
+/// An object of keys that are set for budgets: at least one.
 pub(in crate::http) struct BudgetKeys;
 
 /// The value of any key of a bucket.
@@ -76,13 +76,13 @@ pub(super) fn names(is_budget: bool) -> impl Iterator<Item = &'static str> {
     if is_budget { BUDGET } else { POLICY }.iter().map(|key| key.name)
 }
 
-/// A table with these keys and no others.
+/// An object with these keys and no others.
 fn table(keys: &[Key]) -> ObjectBuilder {
     let object = ObjectBuilder::new().additional_properties(Some(AdditionalProperties::FreeForm(false)));
     keys.iter().fold(object, |object, key| object.property(key.name, value(key)))
 }
 
-/// The value of one of these keys: which one is said by the path.
+/// The value of one of these keys; the path says which key.
 fn any_of(keys: &[Key]) -> RefOr<Schema> {
     let any = keys.iter().fold(AnyOfBuilder::new(), |any, key| any.item(value(key)));
     RefOr::T(any.description(Some("The value of the key that the path names")).examples(["5/s"]).into())
@@ -105,7 +105,7 @@ fn one_word(words: &[&str]) -> ObjectBuilder {
     text().enum_values(Some(words.iter().copied()))
 }
 
-/// Or the word that takes it away.
+/// A value, or the word `none`, which takes the value away.
 fn or_none(schema: impl Into<RefOr<Schema>>, about: &str) -> Schema {
     AnyOfBuilder::new().item(schema).item(one_word(&["none"])).description(Some(about)).into()
 }
@@ -121,7 +121,8 @@ fn value(key: &Key) -> Schema {
     }
 }
 
-/// The schema of a key that the table describes in a sentence. An unknown key takes any value: a test says that there is none.
+/// The schema of a key whose table describes it in a sentence. A key that is unknown here takes any value; a test
+/// checks that there is none.
 fn words(key: &Key) -> Schema {
     let about = Some(key.about);
     match key.name {
@@ -132,7 +133,7 @@ fn words(key: &Key) -> Schema {
         "overflow" => one_word(&["reject", "drop-oldest"]).description(about).into(),
         "route" => like("[A-Za-z0-9._-]{1,64}").description(about).into(),
         "catch_up" => like(&pattern::duration(Duration::ZERO, LONGEST_CATCH_UP)).description(about).into(),
-        // In a bucket that is named, `{1}` stands for nothing, which a schema cannot know.
+        // Settings of a named bucket may not use `{1}`, which a schema cannot express.
         "within" => like(r"([^{}\u0000-\u001f\u007f-\u009f]|\{[1-9][0-9]{0,2}\})*").description(about).into(),
         "ordered" | "adaptive" => ObjectBuilder::new().schema_type(Type::Boolean).description(about).into(),
         "quota" => {
@@ -149,13 +150,13 @@ fn any() -> Schema {
     ObjectBuilder::new().schema_type(utoipa::openapi::schema::SchemaType::AnyValue).into()
 }
 
-/// One of these, or a list of at most so many.
+/// One value, or a list of at most `most`.
 fn one_or_more<T: Into<Schema>>(one: impl Fn() -> T, most: usize, about: &str) -> Schema {
     let list = ArrayBuilder::new().items(RefOr::T(one().into())).max_items(Some(most));
     AnyOfBuilder::new().item(one().into()).item(list).description(Some(about)).into()
 }
 
-/// A limiter before a bucket: each kind has keys of its own.
+/// A limiter in `admit`: each kind has keys of its own.
 fn gate() -> Schema {
     let one = |kind: Kind| {
         let (counts, name) = (kind.counts(), if kind.size_name().is_some() { "count" } else { "limit" });

@@ -1,21 +1,22 @@
-//! Regular expressions for what requests may say: numbers within bounds, and times and rates made of them. They are what a schema can say of a
-//! text, so they are as narrow as the parser, but for zeros in front, which nobody writes.
+//! Regular expressions for texts in requests: numbers within bounds, and durations and rates made of them. They accept
+//! what the parser accepts, except for leading zeros, which nobody writes.
 
 use std::time::Duration;
 
-/// The units of a duration, and how many microseconds each has.
+/// The units of a duration, each with its length in microseconds.
 const UNITS: [(&str, u128); 6] =
     [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
 
-/// How many digits a number may have.
+/// The most digits of a number.
 const DIGITS: usize = 15;
 
-/// A whole number of these.
+/// A whole number from `least` to `most`.
 pub(super) fn number(least: u128, most: u128) -> String {
     let (shortest, longest) = (least.to_string().len(), most.to_string().len());
     let (lowest, highest) =
         (|digits: usize| 10_u128.pow(digits as u32 - 1), |digits: usize| 10_u128.pow(digits as u32) - 1);
-    // All numbers with so many digits are one part, in the middle; those with fewer, or more, have bounds of their own.
+    // Lengths at which every number is allowed form one part, in the middle; shorter and longer numbers have bounds of
+    // their own.
     let is_whole = |digits: usize| digits > 1 && least <= lowest(digits) && highest(digits) <= most;
     let whole: Vec<usize> = (shortest..=longest).filter(|digits| is_whole(*digits)).collect();
     let mut parts = Vec::new();
@@ -32,7 +33,7 @@ pub(super) fn number(least: u128, most: u128) -> String {
     format!("({})", parts.join("|"))
 }
 
-/// A number between two with as many digits.
+/// A number between two bounds that have as many digits as each other.
 fn between(least: &str, most: &str) -> String {
     let rest = least.len().saturating_sub(1);
     let any = |digits: usize| match digits {
@@ -87,7 +88,7 @@ fn times(least: Duration, most: Duration, finest: &str) -> String {
     format!("({})", units.filter_map(of_unit).collect::<Vec<_>>().join("|"))
 }
 
-/// The whole of a text.
+/// A pattern that must match the whole text.
 pub(super) fn whole(pattern: &str) -> String {
     format!("^{pattern}$")
 }
@@ -97,7 +98,7 @@ pub(super) fn duration(least: Duration, most: Duration) -> String {
     times(least, most, "us")
 }
 
-/// A count in a period: `5/s`, `30/60s`. A period that is a unit alone is one of it.
+/// A count in a period: `5/s`, `30/60s`. A unit without a number means one of it.
 pub(super) fn per_period(most: u128, least: Duration, longest: Duration, finest: &str) -> String {
     let alone = UNITS.iter().skip_while(|(unit, _)| *unit != finest);
     let alone = alone.filter(|(_, us)| (least.as_micros()..=longest.as_micros()).contains(us));

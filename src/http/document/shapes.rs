@@ -1,5 +1,5 @@
-//! What requests may say, a type each: it stands for the text or the number in a schema, with its bounds. `#[schema(value_type = …)]` of a field,
-//! or `#[param(value_type = …)]` of one in a query, names it.
+//! Shapes of texts and numbers in requests: each type stands for a schema with bounds. A field names its shape in
+//! `#[schema(value_type = …)]`, a member of a query in `#[param(value_type = …)]`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::operate::bounds::{LONGEST, REASON_MOST};
 use crate::store::dead::LONGEST_GLOB;
 use crate::store::top::By;
 
-/// The longest duration that any text can say: microseconds in 64 bits.
+/// The longest duration that a text can express: microseconds in 64 bits.
 const EVER: Duration = Duration::from_micros(u64::MAX);
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,7 +26,7 @@ fn like(pattern: &str) -> ObjectBuilder {
     text().pattern(Some(whole(pattern)))
 }
 
-/// A shape: its name among the components, and what it is.
+/// Define a shape: its name among the components, and its schema.
 macro_rules! shape {
     ($(#[$about:meta])* $name:ident = $schema:expr) => {
         $(#[$about])*
@@ -143,7 +143,7 @@ shape!(
         .examples(["2026-05-01T12:00:00Z", "2h"])
 );
 
-/// All of them, as components: parameters refer to them by their names.
+/// The shapes that are components, to which parameters refer by name.
 pub(super) fn all() -> Vec<(String, RefOr<Schema>)> {
     fn one<T: ToSchema>() -> (String, RefOr<Schema>) {
         (T::name().into_owned(), T::schema())
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::model::duration as durations;
 
-    /// A pattern, as a test of texts.
+    /// A function that tells whether a text is valid for a shape.
     fn matches<T: PartialSchema>() -> impl Fn(&str) -> bool {
         let schema = serde_json::to_value(T::schema()).expect("JSON");
         let validator = jsonschema::validator_for(&schema).expect("a schema");
