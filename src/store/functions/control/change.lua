@@ -168,8 +168,7 @@ do
     table.sort(changes)
     local reply = {}
     for _, key in ipairs(changes) do
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = key, before[key], value_of(entry, key, ctx.now)
+      base.append(reply, key, before[key], value_of(entry, key, ctx.now))
     end
     return reply
   end

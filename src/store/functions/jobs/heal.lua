@@ -137,7 +137,7 @@ do
       local value = table.remove(page)
       local name = table.remove(page)
       local ok, why = pcall(of.look, ctx, pass, name, value)
-      if not ok then note(ctx, 'raised', ctx.k[of.key], type(why) == 'table' and why.err or tostring(why)) end
+      if not ok then note(ctx, 'raised', ctx.k[of.key], base.message_of(why)) end
     end
     if page[1] or at.cursor ~= '0' then return false end
     at.phase = at.thorough and of.after

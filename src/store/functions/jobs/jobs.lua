@@ -12,9 +12,6 @@ do
   local DELAY_MAX_MS = 366 * 86400000
   local FREE_KEEPS = 20 -- how often a job may be given back before each further time counts as an attempt
 
-  local upper
-  at_first_call[#at_first_call + 1] = function() upper = string.upper end
-
   local function bad_ready_key()
     return refuse('BADARG', 'one key is needed: <prefix>:ready or <prefix>:ready:<route>')
   end
@@ -23,9 +20,7 @@ do
   function jobs.read_entry(stream, id)
     local found = call('XRANGE', stream, id, id)[1]
     if not found then return nil end
-    local fields = {}
-    for i = 1, #found[2], 2 do fields[found[2][i]] = found[2][i + 1] end
-    return fields, found[2]
+    return base.by_name(found[2]), found[2]
   end
 
   -- is_job: whether an entry is a job that can go back into a bucket.
@@ -195,22 +190,18 @@ do
         i = i + 1
         if not args[i] then return nil, refuse('BADARG', 'REASON needs a text') end
         how.reason = sub(args[i], 1, 1000)
-      elseif option == 'RETRY_IN' then
+      elseif option == 'RETRY_IN' or option == 'RETRY_AFTER' then
         i = i + 1
-        local ms = integer(args[i])
-        if not ms or ms > DELAY_MAX_MS then
-          return nil, refuse('BADARG', 'RETRY_IN needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
+        local ms = base.whole(args[i], 0, DELAY_MAX_MS)
+        if not ms then
+          return nil, refuse('BADARG', option .. ' needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
         end
-        how.delay_us = ms * 1000
+        if option == 'RETRY_IN' then
+          how.delay_us = ms * 1000
+        else
+          how.retry_after_us, how.is_of_throttled = ms > 0 and ms * 1000 or nil, true -- 0 names no time
+        end
       elseif option == 'THROTTLED' then how.is_throttled = true
-      elseif option == 'RETRY_AFTER' then
-        i = i + 1
-        local ms = integer(args[i])
-        if not ms or ms > DELAY_MAX_MS then
-          return nil, refuse('BADARG', 'RETRY_AFTER needs whole milliseconds, 0 to ' .. digits(DELAY_MAX_MS))
-        end
-        how.retry_after_us = ms > 0 and ms * 1000 or nil -- 0 names no time
-        how.is_of_throttled = true
       elseif option == 'IN' then
         i = i + 1
         if not args[i] then return nil, refuse('BADARG', 'IN needs the name of a budget') end

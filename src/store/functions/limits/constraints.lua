@@ -426,16 +426,15 @@ do
       end
       if ctx.changed_constraints then constraints.flush(ctx) end
     end
-    local first = call('ZRANGE', over, '0', '0', 'WITHSCORES')
-    m.over_us = first[2] and first[2] + 0 or huge
+    m.over_us = base.first_score(over)
     flag(ctx, call('EXISTS', ctx.k.slow) == 1, call('EXISTS', ctx.k.windows) == 1, call('EXISTS', ctx.k.paid) == 1)
     return #ids == FORGET_MOST
   end
 
   -- page: one page of the slow-downs in force: { id, d, p } each, and the next cursor.
   function constraints.page(ctx, cursor)
-    local page, list, ids = call('HSCAN', ctx.k.slow, cursor, 'COUNT', ctx.limits.batch), {}, {}
-    for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
+    local page, list = call('HSCAN', ctx.k.slow, cursor, 'COUNT', ctx.limits.batch), {}
+    local ids = base.names_in(page[2])
     for i, constraint in ipairs(ids[1] and constraints.read(ctx, ids) or {}) do
       local p = record.policy_of(ctx.rec, ids[i])
       if p and constraint and constraint.slowdown and slowdown.applies(constraint.slowdown, p, ctx.now) then

@@ -124,8 +124,7 @@ do
 
   -- prepare: make the tables in which a record is looked up.
   local function prepare(rec)
-    rec.written = {}
-    for key, value in pairs(rec.defaults) do rec.written[key] = value end
+    rec.written = base.copy(rec.defaults)
     rec.forwards, rec.budgets = forward.index(rec.routes), rec.budgets or {}
     -- Only stored where it differs.
     rec.limits.ready_window_us = rec.limits.ready_window_us or BUILT_IN.limits.ready_window_us
@@ -246,8 +245,7 @@ do
 
   -- is_usable: whether some fields, with the defaults, make a valid policy.
   function record.is_usable(fields)
-    local p = {}
-    for name, value in pairs(BUILT_IN.defaults) do p[name] = value end
+    local p = base.copy(BUILT_IN.defaults)
     if not setting.makes_sense(fields) then return false end
     for name, value in pairs(fields) do p[name] = value end
     return (pcall(prepared.policy, p))
@@ -264,12 +262,6 @@ do
     if ok then return set end
     view.unusable = true
     return made(record.is_usable)
-  end
-
-  local function copy_of(p)
-    local copy = {}
-    for key, value in pairs(p) do copy[key] = value end
-    return copy
   end
 
   -- with_globs: a policy overridden by globs. It is made once for all nodes without other settings, because a policy
@@ -289,7 +281,7 @@ do
     set = lay(view, p, nil, view.now, globs, view.now) or p
     local till = setting.till(nil, globs, view.now)
     if till then
-      if set == p then set = copy_of(p) end
+      if set == p then set = base.copy(p) end
       set.till = till
     end
     of_p[name], view.shared_count = set, view.shared_count + 1
@@ -311,7 +303,7 @@ do
     local set, till = lay(view, p, own, view.now, globs, view.now), setting.till(own, globs, view.now)
     local is_over = setting.next_end(own.entry) <= view.now
     if not set and not till and not is_over then return p, false, true end
-    set = set or copy_of(p)
+    set = set or base.copy(p)
     set.till = till
     if is_over then set.over = lay(view, p, own, 0, globs, view.now) or p end
     return set, true, false
@@ -331,7 +323,7 @@ do
     local base_rec = rec.base or rec
     local p, globs = base_rec.raw(base_rec, bucket), rec.base and globs_of(rec, bucket) or {}
     local own = entry and { match = bucket, entry = entry }
-    local set = lay(rec, p, own, at, globs, at) or copy_of(p)
+    local set = lay(rec, p, own, at, globs, at) or base.copy(p)
     return chain.resolve(rec, set, bucket, true), setting.till(own, globs, at)
   end
 

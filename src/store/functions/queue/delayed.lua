@@ -76,8 +76,7 @@ do
 
   -- first_time: the time of a bucket's first delayed job, or `huge`.
   function delayed.first_time(ctx, name)
-    local first = call('ZRANGE', ctx.k.delayed .. name, '0', '0', 'WITHSCORES')
-    return first[2] and first[2] + 0 or huge
+    return base.first_score(ctx.k.delayed .. name)
   end
 
   -- add: a job is delayed until `at`. The caller writes the index (retries.expect).

@@ -147,7 +147,7 @@ do
 
   -- cancel: mark a waiting job as cancelled: it is dropped at its turn.
   function ids.cancel(ctx, name, id, it)
-    it.state = string.upper(it.state)
+    it.state = upper(it.state)
     write(ctx, name, id, it)
   end
 
@@ -161,7 +161,7 @@ do
     for _ = 1, PAGES_MOST do
       local page, gone = call('HSCAN', key, cursor, 'COUNT', FORGET_MOST), {}
       for i = 1, #page[2], 2 do
-        if states[string.lower(sub(page[2][i + 1], 1, 1))] then gone[#gone + 1] = page[2][i] end
+        if states[lower(sub(page[2][i + 1], 1, 1))] then gone[#gone + 1] = page[2][i] end
       end
       if gone[1] then
         call('HDEL', key, unpack(gone))

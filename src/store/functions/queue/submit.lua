@@ -4,7 +4,7 @@
 
 local submit = {}
 do
-  local refuse, integer, digits = base.refuse, base.integer, base.digits
+  local refuse, integer, whole, digits = base.refuse, base.integer, base.whole, base.digits
 
   local LONGEST_MS = 366 * 86400000 -- the longest delay, and deadline
   local COST_MOST = 100000
@@ -13,15 +13,7 @@ do
   local WORDS_MOST = 40 -- words that are read of a job: more cannot be right, and the first ones have an error
   local SIBLINGS_MOST = 100 -- children of a budget whose weights are read for an estimate
 
-  local upper
-  at_first_call[#at_first_call + 1] = function() upper = string.upper end
-
   -- ---- options ----
-
-  local function number_of(text, least, most)
-    local n = integer(text)
-    return n and n >= least and n <= most and n or nil
-  end
 
   -- add_header: add a header. Replies why it cannot be added, or nil.
   local function add_header(headers, name, value)
@@ -47,7 +39,7 @@ do
       o.id = text
     end,
     DELAY = function(o, text)
-      o.delay_ms = number_of(text, 0, LONGEST_MS)
+      o.delay_ms = whole(text, 0, LONGEST_MS)
       if not o.delay_ms then return 'DELAY needs whole milliseconds, 0 to ' .. digits(LONGEST_MS) end
       if o.at_ms then return 'DELAY and AT exclude each other' end
     end,
@@ -57,11 +49,11 @@ do
       if o.delay_ms then return 'AT and DELAY exclude each other' end
     end,
     TTL = function(o, text)
-      o.ttl_ms = number_of(text, 1, LONGEST_MS)
+      o.ttl_ms = whole(text, 1, LONGEST_MS)
       if not o.ttl_ms then return 'TTL needs whole milliseconds, 1 to ' .. digits(LONGEST_MS) end
     end,
     COST = function(o, text)
-      o.cost = number_of(text, 1, COST_MOST)
+      o.cost = whole(text, 1, COST_MOST)
       if not o.cost then return 'COST needs a whole number, 1 to ' .. COST_MOST end
     end,
   }

@@ -289,8 +289,7 @@ do
 
   -- first_due: the earliest due on the schedule, or `huge`.
   function state.first_due(ctx)
-    local first = call('ZRANGE', ctx.k.schedule, '0', '0', 'WITHSCORES')
-    return first[2] and first[2] + 0 or huge
+    return base.first_score(ctx.k.schedule)
   end
 
   -- due: the nodes that are due, earliest due first, at most `most`: a list of names and dues as texts. Replies nil and
@@ -325,19 +324,15 @@ do
     if ctx.now < m.rest_us or ctx.now >= m.forgot_us and ctx.now < m.forgot_us + FORGET_US then return false end
     -- A rollout, or the end of a timed setting, may move such a due into the future again.
     if ctx.old_rec or settings.first_end(ctx) <= ctx.now then return false end
-    local function first_due()
-      local first = call('ZRANGE', rest, '0', '0', 'WITHSCORES')
-      return first[2] and first[2] + 0 or huge
-    end
     if m.rest_us == 0 then -- not known yet
-      m.rest_us = first_due()
+      m.rest_us = base.first_score(rest)
       if ctx.now < m.rest_us then return false end
     end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     if n > 0 then m.forgot_us = ctx.now end
-    m.rest_us = first_due()
+    m.rest_us = base.first_score(rest)
     return false
   end
 

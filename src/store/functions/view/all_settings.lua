@@ -30,10 +30,7 @@ do
     if not space then return refuse('BADARG', 'settings takes the policy key') end
     local ctx, cursor = context.open(space, args[1]), args[2] or ''
     local reply = { '', ctx.now_text }
-    local function add(name, is_glob, json)
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = name, is_glob, json
-    end
+    local function add(name, is_glob, json) base.append(reply, name, is_glob, json) end
     if cursor == '' then
       local all = settings.of_globs(ctx)
       for text, entry in pairs(all and all.globs or {}) do add(text, 1, cjson.encode(entry)) end

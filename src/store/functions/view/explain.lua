@@ -192,16 +192,14 @@ do
     local list, reply, there_are = {}, {}, r.group and r.group.consumers or 0
     if there_are > CONSUMERS_READ then return reply, there_are end
     for i, flat in ipairs(r.group and call('XINFO', 'CONSUMERS', r.stream, 'workers') or {}) do
-      list[i] = {}
-      for j = 1, #flat, 2 do list[i][flat[j]] = flat[j + 1] end
+      list[i] = base.by_name(flat)
     end
     table.sort(list, function(a, b)
       if a.pending ~= b.pending then return a.pending > b.pending end
       return a.name < b.name
     end)
     for i = 1, min(#list, CONSUMERS_MOST) do
-      local n = #reply
-      reply[n + 1], reply[n + 2], reply[n + 3] = list[i].name, list[i].pending, list[i].idle
+      base.append(reply, list[i].name, list[i].pending, list[i].idle)
     end
     return reply, #list
   end
@@ -327,8 +325,7 @@ do
   local function forecast(ctx, s, entry, till, aside, costs, met)
     local now, retry, later, reply = ctx.now, aside.retry, aside.later, { s.len, -1, -1 }
     local function leaves(n)
-      local after = {}
-      for key, value in pairs(s) do after[key] = value end
+      local after = base.copy(s)
       after.due = s.due or now
       -- A wait for its route or for a slot gives no credit. While buckets are held for its route it waits for its turn.
       if state.is_held(ctx, s.state) or s.state == ctx.k.full then after.due = max(after.due, now) end

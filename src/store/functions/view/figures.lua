@@ -4,13 +4,9 @@
 
 local figures = {}
 do
-  local refuse, digits = base.refuse, base.digits
+  local refuse, digits, number = base.refuse, base.digits, base.number
 
   local HELD_READ = 100 -- held buckets of a route whose dues are read, those with the next turns
-
-  local function number(n)
-    return type(n) == 'number' and n or 0
-  end
 
   -- counters: what was counted since the keys exist, with what is not written yet.
   local function counters(ctx)
@@ -20,7 +16,7 @@ do
     for name, n in pairs(ctx.memory.counts) do of[name] = (of[name] or 0) + n end
     for quarter, n in pairs(ctx.memory.lates) do of['late:' .. quarter] = (of['late:' .. quarter] or 0) + n end
     local list = {}
-    for name, n in pairs(of) do list[#list + 1], list[#list + 2] = name, digits(n) end
+    for name, n in pairs(of) do base.append(list, name, digits(n)) end
     return list
   end
 
@@ -63,18 +59,13 @@ do
   -- of_routes: the same for each route. For a route that forwards: the length of its list, and what is left in its
   -- stream from before it forwarded.
   local function of_routes(ctx)
-    local list, n = {}, 0
+    local list = {}
     local known, has_stream = routes.names(ctx)
-    for i = 1, #known do
-      local name, ready, pending, entries, oldest = known[i], nil, nil, nil, nil
-      local f = forward.of(ctx.rec, name)
+    for _, name in ipairs(known) do
+      local ready, pending, entries, oldest
       if has_stream[name] then ready, pending, entries, oldest = in_stream(ctx, name) end
-      if f then ready = (ready or 0) + route.look(ctx, name).ready end
-      if ready then
-        list[n + 1], list[n + 2], list[n + 3], list[n + 4], list[n + 5] =
-          name, ready, pending or 0, entries or 0, oldest or 0
-        n = n + 5
-      end
+      if forward.of(ctx.rec, name) then ready = (ready or 0) + route.look(ctx, name).ready end
+      if ready then base.append(list, name, ready, pending or 0, entries or 0, oldest or 0) end
     end
     return list
   end

@@ -4,7 +4,7 @@
 
 local front = {}
 do
-  local refuse, integer, is_error, wrong_type = base.refuse, base.integer, base.is_error, base.wrong_type
+  local refuse, is_error, wrong_type = base.refuse, base.is_error, base.wrong_type
 
   local JOBS_MOST = 100 -- jobs of a call
   local BYTES_MOST = 4096 -- bytes of each
@@ -20,8 +20,8 @@ do
     if not space or not names.is_bucket(name) then
       return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
     end
-    local most, first = integer(args[2]), integer(args[3])
-    if not most or most < 1 or most > JOBS_MOST or not first or first < 1 or first > BYTES_MOST then
+    local most, first = base.whole(args[2], 1, JOBS_MOST), base.whole(args[3], 1, BYTES_MOST)
+    if not most or not first then
       return refuse('BADARG', 'front takes how many jobs, 1 to 100, and how many bytes of each, 1 to 4096')
     end
     local queue = redis_keys[1]

@@ -32,10 +32,9 @@ do
       local ok, ids, _, next_cursor = pcall(waiting.page, ctx, cursor)
       return ok and ids or {}, ok and next_cursor or '0'
     end
-    local page, ids = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch), {}
-    if is_error(page) then return ids, '0' end
-    for i = 1, #page[2], 2 do ids[#ids + 1] = page[2][i] end
-    return ids, page[1]
+    local page = pcall_redis('ZSCAN', key, cursor, 'COUNT', ctx.limits.batch)
+    if is_error(page) then return {}, '0' end
+    return base.names_in(page[2]), page[1]
   end
 
   -- in_sets: how many buckets match, from a set and a cursor on. About a batch is read in a call, so few buckets move

@@ -8,10 +8,6 @@ do
 
   local ROUTES_MOST = 1000 -- routes in a reply
 
-  local function number(n)
-    return type(n) == 'number' and n or 0
-  end
-
   -- names: the routes that have a ready stream, and those that forward. The second reply is the former as a set.
   function routes.names(ctx)
     local known, has_stream = pcall_redis('SMEMBERS', ctx.k.routes), {}
