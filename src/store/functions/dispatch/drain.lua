@@ -6,7 +6,7 @@
 
 local drain = {}
 do
-  local refuse, is_error, digits = base.refuse, base.is_error, base.digits
+  local refuse = base.refuse
   local note, spent, policy_of = context.note, context.spent, record.policy_of
 
   -- How often a route with held buckets is looked at: a worker that reads its stream wakes nobody.

@@ -312,7 +312,7 @@ do
     end
     if not d or d.factor >= 1 then return till end
     local waits = d.seen > 0 and (more or not resumed_at)
-    slowdown.dispatched(d, ctx.now, waits and ctx.now - max(d.seen, resumed_at or 0) or 0)
+    slowdown.dispatched(d, waits and ctx.now - max(d.seen, resumed_at or 0) or 0)
     d.seen = more and ctx.now or 0
     change(ctx, constraint)
     return till

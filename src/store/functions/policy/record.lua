@@ -14,7 +14,7 @@
 
 local record = {}
 do
-  local refuse, seen = base.refuse, base.seen
+  local seen = base.seen
 
   -- Nodes whose policy is remembered, at least: as many as fit into the table that Lua makes for 100,000.
   local REMEMBERED = 131072
@@ -432,10 +432,5 @@ do
     if count >= 8 then by_id, count = {}, 0 end
     by_id[id], count = rec, count + 1
     return rec
-  end
-
-  -- bad: the refusal of an invalid record.
-  function record.bad()
-    return refuse('BADARG', 'policy takes a key, an id and a record')
   end
 end

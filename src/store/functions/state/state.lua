@@ -18,7 +18,7 @@
 
 local state = {}
 do
-  local digits, is_error, seen, write = base.digits, base.is_error, base.seen, base.write
+  local digits, seen, write, first_score = base.digits, base.seen, base.write, base.first_score
 
   local REST_MOST = 500 -- cooling nodes that one call forgets
   local FORGET_US = 100000 -- cooled nodes are forgotten so often: one at a time they would cost each wake three calls
@@ -289,7 +289,7 @@ do
 
   -- first_due: the earliest due on the schedule, or `huge`.
   function state.first_due(ctx)
-    return base.first_score(ctx.k.schedule)
+    return first_score(ctx.k.schedule)
   end
 
   -- due: the nodes that are due, earliest due first, at most `most`: a list of names and dues as texts. Replies nil and
@@ -325,14 +325,14 @@ do
     -- A rollout, or the end of a timed setting, may move such a due into the future again.
     if ctx.old_rec or settings.first_end(ctx) <= ctx.now then return false end
     if m.rest_us == 0 then -- not known yet
-      m.rest_us = base.first_score(rest)
+      m.rest_us = first_score(rest)
       if ctx.now < m.rest_us then return false end
     end
     local n = call('ZCOUNT', rest, '-inf', ctx.now_text)
     if n > 0 then call('ZREMRANGEBYRANK', rest, '0', min(n, REST_MOST) - 1) end
     if n > REST_MOST then return true end
     if n > 0 then m.forgot_us = ctx.now end
-    m.rest_us = base.first_score(rest)
+    m.rest_us = first_score(rest)
     return false
   end
 

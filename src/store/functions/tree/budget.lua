@@ -301,7 +301,7 @@ do
   end
 
   -- finish_of: the finish tag of the next job of a child.
-  function budget.finish_of(ctx, b, id, p)
+  function budget.finish_of(b, id, p)
     return share.finish_of(b.tags[id], b.virtual_time, p.weight, b.shares.largest)
   end
 

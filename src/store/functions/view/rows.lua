@@ -19,7 +19,7 @@
 
 local rows = {}
 do
-  local refuse, is_error, digits, integer = base.refuse, base.is_error, base.digits, base.integer
+  local refuse, is_error, digits = base.refuse, base.is_error, base.digits
 
   local MOST = 64 -- rows of a call: about half a millisecond
   local NAMED = 64 -- budgets that the configuration names
