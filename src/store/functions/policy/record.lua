@@ -344,15 +344,13 @@ do
     view.now = now
     if now >= view.ended_us and now < view.next_us then return end
     view.ended_us, view.first_ended_us, view.next_us = 0, huge, huge
-    for _, list in ipairs({ view.globs, view.budget_globs }) do
-      for _, g in ipairs(list) do
-        for _, one in pairs(g.entry.keys) do
-          local till = one.timed and one.timed.till + 0 or huge
-          if till <= now then
-            view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
-          else
-            view.next_us = min(view.next_us, till)
-          end
+    for _, g in ipairs(view.all_globs) do
+      for _, one in pairs(g.entry.keys) do
+        local till = one.timed and one.timed.till + 0 or huge
+        if till <= now then
+          view.ended_us, view.first_ended_us = max(view.ended_us, till), min(view.first_ended_us, till)
+        else
+          view.next_us = min(view.next_us, till)
         end
       end
     end
@@ -365,7 +363,7 @@ do
       base = rec, defaults = rec.defaults, buckets = rec.buckets, budgets = rec.budgets, limits = rec.limits,
       quarter = rec.quarter, search = search_view,
       shortest_lease_ms = 1000, settings_key = settings_key, now = 0, ended_us = huge, next_us = 0, globs = {},
-      budget_globs = {},
+      budget_globs = {}, all_globs = {},
       shared = {}, shared_count = 0, resolved = {}, passed = {}, raw = raw_view, has_budgets = rec.has_budgets,
       young = {}, old = {},
       young_count = 0, own_young = names and names.own_young or {}, own_old = names and names.own_old or {},
@@ -375,7 +373,8 @@ do
     for text, entry in pairs(decoded and decoded.globs or {}) do
       local budget = chain.budget_of(text)
       local list = budget and view.budget_globs or view.globs
-      list[#list + 1] = { place = #list + 1, match = text, pieces = glob.compile(budget or text), entry = entry }
+      local g = { place = #list + 1, match = text, pieces = glob.compile(budget or text), entry = entry }
+      list[#list + 1], view.all_globs[#view.all_globs + 1] = g, g
     end
     return view
   end

@@ -72,17 +72,8 @@ do
 
   -- set_things: how many names and globs have settings, and how many nodes a slow-down.
   local function set_things(ctx)
-    local globs = 0
-    for _ in pairs(ctx.rec.globs or {}) do globs = globs + 1 end
-    for _ in pairs(ctx.rec.budget_globs or {}) do globs = globs + 1 end
-    return {
-      'name',
-      number(pcall_redis('HLEN', ctx.k.settings)),
-      'glob',
-      globs,
-      'slow',
-      number(pcall_redis('HLEN', ctx.k.slow)),
-    }
+    local names, slow = number(pcall_redis('HLEN', ctx.k.settings)), number(pcall_redis('HLEN', ctx.k.slow))
+    return { 'name', names, 'glob', #(ctx.rec.all_globs or {}), 'slow', slow }
   end
 
   -- drip__figures: the figures of a prefix.
