@@ -88,10 +88,7 @@ do
     local p = b.p
     if not p then return end
     local old, in_rollout = p.over, false
-    if ctx.old_rec then old, in_rollout = bucket.applied_policy(ctx, b.id, p) end
-    if ctx.policies_before and ctx.policies_before[b.id] then
-      old, in_rollout = ctx.policies_before[b.id], ctx.old_rec ~= nil
-    end
+    if ctx.old_rec or ctx.policies_before then old, in_rollout = bucket.changed_from(ctx, b.id, p) end
     if b.state == ctx.k.rest and b.due == 0 then b.due = max(0, b.at - (old or p).catch_up_us) end
     if old then
       b.unapplied, b.in_rollout = true, in_rollout -- flush marks it as applied
