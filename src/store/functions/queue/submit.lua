@@ -200,7 +200,7 @@ do
   -- queue_up: a job goes into the queue.
   local function queue_up(ctx, s, gates, o, job)
     push.put_in(ctx, s, gates, { stored(ctx, o, nil, job) }, 1)
-    local due = push.reckoned_due(ctx, s)
+    local due = push.reckoned(ctx, s)
     local eta, by = leaves(ctx, s, due, s.len)
     local expected = expected_ms(ctx, s, s.len, eta)
     ids.remember(ctx, s.bucket, s.p, o.id, o.is_given, 'q', ctx.now + eta * 1000)
@@ -250,7 +250,8 @@ do
     if err then return err end
     o.ttl_ms = o.ttl_ms or p.ttl_us and p.ttl_us / 1000
     if o.id and ids.is_remembered(ctx, name, p, o.id) then return duplicate(ctx, s, o) end
-    local due, depth = push.reckoned(ctx, s, push.begun_due(ctx, s)), at and delayed.count(ctx, name) or s.len
+    local due = push.reckoned(ctx, s, push.begun(ctx, name, s.due, s.len))
+    local depth = at and delayed.count(ctx, name) or s.len
     local verdict, more = refusal(ctx, s, gates, o, at, due, depth)
     -- checks end here
     rejected.trim_to_capacity(ctx, s)
