@@ -15,6 +15,7 @@ do
 
   -- name_of: the name of an entry in these keys.
   local function name_of(route_name, entry) return route_name .. ' ' .. entry end
+  slots.name_of = name_of
 
   -- split: route and entry id of such a name; nil where it is none.
   function slots.split(name) return match(name, '^([%w%._-]+) (%d+%-%d+)$') end
@@ -139,7 +140,4 @@ do
     for _, id in ipairs(ctx.inflight and nodes or {}) do ctx.inflight[id] = nil end
     return nodes
   end
-
-  -- free_entry: the same for an entry of a route.
-  function slots.free_entry(ctx, route_name, entry) return slots.free(ctx, name_of(route_name, entry)) end
 end
