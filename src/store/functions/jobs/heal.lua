@@ -14,7 +14,7 @@
 
 local heal = {}
 do
-  local refuse, is_error = base.refuse, base.is_error
+  local is_error = base.is_error
   local note = context.note
 
   local PAGE = 200 -- lines that a call looks at, about
@@ -170,10 +170,7 @@ do
   -- reply  { wait_ms until the next part (0 = call again, -1 = no entry holds a slot), entries that held slots and were
   --        not in flight any more, notes { kind, subject, detail, count, ... } }
   -- cost   O(PAGE), and at most 1 MiB of jobs or one job
-  function heal.heal(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    if not space then return refuse('BADARG', 'heal takes the policy key') end
-    local ctx = context.open(space, args[1])
+  function heal.heal(ctx)
     if call('EXISTS', ctx.k.slots, ctx.k.inflight, ctx.k.full) == 0 then
       ctx.memory.heal = nil
       return { -1, 0, {} }

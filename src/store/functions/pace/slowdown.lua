@@ -149,6 +149,14 @@ do
     return factor < 1 and p.count and ceil(p.period_us / p.count / factor) or p.interval_us
   end
 
+  -- as_setting: a slow-down in force as a timed setting, for people.
+  function slowdown.as_setting(d, p)
+    return {
+      text = slowdown.in_words(d, p), since = digits(d.begun), till = digits(slowdown.ends(d, p)), by = d.by,
+      reason = d.reason ~= '' and d.reason or nil,
+    }
+  end
+
   -- in_words: a text about a slow-down, for people.
   function slowdown.in_words(d, p)
     local n, factor = d.incidents, slowdown.factor(d, p)

@@ -1,10 +1,10 @@
--- needs: base, base.keys, context, control.daemons, policy.forward, queue.delayed, route, state.waiting, view.routes
+-- needs: base, control.daemons, policy.forward, queue.delayed, route, state.waiting, view.routes
 -- Figures: what monitoring reads of a prefix: counters, sizes and ages, in one call whose cost does not depend on the
 -- number of buckets. Nothing is written.
 
 local figures = {}
 do
-  local refuse, digits, number = base.refuse, base.digits, base.number
+  local digits, number = base.digits, base.number
 
   local HELD_READ = 100 -- held buckets of a route whose dues are read, those with the next turns
 
@@ -84,10 +84,7 @@ do
   --          { name, figure, ... }: rejected and dead (entries of those streams), delayed (jobs), daemons, and budgets:
   --          how many of the nodes with work are budgets }
   -- cost   O(routes, daemons, held routes)
-  function figures.read(redis_keys, args)
-    local space = keys.space_before(redis_keys[1], 'policy')
-    if not space then return refuse('BADARG', 'figures takes the policy key') end
-    local ctx = context.open(space, args[1])
+  function figures.read(ctx)
     return { ctx.now_text, counters(ctx), sizes(ctx), overdue(ctx), set_things(ctx), of_routes(ctx),
       { 'rejected', number(pcall_redis('XLEN', ctx.k.rejected)), 'dead', number(pcall_redis('XLEN', ctx.k.dead)),
         'delayed', delayed.in_all(ctx),
