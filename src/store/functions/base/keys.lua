@@ -1,4 +1,4 @@
--- needs: base
+-- needs: base, base.names
 -- Keys: only this file spells them.
 --
 -- In a partitioned system each key has the number of its partition after its first word, as a hash tag:
@@ -129,6 +129,13 @@ do
       if tag then return space_of(sub(key, 1, at - 1), tag), bucket end
     end
     return sub(key, 1, at - 1), sub(key, to + 1)
+  end
+
+  -- bucket_of: the space and the bucket of a call whose key is that of a queue; or nil twice and the refusal.
+  function keys.bucket_of(redis_keys)
+    local space, bucket = keys.split_queue(redis_keys[1] or '')
+    if #redis_keys == 1 and space and names.is_bucket(bucket) then return space, bucket end
+    return nil, nil, base.refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
   end
 
   -- split_ready: space and route of a ready stream's key. A prefix does not end in ":ready".

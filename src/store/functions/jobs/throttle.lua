@@ -141,11 +141,10 @@ do
   -- errors BADBUCKET BADARG; nothing is changed
   -- cost   O(log n)
   function throttle.slow(redis_keys, args, now_us)
-    local space, name = keys.split_queue(redis_keys[1] or '')
-    if #redis_keys ~= 1 or not space or not names.is_bucket(name) then
-      return refuse('BADBUCKET', 'one key is needed: <prefix>:queue:<bucket>')
-    end
-    local how, err = options_of(args)
+    local space, name, err = keys.bucket_of(redis_keys)
+    if err then return err end
+    local how
+    how, err = options_of(args)
     if err then return err end
     local ctx, id = context.open(space, now_us), nil
     ctx.report = nil
