@@ -61,7 +61,7 @@ do
     end
     local ctx = context.open(space, now_us)
     if what == GLOBS then return change.take_globs(ctx, a) end
-    if a ~= '' and not partition.lives_here(ctx.k, (ctx.rec.base or ctx.rec).cut, chain.budget_of(what) or what) then
+    if a ~= '' and not partition.lives_here(ctx.k, (ctx.rec.base or ctx.rec).cut, chain.bare(what)) then
       return true
     end
     return change.take_name(ctx, what, a)

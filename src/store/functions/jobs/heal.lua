@@ -73,7 +73,7 @@ do
     note(ctx, 'vanished', vanished_from .. ' ' .. id)
   end
 
-  local function is_node(id) return names.is_bucket(chain.budget_of(id) or id) end
+  local function is_node(id) return names.is_bucket(chain.bare(id)) end
 
   -- look_at_line: check the line of an entry that holds slots of these nodes.
   local function look_at_line(ctx, pass, name, line)

@@ -154,7 +154,7 @@ do
         fields.closed = one.match
       elseif not is_usable or is_usable(one.setting.policy) then
         for name, value in pairs(one.setting.policy) do fields[name] = value end
-        if key == 'within' then fields.stars_of = chain.budget_of(one.match) or one.match end
+        if key == 'within' then fields.stars_of = chain.bare(one.match) end
       end
     end
     if fields.closed then fields.capacity, fields.overflow = 0, 'reject' end

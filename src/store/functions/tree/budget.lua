@@ -320,6 +320,11 @@ do
 
   budget.eligible_at = eligible_at
 
+  -- known_due: when the next job of a budget may leave, as far as is known, for people; or nil.
+  function budget.known_due(ctx, b)
+    return (b.p and b.p.count and b.due > 0 or b.resumed_at > ctx.now) and max(b.due, b.resumed_at) or nil
+  end
+
   -- eta_ms: when the n-th job of a bucket could leave, by the budgets above alone, as if there were no siblings. The
   -- second reply is the id of the budget that decides.
   function budget.eta_ms(ctx, parent, n)
