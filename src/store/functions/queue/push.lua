@@ -98,7 +98,7 @@ do
   function push.verdict(ctx, s, gates, n, accepted)
     local p, due, wait = s.p, push.reckoned(ctx, s), -1
     if accepted < n then
-      wait = gate.longest_wait_ms(gates)
+      wait = gate.slowest(gates)
       if s.len >= p.capacity and not p.drop_oldest then wait = max(wait, push.wait_for_room(ctx, p, due)) end
     end
     return {

@@ -148,16 +148,6 @@ do
     return answer(s, 'duplicate', { accepted = 1, eta = eta, id = o.id })
   end
 
-  -- slowest: the gate with the longest wait, and that wait; nil where all gates let a job in.
-  local function slowest(gates)
-    local wait, name = -1, nil
-    for _, one in ipairs(gates) do
-      local ms = one.state.free < 1 and gate.wait_ms(one) or -1
-      if ms > wait then wait, name = ms, one.name end
-    end
-    return name, wait
-  end
-
   -- refusal: why a job is not accepted: a verdict and its details; nil: it is accepted.
   --   at     when it may leave, nil: at once
   --   due    the due of its bucket, if it were accepted
@@ -167,14 +157,14 @@ do
     if depth >= p.capacity and (at or not p.drop_oldest) then
       local first = at and delayed.first_time(ctx, s.bucket) or huge -- a closed bucket is full though none waits
       local wait = push.wait_for_room(ctx, p, first < huge and max(first, due) or due)
-      return 'full', { depth = own, retry = max(wait, gate.longest_wait_ms(gates)) }
+      return 'full', { depth = own, retry = max(wait, (gate.slowest(gates))) }
     end
     if o.ttl_ms then
       local eta, by = leaves(ctx, s, at and max(at, due) or due, at and 1 or min(s.len + 1, p.capacity))
       local left = eta - (at and ceil((at - ctx.now) / 1000) or 0) - o.ttl_ms
       if left > 0 then return 'late', { depth = own, retry = left, by = by } end
     end
-    local name, wait = slowest(gates)
+    local wait, name = gate.slowest(gates)
     if name then return 'gated', { depth = own, retry = wait, by = name } end
   end
 
