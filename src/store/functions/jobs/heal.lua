@@ -34,8 +34,7 @@ do
       if g then
         local group = route.group_of(stream)
         if not group then route.make(ctx.space, name) end
-        local ms, n = match(group and group['last-delivered-id'] or '0-0', '^(%d+)-(%d+)$')
-        g.ms, g.n = ms + 0, n + 0
+        g.delivered = group and group['last-delivered-id'] or '0-0'
       end
       at_groups[name] = g
     end
@@ -56,9 +55,7 @@ do
     local route_name, id = slots.split(name)
     local group = route_name and group_of(ctx, pass.groups, route_name)
     if not group then return false end
-    local ms, n = match(id, '^(%d+)-(%d+)$')
-    ms = ms + 0
-    local delivered = ms < group.ms or ms == group.ms and n + 0 <= group.n
+    local delivered = not names.is_after(id, group.delivered)
     if delivered and not call('XPENDING', group.stream, 'workers', id, id, '1')[1] then return false end
     if not pass.at.thorough or is_there(ctx, group.stream, id) then return true end
     return false, delivered and group.stream, id

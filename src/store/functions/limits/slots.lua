@@ -118,9 +118,7 @@ do
       end
     end
     call('HDEL', k.slots, unpack(entries))
-    for from = 1, #members, 1000 do
-      pcall_redis('ZREM', k.inflight, unpack(members, from, min(from + 999, #members)))
-    end
+    base.write(pcall_redis, 'ZREM', k.inflight, members)
     return nodes
   end
 
