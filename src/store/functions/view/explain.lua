@@ -93,6 +93,8 @@ do
     local budget_name = chain.budget_of(id)
     local entries = budget_name and ctx.rec.budgets or ctx.rec.buckets
     local entry = p.entry and entries and entries[p.entry]
+    -- A job that is forwarded has no lease and is tried once.
+    local rated, tried = p.ignores_cost and {} or p, p.forward and {} or p
     return {
       kind = budget_name and 'budget' or 'bucket', name = budget_name or id, place = state.word(ctx, from),
       due_us = due and max(0, due - ctx.now), late_ms = due and ms(ctx.now - due),
@@ -103,14 +105,12 @@ do
       paid = paid_of(ctx, p, due, constraint),
       slow_us = constraint and constraint.slowdown and max(0, constraint.slowdown.till - ctx.now) or nil,
       quotas = p.quotas and quota.used(constraint and constraint.windows, p.quotas, ctx.now),
-      policy = { -- a job that is forwarded has no lease and is tried once
-        count = not p.ignores_cost and p.count or nil, period_us = not p.ignores_cost and p.period_us or nil,
+      policy = {
+        count = rated.count, period_us = rated.period_us,
         job_count = (p.job_count or 0) > 0 and p.job_count or nil, job_period_us = p.job_period_us, ttl_us = p.ttl_us,
         dedup_us = not budget_name and p.dedup_us or nil, capacity = p.capacity,
-        lease_ms = not p.forward and p.lease_ms or nil,
-        attempts = not p.forward and p.attempts or nil, backoff_initial_us = not p.forward
-          and p.backoff_initial_us or nil,
-        backoff_max_us = not p.forward and p.backoff_max_us or nil, overflow = p.overflow, route = p.route,
+        lease_ms = tried.lease_ms, attempts = tried.attempts, backoff_initial_us = tried.backoff_initial_us,
+        backoff_max_us = tried.backoff_max_us, overflow = p.overflow, route = p.route,
         catch_up_us = p.catch_up_us, admit = p.admit and p.admit[1] and p.admit, within = p.within, weight = p.weight,
         concurrency = p.concurrency, ordered = p.ordered,
       },
