@@ -22,8 +22,7 @@ do
   end
 
   -- class_of: the set of bytes of a class that begins behind the bracket at `i`; replies it as a Lua pattern (nil where
-  -- it
-  -- matches nothing) and where the glob goes on.
+  -- it matches nothing) and where the glob goes on.
   local function class_of(text, i)
     local set, negated, n = {}, false, #text
     i = i + 1

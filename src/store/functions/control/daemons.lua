@@ -1,6 +1,5 @@
 -- needs: base, base.keys, queue.rejecting
--- Daemons: which of them are alive. Each sends a heartbeat every few seconds. That of a killed daemon expires after 15
--- s.
+-- Daemons: which are alive. Each sends a heartbeat every few seconds. That of a killed daemon expires after 15 s.
 --
 -- <prefix>:daemons  hash  id of a daemon -> the time until which its heartbeat counts, a space, its own report (JSON)
 

@@ -57,8 +57,7 @@ do
   end
 
   -- end_count: the sweep has read the index. Replies false where the new sum was lost meanwhile (context/memory): then
-  -- it
-  -- must start again.
+  -- it must start again.
   function delayed.end_count(ctx, at)
     if at.anew == nil then return false end
     if at.anew then

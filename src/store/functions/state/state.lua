@@ -221,8 +221,7 @@ do
   end
 
   -- enter_all: `enter` for many buckets at once (dispatch/fast_path): lists of dues and names to add, and lists of
-  -- names
-  -- to remove.
+  -- names to remove.
   function state.enter_all(ctx, to_schedule, to_rest, from_schedule, from_rest)
     local k, moves = ctx.k, ctx.moves
     if not moves then

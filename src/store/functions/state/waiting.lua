@@ -314,8 +314,7 @@ do
   end
 
   -- turn_us: for how long a bucket waits for its turn at its route, about, and how long a round of all that wait takes;
-  -- 0 where no
-  -- bucket is held for the route, or the pace of its workers is not known.
+  -- 0 where no bucket is held for the route, or the pace of its workers is not known.
   function waiting.turn_us(ctx, s)
     local name = s.p.route
     if not route.is_held(ctx, name) then return 0, 0 end
