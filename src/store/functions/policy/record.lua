@@ -69,27 +69,18 @@ do
     return first
   end
 
-  -- policy_of_entry: the policy of the n-th [[bucket]] entry, made when it is first needed: there may be ten thousand.
-  local function policy_of_entry(rec, n)
-    local entry = rec.buckets[n]
+  local OF_BUDGETS = { catch_up_us = BUILT_IN.defaults.catch_up_us } -- what applies to a budget that does not have it
+
+  -- policy_of_entry: the policy of the n-th [[bucket]] or [[budget]] entry, made when it is first needed: there may be
+  -- ten thousand.
+  local function policy_of_entry(rec, n, is_budget)
+    local entry = (is_budget and rec.budgets or rec.buckets)[n]
     if not entry.ready then
       entry.policy.entry, entry.policy.match = n, entry.match
-      for key, value in pairs(rec.written) do
+      for key, value in pairs(is_budget and OF_BUDGETS or rec.written) do
         if entry.policy[key] == nil then entry.policy[key] = value end
       end
-      entry.ready = prepared.policy(entry.policy, rec.forwards)
-    end
-    return entry.ready
-  end
-
-  -- policy_of_budget: the policy of the n-th [[budget]] entry.
-  local function policy_of_budget(rec, n)
-    local entry = rec.budgets[n]
-    if not entry.ready then
-      local p = entry.policy
-      p.entry, p.match = n, entry.match
-      if not p.catch_up_us then p.catch_up_us = BUILT_IN.defaults.catch_up_us end
-      entry.ready = prepared.policy(p)
+      entry.ready = prepared.policy(entry.policy, not is_budget and rec.forwards or nil)
     end
     return entry.ready
   end
@@ -97,12 +88,9 @@ do
   -- raw: the policy that the record gives a node, without its chain; nil for a budget that no entry matches.
   local function raw(rec, id)
     local budget = chain.budget_of(id)
-    if budget then
-      local place = first_match(rec.of_budgets, budget)
-      return place < huge and policy_of_budget(rec, place) or nil
-    end
-    local place = first_match(rec.of_buckets, id)
-    return place == huge and rec.defaults or policy_of_entry(rec, place)
+    local place = first_match(budget and rec.of_budgets or rec.of_buckets, budget or id)
+    if place < huge then return policy_of_entry(rec, place, budget ~= nil) end
+    return not budget and rec.defaults or nil
   end
 
   -- search: the policy of a node that is not remembered.
@@ -131,7 +119,7 @@ do
     prepared.policy(rec.defaults, rec.forwards)
     rec.of_buckets, rec.of_budgets = index(rec.buckets), index(rec.budgets)
     for n, entry in ipairs(rec.buckets) do
-      if next(entry.policy.admit or {}) then policy_of_entry(rec, n) end -- so that an error is found now
+      if next(entry.policy.admit or {}) then policy_of_entry(rec, n, false) end -- so that an error is found now
     end
     rec.has_budgets, rec.raw, rec.resolved = rec.budgets[1] ~= nil, raw, {}
     -- Also where `concurrency` does not apply because the route forwards: another entry takes it over from the
